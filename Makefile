@@ -1,0 +1,65 @@
+# Spillway: what a developer types. `make` alone prints this list.
+.DEFAULT_GOAL := help
+
+# The newest Python that really runs and can make a virtual environment; PYTHON=... overrides.
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && exec echo $$p; \
+	done; echo python3)
+endif
+SERVICES := $(PYTHON) -m tests.services
+INSTALL := $(PYTHON) -m tests.services.environment
+VENV := .venv/bin
+
+# What `manage.py check --deploy` is asked about: a machine that faces the internet.
+PRODUCTION := DEBUG=0 ALLOWED_HOSTS=spillway.example CSRF_TRUSTED_ORIGINS=https://spillway.example \
+	SECRET_KEY=$$($(VENV)/python -c 'import secrets; print(secrets.token_urlsafe(50))')
+
+.PHONY: help setup run test services services-down check bench crash requirements clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+
+setup: ## .venv with everything for development
+	@$(INSTALL) test --try postgres mysql
+
+run: ## the whole platform on SQLite and an embedded broker; FOR=60 ends after 60 s
+	@$(INSTALL) demo
+	@$(VENV)/python manage.py run_all --demo $(if $(FOR),--for $(FOR))
+
+test: ## the suite on every database and broker that can be had (LEGS=, REQUIRE=, START_SERVICES=0, ARGS=)
+	@$(SERVICES) prerequisites
+	@$(INSTALL) test --try postgres mysql
+	@$(VENV)/python -m tests.legs $(ARGS)
+
+services: ## start PostgreSQL, MariaDB, MySQL and Kafka, print their addresses
+	@$(SERVICES) prerequisites
+	@$(SERVICES) up
+
+services-down: ## stop exactly those (WIPE=1 removes their data)
+	@$(SERVICES) down $(if $(WIPE),--wipe)
+
+check: ## style, types, migrations, deployment settings
+	@$(INSTALL) test
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/mypy .
+	$(VENV)/python manage.py makemigrations --check --dry-run
+	@$(PRODUCTION) $(VENV)/python manage.py check --deploy --fail-level WARNING
+
+bench: ## throughput and latency on real servers (PEERS=1 compares with other tools)
+	@$(INSTALL) test --try postgres mysql
+	@$(VENV)/python -m tests.bench $(ARGS)
+
+crash: ## kill workers at the worst moments and count what is missing
+	@$(INSTALL) test --try postgres mysql
+	@$(VENV)/python -m tests.crash $(ARGS)
+
+requirements: ## compile requirements/*.txt again from pyproject.toml
+	@$(VENV)/python -m requirements.compile
+
+clean: ## remove .venv, caches, demo data, and the servers with their data
+	@$(SERVICES) down --wipe
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build staticfiles var
+	rm -rf *.egg-info spillway.sqlite3 spillway.sqlite3-*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Kafka to debounced batches, and the stock ledger."""

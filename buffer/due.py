@@ -1,0 +1,55 @@
+"""When a bucket is due: pure rules over its times, the consumer's progress and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+RECHECK = timedelta(seconds=1)
+STALE = timedelta(seconds=10)
+
+
+class Waiting(Protocol):
+    """A bucket, as far as these rules care."""
+
+    open_count: int
+    urged: str
+    idle_at: datetime | None
+    cap_at: datetime | None
+    source_partition: int | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Either the rule that makes a bucket due, or when to look at it again."""
+
+    reason: str = ""
+    look_again: datetime | None = None
+
+
+def judge(
+    bucket: Waiting, now: datetime, caught_up: Mapping[int, datetime | None], max_batch: int, pressed: bool
+) -> Verdict:
+    """Decide about one candidate.
+
+    Silence counts only while the consumer is known to have read everything of the bucket's own partition:
+    `caught_up[partition]` is the last time that was so. A bucket whose consumer is behind or down is not
+    idle, it is unheard. The cap always counts, so latency stays bounded either way.
+    """
+    if bucket.urged:
+        return Verdict(bucket.urged)
+    if bucket.open_count >= max_batch:
+        return Verdict("size")
+    if bucket.cap_at is not None and bucket.cap_at <= now:
+        return Verdict("cap")
+    if pressed:
+        return Verdict("pressure")
+    heard = caught_up.get(bucket.source_partition) if bucket.source_partition is not None else None
+    if heard is not None and bucket.idle_at is not None and bucket.idle_at <= heard:
+        return Verdict("idle")
+    # While the consumer lives it reports every second; while it is down nobody needs to look that often.
+    pause = RECHECK if heard is not None and now - heard < STALE else STALE
+    later = max(now + pause, bucket.idle_at or now)
+    return Verdict(look_again=min(later, bucket.cap_at) if bucket.cap_at else later)

@@ -1,0 +1,115 @@
+"""The aggregator as the rest of Spillway sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from buffer.ingest import Ingest
+from buffer.models import Batch, Bucket, BufferedEvent
+from buffer.retention import sweep_batches
+from buffer.samples import transfer_requests
+from buffer.streams import Stream, streams
+from buffer.supplement import send_late
+from buffer.verify import checks
+from config.flows import Check, Flow, Picture, Refusal, Sample, Worker
+from config.kafka import Batch as Records
+from config.kafka import Replayed, topic_name
+from outbox import counters
+from outbox.models import DeadLetter
+
+
+class Aggregator(Flow):
+    """Per-order messages become one batch per warehouse."""
+
+    name = "buffer"
+
+    def workers(self) -> Sequence[Worker]:
+        return [Worker("ingest_events"), Worker("flush_buffer")]
+
+    def picture(self, now: datetime) -> Picture | None:
+        from buffer.picture import picture
+
+        return picture(now)
+
+    def verify(self) -> Iterator[Check]:
+        return checks(list(streams()))
+
+    def samples(self, seed: int) -> Iterator[Sample]:
+        return transfer_requests(topic_name("transfer-requests"), seed)
+
+    def is_drained(self) -> bool:
+        return not Bucket.objects.waiting().exists() and not Batch.objects.claimed().exists()
+
+    def summary(self) -> Sequence[tuple[str, int]]:
+        totals = [counters.totals(name) for name in streams()]
+
+        def total(*names: str) -> int:
+            return sum(counts.get(name, 0) for counts in totals for name in names)
+
+        return [
+            ("messages read", total("read")),
+            ("orders accepted", total("accepted")),
+            ("repeats and updates", total("redelivered", "superseded")),
+            ("dead letters", total("late", "parked")),
+            ("orders waiting", total("open")),
+            ("orders sent", total("events_sent")),
+            ("batches sent", total("batches_sent")),
+        ]
+
+    def sweep(self, now: datetime) -> int:
+        return sweep_batches(now)
+
+    # -- dead letters -----------------------------------------------------------------------------------
+
+    def sources(self) -> Sequence[str]:
+        return list(streams())
+
+    def requeue(self, letter: DeadLetter, now: datetime) -> str:
+        stream = streams()[letter.source]
+        if letter.step == "publish":
+            return _free_batch(letter)
+        if letter.step == "late":
+            return send_late(stream, letter, now)
+        return _handle_again(stream, letter, now)
+
+    def discard(self, letter: DeadLetter, now: datetime) -> str:
+        return _discard_batch(letter, now) if letter.step == "publish" else "discarded"
+
+
+def _handle_again(stream: Stream, letter: DeadLetter, now: datetime) -> str:
+    """The flow's own handler, at the letter's own position and the next revision."""
+    record = Replayed(
+        letter.topic, letter.partition, letter.offset, letter.timestamp,
+        bytes(letter.key) if letter.key is not None else None,
+        bytes(letter.payload) if letter.payload is not None else None,
+        [(name, value.encode()) for name, value in letter.headers],
+    )  # fmt: skip
+    batch = Records([record], {letter.topic: letter.topic_id}, revision=letter.revision + 1)
+    handler = Ingest(stream)
+    batch.prepared = handler.prepare(batch)
+    handler.write(batch, now)
+    failed = batch.prepared.letters
+    return f"failed again: {failed[0].error}"[:200] if failed else "handled again"
+
+
+def _free_batch(letter: DeadLetter) -> str:
+    freed = Batch.objects.parked().filter(pk=letter.business_key).update(
+        status=Batch.Status.CLAIMED, lease_token=None, lease_until=None
+    )  # fmt: skip
+    if not freed:
+        raise Refusal("the batch is no longer parked")
+    return "the batch is published again"
+
+
+def _discard_batch(letter: DeadLetter, now: datetime) -> str:
+    batch = Batch.objects.parked().select_for_update().filter(pk=letter.business_key).first()
+    if batch is None:
+        raise Refusal("the batch is no longer parked")
+    Batch.objects.parked().filter(pk=batch.pk).update(status=Batch.Status.DISCARDED)
+    rows = BufferedEvent.objects.take(
+        batch.pk, batch.months, batch.event_ids, BufferedEvent.Status.DISCARDED.value, now
+    )
+    counters.add({(batch.stream, "flush", "discarded"): rows}, now)
+    return f"the batch and its {rows} orders are discarded"

@@ -1,0 +1,60 @@
+"""The flusher: claim what is due, publish what is claimed, again at once while there is more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from buffer.claim import claim
+from buffer.models import Bucket
+from buffer.publish import lease_unsent, publish
+from buffer.streams import Stream
+from config import metrics
+from config.clock import database_now
+from config.kafka import Producer
+
+LONGEST_SLEEP = 1.0
+SHORTEST_SLEEP = 0.02
+
+
+class Flusher:
+    """One worker; any number may run side by side."""
+
+    def __init__(self, streams: Sequence[Stream], producer: Producer) -> None:
+        self.streams = streams
+        self.producer = producer
+        self.broker_away = False
+
+    def tick(self) -> int:
+        """One round; returns how many batches left and how many buckets were put off."""
+        started = time.perf_counter()
+        done = self._publish_unsent()
+        for stream in self.streams:
+            # While the broker is away, buckets go on filling: cutting them now would only make small batches.
+            if self.broker_away:
+                break
+            done += self._flush(stream)
+        if done:
+            metrics.FLUSH_SECONDS.observe(time.perf_counter() - started)
+        return done
+
+    def _publish_unsent(self) -> int:
+        token, batches = lease_unsent(self.streams)
+        if batches:
+            self.broker_away = not publish(batches, token, self.producer)
+        return 0 if self.broker_away else len(batches)
+
+    def _flush(self, stream: Stream) -> int:
+        round_ = claim(stream)
+        self.broker_away = not publish(round_.batches, round_.token, self.producer)
+        return len(round_.batches)
+
+    def pause(self) -> float:
+        """Seconds until the next bucket is due, at most one."""
+        now = database_now()
+        waits = [
+            (due - now).total_seconds()
+            for stream in self.streams
+            for due in Bucket.objects.of_stream(stream.name).waiting().values_list("due_at", flat=True)[:1]
+        ]
+        return max(SHORTEST_SLEEP, min([LONGEST_SLEEP, *waits]))

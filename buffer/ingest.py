@@ -1,0 +1,278 @@
+"""Ingestion: a polled batch becomes open events, refreshed buckets, counters and dead letters, or nothing."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+
+from buffer.absorb import EVENTS, SEEN, buckets
+from buffer.models import BufferedEvent
+from buffer.positions import Position
+from buffer.streams import Stream
+from config import gate, metrics
+from config.kafka import Batch, Record, topic_name
+from config.partitions import ensure_partitions
+from config.upsert import timestamp_text
+from outbox import counters
+from outbox.burial import Letter, bury, digest
+
+GROUP = "buffer-ingest"
+LOW_WATER = 0.8
+
+Key = tuple[int, str, str]  # month, order, location
+Row = tuple[int, str, str, str, str, int, int, int]  # … payload, hash, partition, offset, timestamp
+STORED = [
+    "partition_key", "order_id", "location_id", "status", "payload_hash", "topic_id", "source_partition",
+    "source_offset", "source_timestamp", "seen_topic_id", "seen_partition", "seen_offset", "seen_timestamp",
+    "seen_hash",
+]  # fmt: skip
+
+
+@dataclass
+class Prepared:
+    """A decoded batch: the newest row of each order, what else came for it, and what was refused."""
+
+    rows: dict[Key, Row] = field(default_factory=dict)
+    records: dict[Key, list[tuple[Row, Record]]] = field(default_factory=dict)
+    letters: list[Letter] = field(default_factory=list)
+    read: Counter[int] = field(default_factory=Counter)
+
+
+class Ingest:
+    """The consumer's handler for one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.name = stream.name
+        self.group = GROUP
+        self.topics = [stream.topic]
+        self._pressed = False
+
+    # -- on the polling thread ------------------------------------------------------------------------
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """Decode and coalesce: within a batch the newest position of an order wins."""
+        prepared = Prepared()
+        decode, month_of = self.stream.gate.decode, self.stream.month_of
+        first, last = window(datetime.fromtimestamp(time.time(), UTC))
+        rows, records = prepared.rows, prepared.records
+        for record in batch.records:
+            value = record.value
+            try:
+                message = decode(value)
+            except gate.Refused as refusal:
+                prepared.letters.append(self._refused(batch, record, refusal))
+                continue
+            month = month_of(message)
+            if not first <= month <= last:
+                prepared.letters.append(self._outside(batch, record, message, first, last))
+                continue
+            key = (month, message.order_id, message.location_id)
+            row = (*key, value.decode(), digest(value), record.partition, record.offset, record.timestamp)
+            known = rows.get(key)
+            if known is None:
+                rows[key] = row
+                records[key] = [(row, record)]
+            else:
+                records[key].append((row, record))
+                if position(row, "").newer_than(position(known, "")):
+                    rows[key] = row
+        prepared.read.update(record.partition for record in batch.records)
+        return prepared
+
+    def _refused(self, batch: Batch, record: Record, refusal: gate.Refused) -> Letter:
+        return self._letter(batch, record, "decode", refusal.reason, str(refusal))
+
+    def _outside(self, batch: Batch, record: Record, message: Any, first: int, last: int) -> Letter:
+        text = f"ordered_at is outside the window {first} … {last} that the buffer keeps"
+        return self._letter(batch, record, "window", "outside_window", text, message.order_id)
+
+    def _letter(
+        self, batch: Batch, record: Record, step: str, reason: str, text: str, order_id: str = "", **more: str
+    ) -> Letter:
+        return Letter(
+            self.name, step, reason, text, record, batch.topic_ids.get(record.topic, ""), batch.revision,
+            business_key=order_id, **more,
+        )  # fmt: skip
+
+    # -- on the writer's thread, inside its transaction ------------------------------------------------
+
+    def write(self, batch: Batch, now: datetime) -> None:
+        """Absorb a prepared batch.
+
+        1. One guarded upsert; what it returns was inserted or updated.
+        2. Whatever it left alone is read back and classified: redelivered, late, or a conflict.
+        3. Buckets that really changed get their arrivals, in sorted order; a redelivery resets no timer.
+        4. Letters, then counters: rows that workers share come last.
+        """
+        prepared: Prepared = batch.prepared
+        topic_id = next(iter(batch.topic_ids.values()), "")
+        rows = sorted(prepared.rows.values(), key=lambda row: row[:3])
+        changed = self._absorb(rows, topic_id, now)
+        outcomes: Counter[tuple[int, str]] = Counter()
+        arrivals = self._settle_changed(prepared, changed, outcomes)
+        letters = list(prepared.letters)
+        if len(changed) < len(rows):
+            letters += self._classify(batch, [row for row in rows if row[:3] not in changed], topic_id, outcomes)
+        self.arrive(arrivals, now)
+        for letter in prepared.letters:
+            outcomes[letter.record.partition, "parked"] += 1
+        bury(letters, topic_name(self.group), now)
+        self._count(prepared.read, outcomes, batch.revision, now)
+
+    def _absorb(self, rows: list[Row], topic_id: str, now: datetime) -> dict[Key, int]:
+        found = EVENTS.run(
+            rows,
+            {
+                "stream": self.name, "status": BufferedEvent.Status.PENDING.value, "topic_id": topic_id,
+                "revision": 0, "seen_topic_id": "", "seen_hash": "", "created_at": now, "updated_at": now,
+            },
+        )  # fmt: skip
+        return {(month, order_id, location_id): revision for month, order_id, location_id, revision in found}
+
+    def _settle_changed(
+        self, prepared: Prepared, changed: dict[Key, int], outcomes: Counter[tuple[int, str]]
+    ) -> dict[str, tuple[int, int]]:
+        """Count inserted and updated rows; returns `{location: (new events, source partition)}`."""
+        arrivals: dict[str, tuple[int, int]] = {}
+        records = prepared.records
+        for key, revision in changed.items():
+            partition = prepared.rows[key][5]
+            location = key[2]
+            arrivals[location] = (arrivals.get(location, (0, 0))[0] + (revision == 0), partition)
+            outcomes[partition, "accepted" if revision == 0 else "superseded"] += 1
+            others = records[key]
+            if len(others) > 1:
+                for row, _record in others:
+                    outcomes[row[5], "superseded"] += 1
+                outcomes[partition, "superseded"] -= 1
+        return arrivals
+
+    def arrive(self, arrivals: dict[str, tuple[int, int]], now: datetime) -> None:
+        """Add `{location: (new events, source partition)}` to the buckets and restart their idle timers."""
+        if not arrivals:
+            return
+        stream = self.stream
+        soon, at_once = timestamp_text(now + stream.idle), timestamp_text(now)
+        rows = [
+            (location, number, partition, at_once if number >= stream.max_batch else soon)
+            for location, (number, partition) in sorted(arrivals.items())
+        ]
+        buckets(stream.max_batch).run(
+            rows,
+            {
+                "stream": stream.name, "topic": topic_name(stream.topic), "sequence": 0, "first_arrival": now,
+                "last_arrival": now, "idle_at": now + stream.idle, "cap_at": now + stream.cap, "urged": "",
+                "held": False,
+            },
+        )  # fmt: skip
+
+    def _classify(
+        self, batch: Batch, rows: list[Row], topic_id: str, outcomes: Counter[tuple[int, str]]
+    ) -> list[Letter]:
+        """Letters for what the upsert left alone; every record of such an order is judged, oldest first."""
+        letters: list[Letter] = []
+        seen: list[tuple[Any, ...]] = []
+        for stored in EVENTS.read(EVENTS.keys_of(rows), STORED, {"stream": self.name}):
+            judge = Judge(*stored[3:])
+            for row, record in batch.prepared.records[stored[:3]]:
+                verdict = judge.verdict(position(row, topic_id), row[4])
+                outcomes[row[5], "redelivered" if verdict == "redelivered" else "late"] += 1
+                if verdict != "redelivered":
+                    letters.append(self._letter(batch, record, "late", verdict, REASONS[verdict], row[1]))
+            if judge.changed:
+                seen.append((*stored[:3], *judge.seen, judge.seen_hash))
+        SEEN.run(seen, {"stream": self.name}, prune=sorted({row[0] for row in seen}))
+        return letters
+
+    def _count(
+        self, read: Counter[int], outcomes: Counter[tuple[int, str]], revision: int, now: datetime
+    ) -> None:
+        counts = {(self.name, str(partition), name): number for (partition, name), number in outcomes.items()}
+        for partition, number in read.items():
+            counts[self.name, str(partition), "replayed" if revision else "read"] = number
+            accepted = outcomes[partition, "accepted"]
+            if accepted:
+                counts[self.name, str(partition), "open"] = accepted
+        counters.add(counts, now)
+        for (_partition, name), number in outcomes.items():
+            metrics.INGESTED.labels(self.name, name).inc(number)
+
+    def park(self, batch: Batch, record: Record, error: BaseException, trace: str, now: datetime) -> None:
+        """Bury the one record that the database refused although the gate let it through."""
+        letter = self._letter(
+            batch, record, "store", "database_refused", str(error), error_class=type(error).__name__, traceback=trace
+        )
+        bury([letter], topic_name(self.group), now)
+        outcomes = Counter({(record.partition, "parked"): 1})
+        self._count(Counter({record.partition: 1}), outcomes, batch.revision, now)
+
+    # -- around it --------------------------------------------------------------------------------------
+
+    def pressure(self) -> bool:
+        """True above the high-water mark, until the buffer is down to the low one."""
+        opened = counters.totals(self.name).get("open", 0)
+        limit = settings.BUFFER_HIGH_WATER * (LOW_WATER if self._pressed else 1)
+        self._pressed = opened >= limit
+        return self._pressed
+
+    def repair(self) -> None:
+        ensure_partitions()
+
+
+REASONS = {
+    "late_event": "the order was already claimed or sent; requeue sends the difference as a supplement",
+    "position_conflict": "this position was read before with another payload: was the topic created again?",
+}
+
+
+class Judge:
+    """Decides, for one stored order, what each further record of it is."""
+
+    def __init__(
+        self, status: str, payload_hash: str, topic_id: str, partition: int, offset: int, timestamp: int,
+        seen_topic_id: str, seen_partition: int | None, seen_offset: int | None, seen_timestamp: int | None,
+        seen_hash: str,
+    ) -> None:  # fmt: skip
+        self.status = status
+        self.payload_hash = payload_hash
+        self.source = Position(topic_id, partition, offset, timestamp)
+        self.seen = self.source
+        if seen_partition is not None and seen_offset is not None and seen_timestamp is not None:
+            self.seen = Position(seen_topic_id, seen_partition, seen_offset, seen_timestamp)
+        self.seen_hash = seen_hash
+        self.changed = False
+
+    def verdict(self, at: Position, payload_hash: str) -> str:
+        """`redelivered`, `late_event` or `position_conflict`; remembers what it has seen."""
+        if at[:3] == self.source[:3] and payload_hash != self.payload_hash:
+            return "position_conflict"
+        if self.status == "pending" or not at.newer_than(self.source) or not at.newer_than(self.seen):
+            return "redelivered"
+        if payload_hash in (self.payload_hash, self.seen_hash):
+            return "redelivered"  # the producer said the same thing once more
+        self.seen, self.seen_hash, self.changed = at, payload_hash, True
+        return "late_event"
+
+
+def position(row: Row, topic_id: str) -> Position:
+    return Position(topic_id, row[5], row[6], row[7])
+
+
+def window(now: datetime) -> tuple[int, int]:
+    """The first and the last month (yyyymm) that the buffer keeps."""
+    return add_months(now, -settings.BUFFER_RETENTION_MONTHS), add_months(now, AHEAD)
+
+
+AHEAD = 3
+
+
+def add_months(now: datetime, months: int) -> int:
+    """The month `months` away from `now`, as yyyymm."""
+    year, month = divmod(now.year * 12 + now.month - 1 + months, 12)
+    return year * 100 + month + 1

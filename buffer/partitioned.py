@@ -1,0 +1,16 @@
+"""Which tables of this app are partitioned by time, and what keeps a partition alive."""
+
+from config.partitions import PartitionSpec
+
+EVENTS = PartitionSpec(
+    model="buffer.BufferedEvent",
+    column="partition_key",
+    period="month",
+    encoding="yyyymm",
+    # One more than the window of ingestion reaches: a new month begins before the day's rotation has run.
+    ahead=4,
+    keep_months_setting="BUFFER_RETENTION_MONTHS",
+    unfinished="status IN ('pending', 'claimed')",
+    before_drop="buffer.retention.count_dropped",
+    locks=("outbox.FlowCounter",),
+)

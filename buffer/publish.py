@@ -1,0 +1,155 @@
+"""Stage 2 of the flush: every claimed batch whose lease is free is published, then marked sent."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from buffer.models import Batch, BufferedEvent
+from buffer.streams import Stream, streams
+from config import metrics
+from config.backoff import full_jitter
+from config.clock import database_now
+from config.kafka import Failed, Message, Outcome, Producer, Refused, Replayed, Sent, topic_name
+from config.logs import log
+from config.upsert import Column, Constant, Rewrite, uuid_text
+from outbox import counters
+from outbox.burial import Letter, bury
+
+BATCHES_A_ROUND = 400
+
+SENT = Rewrite(
+    Batch,
+    key=[Column("batch_id", "uuid")],
+    changes=[Column("output_partition", "int"), Column("output_offset", "bigint")],
+    constants=[Constant("status"), Constant("sent_at", "timestamp"), Constant("lease_token", "uuid"),
+               Constant("lease_until", "timestamp")],
+    guard="old.status = 'claimed'",
+)  # fmt: skip
+EVENTS_SENT = Rewrite(
+    BufferedEvent,
+    key=[Column("id", "bigint"), Column("batch_id", "uuid")],
+    changes=[],
+    constants=[Constant("status"), Constant("updated_at", "timestamp")],
+    guard="old.status = 'claimed'",
+    prune="partition_key",
+)
+
+
+def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[Batch]]:
+    """Take over claimed batches that nobody holds, oldest first per location.
+
+    A batch waits while an older one of its location is unsent and not among those taken here: two flushers
+    must not overtake each other at one warehouse.
+    """
+    token = uuid.uuid4()
+    with transaction.atomic():
+        now = database_now()
+        free = Batch.objects.claimed().of_streams([stream.name for stream in wanted]).lock_free(now)
+        candidates = list(free.oldest_first()[:BATCHES_A_ROUND])
+        batches = in_order(candidates, _unsent_at(candidates))
+        until = now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS)
+        Batch.objects.lease([batch.pk for batch in batches], token, until, now)
+    return token, batches
+
+
+def _unsent_at(candidates: Sequence[Batch]) -> list[tuple[str, str, int]]:
+    rows = Batch.objects.claimed().at({batch.location_id for batch in candidates})
+    return list(rows.values_list("stream", "location_id", "sequence")) if candidates else []
+
+
+def in_order(candidates: Sequence[Batch], unsent: Sequence[tuple[str, str, int]]) -> list[Batch]:
+    """Those candidates that come before every unsent batch of their location which is not a candidate."""
+    mine = {(batch.stream, batch.location_id, batch.sequence) for batch in candidates}
+    first_foreign: defaultdict[tuple[str, str], float] = defaultdict(lambda: float("inf"))
+    for stream, location, sequence in unsent:
+        if (stream, location, sequence) not in mine:
+            place = (stream, location)
+            first_foreign[place] = min(first_foreign[place], sequence)
+    ordered = sorted(candidates, key=lambda batch: (batch.claimed_at, batch.sequence))
+    return [batch for batch in ordered if batch.sequence < first_foreign[batch.stream, batch.location_id]]
+
+
+def publish(batches: Sequence[Batch], token: uuid.UUID, producer: Producer) -> bool:
+    """Send leased batches and settle them; False when the broker did not take them all."""
+    if not batches:
+        return True
+    outcomes = producer.send_all([message_of(batch) for batch in batches])
+    with transaction.atomic():
+        settle(list(zip(batches, outcomes, strict=True)), token, database_now())
+    return not any(isinstance(outcome, Failed) for outcome in outcomes)
+
+
+def message_of(batch: Batch) -> Message:
+    """The frozen bytes: every attempt sends the same."""
+    headers = [(name, value.encode()) for name, value in batch.headers.items()]
+    output = streams()[batch.stream].output
+    return Message(topic_name(output), batch.location_id, batch.payload.encode(), headers)
+
+
+def settle(results: Sequence[tuple[Batch, Outcome]], token: uuid.UUID, now: datetime) -> None:
+    """Write what became of each batch, for those still held by `token`."""
+    held = set(
+        Batch.objects.claimed().held_by(token).select_for_update()
+        .filter(pk__in=[batch.pk for batch, _ in results]).values_list("pk", flat=True)
+    )  # fmt: skip
+    lost = len(results) - len(held)
+    if lost:
+        metrics.FENCE_LOST.inc(lost)
+        log.warning("fence_lost", table="batch", lost=lost, token=str(token))
+    kept = [(batch, outcome) for batch, outcome in results if batch.pk in held]
+    _settle_sent([(batch, outcome) for batch, outcome in kept if isinstance(outcome, Sent)], now)
+    _settle_failed([(batch, outcome) for batch, outcome in kept if isinstance(outcome, Failed)], now)
+    for batch, outcome in kept:
+        metrics.PUBLISHED.labels(batch.stream, type(outcome).__name__.lower()).inc()
+        if isinstance(outcome, Refused):
+            park(batch, outcome.error, now)
+
+
+def _settle_sent(results: Sequence[tuple[Batch, Sent]], now: datetime) -> None:
+    if not results:
+        return
+    SENT.run(
+        [(uuid_text(batch.pk), outcome.partition, outcome.offset) for batch, outcome in results],
+        {"status": Batch.Status.SENT.value, "sent_at": now, "lease_token": None, "lease_until": None},
+    )
+    events = [(event, name) for batch, _ in results for name in [uuid_text(batch.pk)] for event in batch.event_ids]
+    months = sorted({month for batch, _ in results for month in batch.months})
+    EVENTS_SENT.run(events, {"status": BufferedEvent.Status.SENT.value, "updated_at": now}, months)
+    counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+    for batch, _ in results:
+        counts[batch.stream, "flush", "batches_sent"] += 1
+        counts[batch.stream, "flush", "events_sent"] += len(batch.event_ids)
+    counters.add(counts, now)
+
+
+def _settle_failed(results: Sequence[tuple[Batch, Failed]], now: datetime) -> None:
+    """Back to the pool, not before a while: an outage is not the batch's fault, so nothing is ever given up."""
+    if not results:
+        return
+    attempt = max(batch.attempts for batch, _ in results) + 1
+    later = now + timedelta(seconds=0.5 + full_jitter(attempt, base=0.5, cap=15))
+    Batch.objects.filter(pk__in=[batch.pk for batch, _ in results]).update(
+        lease_token=None, lease_until=later, attempts=attempt, error=results[0][1].error
+    )
+    log.warning("publish_failed", batches=len(results), error=results[0][1].error)
+
+
+def park(batch: Batch, error: str, now: datetime) -> None:
+    """The broker refuses this batch for good: its letter frees it (requeue) or closes it (discard)."""
+    Batch.objects.filter(pk=batch.pk).update(
+        status=Batch.Status.PARKED, error=error, attempts=batch.attempts + 1, lease_token=None, lease_until=None
+    )
+    record = Replayed(
+        topic_name(streams()[batch.stream].output), -1, batch.attempts, int(now.timestamp() * 1000),
+        batch.location_id.encode(), batch.payload.encode(),
+    )  # fmt: skip
+    letter = Letter(
+        batch.stream, "publish", "batch_refused", error, record, topic_id=str(batch.pk), business_key=str(batch.pk)
+    )
+    bury([letter], "", now)

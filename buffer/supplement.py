@@ -1,0 +1,103 @@
+"""Late events: what was already sent is corrected by a supplement, the signed difference per SKU."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+from buffer.freeze import encode, headers_of, iso
+from buffer.ingest import Ingest
+from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.positions import Position
+from buffer.streams import Stream
+from config.flows import Refusal
+from outbox import counters
+from outbox.burial import digest
+from outbox.models import DeadLetter
+
+Status = BufferedEvent.Status
+
+
+def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
+    """Bring a late event home, inside the caller's transaction; returns what was done, in words.
+
+    A sent order gets a supplement, a discarded one is opened again; a newer version that has already gone
+    out wins over an older letter.
+    """
+    payload = bytes(letter.payload).decode()
+    event = _lock_event(stream, payload)
+    if event.status == Status.CLAIMED:
+        raise Refusal("its batch is cut but not sent yet: try again when it is")
+    at = Position(letter.topic_id, letter.partition, letter.offset, letter.timestamp)
+    source = Position(event.topic_id, event.source_partition, event.source_offset, event.source_timestamp)
+    _count(stream, letter, now)
+    if not at.newer_than(source):
+        return "nothing to do: a newer version of the order has been taken"
+    if event.status != Status.SENT:
+        return _reopen(stream, event, letter, payload, now)
+    original = event.batch_id
+    items = stream.difference(payload, event.payload)
+    _take_over(event, letter, payload, now)
+    if not items or original is None:
+        return "nothing to send: the quantities are those that were sent"
+    batch = _supplement(stream, event, original, at, items, now)
+    return f"sent as supplement {batch.pk} of batch {original}"
+
+
+def _lock_event(stream: Stream, payload: str) -> BufferedEvent:
+    message = stream.gate.decoder.decode(payload)
+    rows = BufferedEvent.objects.select_for_update().filter(
+        partition_key=stream.month_of(message), stream=stream.name,
+        order_id=message.order_id, location_id=message.location_id,
+    )  # fmt: skip
+    event = rows.first()
+    if event is None:
+        raise Refusal("the order is no longer in the buffer: its month was dropped")
+    return event
+
+
+def _take_over(event: BufferedEvent, letter: DeadLetter, payload: str, now: datetime, **changes: Any) -> None:
+    """The row now says what was last sent (or is to be sent), and from where."""
+    BufferedEvent.objects.filter(pk=event.pk, partition_key=event.partition_key, status=event.status).update(
+        payload=payload, payload_hash=digest(payload.encode()), topic_id=letter.topic_id,
+        source_partition=letter.partition, source_offset=letter.offset, source_timestamp=letter.timestamp,
+        revision=event.revision + 1, updated_at=now, **changes,
+    )  # fmt: skip
+
+
+def _reopen(stream: Stream, event: BufferedEvent, letter: DeadLetter, payload: str, now: datetime) -> str:
+    if event.status == Status.PENDING:
+        _take_over(event, letter, payload, now)
+        return "the order is still open: its message was replaced"
+    _take_over(event, letter, payload, now, status=Status.PENDING, batch_id=None)
+    Ingest(stream).arrive({event.location_id: (1, event.source_partition)}, now)
+    counters.add({(stream.name, str(letter.partition), "open"): 1}, now)
+    return "the order had been discarded and waits for a batch again"
+
+
+def _supplement(
+    stream: Stream, event: BufferedEvent, original: uuid.UUID, at: Position, items: list[dict[str, Any]], now: datetime
+) -> Batch:
+    bucket = Bucket.objects.select_for_update().get(stream=stream.name, location_id=event.location_id)
+    Bucket.objects.filter(pk=bucket.pk).update(sequence=bucket.sequence + 1)
+    batch_id = uuid.uuid5(original, f"{at.topic_id}/{at.partition}/{at.offset}")
+    message = {
+        "batch_id": str(batch_id),
+        "location_id": event.location_id,
+        "flushed_at": iso(now),
+        "order_ids": [event.order_id],
+        "items": items,
+        "supplement_of": str(original),
+    }
+    return Batch.objects.create(
+        batch_id=batch_id, stream=stream.name, location_id=event.location_id, sequence=bucket.sequence + 1,
+        reason="supplement", supplement_of=original, partition_key=event.partition_key, event_count=1,
+        payload=encode(message), headers=headers_of(batch_id, [[at.partition, at.offset]], at.topic_id),
+        months=[event.partition_key], event_ids=[], claimed_at=now,
+    )  # fmt: skip
+
+
+def _count(stream: Stream, letter: DeadLetter, now: datetime) -> None:
+    scope = str(letter.partition)
+    counters.add({(stream.name, scope, "replayed"): 1, (stream.name, scope, "superseded"): 1}, now)

@@ -1,0 +1,96 @@
+"""Conservation of the buffer: every record read is accounted for, and every accepted order is somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.db.models import Count, Sum
+
+from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.retention import dropped_rows
+from config.flows import Check
+from config.snapshot import consistent_snapshot
+from outbox import counters
+from outbox.models import DeadLetter, FailureGroup
+
+OUTCOMES = ("accepted", "redelivered", "superseded", "late", "parked")
+OFFENDERS = 20
+
+
+def checks(streams: list[str]) -> Iterator[Check]:
+    """All invariants, in one snapshot."""
+    with consistent_snapshot():
+        for stream in streams:
+            yield from _of_stream(stream)
+        yield _letters_counted(streams)
+
+
+def _of_stream(stream: str) -> Iterator[Check]:
+    scopes = counters.by_scope(stream)
+    yield _every_record_has_an_outcome(stream, scopes)
+    totals = counters.totals(stream)
+    rows = dict(
+        BufferedEvent.objects.of_stream(stream).values_list("status").annotate(number=Count("id")).order_by()
+    )
+    yield Check(f"{stream}: accepted = pending + claimed + sent + discarded + dropped",
+                totals.get("accepted", 0), sum(rows.values()) + dropped_rows(stream))  # fmt: skip
+    yield Check(f"{stream}: open counter = pending rows", totals.get("open", 0), rows.get("pending", 0))
+    in_batches = (
+        Batch.objects.of_streams([stream]).filter(status__in=("claimed", "parked"), supplement_of=None)
+        .aggregate(total=Sum("event_count"))["total"]
+    )  # fmt: skip
+    yield Check(f"{stream}: claimed rows = orders of unsent batches", in_batches or 0, rows.get("claimed", 0))
+    yield _buckets_match(stream)
+    yield _one_row_per_order(stream)
+    unplaced = Batch.objects.sent().of_streams([stream]).filter(output_offset=None)
+    yield Check(f"{stream}: every sent batch knows where it went", rows=list(unplaced.values_list("pk", flat=True)[:OFFENDERS]))
+
+
+def _every_record_has_an_outcome(stream: str, scopes: dict[str, dict[str, int]]) -> Check:
+    came = went = 0
+    offenders = []
+    for scope, counts in sorted(scopes.items()):
+        read = counts.get("read", 0) + counts.get("replayed", 0)
+        accounted = sum(counts.get(name, 0) for name in OUTCOMES)
+        came += read
+        went += accounted
+        if read != accounted:
+            offenders.append({"partition": scope, **counts})
+    return Check(f"{stream}: read + replayed = {' + '.join(OUTCOMES)}", came, went, offenders)
+
+
+def _buckets_match(stream: str) -> Check:
+    pending = dict(
+        BufferedEvent.objects.pending().of_stream(stream).values_list("location_id")
+        .annotate(number=Count("id")).order_by()
+    )  # fmt: skip
+    counted = dict(Bucket.objects.of_stream(stream).filter(open_count__gt=0).values_list("location_id", "open_count"))
+    offenders = [
+        {"location": location, "bucket": counted.get(location, 0), "rows": pending.get(location, 0)}
+        for location in sorted(pending.keys() | counted.keys())
+        if counted.get(location, 0) != pending.get(location, 0)
+    ]
+    return Check(f"{stream}: every bucket counts its pending rows", sum(counted.values()), sum(pending.values()),
+                 offenders[:OFFENDERS])  # fmt: skip
+
+
+def _one_row_per_order(stream: str) -> Check:
+    twice = (
+        BufferedEvent.objects.of_stream(stream).values("order_id", "location_id")
+        .annotate(number=Count("id")).filter(number__gt=1).order_by()
+    )  # fmt: skip
+    return Check(f"{stream}: no order in two months", rows=[dict(row) for row in twice[:OFFENDERS]])
+
+
+def _letters_counted(streams: list[str]) -> Check:
+    groups = FailureGroup.objects.filter(source__in=streams)
+    opened = dict(
+        DeadLetter.objects.open().filter(source__in=streams).values_list("group_id")
+        .annotate(number=Count("id")).order_by()
+    )  # fmt: skip
+    offenders = [
+        {"group": group.pk, "title": group.title, "counted": group.open_count, "letters": opened.get(group.pk, 0)}
+        for group in groups
+        if group.open_count != opened.get(group.pk, 0)
+    ]
+    return Check("failure groups count their open letters", rows=offenders[:OFFENDERS])

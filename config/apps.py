@@ -1,0 +1,15 @@
+"""App configuration of the plumbing layer: registers the system checks."""
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+class ConfigConfig(AppConfig):
+    name = "config"
+    verbose_name = "Spillway"
+
+    def ready(self) -> None:
+        from config import checks  # noqa: F401 (importing registers the checks)
+        from config.partitions import ensure_after_migrate
+
+        post_migrate.connect(ensure_after_migrate)

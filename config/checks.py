@@ -1,0 +1,1 @@
+"""System checks (written below)."""

@@ -1,0 +1,53 @@
+"""What a database exception asks for: run again, wait, repair a partition, or look at the data."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError, ProgrammingError
+
+RERUN = {"40001", "40P01", "55P03", 1213, 1205, "locked"}
+NO_PARTITION = {1526}
+DATA = {1366, 1406, 1264, 3140, 1292, 4025, 3819, 1300, 1048}
+
+
+class Remedy(Enum):
+    """What to do about a failed transaction."""
+
+    RERUN = "rerun"  # deadlock, lock timeout, serialisation failure: the whole unit again, from BEGIN
+    WAIT = "wait"  # the server is gone, refuses, or is not in shape: retry with backoff
+    PARTITION = "partition"  # rows for a partition that does not exist: make it, then again
+    DATA = "data"  # some row cannot be stored: bisect until it is alone
+    BUG = "bug"  # anything else
+
+
+def code_of(error: BaseException) -> str | int | None:
+    """SQLSTATE (PostgreSQL), errno (MySQL, MariaDB) or "locked" (SQLite) behind a Django database error."""
+    cause = error.__cause__ or error
+    state = getattr(cause, "sqlstate", None)
+    if state:
+        return str(state)
+    if cause.args and isinstance(cause.args[0], int):
+        return cause.args[0]
+    text = str(cause)
+    return "locked" if "locked" in text or "busy" in text else None
+
+
+def remedy_for(error: BaseException) -> Remedy:
+    """Classify an exception that ended a transaction."""
+    code = code_of(error)
+    if code in RERUN:
+        return Remedy.RERUN
+    if code in NO_PARTITION or (code == "23514" and "no partition" in str(error)):
+        return Remedy.PARTITION
+    if code in DATA or isinstance(error, DataError | IntegrityError | ValueError | OverflowError):
+        return Remedy.DATA
+    if isinstance(error, OperationalError | InterfaceError | ProgrammingError):
+        return Remedy.WAIT
+    return Remedy.BUG
+
+
+def is_duplicate(error: BaseException) -> bool:
+    """A unique key was hit, and nothing else (a missing partition is an IntegrityError on PostgreSQL, too)."""
+    code = code_of(error)
+    return code in ("23505", 1062) or "UNIQUE constraint failed" in str(error)

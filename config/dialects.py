@@ -1,0 +1,298 @@
+"""How each database unpacks JSON rows, upserts them, and says what changed: one class per vendor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from config.fields import IDENTIFIER_LENGTH
+
+REFERENCE = re.compile(r"\b(old|new)\.(\w+)")
+
+
+class Named(Protocol):
+    """A column with a kind."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+
+
+def encode(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+class Dialect:
+    """What differs between databases when a batch goes into one statement."""
+
+    name = ""
+    quote = '"'
+    returns_rows = True  # INSERT … RETURNING exists
+    returns_only_changed = True  # … and leaves out rows the guard refused
+    casts: Mapping[str, str] = {}
+
+    def quoted(self, name: str) -> str:
+        return f"{self.quote}{name}{self.quote}"
+
+    def listed(self, names: Sequence[str], prefix: str = "") -> str:
+        return ", ".join(prefix + self.quoted(name) for name in names)
+
+    def cast(self, sql: str, kind: str) -> str:
+        return sql
+
+    def parameters(self, rows: Sequence[Sequence[Any]]) -> list[str]:
+        """The rows as statement parameters."""
+        return [encode(rows)]
+
+    def source(self, columns: Sequence[Named], alias: str) -> str:
+        """A FROM item that unpacks `parameters`."""
+        raise NotImplementedError
+
+    def value(self, column: Named, position: int, alias: str) -> str:
+        """One unpacked column."""
+        return f"{alias}.{self.quoted(column.name)}"
+
+    def refer(self, table: str, sql: str) -> str:
+        """Replace `old.x` and `new.x` by what this database calls the stored and the incoming value."""
+        return REFERENCE.sub(
+            lambda match: self.old(table, match[2]) if match[1] == "old" else self.new(match[2]), sql
+        )
+
+    def old(self, table: str, name: str) -> str:
+        return f"{self.quoted(table)}.{self.quoted(name)}"
+
+    def new(self, name: str) -> str:
+        return f"excluded.{self.quoted(name)}"
+
+    def upsert(
+        self,
+        table: str,
+        columns: Sequence[Named],
+        constants: Sequence[Named],
+        key: Sequence[str],
+        update: Mapping[str, str],
+        guard: str,
+        token: str,
+        returning: Sequence[str],
+    ) -> str:
+        """The whole statement."""
+        names = [column.name for column in [*constants, *columns]]
+        values = [self.cast("%s", constant.kind) for constant in constants]
+        values += [self.value(column, position, "r") for position, column in enumerate(columns)]
+        sql = (
+            f"INSERT INTO {self.quoted(table)} ({self.listed(names)}) "
+            f"SELECT {', '.join(values)} FROM {self.source(columns, 'r')}"
+        )
+        sql += self.on_conflict(table, key, update, guard, token)
+        return sql + (f" RETURNING {self.listed(returning)}" if returning else "")
+
+    def on_conflict(
+        self, table: str, key: Sequence[str], update: Mapping[str, str], guard: str, token: str
+    ) -> str:
+        if not update:
+            return f" ON CONFLICT ({self.listed(key)}) DO NOTHING"
+        assignments = ", ".join(f"{self.quoted(name)} = {sql}" for name, sql in update.items())
+        where = f" WHERE {guard}" if guard else ""
+        return f" ON CONFLICT ({self.listed(key)}) DO UPDATE SET {assignments}{where}"
+
+    def select_by_key(
+        self,
+        table: str,
+        columns: Sequence[str],
+        key: Sequence[Named],
+        fixed: Sequence[str],
+        prune: str,
+        count: int,
+    ) -> str:
+        """Stored rows joined to the unpacked keys."""
+        pairs = [
+            f"t.{self.quoted(column.name)} = {self.value(column, position, 'k')}"
+            for position, column in enumerate(key)
+        ]
+        joined = " AND ".join([*pairs, *[f"t.{self.quoted(name)} = %s" for name in fixed]])
+        sql = (
+            f"SELECT {self.listed(columns, 't.')} FROM {self.source(key, 'k')} "
+            f"{self.join} {self.quoted(table)} t ON {joined}"
+        )
+        # Joined values prune no partition on MySQL: the list does, before the statement runs.
+        return sql + (f" WHERE t.{self.quoted(prune)} IN ({', '.join(['%s'] * count)})" if count else "")
+
+    join = "JOIN"
+
+    def update_by_key(
+        self,
+        table: str,
+        key: Sequence[Named],
+        changes: Sequence[Named],
+        constants: Sequence[Named],
+        fixed: Sequence[str],
+        guard: str,
+        prune: str,
+        count: int,
+    ) -> str:
+        """`UPDATE t SET … FROM unpacked rows`; parameters come in the order of `update_parameters`."""
+        columns = [*key, *changes]
+        assignments, joined, where = self._update_parts(table, key, changes, constants, fixed, guard, prune, count)
+        return (
+            f"UPDATE {self.quoted(table)} SET {assignments} FROM {self.source(columns, 'r')} "
+            f"WHERE {' AND '.join([*joined, *where])}"
+        )
+
+    def update_parameters(
+        self, constants: Sequence[Any], rows: Sequence[Sequence[Any]], prune: Sequence[Any]
+    ) -> list[Any]:
+        return [*constants, *self.parameters(rows), *prune]
+
+    def _update_parts(
+        self,
+        table: str,
+        key: Sequence[Named],
+        changes: Sequence[Named],
+        constants: Sequence[Named],
+        fixed: Sequence[str],
+        guard: str,
+        prune: str,
+        count: int,
+    ) -> tuple[str, list[str], list[str]]:
+        target = f"{self.quoted(table)}." if self.name in ("mysql", "mariadb") else ""
+        at = {column.name: self.value(column, index, "r") for index, column in enumerate([*key, *changes])}
+        assignments = [f"{target}{self.quoted(constant.name)} = {self.cast('%s', constant.kind)}" for constant in constants]
+        assignments += [f"{target}{self.quoted(column.name)} = {at[column.name]}" for column in changes]
+        joined = [f"{self.old(table, column.name)} = {at[column.name]}" for column in key]
+        where = [f"{self.old(table, name)} = %s" for name in fixed]
+        where += [f"{self.old(table, prune)} IN ({', '.join(['%s'] * count)})"] if count else []
+        if guard:
+            where.append(REFERENCE.sub(lambda m: self.old(table, m[2]) if m[1] == "old" else at[m[2]], guard))
+        return ", ".join(assignments), joined, where
+
+
+class PostgreSQL(Dialect):
+    """One JSON array per column: 1.4 times the rows/s of one array of rows."""
+
+    name = "postgresql"
+    casts = {"int": "int", "bigint": "bigint", "timestamp": "timestamptz", "uuid": "uuid", "text": "text", "bool": "boolean"}
+
+    def cast(self, sql: str, kind: str) -> str:
+        return f"{sql}::{self.casts[kind]}"
+
+    def parameters(self, rows: Sequence[Sequence[Any]]) -> list[str]:
+        return [encode(column) for column in zip(*rows, strict=True)]
+
+    def source(self, columns: Sequence[Named], alias: str) -> str:
+        arrays = ", ".join(["json_array_elements_text(%s::json)"] * len(columns))
+        return f"ROWS FROM ({arrays}) AS {alias} ({self.listed([column.name for column in columns])})"
+
+    def value(self, column: Named, position: int, alias: str) -> str:
+        plain = f"{alias}.{self.quoted(column.name)}"
+        return plain if column.kind in ("text", "long") else self.cast(plain, column.kind)
+
+
+class SQLite(Dialect):
+    """JSON rows through json_each."""
+
+    name = "sqlite"
+
+    def source(self, columns: Sequence[Named], alias: str) -> str:
+        return f"json_each(%s) AS {alias}"
+
+    def value(self, column: Named, position: int, alias: str) -> str:
+        return f"json_extract({alias}.value, '$[{position}]')"
+
+    def on_conflict(
+        self, table: str, key: Sequence[str], update: Mapping[str, str], guard: str, token: str
+    ) -> str:
+        # Without WHERE the parser takes ON for the ON of a join.
+        return " WHERE true" + super().on_conflict(table, key, update, guard, token)
+
+
+class MySQL(Dialect):
+    """JSON rows through JSON_TABLE; ON DUPLICATE KEY UPDATE has no WHERE, so the token carries the verdict."""
+
+    name = "mysql"
+    quote = "`"
+    returns_rows = False
+    join = "STRAIGHT_JOIN"
+    casts = {"int": "INT", "bigint": "BIGINT", "timestamp": "DATETIME(6)", "uuid": "CHAR(36)", "bool": "TINYINT"}
+    collation = "utf8mb4_0900_bin"
+
+    def source(self, columns: Sequence[Named], alias: str) -> str:
+        unpacked = ", ".join(
+            f"{self.quoted(column.name)} {self.type_of(column)} PATH '$[{position}]'"
+            for position, column in enumerate(columns)
+        )
+        return f"JSON_TABLE(%s, '$[*]' COLUMNS ({unpacked})) AS {alias}"
+
+    def update_by_key(
+        self,
+        table: str,
+        key: Sequence[Named],
+        changes: Sequence[Named],
+        constants: Sequence[Named],
+        fixed: Sequence[str],
+        guard: str,
+        prune: str,
+        count: int,
+    ) -> str:
+        columns = [*key, *changes]
+        assignments, joined, where = self._update_parts(table, key, changes, constants, fixed, guard, prune, count)
+        sql = (
+            f"UPDATE {self.source(columns, 'r')} STRAIGHT_JOIN {self.quoted(table)} ON {' AND '.join(joined)} "
+            f"SET {assignments}"
+        )
+        return sql + (f" WHERE {' AND '.join(where)}" if where else "")
+
+    def update_parameters(
+        self, constants: Sequence[Any], rows: Sequence[Sequence[Any]], prune: Sequence[Any]
+    ) -> list[Any]:
+        return [*self.parameters(rows), *constants, *prune]
+
+    def type_of(self, column: Named) -> str:
+        if column.kind in self.casts:
+            return self.casts[column.kind]
+        if column.kind == "long":
+            return "LONGTEXT"
+        # The column's own collation, else no index serves the join.
+        return f"VARCHAR({IDENTIFIER_LENGTH + 49}) CHARACTER SET utf8mb4 COLLATE {self.collation}"
+
+    def on_conflict(
+        self, table: str, key: Sequence[str], update: Mapping[str, str], guard: str, token: str
+    ) -> str:
+        if not update:
+            return f" ON DUPLICATE KEY UPDATE {self.quoted(key[0])} = {self.old(table, key[0])}"
+        # Assignments run from left to right: the token goes first and decides for all the others.
+        chosen = dict(update)
+        if guard:
+            incoming = chosen.pop(token)
+            applied = f"{self.old(table, token)} = {incoming}"
+            chosen = {name: f"IF({applied}, {sql}, {self.old(table, name)})" for name, sql in chosen.items()}
+            chosen = {token: f"IF({guard}, {incoming}, {self.old(table, token)})", **chosen}
+        assignments = ", ".join(f"{self.quoted(name)} = {sql}" for name, sql in chosen.items())
+        return f" ON DUPLICATE KEY UPDATE {assignments}"
+
+    def new(self, name: str) -> str:
+        return f"VALUES({self.quoted(name)})"
+
+
+class MariaDB(MySQL):
+    """As MySQL, with RETURNING (which also returns the rows that were left alone)."""
+
+    name = "mariadb"
+    returns_rows = True
+    returns_only_changed = False
+    collation = "utf8mb4_nopad_bin"
+
+
+DIALECTS: dict[str, Dialect] = {
+    dialect.name: dialect for dialect in (PostgreSQL(), SQLite(), MySQL(), MariaDB())
+}
+
+
+def dialect_for(connection: BaseDatabaseWrapper) -> Dialect:
+    """The dialect of an open connection."""
+    mariadb = connection.vendor == "mysql" and connection.mysql_is_mariadb  # type: ignore[attr-defined]
+    return DIALECTS["mariadb" if mariadb else connection.vendor]

@@ -1,0 +1,130 @@
+"""A flow as a drawing: boxes in columns, lines between them, in percent across and pixels down.
+
+Across everything is relative, so that the drawing fits any width and its text keeps its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from config.flows import Stage
+
+FULL, HALF, BETWEEN = 86, 52, 14
+GAP = 3.6  # percent between two columns
+SPARK = (44, 11)
+LETTER = 6.9  # pixels a letter of a bold word takes, on average
+
+Column = Sequence[Stage]
+
+
+@dataclass(frozen=True)
+class Box:
+    """One stage and its place."""
+
+    stage: Stage
+    x: float
+    width: float
+    y: float
+    height: int
+
+    @property
+    def half(self) -> bool:
+        return self.height == HALF
+
+    @property
+    def trouble(self) -> bool:
+        return self.stage.tone in ("bad", "warn")
+
+    @property
+    def icon(self) -> str:
+        return "octagon" if self.stage.tone == "bad" else "clock"
+
+    @property
+    def icon_x(self) -> float:
+        """Left of the word in the upper right corner."""
+        return -28 - len(self.stage.word) * LETTER
+
+    @property
+    def details(self) -> list[tuple[int, str]]:
+        """Detail lines with their baselines; a half box has no room for them."""
+        return [] if self.half else [(61 + 14 * line, text) for line, text in enumerate(self.stage.details[:2])]
+
+    @property
+    def value_y(self) -> int:
+        return 38 if self.half else 43
+
+    @property
+    def spark(self) -> str:
+        return points(self.stage.trend, *SPARK) if len(self.stage.trend) > 1 else ""
+
+    @property
+    def spark_at(self) -> str:
+        """Upper right; lower right when the word of a trouble stands there."""
+        return f"-{SPARK[0] + 12} {self.height - SPARK[1] - 10 if self.trouble else 10}"
+
+    @property
+    def label(self) -> str:
+        """The box in one sentence, for those who hear it."""
+        value = " ".join(filter(None, [self.stage.value, self.stage.unit]))
+        return f"{self.stage.name}: " + ", ".join(filter(None, [value, *self.stage.details, self.stage.word]))
+
+
+@dataclass(frozen=True)
+class Link:
+    """A line from the middle of one box to the middle of another in the next column."""
+
+    x: float
+    start: float
+    end: float
+    broken: bool
+    width: float = GAP
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Everything the template needs to print one SVG."""
+
+    boxes: Sequence[Box]
+    links: Sequence[Link]
+    height: int
+
+
+def draw(stages: Sequence[Stage | Column]) -> Drawing:
+    """Lay out a chain; a sequence of stages inside the chain is a column of parallel, half-height boxes."""
+    columns = [[stage] if isinstance(stage, Stage) else list(stage) for stage in stages]
+    most = max((len(column) for column in columns), default=1)
+    height = FULL if most == 1 else max(FULL, most * HALF + (most - 1) * BETWEEN)
+    width = (100 - GAP * (len(columns) - 1)) / max(1, len(columns))
+    placed = [list(_column(column, at * (width + GAP), width, height)) for at, column in enumerate(columns)]
+    links = [
+        link for left, right in zip(placed, placed[1:], strict=False) for link in _between(left, right)
+    ]
+    return Drawing([box for column in placed for box in column], links, height)
+
+
+def _column(column: Column, x: float, width: float, height: int) -> Iterator[Box]:
+    size = FULL if len(column) == 1 else HALF
+    top = (height - len(column) * size - (len(column) - 1) * BETWEEN) / 2
+    for line, stage in enumerate(column):
+        yield Box(stage, round(x, 3), round(width, 3), top + line * (size + BETWEEN), size)
+
+
+def _between(left: Sequence[Box], right: Sequence[Box]) -> Iterator[Link]:
+    """Parallel paths of equal number go straight on; otherwise every box meets every box."""
+    pairs = zip(left, right, strict=True) if len(left) == len(right) else ((a, b) for a in left for b in right)
+    for a, b in pairs:
+        # What stands in front of a broken box does not flow; what a broken box should feed does not either.
+        broken = "bad" in (a.stage.tone, b.stage.tone) and len(left) + len(right) > 2
+        yield Link(round(a.x + a.width, 3), a.y + a.height / 2, b.y + b.height / 2, broken)
+
+
+def points(trend: Sequence[float], width: float, height: float) -> str:
+    """A polyline through `trend`, its lowest value at the bottom; a flat row is a line in the middle."""
+    low, high = min(trend), max(trend)
+    step = width / (len(trend) - 1)
+    if high == low:
+        return f"0,{height / 2:g} {width:g},{height / 2:g}"
+    return " ".join(
+        f"{at * step:.1f},{height - (value - low) / (high - low) * height:.1f}" for at, value in enumerate(trend)
+    )

@@ -1,0 +1,76 @@
+"""Settings from the environment: every bad value is one line that names the variable."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import environ
+
+Number = TypeVar("Number", int, float)
+
+
+class BadSetting(Exception):
+    """A variable holds a value Spillway cannot run with; the text names it."""
+
+
+class Env:
+    """Reads variables from the process, then from `.env`; `NAME_FILE` points at a file holding a secret."""
+
+    def __init__(self, dotenv: Path | None = None) -> None:
+        if dotenv and dotenv.is_file():
+            environ.Env.read_env(str(dotenv))
+
+    def text(self, name: str, default: str = "") -> str:
+        """The value, or the content of the file that `NAME_FILE` names."""
+        path = os.environ.get(f"{name}_FILE")
+        if path and name not in os.environ:
+            try:
+                return Path(path).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise BadSetting(f"{name}_FILE: cannot read {path}: {error.strerror}") from error
+        return os.environ.get(name, default).strip()
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.text(name).lower()
+        if value in ("", "1", "true", "yes", "on", "0", "false", "no", "off"):
+            return default if value == "" else value in ("1", "true", "yes", "on")
+        raise BadSetting(f"{name}: {value!r} is neither true nor false")
+
+    def integer(self, name: str, default: int, *, least: int = 0, most: int = 2**53) -> int:
+        return self._number(name, default, int, "a whole number", least, most)
+
+    def seconds(self, name: str, default: float, *, least: float = 0.0, most: float = 3.2e8) -> float:
+        return self._number(name, default, float, "a number of seconds", least, most)
+
+    def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
+        value = self.text(name) or default
+        if value not in allowed:
+            raise BadSetting(f"{name}: {value!r} is not one of {', '.join(allowed)}")
+        return value
+
+    def listing(self, name: str, default: Sequence[str] = ()) -> list[str]:
+        """Comma-separated words."""
+        return [word.strip() for word in self.text(name).split(",") if word.strip()] or list(default)
+
+    def version(self, name: str) -> tuple[int, ...] | None:
+        """`2.3` becomes (2, 3); empty becomes None."""
+        value = self.text(name)
+        if value and not re.fullmatch(r"\d+(\.\d+){1,2}", value):
+            raise BadSetting(f"{name}: {value!r} is not a version such as 2.3")
+        return tuple(int(part) for part in value.split(".")) if value else None
+
+    def _number(
+        self, name: str, default: Number, kind: type[Number], what: str, least: Number, most: Number
+    ) -> Number:
+        value = self.text(name)
+        try:
+            number = kind(value) if value else default
+        except ValueError:
+            raise BadSetting(f"{name}: {value!r} is not {what}") from None
+        if not least <= number <= most:
+            raise BadSetting(f"{name}: {value} is outside {least} … {most}")
+        return number

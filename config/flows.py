@@ -1,0 +1,181 @@
+"""What a flow tells the rest of Spillway: its workers, its picture, its sample traffic, its invariants.
+
+The registry `settings.FLOWS` names one subclass per flow; home, `verify`, `simulate`, `run_all` and
+`doctor` walk it, so a new flow appears in all of them with one line of settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+from prometheus_client import Gauge
+
+Tone = Literal["bad", "warn", "info", "ok", "idle"]
+Urgency = Literal["now", "soon", "watch"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One box of a flow's drawing: a live number with its unit, up to two detail lines, a sparkline."""
+
+    name: str
+    value: str
+    unit: str = ""
+    details: Sequence[str] = ()
+    url: str = ""
+    tone: Tone = "idle"
+    word: str = ""  # what is wrong, one word; empty when healthy
+    trend: Sequence[float] = ()  # the last 24 minutes, oldest first; () draws no line
+
+
+@dataclass(frozen=True)
+class Need:
+    """One line of "what needs you": most urgent first, with exactly one thing to do about it."""
+
+    urgency: Urgency
+    title: str
+    why: str
+    url: str
+    lever: str  # the words on its button
+    amount: int | None = None
+    unit: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    rank: int = 0  # within an urgency: 0 loss of data, 1 people waiting, 2 the rest
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A flow as home draws it."""
+
+    name: str
+    purpose: str
+    stages: Sequence[Stage]
+    needs: Sequence[Need] = ()
+    letters_open: int = 0
+    letters_last_hour: int = 0
+    url: str = ""
+    letters_url: str = ""
+
+    @property
+    def worst(self) -> Stage | None:
+        """The stage in the worst state, or None when all are healthy."""
+        order: list[Tone] = ["bad", "warn"]
+        troubled = [stage for stage in self.stages if stage.tone in order]
+        return min(troubled, key=lambda stage: order.index(stage.tone), default=None)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One invariant that `verify` proves: holds when expected equals actual and no row offends."""
+
+    name: str
+    expected: Any = None
+    actual: Any = None
+    rows: Sequence[Any] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.expected == self.actual and not self.rows
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process that `run_all` starts: `manage.py <command> <arguments>`."""
+
+    command: str
+    arguments: Sequence[str] = ()
+
+
+@dataclass
+class Sample:
+    """Records of sample traffic, ready to be produced."""
+
+    topic: str
+    key: str
+    value: bytes
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One sample of a gauge of the catalogue, read from the database when somebody scrapes /metrics."""
+
+    gauge: Gauge
+    value: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Refusal(Exception):
+    """A lever was pulled and cannot do it now; the text says why, for the person who pulled it."""
+
+
+class Flow:
+    """Base of a flow; every method may be left as it is."""
+
+    name = ""
+
+    def workers(self) -> Sequence[Worker]:
+        """The processes this flow needs."""
+        return ()
+
+    def picture(self, now: datetime) -> Picture | None:
+        """Counts, ages, lag: from maintained counters and indexed look-ups only."""
+        return None
+
+    def gauges(self, now: datetime) -> Iterator[Reading]:
+        """What /metrics says that only the database knows: counts, ages, lag; as cheap as the picture."""
+        return iter(())
+
+    def verify(self) -> Iterator[Check]:
+        """Invariants, in one consistent snapshot."""
+        return iter(())
+
+    def samples(self, seed: int) -> Iterator[Sample]:
+        """Endless plausible traffic, the same for the same seed."""
+        return iter(())
+
+    def sources(self) -> Sequence[str]:
+        """The dead-letter sources this flow can take back."""
+        return ()
+
+    def requeue(self, letter: Any, now: datetime) -> str:
+        """Handle a letter again, inside the caller's transaction; returns what happened, in words.
+
+        Raises Refusal when it cannot be done now; the letter then stays as it is.
+        """
+        raise Refusal("this flow takes no letters back")
+
+    def discard(self, letter: Any, now: datetime) -> str:
+        """What else is to be closed when a letter is discarded."""
+        return "discarded"
+
+    def is_drained(self) -> bool:
+        """Nothing of this flow is still on its way."""
+        return True
+
+    def sweep(self, now: datetime) -> int:
+        """Delete, in chunks, what outlived its retention and stands in no partition; daily."""
+        return 0
+
+    def summary(self) -> Sequence[tuple[str, int]]:
+        """What went through, for the end of a demo run."""
+        return ()
+
+
+def flows() -> list[Flow]:
+    """The flows of `settings.FLOWS`, in order."""
+    return [import_string(path)() for path in settings.FLOWS]
+
+
+def flow_of(source: str) -> Flow:
+    """The flow a dead-letter source belongs to; raises Refusal when there is none."""
+    for flow in flows():
+        if source in flow.sources():
+            return flow
+    raise Refusal(f"no flow of FLOWS takes letters of {source!r}")

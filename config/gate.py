@@ -1,0 +1,90 @@
+"""The decode gate: bytes become a validated message or a reason, with the same verdict on every database.
+
+Everything that only fails later on *some* database (NUL in PostgreSQL, lone surrogates in UTF-8, integers
+beyond a column) is refused here, before any transaction starts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+MAX_DEPTH = 32
+NUL_ESCAPE = b"\\u0000"
+POSITION = re.compile(r" \(byte \d+\)|\d+")
+
+
+class Refused(Exception):
+    """Why a record is not a message: `reason` is a stable code, the text is for people."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Gate(Generic[T]):
+    """Decodes one message type. `max_bytes` bounds the value as it arrived."""
+
+    decoder: msgspec.json.Decoder[T]
+    max_bytes: int
+
+    @classmethod
+    def of(cls, kind: type[T], max_bytes: int) -> Gate[T]:
+        """A gate for a msgspec struct; unknown fields are allowed, missing and mistyped ones are not."""
+        return cls(msgspec.json.Decoder(kind), max_bytes)
+
+    def decode(self, value: bytes | None) -> T:
+        """The message; raises Refused. `value` is never changed."""
+        if not value:
+            raise Refused("empty", "the record has no value")
+        if len(value) > self.max_bytes:
+            raise Refused("too_large", f"{len(value)} bytes, at most {self.max_bytes} are accepted")
+        try:
+            message = self.decoder.decode(value)
+        except msgspec.ValidationError as error:
+            raise Refused("wrong_field", str(error)) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            raise Refused("invalid_json", _one_line(error)) from None
+        # Brackets bound the depth from above and are counted in C; only a suspicious value is measured.
+        if value.count(b"{") + value.count(b"[") > MAX_DEPTH and depth_of(value) > MAX_DEPTH:
+            raise Refused("too_deep", f"nested deeper than {MAX_DEPTH} levels")
+        if NUL_ESCAPE in value and _has_nul(value):
+            raise Refused("nul_character", "a text holds the character U+0000, which PostgreSQL cannot store")
+        try:
+            value.decode()
+        except UnicodeDecodeError as error:
+            raise Refused("invalid_utf8", _one_line(error)) from None
+        return message
+
+
+def depth_of(value: bytes) -> int:
+    """The nesting depth of a valid JSON text, without building it."""
+    deepest = depth = 0
+    for token in re.finditer(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', value):
+        mark = token[0]
+        if mark in (b"[", b"{"):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark in (b"]", b"}"):
+            depth -= 1
+    return deepest
+
+
+def template_of(text: str) -> str:
+    """An error text with its numbers taken out: the same cause gives the same template."""
+    return POSITION.sub("…", text)[:200]
+
+
+def _has_nul(value: bytes) -> bool:
+    r"""Whether an escape really is U+0000: `\\u0000` (an escaped backslash) is not."""
+    return re.search(rb"(?<!\\)(?:\\\\)*\\u0000", value) is not None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:500] or type(error).__name__

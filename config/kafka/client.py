@@ -1,0 +1,91 @@
+"""The only module that imports kafka-python: connections with the options Spillway depends on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kafka
+import kafka.errors
+from django.conf import settings
+from kafka import OffsetAndMetadata as OffsetAndMetadata
+from kafka import TopicPartition as TopicPartition
+
+KafkaError = kafka.errors.KafkaError
+RetriableError = kafka.errors.RetriableError
+KafkaTimeoutError = kafka.errors.KafkaTimeoutError
+OffsetOutOfRangeError = kafka.errors.OffsetOutOfRangeError
+NoOffsetForPartitionError = kafka.errors.NoOffsetForPartitionError
+TopicAlreadyExistsError = kafka.errors.TopicAlreadyExistsError
+
+MAX_REQUEST_BYTES = 1_048_576
+
+
+def connection_options() -> dict[str, Any]:
+    """Options every client shares: where the broker is and how to prove who we are."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": settings.KAFKA_BOOTSTRAP_SERVERS,
+        "security_protocol": settings.KAFKA_SECURITY_PROTOCOL,
+        "api_version": settings.KAFKA_API_VERSION,
+        "bootstrap_timeout_ms": 10_000,
+        "reconnect_backoff_max_ms": 2_000,
+    }
+    optional = {
+        "sasl_mechanism": settings.KAFKA_SASL_MECHANISM,
+        "sasl_plain_username": settings.KAFKA_SASL_USERNAME,
+        "sasl_plain_password": settings.KAFKA_SASL_PASSWORD,
+        "ssl_cafile": settings.KAFKA_SSL_CAFILE,
+    }
+    return {**options, **{name: value for name, value in optional.items() if value}}
+
+
+def new_consumer(group: str | None, **overrides: Any) -> kafka.KafkaConsumer:
+    """A consumer that never commits, resets or reads aborted records by itself (its defaults do all three)."""
+    session = settings.KAFKA_SESSION_TIMEOUT_MS
+    options: dict[str, Any] = {
+        **connection_options(),
+        "group_id": group,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "none",
+        "isolation_level": "read_committed",
+        "session_timeout_ms": session,
+        "heartbeat_interval_ms": max(session // 5, 300),
+        "max_poll_records": settings.KAFKA_POLL_RECORDS,
+        "fetch_max_bytes": 16 * 1024 * 1024,
+        "fetch_max_wait_ms": 100,
+        "allow_auto_create_topics": False,
+        "metadata_max_age_ms": 30_000,
+        "metrics_enabled": False,
+    }
+    return kafka.KafkaConsumer(**{**options, **overrides})
+
+
+def new_producer(**overrides: Any) -> kafka.KafkaProducer:
+    """An idempotent producer that waits for all replicas."""
+    options: dict[str, Any] = {
+        **connection_options(),
+        "acks": "all",
+        "enable_idempotence": True,
+        "linger_ms": 2,
+        "batch_size": 256 * 1024,
+        "delivery_timeout_ms": 30_000,
+        "request_timeout_ms": 10_000,
+        "max_block_ms": 10_000,
+        "max_request_size": MAX_REQUEST_BYTES,
+        "allow_auto_create_topics": False,
+        "metrics_enabled": False,
+    }
+    return kafka.KafkaProducer(**{**options, **overrides})
+
+
+def new_admin() -> kafka.KafkaAdminClient:
+    """An administration client; the embedded broker has no administration API."""
+    return kafka.KafkaAdminClient(**connection_options(), request_timeout_ms=10_000)
+
+
+def topic_id_of(consumer: kafka.KafkaConsumer, topic: str) -> str:
+    """The topic's id, or "" where the broker is too old to have one.
+
+    The cluster metadata is the one place where kafka-python keeps it without another request.
+    """
+    found = consumer._client.cluster.topic_id(topic)
+    return str(found) if found and found.int else ""

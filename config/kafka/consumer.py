@@ -1,0 +1,279 @@
+"""The consumer: poll, decode, hand to the writer, commit what the database has committed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
+from django.db import close_old_connections
+
+from config import metrics
+from config.clock import database_now
+from config.kafka import client
+from config.kafka.positions import Log, Mark, Positions, Stopped, TopicPartition, start_of
+from config.kafka.records import Batch, cut
+from config.kafka.sightings import Lookout
+from config.kafka.topics import topic_name
+from config.kafka.writer import Handler, Writer
+from config.logs import log
+
+__all__ = ["Consumer", "ConsumerStopped", "Handler"]
+
+
+class ConsumerStopped(Exception):
+    """Every partition this process owns waits for an operator; the text says why."""
+
+
+class Consumer:
+    """Reads the topics of a handler in its group until told to stop.
+
+    1. Assignment: start at the smaller of committed offset and watermark, or stop the partition with an alarm.
+    2. Poll and decode batch n + 1 while the writer's thread stores batch n.
+    3. Commit offsets only of batches that are in the database; the watermark in the database is the truth.
+    4. Revocation: finish the batch in hand, commit it, let go.
+    """
+
+    def __init__(
+        self, handler: Handler, positions: Positions, stop: threading.Event, *, accept_reset: bool = False
+    ) -> None:
+        self.handler = handler
+        self.positions = positions
+        self.stop = stop
+        self.accept_reset = accept_reset
+        self.topics = [topic_name(topic) for topic in handler.topics]
+        self.group = topic_name(handler.group)
+        self.stopped: dict[TopicPartition, str] = {}
+        self.unplaced: set[TopicPartition] = set()
+        self.topic_ids: dict[str, str] = {}
+        self.sequence = 0
+        self.done_sequence = 0
+        self.pending: list[Any] = []
+        self.held = False
+        self.broker_away = False
+
+    def run(self, *, once: bool = False, until_idle: float | None = None) -> None:
+        """Work until `stop`; `once` ends at the log end seen first, `until_idle` after that many quiet seconds."""
+        self.consumer = client.new_consumer(self.group)
+        self.writer = Writer(self.handler, self.positions)
+        self.lookout = Lookout(self.consumer, self.group)
+        self.consumer.subscribe(self.topics, listener=_listener(self))
+        try:
+            self._loop(once, until_idle)
+        finally:
+            self._leave()
+
+    def _loop(self, once: bool, until_idle: float | None) -> None:
+        last_work = time.monotonic()
+        while not self.stop.is_set():
+            if self._round():
+                last_work = time.monotonic()
+            self._refuse_if_all_stopped()
+            quiet = time.monotonic() - last_work
+            if self._idle() and ((once and self.lookout.reached_first_end) or quiet >= (until_idle or 1e9)):
+                return
+
+    def _round(self) -> int:
+        """One poll and what follows from it; returns how many records it brought."""
+        self._hold(self.writer.pressed or self.writer.waiting)
+        records = [*self.pending, *self._poll(100 if not self.unplaced else 20)]
+        self.pending = []
+        if self.unplaced:
+            self._place()
+        for part in cut(records, settings.KAFKA_POLL_BYTES):
+            self._submit(part)
+        self._commit_done()
+        self.lookout.look(self.sequence, self.stopped)
+        sightings = self.lookout.sightings(self.done_sequence)
+        if sightings and self.writer.beat(sightings):
+            self.lookout.reported()
+        return len(records)
+
+    def _poll(self, timeout_ms: int) -> list[Any]:
+        try:
+            found = self.consumer.poll(timeout_ms=timeout_ms)
+        except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
+            self.unplaced |= {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
+            return []
+        except client.RetriableError as error:
+            self._broker_is_away(error)
+            return []
+        self._refuse_recreated_topics()
+        return [
+            record
+            for tp, records in found.items()
+            if (tp.topic, tp.partition) not in self.stopped and (tp.topic, tp.partition) not in self.unplaced
+            for record in records
+        ]
+
+    def _submit(self, records: Any) -> None:
+        """Decode here, store there; while the writer is busy, keep polling so that the group keeps us."""
+        batch = Batch(records, self.topic_ids)
+        try:
+            batch.prepared = self.handler.prepare(batch)
+        except Exception:  # noqa: BLE001 (the writer prepares again and bisects to the guilty record)
+            log.exception("prepare_failed", worker=self.handler.name)
+        self.sequence += 1
+        while not self.writer.submit(batch, self.sequence, timeout=1.0):
+            self._hold(True)
+            self.pending += self._poll(0)
+            self._commit_done()
+            if self.stop.is_set() or self.revoked_from(batch):
+                self.sequence -= 1
+                return  # not written, not committed: read again by whoever owns it next
+
+    def revoked_from(self, batch: Batch) -> bool:
+        """Whether a partition of `batch` was taken away while it waited."""
+        owned = {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
+        return not owned.issuperset(batch.ends)
+
+    # -- assignment ---------------------------------------------------------------------------------
+
+    def assigned(self, partitions: Iterable[Any]) -> None:
+        """Pause what is new; where to start is decided outside the client's callback, where waiting is allowed."""
+        for tp in partitions:
+            self.consumer.seek(tp, 0)
+            self.consumer.pause(tp)
+            self.unplaced.add((tp.topic, tp.partition))
+
+    def revoked(self, partitions: Iterable[Any]) -> None:
+        """Finish and commit the batch in hand before another member starts."""
+        gone = {(tp.topic, tp.partition) for tp in partitions}
+        self.pending = [record for record in self.pending if (record.topic, record.partition) not in gone]
+        if self.writer.drain(patience=10.0):
+            self._commit_done(wait=True)
+        self.forget(gone)
+
+    def forget(self, gone: set[TopicPartition]) -> None:
+        self.unplaced -= gone
+        self.lookout.forget(gone)
+        for tp in gone & self.stopped.keys():
+            del self.stopped[tp]
+
+    def _place(self) -> None:
+        """Seek every newly assigned partition to its start, or stop it with an alarm."""
+        owned = {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
+        waiting = self.unplaced & owned
+        try:
+            close_old_connections()
+            marks = self.positions.load(self.group, self.topics)
+            logs = self._logs(waiting)
+            for tp in sorted(waiting):
+                self._start(tp, marks.get(tp), logs[tp])
+            self.unplaced -= waiting
+        except client.RetriableError as error:
+            self._broker_is_away(error)
+        except Exception as error:  # noqa: BLE001 (the database is away: try again after the next poll)
+            log.warning("positions_unavailable", worker=self.handler.name, error=str(error).strip())
+            self.stop.wait(1.0)
+
+    def _logs(self, partitions: set[TopicPartition]) -> dict[TopicPartition, Log]:
+        tps = [client.TopicPartition(*tp) for tp in partitions]
+        begins = self.consumer.beginning_offsets(tps, timeout_ms=10_000)
+        ends = self.consumer.end_offsets(tps, timeout_ms=10_000)
+        self.topic_ids = {topic: client.topic_id_of(self.consumer, topic) for topic in self.topics}
+        return {
+            (tp.topic, tp.partition): Log(
+                self.topic_ids[tp.topic], begins[tp], ends[tp], self.consumer.committed(tp, timeout_ms=10_000)
+            )
+            for tp in tps
+        }
+
+    def _start(self, tp: TopicPartition, mark: Mark | None, kafka_log: Log) -> None:
+        start = start_of(mark, kafka_log)
+        if isinstance(start, Stopped) and self.accept_reset:
+            log.warning("reset_accepted", topic=tp[0], partition=tp[1], was=start.alarm)
+            self.positions.reset(self.group, {tp: Mark(kafka_log.topic_id, kafka_log.begin)}, database_now())
+            start = start_of(None, Log(kafka_log.topic_id, kafka_log.begin, kafka_log.end, None))
+        if isinstance(start, Stopped):
+            self._stop_partitions({tp: start.alarm})
+            return
+        if start.warning:
+            log.warning("position_unknown", topic=tp[0], partition=tp[1], offset=start.offset, why=start.warning)
+        self.consumer.seek(client.TopicPartition(*tp), start.offset)
+        self.lookout.started(tp)
+        if not self.held:
+            self.consumer.resume(client.TopicPartition(*tp))
+
+    # -- trouble ------------------------------------------------------------------------------------
+
+    def _refuse_recreated_topics(self) -> None:
+        for topic, known in self.topic_ids.items():
+            current = client.topic_id_of(self.consumer, topic)
+            if known and current and current != known:
+                self.unplaced |= {(tp.topic, tp.partition) for tp in self.consumer.assignment() if tp.topic == topic}
+                self.topic_ids[topic] = current
+
+    def _stop_partitions(self, alarms: dict[TopicPartition, str]) -> None:
+        self.consumer.pause(*[client.TopicPartition(*tp) for tp in alarms])
+        self.stopped.update(alarms)
+        self.positions.stop(self.group, alarms, database_now())
+        for (topic, partition), alarm in alarms.items():
+            metrics.PARTITION_STOPPED.labels(self.group, topic, str(partition)).set(1)
+            log.error("partition_stopped", topic=topic, partition=partition, alarm=alarm)
+
+    def _refuse_if_all_stopped(self) -> None:
+        owned = {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
+        if owned and owned <= self.stopped.keys():
+            topic, partition = min(self.stopped)
+            raise ConsumerStopped(f"{topic}/{partition}: {self.stopped[topic, partition]}")
+
+    def _broker_is_away(self, error: Exception) -> None:
+        if not self.broker_away:
+            log.warning("broker_unavailable", worker=self.handler.name, error=str(error))
+        self.broker_away = True
+        self.stop.wait(0.2)
+
+    def _hold(self, hold: bool) -> None:
+        """Pause everything that runs, or let it run again; polling goes on either way."""
+        if hold == self.held:
+            return
+        self.held = hold
+        running = [
+            tp
+            for tp in self.consumer.assignment()
+            if (tp.topic, tp.partition) not in self.stopped and (tp.topic, tp.partition) not in self.unplaced
+        ]
+        (self.consumer.pause if hold else self.consumer.resume)(*running)
+        log.info("consumer_paused" if hold else "consumer_resumed", worker=self.handler.name)
+
+    # -- commits ------------------------------------------------------------------------------------
+
+    def _commit_done(self, *, wait: bool = False) -> None:
+        offsets: dict[Any, Any] = {}
+        while not self.writer.done.empty():
+            done = self.writer.done.get()
+            self.done_sequence = done.sequence
+            offsets |= {client.TopicPartition(*tp): client.OffsetAndMetadata(end, "", -1) for tp, end in done.ends.items()}
+        if not offsets:
+            return
+        self.broker_away = False
+        try:
+            self.consumer.commit(offsets, timeout_ms=5_000) if wait else self.consumer.commit_async(offsets)
+        except client.KafkaError as error:
+            # The watermark is in the database; the committed offset only informs others, and the next one repairs it.
+            log.warning("offset_commit_failed", worker=self.handler.name, error=str(error))
+
+    def _idle(self) -> bool:
+        return not self.unplaced and self.done_sequence == self.sequence
+
+    def _leave(self) -> None:
+        self.writer.close()
+        self._commit_done(wait=True)
+        self.consumer.close(autocommit=False)
+
+
+def _listener(owner: Consumer) -> Any:
+    class Listener(client.kafka.ConsumerRebalanceListener):
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            owner.assigned(assigned)
+
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            owner.revoked(revoked)
+
+        def on_partitions_lost(self, lost: Any) -> None:
+            owner.forget({(tp.topic, tp.partition) for tp in lost})
+
+    return Listener()

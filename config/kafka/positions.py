@@ -1,0 +1,93 @@
+"""Where a partition starts and when it must not: pure rules over (topic id, partition, offset)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The next offset to read of a partition of one incarnation of a topic."""
+
+    topic_id: str
+    next_offset: int
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What one look at the log showed: its end, and the database time at which everything in it was written."""
+
+    end_offset: int
+    caught_up_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Log:
+    """What the broker says of a partition."""
+
+    topic_id: str
+    begin: int
+    end: int
+    committed: int | None
+
+
+@dataclass(frozen=True)
+class Start:
+    """Read from here."""
+
+    offset: int
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Do not read until an operator accepts the loss or the change."""
+
+    alarm: str
+
+
+class Positions(Protocol):
+    """The store of watermarks; a model of the layer above, handed in."""
+
+    def load(self, group: str, topics: list[str]) -> dict[TopicPartition, Mark]: ...
+    def advance(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None: ...
+    def reset(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None: ...
+    def stop(self, group: str, alarms: Mapping[TopicPartition, str], now: datetime) -> None: ...
+    def reach(self, group: str, reached: Mapping[TopicPartition, Reach], now: datetime) -> None: ...
+
+
+def start_of(mark: Mark | None, log: Log) -> Start | Stopped:
+    """Decide where to start.
+
+    The smaller of committed offset and watermark wins: a database restored from a backup remembers less
+    than Kafka and must read the gap again; reading too much is harmless, every write is guarded by position.
+    """
+    if mark is None:
+        warning = ""
+        if log.committed is not None and log.committed > log.begin:
+            warning = "the group has committed offsets, this database has none: reading from the beginning"
+        return Start(log.begin, warning)
+    if mark.topic_id and log.topic_id and mark.topic_id != log.topic_id:
+        return Stopped(
+            "the topic was deleted and created again (its id changed): check what is in it, "
+            "then start with --accept-reset to read it from the beginning"
+        )
+    offset = mark.next_offset if log.committed is None else min(mark.next_offset, log.committed)
+    if log.committed is not None and log.committed < log.begin <= mark.next_offset:
+        offset = mark.next_offset
+    if offset < log.begin:
+        return Stopped(
+            f"offsets {offset} to {log.begin - 1} are no longer in the log: "
+            "start with --accept-reset to go on without them"
+        )
+    if offset > log.end:
+        return Stopped(
+            f"the log ends at {log.end}, but {offset} was already read: it was truncated or created again; "
+            "start with --accept-reset to read it from the beginning"
+        )
+    return Start(offset)

@@ -1,0 +1,152 @@
+"""The producer: many messages, one verdict each, and a client that is replaced when an error kills it.
+
+kafka-python's idempotent producer treats every non-retriable error as fatal for ever: after one refused
+record all later sends fail with a copy of its error (docs/adr/0004). Here the client is rebuilt, and what
+failed is sent again one by one until the culprit is known.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from config import metrics
+from config.kafka import client
+from config.logs import log
+
+OVERHEAD = 512  # of a record batch around one message, generously
+
+
+@dataclass(frozen=True)
+class Message:
+    """What to produce; `topic` is the full name."""
+
+    topic: str
+    key: str
+    value: bytes
+    headers: Sequence[tuple[str, bytes]] = field(default=())
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire, at most."""
+        headers = sum(len(name.encode()) + len(value) + 10 for name, value in self.headers)
+        return len(self.key.encode()) + len(self.value) + headers + OVERHEAD
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Acknowledged by all replicas."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The broker will never take this message."""
+
+    error: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Not known to be stored; try again with the same bytes."""
+
+    error: str
+
+
+Outcome = Sent | Refused | Failed
+
+
+class Producer:
+    """Sends messages and waits for their acknowledgement; safe to keep for the life of a process."""
+
+    def __init__(self, *, patience: float = 35.0, **overrides: Any) -> None:
+        self.patience = patience
+        self.overrides = overrides
+        self._client: Any = None
+        self._lock = threading.Lock()
+
+    def send_all(self, messages: Sequence[Message]) -> list[Outcome]:
+        """One outcome per message, in their order. Raises nothing the broker can cause."""
+        with self._lock:
+            outcomes = self._send(messages)
+            suspects = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, _Fatal)]
+            if suspects:
+                self._rebuild()
+            for index in suspects:
+                outcomes[index] = self._send_alone(messages[index])
+        return outcomes  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Give the connection back; what was sent has been waited for."""
+        with self._lock:
+            self._discard()
+
+    def _send_alone(self, message: Message) -> Outcome:
+        (outcome,) = self._send([message])
+        if isinstance(outcome, _Fatal):
+            self._rebuild()
+            return Refused(outcome.error)
+        return outcome
+
+    def _send(self, messages: Sequence[Message]) -> list[Any]:
+        futures = [self._start(message) for message in messages]
+        try:
+            if self._client is not None:
+                self._client.flush(timeout=self.patience)
+        except client.KafkaError:
+            pass  # each future knows its own fate
+        return [future if not hasattr(future, "is_done") else self._fate(future) for future in futures]
+
+    def _start(self, message: Message) -> Any:
+        if message.size > client.MAX_REQUEST_BYTES:
+            return Refused(f"{message.size} bytes, the broker takes {client.MAX_REQUEST_BYTES}")
+        try:
+            if self._client is None:
+                self._client = client.new_producer(**self.overrides)
+            return self._client.send(
+                message.topic, key=message.key.encode(), value=message.value, headers=list(message.headers)
+            )
+        except client.KafkaTimeoutError as error:
+            return Failed(f"{message.topic}: {error} (does the topic exist? create_topics makes it)")
+        except client.RetriableError as error:
+            return Failed(_text(error))
+        except client.KafkaError as error:
+            return _Fatal(_text(error))
+
+    def _fate(self, future: Any) -> Any:
+        if not future.is_done:
+            return Failed("no acknowledgement in time")
+        if future.succeeded():
+            return Sent(future.value.partition, future.value.offset)
+        error = future.exception
+        if isinstance(error, client.RetriableError):
+            return Failed(_text(error))
+        return _Fatal(_text(error))
+
+    def _rebuild(self) -> None:
+        metrics.PRODUCER_REBUILT.inc()
+        log.warning("producer_rebuilt")
+        self._discard()
+
+    def _discard(self) -> None:
+        if self._client is not None:
+            try:
+                self._client.close(timeout=5)
+            except client.KafkaError as error:
+                log.warning("producer_close_failed", error=str(error))
+            self._client = None
+
+
+@dataclass(frozen=True)
+class _Fatal:
+    """An error that ended the client; whose fault it was is found by sending alone."""
+
+    error: str
+
+
+def _text(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]

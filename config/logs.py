@@ -1,0 +1,60 @@
+"""Structured logs: one JSON object a line, or colours on a console; a correlation id on every line of a unit."""
+
+from __future__ import annotations
+
+import logging.config
+from typing import Any
+
+import structlog
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("spillway")
+
+SHARED: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+
+def configure(options: dict[str, str]) -> None:
+    """Django's LOGGING_CONFIG hook; `options` holds level and format."""
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *SHARED,
+            structlog.processors.format_exc_info,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    renderer: Any = structlog.processors.JSONRenderer()
+    if options["format"] == "console":
+        renderer = structlog.dev.ConsoleRenderer(colors=False)
+    formatter = {
+        "()": structlog.stdlib.ProcessorFormatter,
+        "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        "foreign_pre_chain": [*SHARED, structlog.processors.format_exc_info],
+    }
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "formatters": {"line": formatter},
+            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+            "root": {"handlers": ["stderr"], "level": options["level"]},
+            "loggers": {
+                # The client logs each reconnect attempt; our own consumer says once that the broker is away.
+                "kafka": {"level": "ERROR"},
+                "django.request": {"level": "ERROR"},
+                "django.utils.autoreload": {"level": "WARNING"},
+            },
+        }
+    )
+
+
+def bind(**context: Any) -> None:
+    """Add fields (correlation_id, batch_id, …) to every further line of this thread."""
+    structlog.contextvars.bind_contextvars(**context)

@@ -1,0 +1,106 @@
+"""The one loop every worker runs: tick while there is work, sleep when there is none, leave on SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
+
+from django.db import DatabaseError, InterfaceError, close_old_connections, connection
+
+from config import metrics
+from config.backoff import full_jitter
+from config.database_errors import Remedy, code_of, remedy_for
+from config.logs import log
+
+Tick = Callable[[], int]
+Result = TypeVar("Result")
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[threading.Event]:
+    """An event that SIGTERM or SIGINT sets; a second signal acts as it did before."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        restore()
+
+    for number in previous:
+        signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        restore()
+
+
+def run(
+    tick: Tick,
+    stop: threading.Event,
+    *,
+    pause: Callable[[], float] = lambda: 1.0,
+    once: bool = False,
+    until_idle: float | None = None,
+) -> None:
+    """Call `tick` until `stop` is set.
+
+    `tick` returns how much it did; zero means sleep for `pause()` seconds, woken at once by `stop`.
+    `once` drains what is due now and returns; `until_idle` returns after that many seconds without work.
+    A database that is away is waited for, a deadlock is tried again at once.
+    """
+    last_work = time.monotonic()
+    patient = Patience(stop)
+    while not stop.is_set():
+        close_old_connections()
+        done = patient.attempt(tick)
+        if done:
+            last_work = time.monotonic()
+            continue
+        idle = time.monotonic() - last_work
+        if done == 0 and (once or (until_idle is not None and idle >= until_idle)):
+            return
+        wait = patient.attempt(pause) or 0.0
+        stop.wait(wait if until_idle is None else min(wait, until_idle / 4))
+
+
+class Patience:
+    """Calls a function; failures of the database are counted and waited for, bugs are raised."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self.stop = stop
+        self.failures = 0
+
+    def attempt(self, function: Callable[[], Result]) -> Result | None:
+        """The function's result, or None after a failure that is worth another try."""
+        try:
+            result = function()
+        except (DatabaseError, InterfaceError) as error:
+            self._wait(error)
+            return None
+        self.failures = 0
+        return result
+
+    def _wait(self, error: Exception) -> None:
+        remedy = remedy_for(error)
+        if remedy not in (Remedy.RERUN, Remedy.WAIT):
+            raise error
+        self.failures += 1
+        metrics.RERUN.labels("loop", str(code_of(error) or type(error).__name__)).inc()
+        if remedy is Remedy.RERUN:
+            self.stop.wait(full_jitter(self.failures, base=0.01, cap=1))
+            return
+        log.warning("database_unavailable", attempt=self.failures, error=str(error).strip())
+        connection.close()
+        self.stop.wait(0.2 + full_jitter(self.failures, base=0.2, cap=5))

@@ -1,0 +1,24 @@
+"""Make the partitions that are needed soon, drop those that nobody needs any more, and say why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from config.partitions import rotate
+
+
+class Command(BaseCommand):
+    help = "Make the partitions that are needed soon, drop those that nobody needs any more, and say why."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
+        parser.add_argument("--no-drop", action="store_true", help="only make what is missing")
+
+    def handle(self, *, dry_run: bool, no_drop: bool, **_: Any) -> None:
+        plans = rotate(dry_run, no_drop)
+        for plan in plans:
+            self.stdout.write(str(plan))
+        if failures := [line for plan in plans for line in plan.failures]:
+            raise CommandError("; ".join(failures))

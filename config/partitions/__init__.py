@@ -1,0 +1,32 @@
+"""Tables partitioned by time: a spec per table, a plan that explains itself, one driver per database."""
+
+from config.partitions.plan import Plan, Step
+from config.partitions.rotation import (
+    PartitionError,
+    apply,
+    configured,
+    ensure_after_migrate,
+    ensure_partitions,
+    living_keys,
+    plan_for,
+    rotate,
+    runway_days,
+)
+from config.partitions.spec import Keep, Partition, PartitionSpec
+
+__all__ = [
+    "Keep",
+    "Partition",
+    "PartitionError",
+    "PartitionSpec",
+    "Plan",
+    "Step",
+    "apply",
+    "configured",
+    "ensure_after_migrate",
+    "ensure_partitions",
+    "living_keys",
+    "plan_for",
+    "rotate",
+    "runway_days",
+]

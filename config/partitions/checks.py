@@ -1,0 +1,94 @@
+"""System checks: what a partitioned model may not contain, and whether its table really is partitioned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import FieldDoesNotExist
+from django.db import models, router
+
+from config.partitions.rotation import configured, driver_for
+from config.partitions.spec import PartitionSpec
+
+
+@register(Tags.models)
+def check_models(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Databases refuse a unique key without the partition column, and foreign keys to or from the table."""
+    try:
+        specs = configured()
+    except (ImportError, ValueError) as error:
+        return [Error(f"PARTITIONS: {error}", id="partitions.E001")]
+    return [message for spec in specs for message in _check_model(spec)]
+
+
+@register(Tags.database)
+def check_tables(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """A plain table works until its rows should go: `--nomigrations` and half a migration make one."""
+    messages: list[CheckMessage] = []
+    for using in databases or []:
+        for spec in configured():
+            if not router.allow_migrate_model(using, spec.resolve()):
+                continue
+            driver = driver_for(spec, using)
+            # No Error, which would stop the very `migrate` that mends it. A missing table is yet to come.
+            if driver.state() == "plain":
+                text = f"{driver.table} in {using!r} is not partitioned, so rotation can drop nothing"
+                hint = "Was it created without migrations?"
+                messages.append(Warning(text, hint=hint, obj=spec.resolve(), id="partitions.W001"))
+    return messages
+
+
+def _check_model(spec: PartitionSpec) -> list[CheckMessage]:
+    try:
+        model = spec.resolve()
+        model._meta.get_field(spec.column)
+    except (LookupError, FieldDoesNotExist) as error:
+        return [Error(f"PARTITIONS: {error}", id="partitions.E001")]
+    unique = [_without_column(model, name, spec.column) for name in _loose_keys(model, spec.column)]
+    foreign = [_foreign_key(field) for field in _foreign_keys(model)]
+    return [*unique, *foreign]
+
+
+def _loose_keys(model: type[models.Model], column: str) -> list[str]:
+    """Names of unique keys that lack the partition column; expressions count as lacking it."""
+    meta = model._meta
+    loose = [
+        constraint.name
+        for constraint in meta.constraints
+        if isinstance(constraint, models.UniqueConstraint) and column not in constraint.fields
+    ]
+    loose += [field.name for field in meta.local_fields if field.unique and not field.primary_key]
+    return loose + [str(fields) for fields in meta.unique_together if column not in fields]
+
+
+def _without_column(model: type[models.Model], name: str, column: str) -> Error:
+    return Error(
+        f"unique key {name} does not contain the partition column {column}",
+        hint="Keep what must be unique across partitions in a table of its own that is not partitioned.",
+        obj=model,
+        id="partitions.E002",
+    )
+
+
+def _foreign_keys(model: type[models.Model]) -> list[models.ForeignKey[Any, Any]]:
+    """Foreign keys with a constraint, from this model and to it."""
+    return [
+        field
+        for other in apps.get_models()
+        for field in other._meta.local_fields
+        if isinstance(field, models.ForeignKey)
+        and field.db_constraint  # type: ignore[attr-defined]
+        and model in (other, field.remote_field.model)
+    ]
+
+
+def _foreign_key(field: models.ForeignKey[Any, Any]) -> Error:
+    return Error(
+        f"{field} is a foreign key to or from a partitioned table",
+        hint="Say db_constraint=False.",
+        obj=field,
+        id="partitions.E003",
+    )

@@ -1,0 +1,133 @@
+"""Migration operations: partition a table right after CreateModel. The model's state never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
+from django.utils.module_loading import import_string
+
+from config.partitions.layout import layout_for
+from config.partitions.spec import PartitionSpec
+
+
+class DatabaseOnly(Operation):
+    """An operation on one model's table that Django's state knows nothing of."""
+
+    reversible = True
+    model_name: str
+
+    def state_forwards(self, app_label: str, state: ProjectState) -> None:
+        """The state is what it was."""
+
+    def database_forwards(
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,
+        to_state: ProjectState,
+    ) -> None:
+        model = to_state.apps.get_model(app_label, self.model_name)
+        if self.allow_migrate_model(schema_editor.connection.alias, model):
+            self.forwards(schema_editor, model)
+
+    def database_backwards(
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,
+        to_state: ProjectState,
+    ) -> None:
+        model = to_state.apps.get_model(app_label, self.model_name)
+        if self.allow_migrate_model(schema_editor.connection.alias, model):
+            self.backwards(schema_editor, model)
+
+    def forwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        raise NotImplementedError
+
+    def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        raise NotImplementedError
+
+
+class PartitionTable(DatabaseOnly):
+    """Partition a table by the time in one of its columns; `spec` is the dotted path of its PartitionSpec.
+
+    The SQL primary key becomes (primary key, partition column) unless they are one; Django keeps seeing one
+    column. PostgreSQL rebuilds the table, which must be empty. SQLite leaves it as it is.
+    """
+
+    def __init__(self, spec: str) -> None:
+        self.spec = spec
+
+    @property
+    def model_name(self) -> str:  # type: ignore[override]
+        return self._spec().model.split(".")[1]
+
+    def forwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        layout_for(schema_editor, model).by_range(self._spec())
+
+    def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        layout_for(schema_editor, model).plain()
+
+    def describe(self) -> str:
+        return f"Partition by time as {self.spec} says"
+
+    def _spec(self) -> PartitionSpec:
+        return import_string(self.spec)
+
+
+class HashPartitionTable(DatabaseOnly):
+    """Partition a table by the hash of `field` into `count` fixed partitions; `key` is its SQL primary key.
+
+    The primary key then replaces a unique constraint over the fields of `key`; the model's own primary key
+    becomes a plain index. For rows that must be unique for ever, across all times.
+    """
+
+    def __init__(self, model_name: str, field: str, count: int, key: Sequence[str] = ()) -> None:
+        self.model_name = model_name
+        self.field = field
+        self.count = count
+        self.key = list(key) or [field]
+
+    def forwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        layout_for(schema_editor, model).by_hash(self.field, self.count, self.key)
+
+    def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        layout_for(schema_editor, model).plain(self.key)
+
+    def describe(self) -> str:
+        return f"Partition {self.model_name} by hash of {self.field} into {self.count}"
+
+
+class IndexWithoutPartial(DatabaseOnly):
+    """Another column order for a partial index, on databases that have none: there Django ignores the condition.
+
+    Run it in a later migration than the one that creates the index `name`: creation is deferred to its end.
+    """
+
+    def __init__(self, model_name: str, fields: Sequence[str], name: str) -> None:
+        self.model_name = model_name
+        self.fields = list(fields)
+        self.name = name
+
+    def forwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        self._replace(schema_editor, model, models.Index(fields=self.fields, name=self.name))
+
+    def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        self._replace(schema_editor, model, self._original(model))
+
+    def describe(self) -> str:
+        return f"Index {self.name} on {self.model_name} where partial indexes do not exist"
+
+    def _replace(
+        self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model], index: models.Index
+    ) -> None:
+        if not schema_editor.connection.features.supports_partial_indexes:
+            schema_editor.remove_index(model, self._original(model))
+            schema_editor.add_index(model, index)
+
+    def _original(self, model: type[models.Model]) -> models.Index:
+        return next(index for index in model._meta.indexes if index.name == self.name)

@@ -1,0 +1,133 @@
+"""What is said of a partitioned table: by which column, how far ahead, for how long, what keeps it alive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.db import models
+
+from config.partitions.encodings import Encoding, Value, value_of
+from config.partitions.periods import Period, label_of, shift, start_of
+
+
+class Keep(Exception):
+    """Raised by a guard: this partition stays, and the text says why. `before_drop` may raise it, too."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Rows whose column lies in [lower, upper). No lower: all below. No upper: unknown, never dropped."""
+
+    name: str  # in the database's catalogue
+    label: str  # 202611, or 20261121 for a day
+    lower: date | None
+    upper: date | None
+    # Names what a drop takes away, once and for ever: record what is dropped under this.
+    key: str = ""
+    # SQLite deletes in chunks: this one ends with that primary key.
+    last: Any = None
+
+    def covers(self, other: Partition) -> bool:
+        """A row of `other` would be stored here."""
+        if self.upper is None or other.upper is None or other.upper > self.upper:
+            return False
+        return self.lower is None or (other.lower is not None and self.lower <= other.lower)
+
+    def holds(self, day: date) -> bool:
+        return self.upper is not None and day < self.upper and (self.lower is None or self.lower <= day)
+
+
+def column_of(model: type[models.Model], field: str) -> str:
+    """The column of a field; `pk` is the primary key."""
+    found = model._meta.pk if field == "pk" else model._meta.get_field(field)
+    return str(found.column)  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True)
+class PartitionSpec:
+    """One time-partitioned table.
+
+    `ahead` is in periods. `back` bounds the periods that must exist although they are past; None: the whole
+    retention window. Retention is read from one setting, in months or days, and 0 is for ever.
+    `unfinished` is an SQL condition on rows that keep their partition alive.
+
+    `before_drop` names a function `f(using, spec, partition)` that runs when nobody can write to the
+    partition any more; `spec.rows(using, partition)` is exactly what will go. It records them *under
+    `partition.key`, replacing* what is recorded there, and runs in the transaction of the drop. On MySQL and
+    MariaDB the drop commits by itself, a moment later: after a crash in between the rows are still there and
+    recorded as well, so a reader leaves out the keys in `living_keys(spec)`; the next rotation replaces them.
+    There it also reaches only the tables of the models in `locks`, without aliases. It may raise `Keep`.
+    """
+
+    model: str
+    column: str
+    period: Period
+    encoding: Encoding
+    ahead: int = 3
+    back: int | None = None
+    keep_months_setting: str = ""
+    keep_days_setting: str = ""
+    unfinished: str = ""
+    before_drop: str = ""
+    locks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.keep_months_setting) == bool(self.keep_days_setting):
+            raise ValueError(f"{self.model}: retention comes from one setting, in months or in days")
+        if self.encoding == "yyyymm" and self.period != "month":
+            raise ValueError(f"{self.model}: a yyyymm column can only be partitioned by month")
+
+    @property
+    def app_label(self) -> str:
+        return self.model.split(".")[0]
+
+    def resolve(self) -> type[models.Model]:
+        return apps.get_model(self.model)
+
+    def value(self, day: date) -> Value:
+        """The smallest column value of that day."""
+        return value_of(self.encoding, day)
+
+    def oldest(self, today: date) -> date | None:
+        """Whatever ended on or before this day may be dropped; None: nothing ever."""
+        keep = getattr(settings, self.keep_months_setting or self.keep_days_setting)
+        if not keep:
+            return None
+        if self.keep_days_setting:
+            return today - timedelta(days=keep)
+        return shift("month", start_of("month", today), -keep)
+
+    def partition(self, start: date, prefix: str = "p") -> Partition:
+        """The partition of the period that begins at `start`."""
+        label = label_of(self.period, start)
+        return Partition(prefix + label, label, start, shift(self.period, start, 1), key=label)
+
+    def wanted(self, today: date, prefix: str = "p") -> list[Partition]:
+        """What has to exist on that day, oldest first."""
+        current = start_of(self.period, today)
+        back = shift(self.period, current, -(self.back or 0))
+        oldest = self.oldest(today)
+        first = back if oldest is None else start_of(self.period, oldest)
+        if self.back is not None:
+            first = max(first, back)
+        last = shift(self.period, current, self.ahead)
+        found = []
+        while first <= last:
+            found.append(self.partition(first, prefix))
+            first = shift(self.period, first, 1)
+        return found
+
+    def rows(self, using: str, partition: Partition) -> models.QuerySet[Any]:
+        """The rows in a partition, found by their column, so that no other partition is read."""
+        limits: dict[str, Any] = {}
+        if partition.lower is not None:
+            limits[f"{self.column}__gte"] = self.value(partition.lower)
+        if partition.upper is not None:
+            limits[f"{self.column}__lt"] = self.value(partition.upper)
+        if partition.last is not None:
+            limits["pk__lte"] = partition.last
+        return self.resolve()._base_manager.using(using).filter(**limits)

@@ -1,0 +1,42 @@
+"""`verify`: the invariants of all flows, as data and as lines for a person."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from config.flows import Check, flows
+
+
+def prove(flow: str | None = None) -> dict[str, Any]:
+    """`{"ok": bool, "checks": [{"name", "ok", "expected", "actual", "rows"}]}`; LookupError for an unknown flow."""
+    chosen = [found for found in flows() if flow in (None, found.name)]
+    if not chosen:
+        raise LookupError(f"--flow {flow}: not one of {', '.join(found.name for found in flows())}")
+    checks = [_as_data(check) for found in chosen for check in found.verify()]
+    return {"ok": all(check["ok"] for check in checks), "checks": checks}
+
+
+def _as_data(check: Check) -> dict[str, Any]:
+    return {
+        "name": check.name,
+        "ok": check.ok,
+        "expected": check.expected,
+        "actual": check.actual,
+        "rows": list(check.rows),
+    }
+
+
+def render(proof: dict[str, Any], *, as_json: bool) -> str:
+    """One JSON object, or one line a check with the offending rows under it."""
+    if as_json:
+        return json.dumps(proof, default=str)
+    lines = []
+    for check in proof["checks"]:
+        figures = "" if check["expected"] is None else f"  {check['expected']} = {check['actual']}"
+        if not check["ok"] and check["expected"] is not None:
+            figures = f"  expected {check['expected']}, found {check['actual']}"
+        lines.append(f"{'ok  ' if check['ok'] else 'FAIL'}  {check['name']}{figures}")
+        lines += [f"        {row}" for row in check["rows"]]
+    lines.append("Everything adds up." if proof["ok"] else "Something is missing or there twice: see FAIL.")
+    return "\n".join(lines)

@@ -1,0 +1,171 @@
+"""Django settings: everything an operator may change comes from the environment (docs/settings.md)."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from config.databases import database_from_url
+from config.env import BadSetting, Env
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = Env(BASE_DIR / ".env")
+
+# -- Django ---------------------------------------------------------------------------------------
+DEBUG = env.flag("DEBUG", False)
+DEMO = env.flag("DEMO", False)
+SECRET_KEY = env.text("SECRET_KEY") or secrets.token_urlsafe(50)
+SECRET_KEY_IS_RANDOM = not env.text("SECRET_KEY")
+ALLOWED_HOSTS = env.listing("ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.listing("CSRF_TRUSTED_ORIGINS")
+ENVIRONMENT_NAME = env.text("ENVIRONMENT_NAME", "demo" if DEMO else "")
+
+INSTALLED_APPS = [
+    "config",
+    "outbox",
+    "buffer",
+    "django_prometheus",
+    "django.contrib.admin.apps.SimpleAdminConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+]
+MIDDLEWARE = [
+    "django_prometheus.middleware.PrometheusBeforeMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.web.ContentSecurityPolicy",
+    "config.web.RequestLog",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_prometheus.middleware.PrometheusAfterMiddleware",
+]
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "config.web.environment",
+            ],
+        },
+    },
+]
+DATABASES = {"default": database_from_url(env.text("DATABASE_URL"), BASE_DIR)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_PASSWORD_VALIDATORS = (
+    []
+    if DEMO
+    else [
+        {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+        {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+        {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    ]
+)
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "templates" / "static"]
+WHITENOISE_USE_FINDERS = True
+
+SECURE_SSL_REDIRECT = env.flag("SECURE_SSL_REDIRECT", not DEBUG and not DEMO)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT
+SECURE_HSTS_SECONDS = env.integer("SECURE_HSTS_SECONDS", 31536000 if SECURE_SSL_REDIRECT else 0)
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE_SSL_REDIRECT
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("TRUST_PROXY", False) else None
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+# -- Logs, metrics, traces ------------------------------------------------------------------------
+LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", ["DEBUG", "INFO", "WARNING", "ERROR"])
+LOG_FORMAT = env.choice("LOG_FORMAT", "json", ["json", "console"])
+LOGGING_CONFIG = "config.logs.configure"
+LOGGING = {"level": LOG_LEVEL, "format": LOG_FORMAT}
+METRICS_PORT = env.integer("METRICS_PORT", 0, most=65535)
+OTEL_EXPORTER_OTLP_ENDPOINT = env.text("OTEL_EXPORTER_OTLP_ENDPOINT")
+PROMETHEUS_EXPORT_MIGRATIONS = False
+
+# -- Kafka ----------------------------------------------------------------------------------------
+KAFKA_BOOTSTRAP_SERVERS = env.listing("KAFKA_BOOTSTRAP_SERVERS", ["127.0.0.1:9092"])
+KAFKA_TOPIC_PREFIX = env.text("KAFKA_TOPIC_PREFIX")
+KAFKA_SECURITY_PROTOCOL = env.choice(
+    "KAFKA_SECURITY_PROTOCOL", "PLAINTEXT", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+)
+KAFKA_SASL_MECHANISM = env.text("KAFKA_SASL_MECHANISM")
+KAFKA_SASL_USERNAME = env.text("KAFKA_SASL_USERNAME")
+KAFKA_SASL_PASSWORD = env.text("KAFKA_SASL_PASSWORD")
+KAFKA_SSL_CAFILE = env.text("KAFKA_SSL_CAFILE")
+KAFKA_API_VERSION = env.version("KAFKA_API_VERSION")
+KAFKA_SESSION_TIMEOUT_MS = env.integer("KAFKA_SESSION_TIMEOUT_MS", 10_000, least=1000, most=1_800_000)
+KAFKA_POLL_RECORDS = env.integer("KAFKA_POLL_RECORDS", 2000, least=1, most=10_000)
+KAFKA_POLL_BYTES = env.integer("KAFKA_POLL_BYTES", 4_000_000, least=100_000)
+KAFKA_REPLICATION_FACTOR = env.integer("KAFKA_REPLICATION_FACTOR", -1, least=-1, most=100)
+# What `create_topics` makes: partitions, and configuration where the broker's default is wrong.
+KAFKA_TOPICS: dict[str, dict] = {
+    "transfer-requests": {"partitions": 12},
+    "transfer-batches": {"partitions": 12},
+}
+
+# -- Buffer ---------------------------------------------------------------------------------------
+BUFFER_IDLE_SECONDS = env.seconds("BUFFER_IDLE_SECONDS", 300, least=0.1)
+BUFFER_CAP_SECONDS = env.seconds("BUFFER_CAP_SECONDS", 1800, least=0.1)
+BUFFER_MAX_BATCH = env.integer("BUFFER_MAX_BATCH", 500, least=1, most=100_000)
+BUFFER_MAX_BYTES = env.integer("BUFFER_MAX_BYTES", 900_000, least=10_000)
+BUFFER_MAX_EVENT_BYTES = env.integer("BUFFER_MAX_EVENT_BYTES", 65_536, least=256)
+BUFFER_RETENTION_MONTHS = env.integer("BUFFER_RETENTION_MONTHS", 13, least=1, most=120)
+BUFFER_HIGH_WATER = env.integer("BUFFER_HIGH_WATER", 1_000_000, least=1)
+BUFFER_LEASE_SECONDS = env.seconds("BUFFER_LEASE_SECONDS", 60, least=1)
+if BUFFER_CAP_SECONDS < BUFFER_IDLE_SECONDS:
+    raise BadSetting("BUFFER_CAP_SECONDS: must not be shorter than BUFFER_IDLE_SECONDS")
+
+DEAD_LETTER_RETENTION_DAYS = env.integer("DEAD_LETTER_RETENTION_DAYS", 180, least=1)
+AUDIT_RETENTION_DAYS = env.integer("AUDIT_RETENTION_DAYS", 0)
+
+# -- Registries: adding something is one class or function and one line here (docs/adding.md) ------
+STREAMS = {
+    "transfer-requests": {
+        "CLASS": "buffer.streams.TransferRequests",
+        "TOPIC": "transfer-requests",
+        "OUTPUT": "transfer-batches",
+    },
+}
+FLOWS = ["buffer.flow.Aggregator"]
+PARTITIONS = ["buffer.partitioned.EVENTS", "outbox.partitioned.DEAD_LETTERS"]
+
+# -- Celery ---------------------------------------------------------------------------------------
+# Without a broker beat runs the tasks itself, in one process: nothing in correctness depends on Celery.
+CELERY_BROKER_URL = env.text("CELERY_BROKER_URL") or "memory://"
+CELERY_TASK_ALWAYS_EAGER = CELERY_BROKER_URL == "memory://"
+CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TIMEZONE = "UTC"
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BEAT_SCHEDULE_FILENAME = env.text("CELERY_BEAT_SCHEDULE", str(BASE_DIR / "var" / "beat-schedule"))
+CELERY_BEAT_SCHEDULE = {
+    "rotate-partitions": {
+        "task": "outbox.tasks.rotate_partitions", "schedule": 86_400.0, "options": {"expires": 3600},
+    },
+    "recover-claims": {
+        "task": "outbox.tasks.recover_claims", "schedule": 60.0, "options": {"expires": 60},
+    },
+}

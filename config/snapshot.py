@@ -1,0 +1,27 @@
+"""One consistent look at the database, however many queries it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection, transaction
+
+
+@contextmanager
+def consistent_snapshot() -> Iterator[None]:
+    """Read committed shows each query its own moment; counts that must add up need one for all."""
+    if connection.in_atomic_block:
+        yield  # the caller's transaction is the moment
+        return
+    if connection.vendor == "mysql":
+        _repeatable_read()  # applies to the next transaction
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            _repeatable_read()  # applies to this one, before its first query
+        yield
+
+
+def _repeatable_read() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

@@ -1,0 +1,123 @@
+"""Template tags for the parts of a page: chips, icons, ages, sparklines, payloads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.template.context import Context
+from django.utils import timezone
+from django.utils.html import conditional_escape, escape, format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from config import words
+from config.drawing import points
+
+register = template.Library()
+
+KEY = re.compile(r"^(\s*)(&quot;.*?&quot;):", re.MULTILINE)
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """One picture of the sprite, drawn in the colour of the text around it."""
+    return format_html('<svg class="sw-icon" viewBox="0 0 16 16" aria-hidden="true"><use href="#sw-{}"/></svg>', name)
+
+
+@register.simple_tag
+def chip(state: str, word: str = "") -> SafeString:
+    """A state as icon and word; an unknown one is shown as it is, without a tone."""
+    tone, picture, known = words.STATES.get(state, words.State("idle", "dashed", state))
+    return format_html('<span class="sw-chip sw-{}">{}{}</span>', tone, icon(picture), word or known)
+
+
+@register.simple_tag
+def said(state: str, word: str = "") -> SafeString:
+    """The same for what is healthy and stays quiet: an icon and a grey word."""
+    tone, picture, known = words.STATES[state]
+    return format_html('<span class="sw-said sw-{}">{}{}</span>', tone, icon(picture), word or known)
+
+
+@register.simple_tag(takes_context=True)
+def ago(context: Context, when: datetime | None) -> str:
+    """How long since; the absolute time is in the title."""
+    return moment(when, words.ago(when, context.get("now") or timezone.now()))
+
+
+@register.simple_tag(takes_context=True)
+def at(context: Context, when: datetime | None) -> str:
+    """Clock time and age, for detail pages, where the title is never the only place of a fact."""
+    if when is None:
+        return words.UNKNOWN
+    now = context.get("now") or timezone.now()
+    return moment(when, f"{words.clock(when, now)}, {words.ago(when, now)}")
+
+
+@register.simple_tag(takes_context=True)
+def lasting(context: Context, since: datetime | None = None, until: datetime | None = None) -> str:
+    """`for 38 min` or `in 1 h 1 min`."""
+    now = context.get("now") or timezone.now()
+    if until:
+        return moment(until, words.ago(until, now))
+    return moment(since, f"for {words.length((now - since).total_seconds(), coarse=True)}") if since else ""
+
+
+def moment(when: datetime | None, text: str) -> str:
+    """A `<time>` element; the dash of what is not known is plain text."""
+    if when is None:
+        return words.UNKNOWN
+    when = when.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{:%Y-%m-%d %H:%M:%S} UTC">{}</time>', when.isoformat(), when, text
+    )
+
+
+@register.filter
+def number(value: Any) -> str:
+    """Thousands separators; a dash for what is not known."""
+    return words.UNKNOWN if value is None else f"{value:,}"
+
+
+@register.filter
+def plural(value: int, forms: str) -> str:
+    """`{{ n|plural:"letter,letters" }}`."""
+    one, many = forms.split(",")
+    return words.plural(value, one, many)
+
+
+@register.simple_tag
+def sparkline(trend: Sequence[float], label: str) -> str:
+    """The shape of a row of numbers; the number itself stands beside it."""
+    if len(trend) < 2:
+        return ""
+    return format_html(
+        '<svg class="sw-spark" width="46" height="12" viewBox="0 0 46 12" role="img" aria-label="{}">'
+        '<polyline points="{}"/></svg>',
+        label,
+        points(trend, 46, 12),
+    )
+
+
+@register.filter
+def highlight(text: str) -> SafeString:
+    """Pretty-printed JSON with its keys in another colour."""
+    return mark_safe(KEY.sub(r"\1<b>\2</b>:", escape(text)))  # noqa: S308 (escaped in this line)
+
+
+@register.filter
+def labelled(cells: Sequence[str], headers: Sequence[dict[str, Any]]) -> list[SafeString]:
+    """A row of a changelist whose cells carry their column's name, for the narrow layout."""
+    texts = [conditional_escape(header["text"]) for header in headers]
+    return [
+        mark_safe(str(cell).replace("<td", f'<td data-label="{text}"', 1))  # noqa: S308 (both are escaped already)
+        for cell, text in zip(cells, [*texts, *[""] * len(cells)], strict=False)
+    ]
+
+
+@register.simple_tag(takes_context=True)
+def records(context: Context) -> list[tuple[str, list[dict[str, Any]]]]:
+    """All records this user may see, by app, as the home page's index."""
+    return [(app["name"], app["models"]) for app in context.get("app_list", [])]

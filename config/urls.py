@@ -1,0 +1,17 @@
+"""Every route of the web process."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import path
+from django.views.generic import RedirectView
+
+from config import exporter, health
+
+urlpatterns = [
+    path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("admin/", admin.site.urls),
+    path("healthz", health.healthz),
+    path("readyz", health.readyz),
+    path("metrics", exporter.metrics),
+]

@@ -1,0 +1,53 @@
+"""The base of every worker command: the same flags, the same way to stop, one line for what cannot work."""
+
+from __future__ import annotations
+
+import threading
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from config import metrics
+from config.env import BadSetting
+from config.kafka.client import KafkaError
+from config.kafka.consumer import ConsumerStopped
+from config.loop import stop_on_signal
+
+
+class WorkerCommand(BaseCommand):
+    """A command that runs until SIGTERM; subclasses implement `work`."""
+
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        group = parser.add_mutually_exclusive_group()
+        group.add_argument("--once", action="store_true", help="do what is due now, then exit")
+        group.add_argument(
+            "--until-idle", type=float, metavar="S", help="exit after S seconds with nothing to do"
+        )
+        parser.add_argument(
+            "--metrics-port", type=int, default=settings.METRICS_PORT, metavar="P", help="serve /metrics on port P"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            metrics.serve(options["metrics_port"])
+        except OSError as error:
+            raise CommandError(f"--metrics-port {options['metrics_port']}: {error.strerror}") from error
+        with stop_on_signal() as stop:
+            try:
+                self.work(stop, options)
+            except (BadSetting, ConsumerStopped) as error:
+                raise CommandError(str(error)) from error
+            except KafkaError as error:
+                servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
+                raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}") from error
+
+    def work(self, stop: threading.Event, options: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,23 @@
+#!/usr/bin/env python3
+"""Command line of Spillway: `python manage.py help` lists everything."""
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run one management command; a bad setting is one line on stderr, never a traceback."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    from django.core.exceptions import ImproperlyConfigured
+    from django.core.management import execute_from_command_line
+
+    from config.env import BadSetting
+
+    try:
+        execute_from_command_line(sys.argv)
+    except (BadSetting, ImproperlyConfigured) as error:
+        sys.exit(f"spillway: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Rows that are held, retried, parked and replayed."""

@@ -1,0 +1,9 @@
+"""App configuration of outbox."""
+
+from django.apps import AppConfig
+
+
+class OutboxConfig(AppConfig):
+    name = "outbox"
+    verbose_name = "Outbox and dead letters"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,21 @@
+"""Celery tasks: thin, and each safe when beat runs twice."""
+
+from celery import shared_task
+
+from outbox.housekeeping import rotate_and_sweep
+from outbox.jobs import only_one
+from outbox.recovery import recover_claims as recover
+
+
+@shared_task
+def rotate_partitions() -> str:
+    """Make the months ahead, drop the finished ones behind, sweep what outlived its retention."""
+    with only_one("rotate_partitions", 3600) as mine:
+        return rotate_and_sweep() if mine else "another process is at it"
+
+
+@shared_task
+def recover_claims() -> str:
+    """Expired leases back to work."""
+    with only_one("recover_claims", 55) as mine:
+        return str(recover()) if mine else "another process is at it"

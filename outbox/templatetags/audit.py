@@ -1,0 +1,37 @@
+"""The operator's trail as home shows it: the last few deeds, and the very last one in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.template.context import Context
+from django.utils.html import format_html
+
+from config import words
+from outbox.models import OperatorAction
+
+register = template.Library()
+
+RECENT = 6
+
+
+@register.inclusion_tag("admin/parts/actions.html", takes_context=True)
+def recent_actions(context: Context) -> dict[str, Any]:
+    """Who did what and why, newest first; nothing for somebody who may not read the trail."""
+    user = context["user"]
+    allowed = user.has_perm("outbox.view_operatoraction")
+    actions = list(OperatorAction.objects.order_by("-created_at", "-pk")[:RECENT]) if allowed else []
+    return {"allowed": allowed, "actions": actions, "now": context["now"]}
+
+
+@register.simple_tag(takes_context=True)
+def last_action(context: Context) -> str:
+    """`The last thing was handled 42 min ago by M. Okafor: Released WH-42.`"""
+    action = OperatorAction.objects.order_by("-created_at", "-pk").first()
+    if action is None or not context["user"].has_perm("outbox.view_operatoraction"):
+        return ""
+    deed = format_html('<a href="{}">{}: {}</a>', action.url, action.verb.capitalize(), action.subject)
+    plain = f"{action.verb.capitalize()}: {action.subject}"
+    age = words.ago(action.created_at, context["now"])
+    return format_html("The last thing was done {} by {}: {}.", age, action.actor_name, deed if action.url else plain)

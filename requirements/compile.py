@@ -1,0 +1,36 @@
+"""Compiles the hashed requirement files from pyproject.toml, without the address of any index in them."""
+
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OPTIONS = [
+    "--quiet", "--upgrade", "--universal", "--python-version", "3.11", "--generate-hashes",
+    "--no-emit-index-url", "--no-annotate", "--no-header",
+]  # fmt: skip
+
+
+def compile_file(source: str, target: str, *options: str) -> None:
+    """Resolve `source` into `requirements/<target>.txt`."""
+    output = ROOT / "requirements" / f"{target}.txt"
+    subprocess.run(["uv", "pip", "compile", source, "-o", str(output), *OPTIONS, *options], cwd=ROOT, check=True)
+
+
+def main() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    base = ["-c", "requirements/base.txt"]
+    compile_file("pyproject.toml", "base")
+    compile_file("pyproject.toml", "demo", "--extra", "demo", *base)
+    compile_file("pyproject.toml", "test", "--extra", "demo", "--extra", "test", *base)
+    for driver in ("postgres", "mysql"):
+        with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
+            file.write("\n".join(extras[driver]))
+            file.flush()
+            compile_file(file.name, driver)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+/* `/` focuses the search field; "Copy" buttons copy; a form that changes something is sent once. */
+"use strict";
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, textarea, select, [contenteditable]");
+  const field = document.getElementById("sw-find");
+  if (event.key !== "/" || typing || !field || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  field.focus();
+  field.select();
+});
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button || !navigator.clipboard) return;
+  navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "Copied"; });
+});
+
+// The server refuses the second of two identical orders anyway; this only saves a person the surprise.
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("[data-once]")) return;
+  if (event.target.dataset.sent) event.preventDefault();
+  event.target.dataset.sent = "yes";
+});
+// Back from the next page: the browser may show this one as it was left.
+window.addEventListener("pageshow", () => {
+  document.querySelectorAll("[data-once]").forEach((form) => { delete form.dataset.sent; });
+});

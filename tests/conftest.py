@@ -1,0 +1,94 @@
+"""Fixtures every test shares: records, ingestion without a broker, a producer that remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+from django.db import transaction
+
+from buffer.ingest import Ingest
+from buffer.streams import streams
+from config.clock import database_now
+from config.kafka import Batch, Message, Replayed, Sent
+
+ORDERED_AT = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+TOPIC_ID = "11111111-2222-3333-4444-555555555555"
+
+
+def order(order_id: str = "A1", location_id: str = "WH-1", at: str = "", **more: Any) -> bytes:
+    """A valid transfer request; `more` overrides or adds fields, `items` is {sku: quantity}."""
+    items = [{"sku": sku, "quantity": quantity} for sku, quantity in more.pop("items", {"S1": 1}).items()]
+    at = at or ORDERED_AT
+    return msgspec.json.encode(
+        {"order_id": order_id, "location_id": location_id, "ordered_at": at, "items": items, **more}
+    )
+
+
+@pytest.fixture
+def stream():
+    return streams()["transfer-requests"]
+
+
+@pytest.fixture
+def records() -> Callable[..., list[Replayed]]:
+    """Turn values into records with rising offsets; `start` repeats old positions."""
+    offsets = count()
+
+    def make(*values: bytes | None, partition: int = 0, start: int | None = None, timestamp: int = 0) -> list[Replayed]:
+        numbers = offsets if start is None else count(start)
+        return [
+            Replayed("transfer-requests", partition, number, timestamp or 1_700_000_000_000 + number, b"k", value)
+            for number, value in zip(numbers, values, strict=False)
+        ]
+
+    return make
+
+
+@pytest.fixture
+def ingest(db: None, stream: Any) -> Callable[..., datetime]:
+    """Store records as the consumer would; returns the database time of the transaction."""
+
+    def run(found: list[Replayed], *, revision: int = 0, topic_id: str = TOPIC_ID) -> datetime:
+        handler = Ingest(stream)
+        batch = Batch(found, {found[0].topic: topic_id}, revision=revision)
+        batch.prepared = handler.prepare(batch)
+        with transaction.atomic():
+            now = database_now()
+            handler.write(batch, now)
+        return now
+
+    return run
+
+
+class MemoryProducer:
+    """A producer whose broker is a list; `outcomes` scripts what it answers."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.outcomes: list[Any] = []
+
+    def send_all(self, messages: list[Message]) -> list[Any]:
+        answers = []
+        for message in messages:
+            answer = self.outcomes.pop(0) if self.outcomes else Sent(0, len(self.sent))
+            if isinstance(answer, Sent):
+                self.sent.append(message)
+            answers.append(answer)
+        return answers
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def values(self) -> list[dict[str, Any]]:
+        return [msgspec.json.decode(message.value) for message in self.sent]
+
+
+@pytest.fixture
+def producer() -> Iterator[MemoryProducer]:
+    yield MemoryProducer()

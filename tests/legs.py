@@ -1,0 +1,228 @@
+"""python -m tests.legs [pytest arguments]: the suite once per database, and a table of what ran."""
+
+import importlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from tests.services import supervisor
+
+DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb", "mysql": "MySQLdb"}
+DATABASES = ("sqlite", *DRIVERS)
+BROKERS = ("embedded", "kafka")
+LEGS = (*DATABASES, *BROKERS)
+VARIABLES = {service.name: service.variable for service in supervisor.SERVICES}
+# How the suite's fixtures name a test on the real broker: test_x[kafka], test_x[2-kafka].
+ON_KAFKA = re.compile(r"\[(.*-)?kafka(-.*)?\]$")
+LEFT_OUT = "LEGS leaves it out"
+INTERRUPTED = 2  # pytest's exit code
+
+
+@dataclass
+class Leg:
+    """One line of the table: what came out, or the reason why it did not run."""
+
+    name: str
+    address: str = ""
+    reason: str = ""
+    ran: bool = False
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+
+    def tally(self, cases: Iterable[Element]) -> None:
+        for case in cases:
+            self.ran = True
+            if case.find("failure") is not None or case.find("error") is not None:
+                self.failed += 1
+            elif case.find("skipped") is not None:
+                self.skipped += 1
+            else:
+                self.passed += 1
+
+    def __str__(self) -> str:
+        if not self.ran:
+            return f"{self.name:9} not run  {self.reason}"
+        verdict = "FAILED" if self.failed else "passed"
+        counts = f"{self.passed:5} passed {self.failed:4} failed {self.skipped:4} skipped"
+        return f"{self.name:9} {verdict:7} {counts} {self.seconds:6.0f} s  {self.reason}".rstrip()
+
+
+def main(arguments: list[str]) -> int:
+    unknown = wanted() - set(LEGS)
+    if unknown:
+        print(f"no such leg: {', '.join(sorted(unknown))} (there are {', '.join(LEGS)})", file=sys.stderr)
+        return 2
+    # Ctrl-C is for pytest, which takes its databases away before it ends; then the table comes as always.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    servers, started = find_servers()
+    try:
+        databases = run_all(servers, arguments)
+    finally:
+        if started:
+            supervisor.down(started)
+    return report(databases, servers["kafka"])
+
+
+def wanted() -> set[str]:
+    """The legs LEGS asks for; a broker alone runs on SQLite, a database alone on the embedded broker."""
+    names = listed("LEGS") or set(LEGS)
+    if not names & set(DATABASES):
+        names.add("sqlite")
+    return names | {"embedded"}
+
+
+def required() -> set[str]:
+    names = listed("REQUIRE")
+    return (names - {"all"}) | set(LEGS) if "all" in names else names
+
+
+def listed(variable: str) -> set[str]:
+    return set(os.environ.get(variable, "").replace(",", " ").split())
+
+
+def find_servers() -> tuple[dict[str, Leg], list[str]]:
+    """Given by the environment, found running, or started now; also the names of those started now."""
+    legs = {name: Leg(name, reason=LEFT_OUT) for name in VARIABLES}
+    candidates = []
+    for name in VARIABLES.keys() & wanted():
+        legs[name].address, legs[name].reason = given(name)
+        if not legs[name].address and not legs[name].reason:
+            candidates.append(name)
+    return legs, start(legs, candidates)
+
+
+def given(name: str) -> tuple[str, str]:
+    """The address that needs no starting, or the reason why starting a server would not help."""
+    driver = DRIVERS.get(name)
+    if driver and not importable(driver):
+        return "", f"the Python driver {driver} is not installed"
+    address = os.environ.get(VARIABLES[name], "")
+    if not address:
+        return supervisor.addresses([name]).get(VARIABLES[name], ""), ""
+    return (address, "") if answers(address) else ("", f"{VARIABLES[name]} is set, but nothing answers there")
+
+
+def importable(module: str) -> bool:
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    return True
+
+
+def answers(address: str) -> bool:
+    """Whether something listens there; of several Kafka servers, the first."""
+    where = urlsplit(address if "//" in address else f"//{address.split(',')[0]}")
+    ports = {"postgres": 5432, "postgresql": 5432, "mysql": 3306, "mariadb": 3306}
+    try:
+        target = (where.hostname or "127.0.0.1", where.port or ports.get(where.scheme, 9092))
+        with closing(socket.create_connection(target, timeout=5)):
+            return True
+    except OSError:
+        return False
+
+
+def start(legs: dict[str, Leg], names: list[str]) -> list[str]:
+    if os.environ.get("START_SERVICES") == "0":
+        for name in names:
+            legs[name].reason = f"{VARIABLES[name]} is not set, and START_SERVICES=0"
+        return []
+    if not names:
+        return []
+    print(f"starting {', '.join(sorted(names))} …", flush=True)
+    outcomes = supervisor.up(names)
+    for outcome in outcomes:
+        # Only the first line belongs into the table; the rest is the end of a log.
+        first, *log = outcome.reason.splitlines() or [""]
+        print(*log, sep="\n", end="\n" if log else "", flush=True)
+        legs[outcome.service.name].address, legs[outcome.service.name].reason = outcome.address, first
+    return [outcome.service.name for outcome in outcomes if outcome.address]
+
+
+def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
+    sqlite = Leg("sqlite", reason="" if "sqlite" in wanted() else LEFT_OUT)
+    databases = [sqlite, *(servers[name] for name in DRIVERS)]
+    kafka = servers["kafka"]
+    interrupted = False
+    for leg in databases:
+        if interrupted and not leg.reason:
+            leg.reason = "interrupted"
+        elif not leg.reason:
+            interrupted = run(leg, kafka, arguments) == INTERRUPTED
+    if kafka.address and not kafka.ran:
+        kafka.reason = f"{kafka.address} is up, but no test used it"
+    return databases
+
+
+def run(leg: Leg, kafka: Leg, arguments: list[str]) -> int:
+    brokers = "embedded and kafka" if kafka.address else "embedded"
+    print(f"\n=== {leg.name} × {brokers}", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        results = Path(directory) / "results.xml"
+        command = [sys.executable, "-m", "pytest", f"--junitxml={results}", *arguments]
+        began = time.monotonic()
+        code = subprocess.run(command, env=environment(leg, kafka, directory), check=False).returncode
+        leg.seconds = time.monotonic() - began
+        kafka.seconds += leg.seconds if kafka.address else 0
+        if results.exists():
+            cases = list(ElementTree.parse(results).iter("testcase"))  # noqa: S314 - pytest wrote it
+            leg.tally(cases)
+            kafka.tally(case for case in cases if ON_KAFKA.search(case.get("name", "")))
+    leg.ran = True
+    if code and not leg.failed:
+        # Nothing collected, a usage error, an interrupt: not a test that failed, but no success either.
+        leg.failed, leg.reason = 1, f"pytest ended with exit code {code}"
+    return code
+
+
+def environment(leg: Leg, kafka: Leg, directory: str) -> dict[str, str]:
+    env = {**os.environ, "DATABASE_URL": database_url(leg, directory)}
+    env.pop(kafka_variable := VARIABLES["kafka"], None)
+    return {**env, kafka_variable: kafka.address} if kafka.address else env
+
+
+def database_url(leg: Leg, directory: str) -> str:
+    """A name of its own for each run: two runs on one server must not drop each other's test database."""
+    if leg.name == "sqlite":
+        return f"sqlite:///{directory}/spillway.sqlite3"
+    where = urlsplit(leg.address)
+    return where._replace(path=f"{where.path or '/spillway'}_{os.getpid()}").geturl()
+
+
+def report(databases: list[Leg], kafka: Leg) -> int:
+    ran = [leg for leg in databases if leg.ran]
+    missing = missing_legs([*databases, kafka])
+    print("\n--- databases")
+    print(*databases, sep="\n")
+    print("--- brokers (among the tests above)")
+    print(f"{'embedded':9} {'in every leg' if ran else 'not run'}")
+    print(kafka)
+    for name in missing:
+        print(f"REQUIRE asks for {name}, and it did not run")
+    passed, failed, skipped = (
+        sum(getattr(leg, word) for leg in ran) for word in ("passed", "failed", "skipped")
+    )
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return int(bool(failed or missing or not ran))
+
+
+def missing_legs(legs: Iterable[Leg]) -> list[str]:
+    return sorted(required() - {leg.name for leg in legs if leg.ran} - {"embedded"})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Partitions: the arithmetic, the plan, and what really happens on each database."""

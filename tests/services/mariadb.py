@@ -1,0 +1,64 @@
+"""MariaDB from the Debian package, and what MySQL shares with it: the binary log, the user, the greeting."""
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+from tests.services.packages import apt_install, run
+from tests.services.service import DATABASE, PASSWORD, USER, Service
+
+# Executed at every start, before the first connection is let in.
+FIRST_STATEMENTS = f"""\
+CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4;
+CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';
+GRANT ALL PRIVILEGES ON *.* TO '{USER}'@'%';
+"""
+HANDSHAKE_VERSION = 10
+
+
+class MariaDB(Service):
+    name = "mariadb"
+    variable = "TEST_MARIADB_URL"
+    scheme = "mysql"
+    first_port = 23306
+
+    def install(self) -> None:
+        # The -core packages hold the programs without the system service.
+        if not shutil.which("mariadbd") or not shutil.which("mariadb-install-db"):
+            apt_install("mariadb-server-core", "mariadb-client-core")
+
+    def create(self, data: Path) -> None:
+        account = ["--user=root"] if os.geteuid() == 0 else []
+        normal = ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        run("mariadb-install-db", "--no-defaults", *account, f"--datadir={data}", *normal)
+
+    def command(self) -> list[str]:
+        return ["mariadbd", "--no-defaults", *self.options()]
+
+    def options(self) -> list[str]:
+        statements = self.home / "first.sql"
+        statements.write_text(FIRST_STATEMENTS)
+        return [
+            *(["--user=root"] if os.geteuid() == 0 else []),
+            f"--datadir={self.data}",
+            f"--port={self.port}",
+            "--bind-address=127.0.0.1",
+            "--skip-name-resolve",
+            # Relative to the data directory: the path of a socket may not be longer than 107 characters.
+            "--socket=server.sock",
+            "--pid-file=server.pid",
+            f"--init-file={statements}",
+            "--log-bin=binlog",
+            "--binlog-format=ROW",
+            "--server-id=1",
+            "--binlog-expire-logs-seconds=86400",
+            "--character-set-server=utf8mb4",
+            "--innodb-buffer-pool-size=512M",
+            "--max-connections=200",
+        ]
+
+    def greet(self, connection: socket.socket) -> bool:
+        """The server speaks first; a refusal has 255 where the version of the handshake stands."""
+        greeting = connection.recv(5)
+        return len(greeting) == 5 and greeting[4] == HANDSHAKE_VERSION

@@ -1,0 +1,58 @@
+"""What a bare Debian machine needs before .venv can be filled: venv, and a compiler for mysqlclient."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from tests.services.packages import apt_install
+from tests.services.service import Unavailable
+
+
+def missing() -> list[str]:
+    """The Debian packages that this machine lacks."""
+    wanted = []
+    if importlib.util.find_spec("ensurepip") is None:
+        wanted.append("python3-venv")
+    return wanted + (compiler() if asked_for_mysql() else [])
+
+
+def asked_for_mysql() -> bool:
+    legs = os.environ.get("LEGS", "")
+    return not legs or "mysql" in legs or "mariadb" in legs
+
+
+def compiler() -> list[str]:
+    """For the one driver that has no ready-made wheel."""
+    wanted = []
+    if not shutil.which("cc"):
+        wanted += ["gcc", "libc6-dev"]
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        wanted.append("python3-dev")
+    if not shutil.which("pkg-config"):
+        wanted.append("pkg-config")
+    if not client_library():
+        wanted.append("default-libmysqlclient-dev")
+    return wanted
+
+
+def client_library() -> bool:
+    """Whether the C library that mysqlclient is built on is here, in the words mysqlclient itself asks."""
+    if not shutil.which("pkg-config"):
+        return False
+    asked = [["pkg-config", "--exists", name] for name in ("mysqlclient", "libmariadb", "mariadb")]
+    return any(subprocess.run(question, check=False).returncode == 0 for question in asked)
+
+
+def install() -> None:
+    packages = missing()
+    if not packages:
+        return
+    try:
+        apt_install(*packages)
+    except Unavailable as reason:
+        # Not fatal: everything but the MySQL driver does without.
+        print(f"prerequisites: {reason}", file=sys.stderr)

@@ -1,0 +1,138 @@
+"""The supervisor of the test servers: started once, stopped by identity, never two on one port."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.services import containers
+from tests.services.process import Process, birth
+from tests.services.service import Service, Unavailable, choose_port
+
+GREETER = """
+import socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    while True:
+        server.accept()[0].sendall(b"hello")
+"""
+
+
+class Greeter(Service):
+    name = "greeter"
+    variable = "TEST_GREETER"
+    patience = 10.0
+    program = GREETER
+    created = 0
+
+    def install(self) -> None:
+        pass
+
+    def create(self, data: Path) -> None:
+        self.created += 1
+        data.mkdir()
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", self.program, str(self.port)]
+
+    def greet(self, connection: socket.socket) -> bool:
+        return connection.recv(5) == b"hello"
+
+    @property
+    def first_port(self) -> int:
+        return 21000
+
+
+@pytest.fixture
+def greeter(tmp_path):
+    service = Greeter(tmp_path)
+    yield service
+    service.stop()
+
+
+def test_a_second_start_leaves_the_running_server_alone(greeter):
+    greeter.start()
+    first = greeter.process.pid
+    Greeter(greeter.root).start()
+    assert greeter.process.pid == first
+    assert greeter.address == f"127.0.0.1:{greeter.port}"
+
+
+def test_stopping_stops_it_and_the_data_is_there_for_the_next_start(greeter):
+    greeter.start()
+    assert greeter.stop() is True
+    assert not greeter.running()
+    assert greeter.stop() is False
+    greeter.start()
+    assert greeter.created == 1
+
+
+def test_a_killed_server_is_started_again(greeter):
+    greeter.start()
+    killed = greeter.process.pid
+    assert greeter.process.stop(signal.SIGKILL, seconds=5)
+    greeter.start()
+    assert greeter.process.pid != killed
+
+
+def test_an_interrupted_creation_is_begun_again(greeter):
+    (greeter.home / "data.new").mkdir(parents=True)
+    (greeter.home / "data.new" / "half").touch()
+    greeter.start()
+    assert not (greeter.data / "half").exists()
+
+
+def test_a_server_that_ends_while_starting_shows_the_end_of_its_log(greeter):
+    greeter.program = "raise SystemExit('no such table')"
+    with pytest.raises(Unavailable, match=r"ended while starting(.|\n)*no such table"):
+        greeter.start()
+
+
+def test_a_process_id_that_went_to_another_program_is_not_stopped(tmp_path):
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        record = tmp_path / "process.json"
+        record.write_text(json.dumps({"pid": stranger.pid, "birth": "an earlier one"}))
+        assert Process(record).stop(signal.SIGTERM, seconds=1) is False
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_process_that_ended_has_no_birth():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    assert birth(ended.pid) is not None
+    ended.wait()
+    assert birth(ended.pid) is None
+
+
+def test_a_busy_port_is_left_to_its_owner_and_the_choice_is_remembered(tmp_path):
+    note = tmp_path / "port"
+    choose_port(note, 21100)
+    first = int(note.read_text())
+    with socket.create_server(("127.0.0.1", first)):
+        choose_port(note, 21100)
+        second = int(note.read_text())
+    assert second != first
+    choose_port(note, 21100)
+    assert int(note.read_text()) == second
+
+
+def test_docker_is_asked_for_all_servers_at_once_and_takes_them_back_when_one_fails(tmp_path, monkeypatch):
+    calls = []
+
+    def docker(*command, env):
+        calls.append(command[4:])
+        if "up" in command:
+            raise Unavailable("failed")
+
+    monkeypatch.setattr(containers, "available", lambda: True)
+    monkeypatch.setattr(containers, "run", docker)
+    with pytest.raises(Unavailable):
+        containers.start([Greeter(tmp_path)])
+    assert calls == [("up", "--detach", "--wait", "greeter"), ("rm", "--stop", "--force", "greeter")]
+    assert containers.stop(Greeter(tmp_path)) is False

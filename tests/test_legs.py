@@ -1,0 +1,83 @@
+"""The table that says which legs ran is as true when something is missing as when all is well."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from tests import legs
+from tests.legs import Leg
+
+CASES = """
+<testsuite>
+  <testcase name="test_a[embedded]"/>
+  <testcase name="test_a[kafka]"><failure/></testcase>
+  <testcase name="test_a[2-kafka]"><skipped/></testcase>
+  <testcase name="test_kafka_names"><error/></testcase>
+</testsuite>
+"""
+
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch):
+    for name in ("LEGS", "REQUIRE", "START_SERVICES", *legs.VARIABLES.values()):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def cases():
+    return list(ElementTree.fromstring(CASES).iter("testcase"))  # noqa: S314
+
+
+def test_failures_and_errors_both_count_as_failed(cases):
+    leg = Leg("sqlite")
+    leg.tally(cases)
+    assert (leg.passed, leg.failed, leg.skipped) == (1, 2, 1)
+
+
+def test_the_tests_on_kafka_are_told_by_their_parameter(cases):
+    names = [case.get("name") for case in cases]
+    assert [name for name in names if legs.ON_KAFKA.search(name)] == ["test_a[kafka]", "test_a[2-kafka]"]
+
+
+def test_each_run_has_a_database_name_of_its_own():
+    leg = Leg("postgres", address="postgres://u:p@127.0.0.1:5/spillway?a=b")
+    assert legs.database_url(leg, "unused").startswith("postgres://u:p@127.0.0.1:5/spillway_")
+    assert legs.database_url(leg, "unused").endswith("?a=b")
+
+
+def test_a_leg_that_ran_and_failed_fails_the_whole(capsys):
+    assert legs.report([Leg("sqlite", ran=True, passed=3, failed=1)], Leg("kafka", reason="absent")) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 1 failed, 0 skipped"
+
+
+def test_what_is_required_and_missing_is_named(capsys, monkeypatch):
+    monkeypatch.setenv("REQUIRE", "postgres,kafka,debezium")
+    ran = [Leg("sqlite", ran=True, passed=3), Leg("postgres", ran=True, passed=3)]
+    assert legs.report(ran, Leg("kafka", reason="absent")) == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert "kafka     not run  absent" in printed
+    assert [line for line in printed if line.startswith("REQUIRE")] == [
+        "REQUIRE asks for debezium, and it did not run",
+        "REQUIRE asks for kafka, and it did not run",
+    ]
+
+
+def test_nothing_required_and_nothing_failed_is_a_success():
+    assert legs.report([Leg("sqlite", ran=True, passed=3), Leg("mysql", reason="absent")], Leg("kafka")) == 0
+
+
+def test_a_broker_alone_runs_on_sqlite(monkeypatch):
+    monkeypatch.setenv("LEGS", "kafka")
+    assert legs.wanted() == {"sqlite", "kafka", "embedded"}
+
+
+def test_a_server_that_is_given_and_silent_is_not_started_instead(monkeypatch):
+    monkeypatch.setenv("TEST_KAFKA_SERVERS", "127.0.0.1:1,127.0.0.1:2")
+    assert legs.given("kafka") == ("", "TEST_KAFKA_SERVERS is set, but nothing answers there")
+
+
+def test_servers_may_be_left_unstarted(monkeypatch):
+    monkeypatch.setenv("START_SERVICES", "0")
+    servers = {"kafka": Leg("kafka")}
+    assert legs.start(servers, ["kafka"]) == []
+    assert servers["kafka"].reason == "TEST_KAFKA_SERVERS is not set, and START_SERVICES=0"
