@@ -17,7 +17,7 @@ from config.flows import Check, Flow, Picture, Refusal, Sample, Worker
 from config.kafka import Batch as Records
 from config.kafka import Replayed, topic_name
 from outbox import counters
-from outbox.models import DeadLetter
+from outbox.models import DeadLetter, Watermark
 
 
 class Aggregator(Flow):
@@ -57,6 +57,12 @@ class Aggregator(Flow):
             ("orders sent", total("events_sent")),
             ("batches sent", total("batches_sent")),
         ]
+
+    def diagnose(self) -> Iterator[tuple[str, bool, str]]:
+        for stream in streams().values():
+            stopped = Watermark.objects.filter(topic=topic_name(stream.topic)).exclude(alarm="")
+            alarms = [f"{mark.topic}/{mark.partition}: {mark.alarm}" for mark in stopped]
+            yield f"stream {stream.name}", not alarms, "; ".join(alarms) or "no partition is stopped"
 
     def sweep(self, now: datetime) -> int:
         return sweep_batches(now)

@@ -9,13 +9,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 
 from buffer.absorb import EVENTS, SEEN, buckets
 from buffer.models import BufferedEvent
 from buffer.positions import Position
+from buffer.recount import recount_buckets
+from buffer.sent import SentOrders, mark_sent, read_sent, unknown_batches
 from buffer.streams import Stream
 from config import gate, metrics
+from config.clock import database_now
 from config.kafka import Batch, Record, topic_name
+from config.logs import log
 from config.partitions import ensure_partitions
 from config.upsert import timestamp_text
 from outbox import counters
@@ -52,6 +57,7 @@ class Ingest:
         self.group = GROUP
         self.topics = [stream.topic]
         self._pressed = False
+        self.sent: SentOrders | None = None  # only while a gap that an earlier life of the database closed is read again
 
     # -- on the polling thread ------------------------------------------------------------------------
 
@@ -103,6 +109,38 @@ class Ingest:
     # -- on the writer's thread, inside its transaction ------------------------------------------------
 
     def write(self, batch: Batch, now: datetime) -> None:
+        """Store a prepared batch; while a lost gap is read again, in two steps around what was already sent."""
+        if self.sent is None:
+            self._store(batch, now)
+            return
+        before, after = self._split(batch, self.sent)
+        self._store(before, now)
+        self._acknowledge(before, self.sent, now)
+        self._store(after, now)
+
+    def _split(self, batch: Batch, sent: SentOrders) -> tuple[Batch, Batch]:
+        """Records up to the version that was sent, and records after it: those are late."""
+        late = {
+            (row[5], row[6])
+            for rows in batch.prepared.records.values()
+            for row, _record in rows
+            if sent.comes_after(row[1], row[2], row[5], row[6])
+        }
+        parts = []
+        for wanted in (False, True):
+            records = [r for r in batch.records if ((r.partition, r.offset) in late) is wanted]
+            part = Batch(records, batch.topic_ids, revision=batch.revision)
+            part.prepared = self.prepare(part)
+            parts.append(part)
+        return parts[0], parts[1]
+
+    def _acknowledge(self, batch: Batch, sent: SentOrders, now: datetime) -> None:
+        """Rows whose very version stands in the output topic are sent, whatever this database knew."""
+        keys = [key for key in batch.prepared.rows if sent.find(key[1], key[2])]
+        if mark_sent(self.stream, keys, sent, now):
+            recount_buckets(self.stream, {key[2] for key in keys}, now)
+
+    def _store(self, batch: Batch, now: datetime) -> None:
         """Absorb a prepared batch.
 
         1. One guarded upsert; what it returns was inserted or updated.
@@ -213,6 +251,22 @@ class Ingest:
         self._count(Counter({record.partition: 1}), outcomes, batch.revision, now)
 
     # -- around it --------------------------------------------------------------------------------------
+
+    def regain(self, topic_id: str) -> None:
+        """The database is older than the group's offsets: learn from the output topic what has been sent.
+
+        Everything read from now on is compared with it, and rows that were pending when the backup was made
+        are settled at once.
+        """
+        self.sent = read_sent(self.stream, topic_id)
+        missing = unknown_batches(self.sent)
+        log.warning("database_restored", stream=self.name, batches_sent_since=len(missing))
+        with transaction.atomic():
+            now = database_now()
+            pending = BufferedEvent.objects.pending().of_stream(self.name)
+            keys = list(pending.values_list("partition_key", "order_id", "location_id"))
+            if mark_sent(self.stream, keys, self.sent, now):
+                recount_buckets(self.stream, {key[2] for key in keys}, now)
 
     def pressure(self) -> bool:
         """True above the high-water mark, until the buffer is down to the low one."""

@@ -1,1 +1,106 @@
-"""System checks (written below)."""
+"""System checks: what would only show at three in the morning shows at start-up."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import connections
+from django.utils.module_loading import import_string
+
+from config.fields import IdentifierField, collation_for
+from config.partitions import checks as partition_checks  # noqa: F401 (importing registers them)
+
+OLDEST_SQLITE = (3, 35, 0)
+
+
+@register(Tags.compatibility)
+def registries_import(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Every dotted path of the registries leads somewhere."""
+    paths = [(f"STREAMS[{name!r}]['CLASS']", entry["CLASS"]) for name, entry in settings.STREAMS.items()]
+    paths += [("FLOWS", path) for path in settings.FLOWS] + [("PARTITIONS", path) for path in settings.PARTITIONS]
+    return [found for setting, path in paths for found in _import(setting, path)]
+
+
+def _import(setting: str, path: str) -> Iterator[CheckMessage]:
+    try:
+        import_string(path)
+    except ImportError as error:
+        yield Error(f"{setting}: {error}", id="spillway.E001")
+
+
+@register(Tags.security, deploy=True)
+def fit_for_production(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Settings that are fine on a laptop only."""
+    found: list[CheckMessage] = []
+    if settings.SECRET_KEY_IS_RANDOM:
+        found.append(Warning("SECRET_KEY is not set: every process has another one, so nobody stays logged in.",
+                             id="spillway.W001"))  # fmt: skip
+    if settings.DEMO:
+        found.append(Error("DEMO is on: everybody knows the password.", id="spillway.E002"))
+    return found
+
+
+@register(Tags.database)
+def sessions_are_safe(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Isolation, time zone and locking modes that correctness depends on."""
+    return [found for alias in databases or () for found in _session(alias)]
+
+
+def _session(alias: str) -> Iterator[CheckMessage]:
+    connection = connections[alias]
+    if connection.vendor == "sqlite":
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            yield Error(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 brought RETURNING.", id="spillway.E010")
+        if connection.settings_dict["OPTIONS"].get("transaction_mode") != "IMMEDIATE":
+            yield Error("SQLite needs transaction_mode IMMEDIATE: a deferred second writer fails at once.",
+                        id="spillway.E011")  # fmt: skip
+        return
+    zone, isolation = _zone_and_isolation(connection)
+    if isolation != "read committed":
+        yield Error(f"The session runs at {isolation}; Spillway needs READ COMMITTED.", id="spillway.E012")
+    if connection.vendor == "mysql" and zone != "+00:00":
+        yield Error(f"The session's time zone is {zone}: NOW() would disagree with every stored time; "
+                    "set it to +00:00.", id="spillway.E013")  # fmt: skip
+
+
+def _zone_and_isolation(connection: Any) -> tuple[str, str]:
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT current_setting('TimeZone'), current_setting('transaction_isolation')")
+        else:
+            variable = "tx_isolation" if connection.mysql_is_mariadb else "transaction_isolation"
+            cursor.execute(f"SELECT @@session.time_zone, @@session.{variable}")
+        zone, isolation = cursor.fetchone()
+    return str(zone), str(isolation).lower().replace("-", " ")
+
+
+@register(Tags.database)
+def identifiers_compare_bytes(
+    app_configs: Any, databases: Sequence[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """The catalogue says what the migration meant: a wrong collation merges warehouses."""
+    return [found for alias in databases or () for found in _collations(alias)]
+
+
+def _collations(alias: str) -> Iterator[CheckMessage]:
+    connection = connections[alias]
+    wanted = collation_for(connection)
+    if connection.vendor != "mysql" or wanted is None:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT table_name, column_name, collation_name FROM information_schema.columns "
+            "WHERE table_schema = DATABASE()"
+        )
+        actual = {(table, column): collation for table, column, collation in cursor.fetchall()}
+    for model in apps.get_models():
+        for field in model._meta.local_fields:
+            place = (model._meta.db_table, field.column)
+            if isinstance(field, IdentifierField) and place in actual and actual[place] != wanted:
+                yield Error(f"{'.'.join(place)} compares as {actual[place]}, not as {wanted}: keys would merge.",
+                            id="spillway.E014")  # fmt: skip

@@ -155,6 +155,10 @@ class Flow:
         """What else is to be closed when a letter is discarded."""
         return "discarded"
 
+    def diagnose(self) -> Iterator[tuple[str, bool, str]]:
+        """(name, is it right, what was seen) for `doctor`."""
+        return iter(())
+
     def is_drained(self) -> bool:
         """Nothing of this flow is still on its way."""
         return True

@@ -47,7 +47,7 @@ def configure(options: dict[str, str]) -> None:
             "root": {"handlers": ["stderr"], "level": options["level"]},
             "loggers": {
                 # The client logs each reconnect attempt; our own consumer says once that the broker is away.
-                "kafka": {"level": "ERROR"},
+                "kafka": {"level": "CRITICAL"},
                 "django.request": {"level": "ERROR"},
                 "django.utils.autoreload": {"level": "WARNING"},
             },

@@ -1,10 +1,13 @@
-"""Payloads for people's eyes: JSON indented, anything else as text that hides no byte."""
+"""Payloads for people's eyes: JSON indented token by token, anything else as text, and no byte hidden."""
 
 from __future__ import annotations
 
 import json
+import re
 
 MOST = 65_536
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+INDENT = "  "
 
 
 def pretty(payload: bytes | memoryview | str | None) -> str:
@@ -13,9 +16,36 @@ def pretty(payload: bytes | memoryview | str | None) -> str:
         return "null: a tombstone"
     text = payload if isinstance(payload, str) else bytes(payload).decode("utf-8", "backslashreplace")
     if len(text) > MOST:
-        return f"{text[:MOST]}\n… {len(text) - MOST:,} more characters"
+        return f"{visible(text[:MOST])}\n… {len(text) - MOST:,} more characters"
+    return visible(indented(text) if is_json(text) else text)
+
+
+def is_json(text: str) -> bool:
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except ValueError:
-        # Control characters would vanish or move the text; here they are what somebody is looking for.
-        return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def indented(text: str) -> str:
+    """The same tokens on more lines: a key that stands there twice, or 1.50, must not be tidied away."""
+    parts: list[str] = []
+    depth, before = 0, ""
+    for token in TOKEN.findall(text):
+        if token in "}]":
+            depth -= 1
+            parts.append("" if before in "{[" else "\n" + INDENT * depth)
+        elif before and before in "{[,":
+            parts.append("\n" + INDENT * depth)
+        elif before == ":":
+            parts.append(" ")
+        parts.append(token)
+        depth += token in "{["
+        before = token
+    return "".join(parts)
+
+
+def visible(text: str) -> str:
+    """Control and direction characters would vanish or move the text; here they may be what is looked for."""
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)

@@ -50,4 +50,5 @@ class WorkerCommand(BaseCommand):
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    text = " ".join(str(error).split())
+    return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"

@@ -241,7 +241,7 @@ class WatermarkAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Records behind")
     def count_lag(self, row: Watermark) -> str:
-        return format_html('<span class="sw-number">{:,}</span>', lag_of(row))
+        return format_html('<span class="sw-number">{}</span>', f"{lag_of(row):,}")
 
     def detail(self, request: HttpRequest, row: Watermark) -> dict[str, Any]:
         now = timezone.now()

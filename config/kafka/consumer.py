@@ -13,7 +13,7 @@ from django.db import close_old_connections
 from config import metrics
 from config.clock import database_now
 from config.kafka import client
-from config.kafka.positions import Log, Mark, Positions, Stopped, TopicPartition, start_of
+from config.kafka.positions import Log, Mark, Positions, Stopped, TopicPartition, is_gap, start_of
 from config.kafka.records import Batch, cut
 from config.kafka.sightings import Lookout
 from config.kafka.topics import topic_name
@@ -57,6 +57,7 @@ class Consumer:
     def run(self, *, once: bool = False, until_idle: float | None = None) -> None:
         """Work until `stop`; `once` ends at the log end seen first, `until_idle` after that many quiet seconds."""
         self.consumer = client.new_consumer(self.group)
+        self._refuse_missing_topics()
         self.writer = Writer(self.handler, self.positions)
         self.lookout = Lookout(self.consumer, self.group)
         self.consumer.subscribe(self.topics, listener=_listener(self))
@@ -160,6 +161,8 @@ class Consumer:
             close_old_connections()
             marks = self.positions.load(self.group, self.topics)
             logs = self._logs(waiting)
+            if any(is_gap(marks.get(tp), logs[tp]) for tp in waiting):
+                self.handler.regain(next(iter(self.topic_ids.values())))
             for tp in sorted(waiting):
                 self._start(tp, marks.get(tp), logs[tp])
             self.unplaced -= waiting
@@ -198,6 +201,12 @@ class Consumer:
             self.consumer.resume(client.TopicPartition(*tp))
 
     # -- trouble ------------------------------------------------------------------------------------
+
+    def _refuse_missing_topics(self) -> None:
+        for topic in self.topics:
+            if not self.consumer.partitions_for_topic(topic):
+                self.consumer.close(autocommit=False)
+                raise ConsumerStopped(f"topic {topic} does not exist: create_topics makes it")
 
     def _refuse_recreated_topics(self) -> None:
         for topic, known in self.topic_ids.items():

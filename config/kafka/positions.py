@@ -91,3 +91,9 @@ def start_of(mark: Mark | None, log: Log) -> Start | Stopped:
             "start with --accept-reset to read it from the beginning"
         )
     return Start(offset)
+
+
+def is_gap(mark: Mark | None, log: Log) -> bool:
+    """Whether the group has committed more than this database remembers: it was restored, or emptied."""
+    known = log.begin if mark is None else mark.next_offset
+    return log.committed is not None and known < log.committed

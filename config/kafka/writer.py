@@ -46,6 +46,9 @@ class Handler(Protocol):
     def repair(self) -> None:
         """Make the missing partitions."""
 
+    def regain(self, topic_id: str) -> None:
+        """The group has committed more than the database remembers; called before reading starts."""
+
 
 @dataclass
 class Done:

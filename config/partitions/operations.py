@@ -103,7 +103,7 @@ class HashPartitionTable(DatabaseOnly):
 
 
 class IndexWithoutPartial(DatabaseOnly):
-    """Another column order for a partial index, on databases that have none: there Django ignores the condition.
+    """Other columns for a partial index where there are none: there Django ignores the condition.
 
     Run it in a later migration than the one that creates the index `name`: creation is deferred to its end.
     """

@@ -162,6 +162,9 @@ def _drop(driver: Driver, step: Step) -> Step:
         if remedy_for(error) is Remedy.RERUN:
             return replace(step, action="keep", reason="busy, the next run tries again")
         return replace(step, error=_one_line(error))
+    except Exception as error:  # noqa: BLE001 (a bug in a hook must not cost other tables their partitions)
+        log.exception("partition_hook_failed", table=driver.table, partition=step.partition.name)
+        return replace(step, error=f"{driver.spec.before_drop}: {_one_line(error)}")
 
 
 def _one_line(error: BaseException | None) -> str:

@@ -71,7 +71,7 @@ def moment(when: datetime | None, text: str) -> str:
         return words.UNKNOWN
     when = when.astimezone(UTC)
     return format_html(
-        '<time datetime="{}" title="{:%Y-%m-%d %H:%M:%S} UTC">{}</time>', when.isoformat(), when, text
+        '<time datetime="{}" title="{} UTC">{}</time>', when.isoformat(), f"{when:%Y-%m-%d %H:%M:%S}", text
     )
 
 

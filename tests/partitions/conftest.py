@@ -1,4 +1,4 @@
-"""Fixtures: the test models are known while a test runs, and their tables are made by the migration operations."""
+"""Fixtures: the test models are known while a test runs; the migration operations make their tables."""
 
 import threading
 from contextlib import contextmanager
@@ -76,7 +76,7 @@ def schema(transactional_db):
 
 @pytest.fixture
 def monthly(schema, settings):
-    """The monthly table and its record of drops; made with a year of retention, of which three months are left."""
+    """The monthly table and its record of drops; made with a year of retention, three months are left."""
     settings.TEST_KEEP_MONTHS = 12
     schema.create("Dropped")
     schema.create("Monthly")
@@ -117,7 +117,7 @@ def in_thread(function):
     def run():
         try:
             function()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (raised again below)
             raised.append(error)
         finally:
             connections["default"].close()

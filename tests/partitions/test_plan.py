@@ -4,8 +4,8 @@ import json
 from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
 from django.test import override_settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from config.partitions import Partition, PartitionSpec, Plan

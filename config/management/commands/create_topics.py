@@ -19,4 +19,4 @@ class Command(BaseCommand):
                 self.stdout.write(f"{name}: {'created' if created else 'exists'}")
         except KafkaError as error:
             servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
-            raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {type(error).__name__}: {error}") from error
+            raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {error}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
 
 from config.partitions import rotate
 
@@ -17,7 +18,10 @@ class Command(BaseCommand):
         parser.add_argument("--no-drop", action="store_true", help="only make what is missing")
 
     def handle(self, *, dry_run: bool, no_drop: bool, **_: Any) -> None:
-        plans = rotate(dry_run, no_drop)
+        try:
+            plans = rotate(dry_run, no_drop)
+        except DatabaseError as error:
+            raise CommandError(f"the database does not answer: {error}") from error
         for plan in plans:
             self.stdout.write(str(plan))
         if failures := [line for plan in plans for line in plan.failures]:

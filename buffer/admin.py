@@ -1,0 +1,257 @@
+"""Admin pages of the buffer: batches, buckets, buffered events, and the levers on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.contrib import admin
+from django.db import models
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.http import urlencode
+
+from buffer import explain, levers
+from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.streams import streams
+from config import words
+from config.keyset import Keyset, KeysetChangeList
+from config.kafka import topic_name
+from config.levers import Lever, Outcome
+from config.payload import pretty
+from config.templatetags.spillway import chip, moment
+from config.window import ReadOnlyAdmin, Segments, age_column, number_column
+from outbox.admin import is_uuid, may_see_payloads, operator_of
+from outbox.audit import Operator
+from outbox.models import DeadLetter
+
+MOST_FOUND = 20
+RECENT_BATCHES = 10
+OPEN_EVENTS = 50
+MOST_EVENTS = 500
+
+
+def _pull(lever: Callable[[Sequence[Any], Operator, str], int]) -> Callable[[list[Any], Any, str], Outcome]:
+    return lambda keys, user, reason: Outcome(lever(keys, operator_of(user), reason))
+
+
+# -- Batches -----------------------------------------------------------------------------------------------
+class StateOfBatch(Segments):
+    title = "state"
+    parameter_name = "state"
+    choices_in_words = [
+        ("all", "All"), ("claimed", "Waiting to publish"), ("sent", "Sent"), ("parked", "Dead letter"),
+        ("discarded", "Discarded"),
+    ]  # fmt: skip
+
+    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
+        return queryset if self.chosen() == "all" else queryset.filter(status=self.chosen())
+
+
+@admin.register(Batch)
+class BatchAdmin(ReadOnlyAdmin):
+    place = 10
+    keyset = Keyset("claimed_at")
+    list_display = ["batch", "state", "count_events", "rule", "cut", "went_to"]
+    list_filter = [StateOfBatch]
+    search_fields = ["pk"]
+    search_help_text = "Paste a batch id. Exact match, in the chosen state."
+    count_events = number_column("event_count", "Orders")
+    cut = age_column("claimed_at", "Cut")
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet:
+        return super().get_queryset(request).defer("payload", "headers", "event_ids")
+
+    def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
+        # Of one warehouse, by the index on (stream, location, sequence).
+        return Keyset("sequence") if "location_id" in changelist.params else self.keyset
+
+    @admin.display(description="Batch")
+    def batch(self, row: Batch) -> str:
+        line = '{}, no. {}<span class="sw-second sw-code">{}</span>'
+        return format_html(line, row.location_id, f"{row.sequence:,}", row.batch_id)
+
+    @admin.display(description="State")
+    def state(self, row: Batch) -> str:
+        return chip("publishing" if row.status == "claimed" else row.status)
+
+    @admin.display(description="Rule")
+    def rule(self, row: Batch) -> str:
+        return row.reason.capitalize()
+
+    @admin.display(description="Went to")
+    def went_to(self, row: Batch) -> str:
+        return went_to(row) or words.UNKNOWN
+
+    def find(self, key: str) -> Iterable[Batch]:
+        return list(Batch.objects.filter(pk=key).defer("payload", "headers", "event_ids")) if is_uuid(key) else []
+
+    def detail(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
+        message = msgspec.json.decode(row.payload)
+        rows = BufferedEvent.objects.in_months(row.months).filter(pk__in=row.event_ids[:MOST_EVENTS])
+        buckets = Bucket.objects.filter(stream=row.stream, location_id=row.location_id)
+        return {
+            "title": f"Batch {row.sequence:,} for {row.location_id}",
+            "state": "publishing" if row.status == "claimed" else row.status,
+            "items": message["items"],
+            "order_ids": message["order_ids"] if not row.event_ids else [],
+            "events": list(rows.defer("payload").oldest_first()),
+            "payload": pretty(row.payload) if may_see_payloads(request) else "",
+            "size": len(row.payload.encode()),
+            "may_see": may_see_payloads(request),
+            "went_to": went_to(row),
+            "bucket": buckets.first(),
+            "letters": list(DeadLetter.objects.filter(business_key=str(row.pk)).newest_first()[:MOST_FOUND]),
+            "rule": explain.rule_of(row),
+        }
+
+
+def went_to(row: Batch) -> str:
+    """`topic/partition/offset`, empty until the broker acknowledged it."""
+    if row.output_offset is None:
+        return ""
+    stream = streams().get(row.stream)
+    return f"{topic_name(stream.output) if stream else row.stream}/{row.output_partition}/{row.output_offset}"
+
+
+# -- Buckets -----------------------------------------------------------------------------------------------
+BUCKETS: dict[str, Any] = {"nouns": ("warehouse", "warehouses")}
+FLUSH = Lever(
+    name="flush", verb="Flush now", past="Asked for a batch of", icon="send", right="flush_bucket", keep="Not now",
+    promise="Everything that waits there leaves with the next round of the flusher, seconds from now.",
+    detail="An order that arrives later goes into the next batch; the warehouse gets one message more.",
+    question="Flush", act=_pull(levers.flush_now),
+    ready=lambda rows: rows.filter(open_count__gt=0, held=False).exclude(urged="manual"),
+    why_not=explain.why_not_flush, **BUCKETS,
+)  # fmt: skip
+HOLD = Lever(
+    name="hold", verb="Hold", past="Held", icon="pause", right="hold_bucket", keep="Let it run",
+    promise="Nothing leaves until somebody releases it.",
+    detail="Orders go on arriving and wait. A batch that is already cut is still published.",
+    act=_pull(levers.hold), ready=lambda rows: rows.filter(held=False),
+    why_not=lambda row: f"{row.location_id} is held already.", **BUCKETS,
+)  # fmt: skip
+RELEASE = Lever(
+    name="release", verb="Release", past="Released", icon="play", right="hold_bucket", keep="Keep holding",
+    promise="What waits there is judged at once.",
+    detail="Orders that waited longer than the cap leave with the next round of the flusher.",
+    act=_pull(levers.release), ready=lambda rows: rows.filter(held=True),
+    why_not=lambda row: f"{row.location_id} is not held.", **BUCKETS,
+)  # fmt: skip
+
+
+class StateOfBucket(Segments):
+    title = "show"
+    parameter_name = "state"
+    choices_in_words = [("waiting", "Waiting"), ("held", "Held"), ("all", "All")]
+
+    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
+        if self.chosen() == "waiting":
+            return queryset.filter(due_at__isnull=False)
+        return queryset.filter(held=True) if self.chosen() == "held" else queryset
+
+
+@admin.register(Bucket)
+class BucketAdmin(ReadOnlyAdmin):
+    place = 20
+    levers = (FLUSH, HOLD, RELEASE)
+    list_display = ["location_id", "state", "count_open", "oldest", "newest", "next_look"]
+    list_filter = [StateOfBucket]
+    search_fields = ["pk"]
+    search_help_text = "Paste a location id, capitals included. Exact match."
+    empty = ("Nothing waits", "A warehouse appears here with its first order, and leaves when its batch is cut.")
+    count_open = number_column("open_count", "Orders")
+    oldest = age_column("first_arrival", "Oldest")
+    newest = age_column("last_arrival", "Newest")
+
+    def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
+        waiting = changelist.params.get("state", "waiting") == "waiting"
+        return Keyset("due_at", descending=False, back="Sooner", on="Later") if waiting else Keyset()
+
+    @admin.display(description="State")
+    def state(self, row: Bucket) -> str:
+        return chip(explain.state_of(row, timezone.now()))
+
+    @admin.display(description="Next look")
+    def next_look(self, row: Bucket) -> str:
+        now = timezone.now()
+        if row.due_at is None or row.due_at > now:
+            return moment(row.due_at, words.ago(row.due_at, now))
+        return moment(row.due_at, "now")
+
+    def find(self, key: str) -> Iterable[Bucket]:
+        return list(Bucket.objects.filter(stream__in=list(streams()), location_id=key)[:MOST_FOUND])
+
+    def detail(self, request: HttpRequest, row: Bucket) -> dict[str, Any]:
+        now = timezone.now()
+        batches = Batch.objects.filter(stream=row.stream, location_id=row.location_id).order_by("-sequence")
+        events = BufferedEvent.objects.pending().at(row.stream, [row.location_id]).oldest_first()
+        query = urlencode({"stream": row.stream, "location_id": row.location_id})
+        return {
+            "state": explain.state_of(row, now),
+            "why": explain.why(row, now),
+            "batches": list(batches.defer("payload", "headers", "event_ids")[:RECENT_BATCHES]),
+            "batches_url": f"{reverse('admin:buffer_batch_changelist')}?{query}",
+            "events": list(events.defer("payload")[:OPEN_EVENTS]),
+            "events_url": f"{reverse('admin:buffer_bufferedevent_changelist')}?{query}&status=pending",
+            "stream": streams().get(row.stream),
+        }
+
+
+# -- Buffered events ---------------------------------------------------------------------------------------
+WITHDRAW = Lever(
+    name="withdraw", verb="Withdraw", past="Withdrew", icon="ban", right="withdraw_bufferedevent", keep="Leave it in",
+    nouns=("order", "orders"),
+    promise="It will not be in the next batch.",
+    detail="A withdrawn order is marked as discarded, not deleted. A batch that is cut in the meantime wins.",
+    act=_pull(levers.withdraw), ready=lambda rows: rows.pending(), why_not=explain.why_not_withdraw,
+    harm=True, least=10,
+)  # fmt: skip
+
+
+@admin.register(BufferedEvent)
+class BufferedEventAdmin(ReadOnlyAdmin):
+    place = 30
+    levers = (WITHDRAW,)
+    list_display = ["order_id", "state", "location_id", "version", "position", "arrived"]
+    search_fields = ["pk"]
+    search_help_text = "Paste an order id, capitals included. Exact match, in all months that are kept."
+    arrived = age_column("created_at", "Arrived")
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet:
+        return super().get_queryset(request).defer("payload")
+
+    @admin.display(description="State")
+    def state(self, row: BufferedEvent) -> str:
+        return chip(row.status)
+
+    @admin.display(description="Version")
+    def version(self, row: BufferedEvent) -> str:
+        return "first" if not row.revision else f"replaced {words.plural(row.revision, 'time', 'times')}"
+
+    @admin.display(description="Source")
+    def position(self, row: BufferedEvent) -> str:
+        return format_html('<span class="sw-code">{}</span>', explain.source_of(row))
+
+    def find(self, key: str) -> Iterable[BufferedEvent]:
+        # The whole unique key but its last column: without months and streams this would be a scan.
+        rows = BufferedEvent.objects.in_months(explain.months_kept()).filter(stream__in=list(streams()), order_id=key)
+        return list(rows.defer("payload")[:MOST_FOUND])
+
+    def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, Any]:
+        batch = Batch.objects.filter(pk=row.batch_id).defer("payload", "headers", "event_ids").first()
+        return {
+            "title": f"Order {row.order_id}",
+            "batch": batch,
+            "source": explain.source_of(row),
+            "bucket": Bucket.objects.filter(stream=row.stream, location_id=row.location_id).first(),
+            "letters": list(DeadLetter.objects.filter(business_key=row.order_id).newest_first()[:MOST_FOUND]),
+            "payload": pretty(row.payload) if may_see_payloads(request) else "",
+            "size": len(row.payload.encode()),
+            "may_see": may_see_payloads(request),
+            "retention_months": settings.BUFFER_RETENTION_MONTHS,
+        }

@@ -1,0 +1,37 @@
+"""Buckets counted anew from their pending rows: after rows were settled in bulk, or a rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db.models import Count
+
+from buffer.models import BufferedEvent, Bucket
+from buffer.streams import Stream
+from outbox import counters
+
+CHUNK = 500
+
+
+def recount_buckets(stream: Stream, locations: Iterable[str], now: datetime) -> None:
+    """Set the open counts of these locations, and the flow's own count with them; locks buckets in order."""
+    ordered = sorted(locations)
+    change = 0
+    for start in range(0, len(ordered), CHUNK):
+        part = ordered[start : start + CHUNK]
+        buckets = {b.location_id: b for b in Bucket.objects.select_for_update().of_stream(stream.name)
+                   .filter(location_id__in=part).order_by("location_id")}  # fmt: skip
+        counted = dict(
+            BufferedEvent.objects.pending().at(stream.name, part).values_list("location_id")
+            .annotate(number=Count("id")).order_by()
+        )  # fmt: skip
+        for location, bucket in buckets.items():
+            number = counted.get(location, 0)
+            change += number - bucket.open_count
+            if number == 0:
+                empty = {"open_count": 0, "due_at": None, "urged": "", "first_arrival": None, "cap_at": None}
+                Bucket.objects.filter(pk=bucket.pk).update(**empty)
+            elif number != bucket.open_count:
+                Bucket.objects.filter(pk=bucket.pk).update(open_count=number)
+    counters.add({(stream.name, "recounted", "open"): change}, now)

@@ -1,0 +1,19 @@
+"""The demo's account."""
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand, CommandError
+
+
+class Command(BaseCommand):
+    help = "Create the user admin with the password admin; only where DEMO is on."
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not settings.DEMO:
+            raise CommandError("DEMO is off: everybody knows this password")
+        users = get_user_model().objects
+        if not users.filter(username="admin").exists():
+            users.create_superuser("admin", "admin@example.com", "admin")

@@ -1,0 +1,23 @@
+"""Says in one line each what is right and what is wrong."""
+
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from config.doctor import examine, render
+
+
+class Command(BaseCommand):
+    help = "Look at settings, database, clock, partitions, flows, broker and topics; exit 1 when something is wrong."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help='print {"ok": …, "findings": […]}')
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        findings = examine()
+        self.stdout.write(render(findings, as_json=options["json"]))
+        if not all(finding.ok for finding in findings):
+            sys.exit(1)

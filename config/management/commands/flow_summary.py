@@ -1,0 +1,24 @@
+"""What went through, from the durable counters."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from config.flows import flows
+
+
+class Command(BaseCommand):
+    help = "What went through every flow so far, from the durable counters."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--line", action="store_true", help="all on one line")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        figures = [figure for flow in flows() for figure in flow.summary()]
+        if options["line"]:
+            self.stdout.write("   ".join(f"{name} {number:,}" for name, number in figures))
+            return
+        for name, number in figures:
+            self.stdout.write(f"{name:24}{number:>8,}")

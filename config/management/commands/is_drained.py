@@ -1,0 +1,15 @@
+"""Whether anything is still on its way."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from config.flows import flows
+
+
+class Command(BaseCommand):
+    help = "Print yes when no flow has anything on its way, else no."
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.stdout.write("yes" if all(flow.is_drained() for flow in flows()) else "no")
