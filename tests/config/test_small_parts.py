@@ -1,0 +1,126 @@
+"""Backoff, ids, error classes and the loop."""
+
+import threading
+import time
+import uuid
+
+import pytest
+from django.db import DataError, IntegrityError, OperationalError, ProgrammingError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config import loop
+from config.backoff import full_jitter
+from config.database_errors import Remedy, is_duplicate, remedy_for
+from config.fields import uuid7, uuid7_floor
+
+
+@given(st.integers(-5, 2000), st.floats(0.001, 100), st.floats(0.001, 10_000), st.floats(0, 1))
+def test_full_jitter_stays_within_its_ceiling(attempt, base, cap, fraction):
+    assert 0 <= full_jitter(attempt, base=base, cap=cap, fraction=fraction) <= cap
+
+
+def test_full_jitter_doubles_until_the_cap():
+    assert [full_jitter(n, base=5, cap=60, fraction=1) for n in (1, 2, 3, 4, 5)] == [5, 10, 20, 40, 60]
+
+
+def test_ids_sort_by_time_even_within_a_microsecond():
+    ids = [uuid7() for _ in range(5000)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 5000
+    assert {(found.version, found.variant) for found in ids} == {(7, uuid.RFC_4122)}
+    now = int(time.time() * 1000)
+    assert uuid7_floor(now - 60_000) < ids[0] < uuid7_floor(now + 60_000)
+
+
+class Cause(Exception):
+    def __init__(self, *args, sqlstate=None):
+        super().__init__(*args)
+        self.sqlstate = sqlstate
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (caused(OperationalError("x"), Cause(1213, "deadlock")), Remedy.RERUN),
+        (caused(OperationalError("x"), Cause(1205, "lock wait")), Remedy.RERUN),
+        (caused(OperationalError("x"), Cause("x", sqlstate="40P01")), Remedy.RERUN),
+        (caused(OperationalError("x"), Cause("x", sqlstate="40001")), Remedy.RERUN),
+        (OperationalError("database is locked"), Remedy.RERUN),
+        (caused(OperationalError("x"), Cause(2006, "server has gone away")), Remedy.WAIT),
+        (caused(OperationalError("x"), Cause("x", sqlstate="53100")), Remedy.WAIT),  # disk full
+        (caused(ProgrammingError("x"), Cause("x", sqlstate="42P01")), Remedy.WAIT),  # not migrated yet
+        (caused(OperationalError("x"), Cause(1526, "no partition")), Remedy.PARTITION),
+        (caused(IntegrityError("no partition of relation found"), Cause("x", sqlstate="23514")), Remedy.PARTITION),
+        (caused(DataError("x"), Cause("x", sqlstate="22003")), Remedy.DATA),
+        (caused(OperationalError("x"), Cause(1366, "incorrect string value")), Remedy.DATA),
+        (ValueError("x"), Remedy.DATA),
+        (TypeError("x"), Remedy.BUG),
+    ],
+)
+def test_each_failure_has_its_remedy(error, remedy):
+    assert remedy_for(error) is remedy
+
+
+def test_only_a_unique_violation_is_a_duplicate():
+    assert is_duplicate(caused(IntegrityError("x"), Cause("x", sqlstate="23505")))
+    assert is_duplicate(caused(IntegrityError("x"), Cause(1062, "duplicate")))
+    assert is_duplicate(IntegrityError("UNIQUE constraint failed: t.a"))
+    assert not is_duplicate(caused(IntegrityError("no partition"), Cause("x", sqlstate="23514")))
+
+
+@pytest.fixture
+def _no_database(monkeypatch):
+    monkeypatch.setattr(loop, "close_old_connections", lambda: None)
+    monkeypatch.setattr(loop.connection, "close", lambda: None)
+
+
+@pytest.mark.usefixtures("_no_database")
+class TestLoop:
+    def test_it_ticks_while_there_is_work_and_once_ends_then(self):
+        work = [3, 2, 1, 0, 99]
+        loop.run(lambda: work.pop(0), threading.Event(), once=True)
+        assert work == [99]
+
+    def test_it_sleeps_only_on_zero(self):
+        stop, work, pauses = threading.Event(), [1, 0, 1, 0], []
+
+        def pause():
+            pauses.append(len(work))
+            if not work:
+                stop.set()
+            return 0.0
+
+        loop.run(lambda: work.pop(0), stop, pause=pause)
+        assert pauses == [2, 0]
+
+    def test_a_stop_ends_the_longest_pause_at_once(self):
+        stop = threading.Event()
+        threading.Timer(0.05, stop.set).start()
+        started = time.monotonic()
+        loop.run(lambda: 0, stop, pause=lambda: 600.0)
+        assert time.monotonic() - started < 300
+
+    def test_a_deadlock_is_tried_again_and_does_not_count_as_idle(self):
+        answers = [caused(OperationalError("x"), Cause(1213, "deadlock")), 0]
+
+        def tick():
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        loop.run(tick, threading.Event(), pause=lambda: 0.0, once=True)
+        assert answers == []
+
+    def test_a_bug_is_not_swallowed(self):
+        def tick():
+            raise DataError("x")
+
+        with pytest.raises(DataError):
+            loop.run(tick, threading.Event(), once=True)
