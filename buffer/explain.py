@@ -75,8 +75,8 @@ def _outlook(bucket: Bucket, stream: Stream, heard: datetime | None, now: dateti
     partition = f"{topic_name(stream.topic)}/{bucket.source_partition}"
     sentences = []
     if heard is None or now - heard > UNHEARD:
-        since = f"since {words.clock(heard, now)} UTC" if heard else "yet"
-        sentences.append(f"Partition {partition} has not been read to its end {since}, so silence does not count.")
+        state = f"was last read to its end at {words.clock(heard, now)} UTC" if heard else "is stopped or was never read"
+        sentences.append(f"Partition {partition} {state}, so silence does not count.")
     elif bucket.idle_at:
         sentences.append(f"It is cut at {words.clock(bucket.idle_at, now)} UTC if no order comes ({limits['idle']}),")
     if bucket.cap_at:

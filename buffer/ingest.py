@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -57,7 +58,9 @@ class Ingest:
         self.group = GROUP
         self.topics = [stream.topic]
         self._pressed = False
-        self.sent: SentOrders | None = None  # only while a gap that an earlier life of the database closed is read again
+        # Only while records are read again that an earlier life of the database had read.
+        self.sent: SentOrders | None = None
+        self.gaps: dict[tuple[str, int], int] = {}
 
     # -- on the polling thread ------------------------------------------------------------------------
 
@@ -117,6 +120,9 @@ class Ingest:
         self._store(before, now)
         self._acknowledge(before, self.sent, now)
         self._store(after, now)
+        self.gaps = {tp: end for tp, end in self.gaps.items() if batch.ends.get(tp, 0) < end}
+        if not self.gaps:
+            self.sent = None  # from here on the database knows everything itself
 
     def _split(self, batch: Batch, sent: SentOrders) -> tuple[Batch, Batch]:
         """Records up to the version that was sent, and records after it: those are late."""
@@ -252,13 +258,14 @@ class Ingest:
 
     # -- around it --------------------------------------------------------------------------------------
 
-    def regain(self, topic_id: str) -> None:
+    def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[tuple[str, int], int]) -> None:
         """The database is older than the group's offsets: learn from the output topic what has been sent.
 
-        Everything read from now on is compared with it, and rows that were pending when the backup was made
+        Everything read below `gaps` is compared with it, and rows that were pending when the backup was made
         are settled at once.
         """
-        self.sent = read_sent(self.stream, topic_id)
+        self.sent = read_sent(self.stream, topic_ids.get(topic_name(self.stream.topic), ""))
+        self.gaps.update(gaps)
         missing = unknown_batches(self.sent)
         log.warning("database_restored", stream=self.name, batches_sent_since=len(missing))
         with transaction.atomic():

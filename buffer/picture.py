@@ -118,7 +118,8 @@ class Numbers:
     def open(self) -> int:
         return sum(counters.totals(name).get("open", 0) for name in self.names)
 
-    def history(self, *kinds: str, minutes: int = TREND) -> list[int]:
+    def history(self, *kinds: str, minutes: int = TREND + 1) -> list[int]:
+        """Counts per minute; the last one is the minute under way, which no line should draw as a fall."""
         rows = [counters.history(name, kind, self.now, minutes) for name in self.names for kind in kinds]
         return [sum(column) for column in zip(*rows, strict=True)]
 
@@ -129,7 +130,7 @@ class Numbers:
     def open_trend(self) -> list[int]:
         """Backwards from what is open now."""
         trend = [self.open]
-        for change in reversed(self.history("open")[1:]):
+        for change in reversed(self.history("open")[2:]):
             trend.append(trend[-1] - change)
         return trend[::-1]
 
@@ -159,28 +160,29 @@ def _topic(numbers: Numbers) -> Stage:
         reverse("admin:outbox_watermark_changelist"),
         tone="warn" if late else "idle",
         word="Behind" if late else "",
-        trend=trend,
+        trend=trend[:-1],
     )
 
 
 def _ingest(numbers: Numbers) -> Stage:
     trend, reach = numbers.history("accepted"), numbers.reach
     again = sum(numbers.history("redelivered", "superseded", minutes=60))
+    repeats = words.plural(again, "repeat", "repeats")
     parked = sum(numbers.history("parked", "late", minutes=60))
-    details = [f"{again:,} repeats, {parked:,} parked in 1 h"]
+    first = f"{repeats} in 1 h"
     if reach.seen is None:
-        details.append("not seen yet")
+        first = "not seen yet"
     elif reach.unseen:
-        details.append(f"not seen for {words.length((numbers.now - reach.seen).total_seconds(), coarse=True)}")
+        first = f"not seen for {words.length((numbers.now - reach.seen).total_seconds(), coarse=True)}"
     return Stage(
         "Ingest",
         words.rate(numbers.per_second(trend)),
         "/s",
-        details,
+        [first, f"{parked:,} parked in 1 h"],
         reverse("admin:outbox_watermark_changelist"),
         tone="bad" if reach.stopped else "warn" if reach.unseen else "idle",
         word="Stopped" if reach.stopped else "Not seen" if reach.unseen else "",
-        trend=trend,
+        trend=trend[:-1],
     )
 
 
@@ -210,7 +212,7 @@ def _flush(numbers: Numbers) -> Stage:
         reverse("admin:buffer_batch_changelist") + "?state=claimed",
         tone="bad" if numbers.refused else "warn" if stuck else "idle",
         word="Refused" if numbers.refused else "Stuck" if stuck else "",
-        trend=numbers.history("events_sent"),
+        trend=numbers.history("events_sent")[:-1],
     )
 
 
@@ -223,7 +225,7 @@ def _output(numbers: Numbers) -> Stage:
         "/min",
         [f"last {last}" if numbers.last_sent else last],
         reverse("admin:buffer_batch_changelist"),
-        trend=trend,
+        trend=trend[:-1],
     )
 
 

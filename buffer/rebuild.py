@@ -51,7 +51,7 @@ def _rebuild(stream: Stream, say: Say, dry_run: bool) -> Rebuilt:
             return result
         _start_over(stream)
         handler = Ingest(stream)
-        handler.sent = sent
+        handler.sent, handler.gaps = sent, dict(reader.marks())
         for records in reader.batches():
             _store(handler, Records(records, {reader.topic: reader.topic_id}))
             result.records += len(records)

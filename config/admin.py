@@ -82,7 +82,7 @@ class SpillwayAdminSite(admin.AdminSite):
         context = {
             **self.each_context(request),
             "title": "Search",
-            "key": key,
+            "searched": key,
             "hits": [(window.opts.verbose_name, row, page_of(window, row)) for window, row in hits[:MOST_HITS]],
             "more": len(hits) > MOST_HITS,
             "places": [str(window.opts.verbose_name_plural) for window in windows],

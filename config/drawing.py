@@ -13,7 +13,8 @@ from config.flows import Stage
 FULL, HALF, BETWEEN = 86, 52, 14
 GAP = 3.6  # percent between two columns
 SPARK = (44, 11)
-LETTER = 6.9  # pixels a letter of a bold word takes, on average
+LETTER = 8  # pixels a letter of a bold word takes at most, on average: no font is shipped
+ROOM = 19  # letters of name and word that fit on one line
 
 Column = Sequence[Stage]
 
@@ -42,8 +43,13 @@ class Box:
 
     @property
     def icon_x(self) -> float:
-        """Left of the word in the upper right corner."""
-        return -28 - len(self.stage.word) * LETTER
+        """Left of the word."""
+        return -26 - len(self.stage.word) * LETTER
+
+    @property
+    def word_y(self) -> int:
+        """In the upper right corner; one line lower when a long name is in its way."""
+        return 19 if len(self.stage.name) + len(self.stage.word) <= ROOM else self.value_y
 
     @property
     def details(self) -> list[tuple[int, str]]:
@@ -55,13 +61,18 @@ class Box:
         return 38 if self.half else 43
 
     @property
+    def crowded(self) -> bool:
+        """No room in the upper right corner: the line moves to the lower one."""
+        return self.trouble or len(self.stage.name) > ROOM - 5
+
+    @property
     def spark(self) -> str:
-        return points(self.stage.trend, *SPARK) if len(self.stage.trend) > 1 else ""
+        hidden = self.crowded and any(len(text) > ROOM - 4 for _, text in self.details[1:])
+        return points(self.stage.trend, *SPARK) if len(self.stage.trend) > 1 and not hidden else ""
 
     @property
     def spark_at(self) -> str:
-        """Upper right; lower right when the word of a trouble stands there."""
-        return f"-{SPARK[0] + 12} {self.height - SPARK[1] - 10 if self.trouble else 10}"
+        return f"-{SPARK[0] + 12} {self.height - SPARK[1] - 10 if self.crowded else 10}"
 
     @property
     def label(self) -> str:

@@ -67,7 +67,8 @@ class Lever:
         return f"{self.verb} {self.count(number)}" if self.harm or number != 1 else self.verb
 
     def title(self, number: int) -> str:
-        return f"{self.question or self.verb} {self.count(number)}?"
+        what = f"this {self.nouns[0]}" if number == 1 else self.count(number)
+        return f"{self.question or self.verb} {what}?"
 
 
 @dataclass(frozen=True)

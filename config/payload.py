@@ -8,6 +8,7 @@ import re
 MOST = 65_536
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 INDENT = "  "
+LINE = 72
 
 
 def pretty(payload: bytes | memoryview | str | None) -> str:
@@ -32,7 +33,7 @@ def indented(text: str) -> str:
     """The same tokens on more lines: a key that stands there twice, or 1.50, must not be tidied away."""
     parts: list[str] = []
     depth, before = 0, ""
-    for token in TOKEN.findall(text):
+    for token in folded(TOKEN.findall(text)):
         if token in "}]":
             depth -= 1
             parts.append("" if before in "{[" else "\n" + INDENT * depth)
@@ -44,6 +45,23 @@ def indented(text: str) -> str:
         depth += token in "{["
         before = token
     return "".join(parts)
+
+
+def folded(tokens: list[str]) -> list[str]:
+    """Innermost objects and lists that fit on a line become one token, as a person would write them."""
+    result: list[str] = []
+    start = -1
+    for token in tokens:
+        if token in "{[":
+            start = len(result)
+        result.append(token)
+        if token in "}]" and start >= 0:
+            inner = "".join(f"{part} " if part in ",:" else part for part in result[start:])
+            if len(inner) <= LINE:
+                result[start:] = [inner]
+        if token in "}]":
+            start = -1
+    return result
 
 
 def visible(text: str) -> str:

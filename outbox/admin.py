@@ -20,7 +20,7 @@ from config.flows import Refusal
 from config.keyset import Keyset
 from config.levers import Lever, Outcome
 from config.payload import pretty
-from config.templatetags.spillway import chip, moment
+from config.templatetags.spillway import chip, moment, said
 from config.window import ReadOnlyAdmin, Segments, age_column, number_column
 from outbox import dead_letters
 from outbox.audit import Operator
@@ -237,7 +237,8 @@ class WatermarkAdmin(ReadOnlyAdmin):
 
     @admin.display(description="State")
     def state(self, row: Watermark) -> str:
-        return chip(state_of(row))
+        state = state_of(row)
+        return said(state) if state == "healthy" else chip(state)
 
     @admin.display(description="Records behind")
     def count_lag(self, row: Watermark) -> str:

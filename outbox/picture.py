@@ -50,7 +50,7 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
             amount=sum(group.open_count for group in rest),
             unit="dead letters",
             since=min(group.first_seen for group in rest),
-            rank=2,
+            rank=3,
         )
 
 

@@ -1,41 +1,40 @@
-"""The mock cluster inside librdkafka, as typed ctypes functions."""
+"""The mock cluster inside librdkafka, as ctypes functions with their types."""
 
 import ctypes
 from functools import cache
+from types import SimpleNamespace
 
 MISSING = 'the embedded broker needs confluent-kafka: pip install "spillway[demo]"'
-PRODUCER = 0  # rd_kafka_type_t; the mock only needs some client handle to live in
 
+Code = ctypes.c_int  # rd_kafka_resp_err_t, 0 is success
 Handle = ctypes.c_void_p
 Text = ctypes.c_char_p
+Size = ctypes.c_size_t
 Number = ctypes.c_int32
 ApiKey = ctypes.c_int16
-Count = ctypes.c_size_t
+Codes = ctypes.POINTER(Code)
 
-PROTOTYPES = {
-    "rd_kafka_conf_new": (Handle,),
-    "rd_kafka_conf_set": (ctypes.c_int, Handle, Text, Text, Text, Count),
-    "rd_kafka_new": (Handle, ctypes.c_int, Handle, Text, Count),
-    "rd_kafka_destroy": (None, Handle),
-    "rd_kafka_err2str": (Text, ctypes.c_int),
-    "rd_kafka_mock_cluster_new": (Handle, Handle, ctypes.c_int),
-    "rd_kafka_mock_cluster_destroy": (None, Handle),
-    "rd_kafka_mock_cluster_bootstraps": (Text, Handle),
-    "rd_kafka_mock_group_initial_rebalance_delay_ms": (None, Handle, Number),
-    "rd_kafka_mock_topic_create": (ctypes.c_int, Handle, Text, ctypes.c_int, ctypes.c_int),
-    "rd_kafka_mock_topic_delete": (ctypes.c_int, Handle, Text),
-    "rd_kafka_mock_partition_delete_records": (
-        ctypes.c_int, Handle, Text, Number, ctypes.c_int64,
-    ),
-    "rd_kafka_mock_broker_set_down": (ctypes.c_int, Handle, Number),
-    "rd_kafka_mock_broker_set_up": (ctypes.c_int, Handle, Number),
-    "rd_kafka_mock_broker_set_rtt": (ctypes.c_int, Handle, Number, ctypes.c_int),
-    "rd_kafka_mock_broker_set_host_port": (None, Handle, Number, Text, ctypes.c_int),
-    "rd_kafka_mock_push_request_errors_array": (
-        None, Handle, ApiKey, Count, ctypes.POINTER(ctypes.c_int),
-    ),
-    "rd_kafka_mock_clear_request_errors": (None, Handle, ApiKey),
-}  # fmt: skip
+# Name without its prefix: result, arguments. As declared in rdkafka.h and rdkafka_mock.h.
+FUNCTIONS = {
+    "conf_new": (Handle,),
+    "conf_set": (Code, Handle, Text, Text, Text, Size),
+    "new": (Handle, ctypes.c_int, Handle, Text, Size),
+    "destroy": (None, Handle),
+    "err2str": (Text, Code),
+    "mock_cluster_new": (Handle, Handle, ctypes.c_int),
+    "mock_cluster_destroy": (None, Handle),
+    "mock_cluster_bootstraps": (Text, Handle),
+    "mock_group_initial_rebalance_delay_ms": (None, Handle, Number),
+    "mock_topic_create": (Code, Handle, Text, ctypes.c_int, ctypes.c_int),
+    "mock_topic_delete": (Code, Handle, Text),
+    "mock_partition_delete_records": (Code, Handle, Text, Number, ctypes.c_int64),
+    "mock_broker_set_down": (Code, Handle, Number),
+    "mock_broker_set_up": (Code, Handle, Number),
+    "mock_broker_set_rtt": (Code, Handle, Number, ctypes.c_int),
+    "mock_broker_set_host_port": (None, Handle, Number, Text, ctypes.c_int),
+    "mock_push_request_errors_array": (None, Handle, ApiKey, Size, Codes),
+    "mock_clear_request_errors": (None, Handle, ApiKey),
+}
 
 
 class EmbeddedKafkaError(RuntimeError):
@@ -43,22 +42,28 @@ class EmbeddedKafkaError(RuntimeError):
 
 
 @cache
-def load() -> ctypes.CDLL:
-    """Return librdkafka with every function of PROTOTYPES declared.
+def load() -> SimpleNamespace:
+    """The functions of the librdkafka inside confluent-kafka, without their prefix `rd_kafka_`.
 
-    Raises EmbeddedKafkaError when confluent-kafka is missing or its librdkafka is too old.
+    Raises EmbeddedKafkaError when confluent-kafka is not installed or too old.
     """
     try:
         from confluent_kafka import cimpl
     except ImportError as error:
         raise EmbeddedKafkaError(MISSING) from error
-    # Opening the extension module finds librdkafka wherever the wheel put it (.so or .dylib, hashed
-    # names included): symbols are also looked up in what a library was linked against.
-    library = ctypes.CDLL(cimpl.__file__)
-    for name, (result, *arguments) in PROTOTYPES.items():
+    # A symbol is also looked for in what a library was linked against, so the extension module leads to
+    # librdkafka wherever the wheel has put it and whatever it is called there (.so, .dylib, with a hash).
+    return bind(ctypes.CDLL(cimpl.__file__))
+
+
+def bind(library: ctypes.CDLL) -> SimpleNamespace:
+    """FUNCTIONS of `library`, typed: ctypes alone would cut 64-bit handles to an int."""
+    bound = SimpleNamespace()
+    for name, (result, *arguments) in FUNCTIONS.items():
         try:
-            function = getattr(library, name)
+            function = getattr(library, f"rd_kafka_{name}")
         except AttributeError as error:
-            raise EmbeddedKafkaError(f"this confluent-kafka is too old: {name} is missing") from error
+            raise EmbeddedKafkaError(f"confluent-kafka is too old: it has no rd_kafka_{name}") from error
         function.restype, function.argtypes = result, arguments
-    return library
+        setattr(bound, name, function)
+    return bound

@@ -13,7 +13,7 @@ from django.db import close_old_connections
 from config import metrics
 from config.clock import database_now
 from config.kafka import client
-from config.kafka.positions import Log, Mark, Positions, Stopped, TopicPartition, is_gap, start_of
+from config.kafka.positions import Log, Mark, Positions, Stopped, TopicPartition, gap_end, start_of
 from config.kafka.records import Batch, cut
 from config.kafka.sightings import Lookout
 from config.kafka.topics import topic_name
@@ -51,6 +51,7 @@ class Consumer:
         self.sequence = 0
         self.done_sequence = 0
         self.pending: list[Any] = []
+        self.joined = False
         self.held = False
         self.broker_away = False
 
@@ -58,7 +59,7 @@ class Consumer:
         """Work until `stop`; `once` ends at the log end seen first, `until_idle` after that many quiet seconds."""
         self.consumer = client.new_consumer(self.group)
         self._refuse_missing_topics()
-        self.writer = Writer(self.handler, self.positions)
+        self.writer = Writer(self.handler, self.positions, self.group)
         self.lookout = Lookout(self.consumer, self.group)
         self.consumer.subscribe(self.topics, listener=_listener(self))
         try:
@@ -73,20 +74,23 @@ class Consumer:
                 last_work = time.monotonic()
             self._refuse_if_all_stopped()
             quiet = time.monotonic() - last_work
-            if self._idle() and ((once and self.lookout.reached_first_end) or quiet >= (until_idle or 1e9)):
+            if self._idle() and ((once and self._reached()) or quiet >= (until_idle or 1e9)):
                 return
+
+    def _reached(self) -> bool:
+        """Everything that was in the log at first is written; a member without partitions has nothing to read."""
+        return self.joined and (self.lookout.reached_first_end or not self.consumer.assignment())
 
     def _round(self) -> int:
         """One poll and what follows from it; returns how many records it brought."""
         self._hold(self.writer.pressed or self.writer.waiting)
-        records = [*self.pending, *self._poll(100 if not self.unplaced else 20)]
-        self.pending = []
+        polled = self._poll(100 if not self.unplaced else 20)
+        records, self.pending = [*self.pending, *polled], []
         if self.unplaced:
             self._place()
-        for part in cut(records, settings.KAFKA_POLL_BYTES):
-            self._submit(part)
+        self._submit_all(records)
         self._commit_done()
-        self.lookout.look(self.sequence, self.stopped)
+        self.lookout.look(self.sequence, self.stopped.keys() | self.unplaced)
         sightings = self.lookout.sightings(self.done_sequence)
         if sightings and self.writer.beat(sightings):
             self.lookout.reported()
@@ -96,20 +100,25 @@ class Consumer:
         try:
             found = self.consumer.poll(timeout_ms=timeout_ms)
         except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
-            self.unplaced |= {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
+            self._start_over(self._owned())
             return []
         except client.RetriableError as error:
             self._broker_is_away(error)
             return []
         self._refuse_recreated_topics()
-        return [
-            record
-            for tp, records in found.items()
-            if (tp.topic, tp.partition) not in self.stopped and (tp.topic, tp.partition) not in self.unplaced
-            for record in records
-        ]
+        idle = self.stopped.keys() | self.unplaced
+        return [record for tp, part in found.items() if (tp.topic, tp.partition) not in idle for record in part]
 
-    def _submit(self, records: Any) -> None:
+    def _submit_all(self, records: list[Any]) -> None:
+        parts = list(cut(records, settings.KAFKA_POLL_BYTES))
+        for number, part in enumerate(parts):
+            if not self._submit(part):
+                # Nothing behind a part that was not written may be written: the watermark would skip it.
+                left = [record for rest in parts[number:] for record in rest]
+                self._start_over({(record.topic, record.partition) for record in left})
+                return
+
+    def _submit(self, records: Any) -> bool:
         """Decode here, store there; while the writer is busy, keep polling so that the group keeps us."""
         batch = Batch(records, self.topic_ids)
         try:
@@ -121,19 +130,24 @@ class Consumer:
             self._hold(True)
             self.pending += self._poll(0)
             self._commit_done()
-            if self.stop.is_set() or self.revoked_from(batch):
+            if self.stop.is_set() or not self._owned().issuperset(batch.ends):
                 self.sequence -= 1
-                return  # not written, not committed: read again by whoever owns it next
+                return False  # not written, not committed: read again by whoever owns it next
+        return True
 
-    def revoked_from(self, batch: Batch) -> bool:
-        """Whether a partition of `batch` was taken away while it waited."""
-        owned = {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
-        return not owned.issuperset(batch.ends)
+    def _owned(self) -> set[TopicPartition]:
+        return {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
+
+    def _start_over(self, partitions: set[TopicPartition]) -> None:
+        """Drop what was polled of these partitions and is not with the writer; they are placed anew."""
+        self.forget(partitions)
+        self.unplaced |= partitions & self._owned()
 
     # -- assignment ---------------------------------------------------------------------------------
 
     def assigned(self, partitions: Iterable[Any]) -> None:
         """Pause what is new; where to start is decided outside the client's callback, where waiting is allowed."""
+        self.joined = True
         for tp in partitions:
             self.consumer.seek(tp, 0)
             self.consumer.pause(tp)
@@ -141,13 +155,12 @@ class Consumer:
 
     def revoked(self, partitions: Iterable[Any]) -> None:
         """Finish and commit the batch in hand before another member starts."""
-        gone = {(tp.topic, tp.partition) for tp in partitions}
-        self.pending = [record for record in self.pending if (record.topic, record.partition) not in gone]
         if self.writer.drain(patience=10.0):
             self._commit_done(wait=True)
-        self.forget(gone)
+        self.forget({(tp.topic, tp.partition) for tp in partitions})
 
     def forget(self, gone: set[TopicPartition]) -> None:
+        self.pending = [record for record in self.pending if (record.topic, record.partition) not in gone]
         self.unplaced -= gone
         self.lookout.forget(gone)
         for tp in gone & self.stopped.keys():
@@ -155,14 +168,16 @@ class Consumer:
 
     def _place(self) -> None:
         """Seek every newly assigned partition to its start, or stop it with an alarm."""
-        owned = {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
-        waiting = self.unplaced & owned
+        if not self.writer.drain(patience=1.0):
+            return  # the batch in hand moves the very marks that decide
+        waiting = self.unplaced & self._owned()
         try:
             close_old_connections()
             marks = self.positions.load(self.group, self.topics)
             logs = self._logs(waiting)
-            if any(is_gap(marks.get(tp), logs[tp]) for tp in waiting):
-                self.handler.regain(next(iter(self.topic_ids.values())))
+            gaps = {tp: gap_end(marks.get(tp), logs[tp]) for tp in waiting}
+            if any(gaps.values()):
+                self.handler.regain(self.topic_ids, {tp: end for tp, end in gaps.items() if end})
             for tp in sorted(waiting):
                 self._start(tp, marks.get(tp), logs[tp])
             self.unplaced -= waiting
@@ -212,8 +227,9 @@ class Consumer:
         for topic, known in self.topic_ids.items():
             current = client.topic_id_of(self.consumer, topic)
             if known and current and current != known:
-                self.unplaced |= {(tp.topic, tp.partition) for tp in self.consumer.assignment() if tp.topic == topic}
-                self.topic_ids[topic] = current
+                self._start_over({tp for tp in self._owned() if tp[0] == topic})
+                # Another dictionary: batches under way keep the ids they were read with.
+                self.topic_ids = {**self.topic_ids, topic: current}
 
     def _stop_partitions(self, alarms: dict[TopicPartition, str]) -> None:
         self.consumer.pause(*[client.TopicPartition(*tp) for tp in alarms])
@@ -224,7 +240,7 @@ class Consumer:
             log.error("partition_stopped", topic=topic, partition=partition, alarm=alarm)
 
     def _refuse_if_all_stopped(self) -> None:
-        owned = {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
+        owned = self._owned()
         if owned and owned <= self.stopped.keys():
             topic, partition = min(self.stopped)
             raise ConsumerStopped(f"{topic}/{partition}: {self.stopped[topic, partition]}")
@@ -240,24 +256,23 @@ class Consumer:
         if hold == self.held:
             return
         self.held = hold
-        running = [
-            tp
-            for tp in self.consumer.assignment()
-            if (tp.topic, tp.partition) not in self.stopped and (tp.topic, tp.partition) not in self.unplaced
-        ]
+        idle = self.stopped.keys() | self.unplaced
+        running = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) not in idle]
         (self.consumer.pause if hold else self.consumer.resume)(*running)
         log.info("consumer_paused" if hold else "consumer_resumed", worker=self.handler.name)
 
     # -- commits ------------------------------------------------------------------------------------
 
     def _commit_done(self, *, wait: bool = False) -> None:
-        offsets: dict[Any, Any] = {}
+        ends: dict[TopicPartition, int] = {}
         while not self.writer.done.empty():
             done = self.writer.done.get()
             self.done_sequence = done.sequence
-            offsets |= {client.TopicPartition(*tp): client.OffsetAndMetadata(end, "", -1) for tp, end in done.ends.items()}
-        if not offsets:
+            ends |= done.ends
+        mine = ends.keys() & self._owned()
+        if not mine:
             return
+        offsets = {client.TopicPartition(*tp): client.OffsetAndMetadata(ends[tp], "", -1) for tp in mine}
         self.broker_away = False
         try:
             self.consumer.commit(offsets, timeout_ms=5_000) if wait else self.consumer.commit_async(offsets)

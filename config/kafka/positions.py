@@ -93,7 +93,7 @@ def start_of(mark: Mark | None, log: Log) -> Start | Stopped:
     return Start(offset)
 
 
-def is_gap(mark: Mark | None, log: Log) -> bool:
-    """Whether the group has committed more than this database remembers: it was restored, or emptied."""
+def gap_end(mark: Mark | None, log: Log) -> int | None:
+    """The committed offset, if it is beyond what this database remembers: it was restored, or emptied."""
     known = log.begin if mark is None else mark.next_offset
-    return log.committed is not None and known < log.committed
+    return log.committed if log.committed is not None and known < log.committed else None

@@ -91,6 +91,6 @@ class Lookout:
             key = (tp.topic, tp.partition)
             labels = (self.group, tp.topic, str(tp.partition))
             metrics.CONSUMER_LAG_RECORDS.labels(*labels).set(max(0, end - self.consumer.position(tp)))
-            if key not in self.watches:
-                self.watches[key] = Watch(end, taken_at)
-                self.fresh.setdefault(key, Sighting(end, taken_at, caught_up=False))
+            self.watches.setdefault(key, Watch(end, taken_at))
+            # Reported even while behind or paused: the end moves on, and the report asks for the pressure.
+            self.fresh.setdefault(key, Sighting(end, taken_at, caught_up=False))

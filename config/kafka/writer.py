@@ -46,8 +46,11 @@ class Handler(Protocol):
     def repair(self) -> None:
         """Make the missing partitions."""
 
-    def regain(self, topic_id: str) -> None:
-        """The group has committed more than the database remembers; called before reading starts."""
+    def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[TopicPartition, int]) -> None:
+        """The group has committed more than the database remembers; called before reading starts.
+
+        `gaps` holds, per partition, the offset up to which an earlier life of the database had come.
+        """
 
 
 @dataclass
@@ -74,9 +77,10 @@ class Writer:
     measured, this is worth 1.5 to 2 times the serial loop.
     """
 
-    def __init__(self, handler: Handler, positions: Positions) -> None:
+    def __init__(self, handler: Handler, positions: Positions, group: str) -> None:
         self.handler = handler
         self.positions = positions
+        self.group = group  # as the broker knows it, with the prefix
         self.waiting = False  # the database is away
         self.pressed = False  # the handler asked for a pause
         self.done: queue.SimpleQueue[Done] = queue.SimpleQueue()
@@ -152,7 +156,7 @@ class Writer:
         with transaction.atomic():
             now = database_now()
             self.handler.write(batch, now)
-            self.positions.advance(self.handler.group, batch.marks, now)
+            self.positions.advance(self.group, batch.marks, now)
         self.waiting = False
         metrics.INGEST_SECONDS.labels(self.handler.name).observe(time.perf_counter() - started)
 
@@ -173,7 +177,7 @@ class Writer:
                 with transaction.atomic():
                     now = database_now()
                     self.handler.park(batch, record, error, trace, now)
-                    self.positions.advance(self.handler.group, batch.marks, now)
+                    self.positions.advance(self.group, batch.marks, now)
                 return
             except Exception as failure:  # noqa: BLE001 (an unparked record must not be skipped)
                 attempt += 1
@@ -205,7 +209,7 @@ class Writer:
             with transaction.atomic():
                 now = database_now()
                 reached = {tp: self._reach(sighting, now) for tp, sighting in sightings.items()}
-                self.positions.reach(self.handler.group, reached, now)
+                self.positions.reach(self.group, reached, now)
             self.pressed = self.handler.pressure()
             self.waiting = False
         except Exception as error:  # noqa: BLE001 (the next beat tries again; idleness is judged by the last one)

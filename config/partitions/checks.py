@@ -9,19 +9,21 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import FieldDoesNotExist
 from django.db import models, router
+from django.utils.module_loading import import_string
 
 from config.partitions.rotation import configured, driver_for
-from config.partitions.spec import PartitionSpec
+from config.partitions.spec import PartitionSpec, column_of
+
+NOWHERE = (ImportError, LookupError, ValueError, FieldDoesNotExist)
 
 
 @register(Tags.models)
 def check_models(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Databases refuse a unique key without the partition column, and foreign keys to or from the table."""
     try:
-        specs = configured()
+        return [message for spec in configured() for message in _check_spec(spec)]
     except (ImportError, ValueError) as error:
         return [Error(f"PARTITIONS: {error}", id="partitions.E001")]
-    return [message for spec in specs for message in _check_model(spec)]
 
 
 @register(Tags.database)
@@ -29,7 +31,7 @@ def check_tables(app_configs: Any, databases: Sequence[str] | None = None, **_: 
     """A plain table works until its rows should go: `--nomigrations` and half a migration make one."""
     messages: list[CheckMessage] = []
     for using in databases or []:
-        for spec in configured():
+        for spec in _sound():
             if not router.allow_migrate_model(using, spec.resolve()):
                 continue
             driver = driver_for(spec, using)
@@ -41,15 +43,28 @@ def check_tables(app_configs: Any, databases: Sequence[str] | None = None, **_: 
     return messages
 
 
-def _check_model(spec: PartitionSpec) -> list[CheckMessage]:
+def _check_spec(spec: PartitionSpec) -> list[CheckMessage]:
+    """What a spec names is there, and its model can be partitioned."""
     try:
         model = spec.resolve()
-        model._meta.get_field(spec.column)
-    except (LookupError, FieldDoesNotExist) as error:
-        return [Error(f"PARTITIONS: {error}", id="partitions.E001")]
+        column_of(model, spec.column)
+        for label in spec.locks:
+            apps.get_model(label)
+        if spec.before_drop:
+            import_string(spec.before_drop)
+    except NOWHERE as error:
+        return [Error(f"{spec.model}: {error}", id="partitions.E001")]
     unique = [_without_column(model, name, spec.column) for name in _loose_keys(model, spec.column)]
     foreign = [_foreign_key(field) for field in _foreign_keys(model)]
     return [*unique, *foreign]
+
+
+def _sound() -> list[PartitionSpec]:
+    """The specs, if they lead somewhere; otherwise the other check says so."""
+    try:
+        return [spec for spec in configured() if column_of(spec.resolve(), spec.column)]
+    except NOWHERE:
+        return []
 
 
 def _loose_keys(model: type[models.Model], column: str) -> list[str]:

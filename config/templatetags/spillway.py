@@ -10,8 +10,9 @@ from typing import Any
 from django import template
 from django.template.context import Context
 from django.utils import timezone
-from django.utils.html import conditional_escape, escape, format_html
+from django.utils.html import escape, format_html, strip_tags
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
 
 from config import words
 from config.drawing import points
@@ -110,7 +111,7 @@ def highlight(text: str) -> SafeString:
 @register.filter
 def labelled(cells: Sequence[str], headers: Sequence[dict[str, Any]]) -> list[SafeString]:
     """A row of a changelist whose cells carry their column's name, for the narrow layout."""
-    texts = [conditional_escape(header["text"]) for header in headers]
+    texts = [escape(capfirst(strip_tags(str(header["text"])))) for header in headers]
     return [
         mark_safe(str(cell).replace("<td", f'<td data-label="{text}"', 1))  # noqa: S308 (both are escaped already)
         for cell, text in zip(cells, [*texts, *[""] * len(cells)], strict=False)

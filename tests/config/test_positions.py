@@ -2,7 +2,7 @@
 
 import pytest
 
-from config.kafka.positions import Log, Mark, Start, Stopped, is_gap, start_of
+from config.kafka.positions import Log, Mark, Start, Stopped, gap_end, start_of
 
 
 def log(begin=0, end=100, committed=None, topic_id="a"):
@@ -52,8 +52,8 @@ def test_a_lost_watermark_is_said():
 
 
 def test_a_gap_is_what_the_group_knows_and_the_database_does_not():
-    assert is_gap(Mark("a", 40), log(committed=50))
-    assert is_gap(None, log(committed=50))
-    assert not is_gap(Mark("a", 60), log(committed=50))
-    assert not is_gap(Mark("a", 60), log())
-    assert not is_gap(None, log(begin=50, committed=50))
+    assert gap_end(Mark("a", 40), log(committed=50)) == 50
+    assert gap_end(None, log(committed=50)) == 50
+    assert gap_end(Mark("a", 60), log(committed=50)) is None
+    assert gap_end(Mark("a", 60), log()) is None
+    assert gap_end(None, log(begin=50, committed=50)) is None

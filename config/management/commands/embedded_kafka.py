@@ -1,0 +1,37 @@
+"""The embedded Kafka-compatible broker alone."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from config.embedded import LIMITS, EmbeddedKafkaError
+from config.embedded.serve import port_argument, project_topics, serve, topic_argument
+
+
+class Command(BaseCommand):
+    help = (
+        "Be a Kafka-compatible broker until SIGTERM or Ctrl-C: for the demo and for tests, never for data "
+        "that matters. Prints its address on stdout, then what it cannot do on stderr."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--port", type=port_argument, metavar="P", help="on 127.0.0.1; default: any")
+        parser.add_argument(
+            "--topic", type=topic_argument, action="append", dest="topics", metavar="NAME:PARTITIONS",
+            help="make this topic; may be repeated (default: every topic of the project)",
+        )  # fmt: skip
+        parser.add_argument("--with-parent", action="store_true", help="also stop when the parent is gone")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        topics = dict(options["topics"]) if options["topics"] else project_topics()
+        try:
+            serve(options["port"], topics, self._ready, with_parent=options["with_parent"])
+        except EmbeddedKafkaError as error:
+            raise CommandError(str(error)) from error
+
+    def _ready(self, address: str) -> None:
+        self.stdout.write(f"embedded Kafka at {address}")
+        self.stdout.flush()
+        self.stderr.write("\n".join(f"- {limit}" for limit in LIMITS.values()), self.style.NOTICE)

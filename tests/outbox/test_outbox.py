@@ -1,0 +1,164 @@
+"""What every flow shares: counters, burials, leases, scheduled jobs, the terminal's levers."""
+
+import json
+import uuid
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from config.clock import database_now
+from config.kafka import Mark, Replayed
+from config.kafka.positions import Reach
+from outbox import counters
+from outbox.burial import Letter, bury
+from outbox.jobs import only_one
+from outbox.models import BurialKey, DeadLetter, FailureGroup, FlowCounter, FlowMinute, JobLease, OperatorAction, Watermark
+from outbox.watermarks import Watermarks
+
+pytestmark = pytest.mark.django_db
+SOURCE = "transfer-requests"
+
+
+def letter(offset: int = 0, error: str = "bad", value: bytes | None = b"{", **changes) -> Letter:
+    record = Replayed("transfer-requests", 0, offset, 1000, b"key", value, [("correlation_id", b"c-1")])
+    return Letter(SOURCE, "decode", "invalid_json", error, record, topic_id="t", **changes)
+
+
+class TestCounters:
+    def test_they_add_up_over_scopes_and_minutes(self):
+        now = database_now()
+        counters.add({("f", "0", "read"): 3, ("f", "1", "read"): 4, ("f", "0", "late"): 0}, now)
+        counters.add({("f", "0", "read"): 5}, now)
+        assert counters.totals("f") == {"read": 12}
+        assert counters.by_scope("f") == {"0": {"read": 8}, "1": {"read": 4}}
+        assert counters.history("f", "read", now)[-1] == 12
+        assert counters.history("f", "read", now + timedelta(minutes=1))[-2:] == [12, 0]
+        assert FlowMinute.objects.count() == 1
+
+    def test_they_may_go_down(self):
+        counters.add({("f", "", "open"): 5}, database_now())
+        counters.add({("f", "", "open"): -7}, database_now())
+        assert FlowCounter.objects.get().value == -2
+
+    def test_names_compare_bytes(self):
+        counters.add({("f", "", name): 1 for name in ("a", "A", "á", "a ")}, database_now())
+        assert FlowCounter.objects.count() == 4
+
+
+class TestBurial:
+    def test_a_record_is_buried_once(self):
+        assert bury([letter(1), letter(2)], "g", database_now()) == 2
+        assert bury([letter(2), letter(3)], "g", database_now()) == 1
+        assert FailureGroup.objects.get().open_count == 3
+
+    def test_each_revision_is_a_letter_of_its_own(self):
+        assert bury([letter(), letter(revision=1)], "g", database_now()) == 2
+
+    def test_another_incarnation_of_the_topic_is_another_record(self):
+        again = Letter(**{**vars(letter()), "topic_id": "u"})
+        assert bury([letter(), again], "g", database_now()) == 2
+        assert BurialKey.objects.count() == 2
+
+    def test_everything_about_the_record_is_kept(self):
+        now = database_now()
+        bury([letter(7, value=b"\x00\xff", business_key="A\x001")], "g", now)
+        found = DeadLetter.objects.get()
+        assert (bytes(found.payload), bytes(found.key), found.timestamp) == (b"\x00\xff", b"key", 1000)
+        assert (found.correlation_id, found.position, found.status) == ("c-1", "transfer-requests/0/7", "open")
+        assert "\x00" not in found.business_key
+
+    def test_groups_differ_by_cause_not_by_number(self):
+        bury([letter(1, "70 bytes"), letter(2, "80 bytes"), letter(3, "no value")], "g", database_now())
+        assert sorted(FailureGroup.objects.values_list("open_count", flat=True)) == [1, 2]
+
+
+class TestWatermarks:
+    def test_a_zombie_does_not_move_a_mark_back(self):
+        store, now = Watermarks(), database_now()
+        store.advance("g", {("t", 0): Mark("a", 10)}, now)
+        store.advance("g", {("t", 0): Mark("a", 7)}, now)
+        assert store.load("g", ["t"]) == {("t", 0): Mark("a", 10)}
+
+    def test_another_incarnation_starts_anew(self):
+        store, now = Watermarks(), database_now()
+        store.advance("g", {("t", 0): Mark("a", 10)}, now)
+        store.advance("g", {("t", 0): Mark("b", 2)}, now)
+        assert store.load("g", ["t"]) == {("t", 0): Mark("b", 2)}
+
+    def test_reach_says_since_when_all_is_written(self):
+        store, now = Watermarks(), database_now()
+        store.advance("g", {("t", 0): Mark("a", 10)}, now)
+        store.reach("g", {("t", 0): Reach(12, None), ("t", 1): Reach(0, now)}, now)
+        assert set(Watermark.objects.values_list("partition", "end_offset", "caught_up_at")) == {(0, 12, None), (1, 0, now)}
+
+    def test_an_alarm_stays_until_it_is_accepted(self):
+        store, now = Watermarks(), database_now()
+        store.advance("g", {("t", 0): Mark("a", 10)}, now)
+        store.stop("g", {("t", 0): "created again"}, now)
+        assert Watermark.objects.get().alarm == "created again"
+        store.reset("g", {("t", 0): Mark("b", 0)}, now)
+        assert (Watermark.objects.get().alarm, store.load("g", ["t"])) == ("", {("t", 0): Mark("b", 0)})
+
+
+class TestJobs:
+    def test_two_beats_are_one(self):
+        with only_one("job", 60) as first:
+            with only_one("job", 60) as second:
+                assert (first, second) == (True, False)
+        with only_one("job", 60) as third:
+            assert third
+
+    def test_a_dead_holder_does_not_keep_it_for_ever(self):
+        JobLease.objects.create(job="job", token=uuid.uuid4(), until=database_now() - timedelta(seconds=1))
+        with only_one("job", 60) as mine:
+            assert mine
+
+
+def run(*arguments: str) -> str:
+    out = StringIO()
+    call_command("dead_letters", *arguments, stdout=out)
+    return out.getvalue()
+
+
+class TestCommand:
+    @pytest.fixture(autouse=True)
+    def _letters(self, db):
+        bury([letter(1), letter(2, value=None), letter(3, "other")], "g", database_now())
+
+    def test_list_json_is_one_object_a_line_with_the_contracts_fields(self):
+        lines = [json.loads(line) for line in run("list", "--json").splitlines()]
+        assert len(lines) == 3
+        wanted = "id source step reason error group status topic partition offset key payload_b64 created_at".split()
+        assert set(wanted) <= set(lines[0])
+        assert (lines[0]["payload_b64"], lines[1]["payload_b64"]) == ("ew==", None)
+
+    def test_closed_letters_are_listed_in_json_only(self):
+        run("discard", "--reason", "x")
+        assert len(run("list", "--json").splitlines()) == 3
+        assert "No open dead letters" in run("list")
+
+    def test_filters(self):
+        group = DeadLetter.objects.get(offset=3).group_id
+        assert len(run("list", "--json", "--group", str(group)).splitlines()) == 1
+        assert run("list", "--json", "--source", "nobody") == ""
+
+    def test_a_change_needs_a_reason(self):
+        with pytest.raises(CommandError, match="--reason"):
+            run("discard")
+        assert DeadLetter.objects.open().count() == 3
+
+    def test_dry_run_changes_nothing(self):
+        assert "would discard 3" in run("discard", "--dry-run")
+        assert DeadLetter.objects.open().count() == 3
+
+    def test_the_command_leaves_the_same_trail_as_the_console(self):
+        assert "1 letters resolved" in run("resolve", str(DeadLetter.objects.get(offset=1).pk), "--reason", "by hand")
+        action = OperatorAction.objects.get()
+        assert (action.verb, action.reason) == ("resolve", "by hand")
+        assert "by command" in action.actor_name
+
+    def test_nonsense_is_one_line(self):
+        with pytest.raises(CommandError, match="not the id of a dead letter"):
+            run("show", "nonsense")
