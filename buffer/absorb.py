@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from buffer.models import BufferedEvent, Bucket
+from buffer.models import Bucket, BufferedEvent
 from buffer.positions import NEWER
 from config.upsert import Column, Constant, Rewrite, Upsert
 

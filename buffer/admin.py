@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -15,28 +15,23 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import urlencode
 
-from buffer import explain, levers
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer import explain
+from buffer.console import FLUSH, HOLD, RELEASE, WITHDRAW
+from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.streams import streams
 from config import words
-from config.keyset import Keyset, KeysetChangeList
 from config.kafka import topic_name
-from config.levers import Lever, Outcome
+from config.keyset import Keyset, KeysetChangeList
 from config.payload import pretty
 from config.templatetags.spillway import chip, moment
 from config.window import ReadOnlyAdmin, Segments, age_column, number_column
-from outbox.admin import is_uuid, may_see_payloads, operator_of
-from outbox.audit import Operator
+from outbox.console import is_uuid, may_see_payloads
 from outbox.models import DeadLetter
 
 MOST_FOUND = 20
 RECENT_BATCHES = 10
 OPEN_EVENTS = 50
 MOST_EVENTS = 500
-
-
-def _pull(lever: Callable[[Sequence[Any], Operator, str], int]) -> Callable[[list[Any], Any, str], Outcome]:
-    return lambda keys, user, reason: Outcome(lever(keys, operator_of(user), reason))
 
 
 # -- Batches -----------------------------------------------------------------------------------------------
@@ -88,7 +83,11 @@ class BatchAdmin(ReadOnlyAdmin):
         return went_to(row) or words.UNKNOWN
 
     def find(self, key: str) -> Iterable[Batch]:
-        return list(Batch.objects.filter(pk=key).defer("payload", "headers", "event_ids")) if is_uuid(key) else []
+        return (
+            list(Batch.objects.filter(pk=key).defer("payload", "headers", "event_ids"))
+            if is_uuid(key)
+            else []
+        )
 
     def detail(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
         message = msgspec.json.decode(row.payload)
@@ -119,31 +118,6 @@ def went_to(row: Batch) -> str:
 
 
 # -- Buckets -----------------------------------------------------------------------------------------------
-BUCKETS: dict[str, Any] = {"nouns": ("warehouse", "warehouses")}
-FLUSH = Lever(
-    name="flush", verb="Flush now", past="Asked for a batch of", icon="send", right="flush_bucket", keep="Not now",
-    promise="Everything that waits there leaves with the next round of the flusher, seconds from now.",
-    detail="An order that arrives later goes into the next batch; the warehouse gets one message more.",
-    question="Flush", act=_pull(levers.flush_now),
-    ready=lambda rows: rows.filter(open_count__gt=0, held=False).exclude(urged="manual"),
-    why_not=explain.why_not_flush, **BUCKETS,
-)  # fmt: skip
-HOLD = Lever(
-    name="hold", verb="Hold", past="Held", icon="pause", right="hold_bucket", keep="Let it run",
-    promise="Nothing leaves until somebody releases it.",
-    detail="Orders go on arriving and wait. A batch that is already cut is still published.",
-    act=_pull(levers.hold), ready=lambda rows: rows.filter(held=False),
-    why_not=lambda row: f"{row.location_id} is held already.", **BUCKETS,
-)  # fmt: skip
-RELEASE = Lever(
-    name="release", verb="Release", past="Released", icon="play", right="hold_bucket", keep="Keep holding",
-    promise="What waits there is judged at once.",
-    detail="Orders that waited longer than the cap leave with the next round of the flusher.",
-    act=_pull(levers.release), ready=lambda rows: rows.filter(held=True),
-    why_not=lambda row: f"{row.location_id} is not held.", **BUCKETS,
-)  # fmt: skip
-
-
 class StateOfBucket(Segments):
     title = "show"
     parameter_name = "state"
@@ -163,7 +137,10 @@ class BucketAdmin(ReadOnlyAdmin):
     list_filter = [StateOfBucket]
     search_fields = ["pk"]
     search_help_text = "Paste a location id, capitals included. Exact match."
-    empty = ("Nothing waits", "A warehouse appears here with its first order, and leaves when its batch is cut.")
+    empty = (
+        "Nothing waits",
+        "A warehouse appears here with its first order, and leaves when its batch is cut.",
+    )
     count_open = number_column("open_count", "Orders")
     oldest = age_column("first_arrival", "Oldest")
     newest = age_column("last_arrival", "Newest")
@@ -203,16 +180,6 @@ class BucketAdmin(ReadOnlyAdmin):
 
 
 # -- Buffered events ---------------------------------------------------------------------------------------
-WITHDRAW = Lever(
-    name="withdraw", verb="Withdraw", past="Withdrew", icon="ban", right="withdraw_bufferedevent", keep="Leave it in",
-    nouns=("order", "orders"),
-    promise="It will not be in the next batch.",
-    detail="A withdrawn order is marked as discarded, not deleted. A batch that is cut in the meantime wins.",
-    act=_pull(levers.withdraw), ready=lambda rows: rows.pending(), why_not=explain.why_not_withdraw,
-    harm=True, least=10,
-)  # fmt: skip
-
-
 @admin.register(BufferedEvent)
 class BufferedEventAdmin(ReadOnlyAdmin):
     place = 30
@@ -239,11 +206,14 @@ class BufferedEventAdmin(ReadOnlyAdmin):
 
     def find(self, key: str) -> Iterable[BufferedEvent]:
         # The whole unique key but its last column: without months and streams this would be a scan.
-        rows = BufferedEvent.objects.in_months(explain.months_kept()).filter(stream__in=list(streams()), order_id=key)
+        rows = BufferedEvent.objects.in_months(explain.months_kept()).filter(
+            stream__in=list(streams()), order_id=key
+        )
         return list(rows.defer("payload")[:MOST_FOUND])
 
     def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, Any]:
-        batch = Batch.objects.filter(pk=row.batch_id).defer("payload", "headers", "event_ids").first()
+        batches = Batch.objects.defer("payload", "headers", "event_ids")
+        batch = batches.filter(pk=row.batch_id).first() if row.batch_id else None
         return {
             "title": f"Order {row.order_id}",
             "batch": batch,

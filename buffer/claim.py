@@ -15,7 +15,7 @@ from django.db import transaction
 from buffer.due import Verdict, judge
 from buffer.freeze import Claimed, Frozen, cut, freeze
 from buffer.ingest import GROUP
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.streams import Stream
 from config import metrics
 from config.clock import database_now
@@ -132,10 +132,10 @@ def _open_events(stream: Stream, buckets: Sequence[Bucket]) -> dict[str, list[Cl
     Buckets that fit whole share one query. A bucket that does not is always chosen alone and reads its
     oldest events only.
     """
-    rows = BufferedEvent.objects.pending().at(stream.name, [bucket.location_id for bucket in buckets])
-    found = rows.lock_free().values_list(*Claimed._fields)
+    rows = BufferedEvent.objects.pending().at(stream.name, [bucket.location_id for bucket in buckets]).lock_free()
     if len(buckets) == 1 and buckets[0].open_count > EVENTS_A_ROUND:
-        found = found.oldest_first()[:EVENTS_A_ROUND]
+        rows = rows.oldest_first()[:EVENTS_A_ROUND]
+    found = rows.values_list(*Claimed._fields)
     grouped: defaultdict[str, list[Claimed]] = defaultdict(list)
     for event in sorted(map(Claimed._make, found)):
         grouped[event.location_id].append(event)

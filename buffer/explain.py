@@ -10,7 +10,7 @@ from django.utils import timezone
 from buffer.claim import caught_up_of
 from buffer.due import judge
 from buffer.ingest import window
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.streams import Stream, streams
 from config import words
 from config.kafka import topic_name
@@ -75,10 +75,16 @@ def _outlook(bucket: Bucket, stream: Stream, heard: datetime | None, now: dateti
     partition = f"{topic_name(stream.topic)}/{bucket.source_partition}"
     sentences = []
     if heard is None or now - heard > UNHEARD:
-        state = f"was last read to its end at {words.clock(heard, now)} UTC" if heard else "is stopped or was never read"
+        state = (
+            f"was last read to its end at {words.clock(heard, now)} UTC"
+            if heard
+            else "is stopped or was never read"
+        )
         sentences.append(f"Partition {partition} {state}, so silence does not count.")
     elif bucket.idle_at:
-        sentences.append(f"It is cut at {words.clock(bucket.idle_at, now)} UTC if no order comes ({limits['idle']}),")
+        sentences.append(
+            f"It is cut at {words.clock(bucket.idle_at, now)} UTC if no order comes ({limits['idle']}),"
+        )
     if bucket.cap_at:
         start = "at" if heard is not None and now - heard <= UNHEARD else "It is cut at"
         sentences.append(f"{start} {words.clock(bucket.cap_at, now)} UTC in any case ({limits['cap']}).")

@@ -8,10 +8,10 @@ from typing import Any
 
 from buffer.ingest import Ingest
 from buffer.models import Batch, Bucket, BufferedEvent
-from buffer.retention import sweep_batches
+from buffer.retention import sweep_batches, sweep_minutes
 from buffer.samples import transfer_requests
 from buffer.streams import Stream, streams
-from buffer.supplement import send_late
+from buffer.supplement import position_of, send_late
 from buffer.verify import checks
 from config.flows import Check, Flow, Picture, Refusal, Sample, Worker
 from config.kafka import Batch as Records
@@ -65,7 +65,7 @@ class Aggregator(Flow):
             yield f"stream {stream.name}", not alarms, "; ".join(alarms) or "no partition is stopped"
 
     def sweep(self, now: datetime) -> int:
-        return sweep_batches(now)
+        return sweep_batches(now) + sweep_minutes(streams(), now)
 
     # -- dead letters -----------------------------------------------------------------------------------
 
@@ -86,8 +86,9 @@ class Aggregator(Flow):
 
 def _handle_again(stream: Stream, letter: DeadLetter, now: datetime) -> str:
     """The flow's own handler, at the letter's own position and the next revision."""
+    at = position_of(letter)
     record = Replayed(
-        letter.topic, letter.partition, letter.offset, letter.timestamp,
+        letter.topic, at.partition, at.offset, at.timestamp,
         bytes(letter.key) if letter.key is not None else None,
         bytes(letter.payload) if letter.payload is not None else None,
         [(name, value.encode()) for name, value in letter.headers],

@@ -82,7 +82,7 @@ class Ingest:
                 prepared.letters.append(self._outside(batch, record, message, first, last))
                 continue
             key = (month, message.order_id, message.location_id)
-            row = (*key, value.decode(), digest(value), record.partition, record.offset, record.timestamp)
+            row = (*key, value.decode() if value else "", digest(value), record.partition, record.offset, record.timestamp)
             known = rows.get(key)
             if known is None:
                 rows[key] = row
@@ -102,7 +102,7 @@ class Ingest:
         return self._letter(batch, record, "window", "outside_window", text, message.order_id)
 
     def _letter(
-        self, batch: Batch, record: Record, step: str, reason: str, text: str, order_id: str = "", **more: str
+        self, batch: Batch, record: Record, step: str, reason: str, text: str, order_id: str = "", **more: Any
     ) -> Letter:
         return Letter(
             self.name, step, reason, text, record, batch.topic_ids.get(record.topic, ""), batch.revision,

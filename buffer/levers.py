@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from buffer.models import BufferedEvent, Bucket
+from buffer.models import Bucket, BufferedEvent
 from config.clock import database_now
 from outbox import audit, counters
 from outbox.audit import Operator

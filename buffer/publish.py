@@ -50,8 +50,8 @@ def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[Batch]]:
     token = uuid.uuid4()
     with transaction.atomic():
         now = database_now()
-        free = Batch.objects.claimed().of_streams([stream.name for stream in wanted]).lock_free(now)
-        candidates = list(free.oldest_first()[:BATCHES_A_ROUND])
+        ours = Batch.objects.claimed().of_streams([stream.name for stream in wanted]).oldest_first()
+        candidates = list(ours.lock_free(now)[:BATCHES_A_ROUND])
         batches = in_order(candidates, _unsent_at(candidates))
         until = now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS)
         Batch.objects.lease([batch.pk for batch in batches], token, until, now)

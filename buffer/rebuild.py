@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from buffer.ingest import GROUP, Ingest
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.sent import read_sent
 from buffer.streams import Stream, streams
 from config.clock import database_now
 from config.flows import Refusal
-from config.kafka import Mark, topic_name
 from config.kafka import Batch as Records
+from config.kafka import Mark, topic_name
 from config.kafka.reading import Reader
 from outbox.models import FlowCounter
 from outbox.watermarks import Watermarks

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db.models import Count
 
-from buffer.models import BufferedEvent, Bucket
+from buffer.models import Bucket, BufferedEvent
 from buffer.streams import Stream
 from outbox import counters
 

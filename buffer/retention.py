@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from django.db.models import Count
@@ -9,9 +10,11 @@ from django.db.models import Count
 from buffer.models import Batch, BufferedEvent
 from buffer.partitioned import EVENTS
 from config.partitions import Keep, Partition, PartitionSpec, living_keys
-from outbox.models import FlowCounter
+from outbox import counters
+from outbox.models import FlowCounter, FlowMinute
 
 CHUNK = 2000
+MINUTES_KEPT = 24 * 60
 SCOPE = "dropped:"
 
 
@@ -21,13 +24,16 @@ def count_dropped(using: str, spec: PartitionSpec, partition: Partition) -> None
     Set, not added: a drop that crashed half-way is recorded again by the next run. Raises Keep when an order
     of the month waits in a parked batch.
     """
+    scope = f"{SCOPE}{partition.key}"
     rows = spec.rows(using, partition).values_list("stream", "status").annotate(number=Count("id")).order_by()
+    counts = []
     for stream, status, number in list(rows):
         if status in (BufferedEvent.Status.PENDING, BufferedEvent.Status.CLAIMED):
             raise Keep(f"{number} rows are {status}")
-        key = {"flow": stream, "scope": f"{SCOPE}{partition.key}", "name": f"dropped_{status}"}
-        if not FlowCounter.objects.using(using).filter(**key).update(value=number):
-            FlowCounter.objects.using(using).bulk_create([FlowCounter(value=number, **key)])
+        counts.append(FlowCounter(flow=stream, scope=scope, name=f"dropped_{status}", value=number))
+    recorded = FlowCounter.objects.using(using)
+    recorded.filter(scope=scope).delete()
+    recorded.bulk_create(counts)
 
 
 def dropped_rows(stream: str) -> int:
@@ -35,6 +41,12 @@ def dropped_rows(stream: str) -> int:
     living = {f"{SCOPE}{key}" for key in living_keys(EVENTS)}
     rows = FlowCounter.objects.filter(flow=stream, scope__startswith=SCOPE).values_list("scope", "value")
     return sum(value for scope, value in rows if scope not in living)
+
+
+def sweep_minutes(streams: Iterable[str], now: datetime) -> int:
+    """Delete counts per minute that are older than a day."""
+    oldest = counters.minute_of(now) - MINUTES_KEPT
+    return FlowMinute.objects.filter(flow__in=list(streams), minute__lt=oldest).delete()[0]
 
 
 def sweep_batches(now: datetime) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from buffer.freeze import encode, headers_of, iso
 from buffer.ingest import Ingest
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.positions import Position
 from buffer.streams import Stream
 from config.flows import Refusal
@@ -25,11 +25,10 @@ def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
     A sent order gets a supplement, a discarded one is opened again; a newer version that has already gone
     out wins over an older letter.
     """
-    payload = bytes(letter.payload).decode()
+    payload, at = bytes(letter.payload or b"").decode(), position_of(letter)
     event = _lock_event(stream, payload)
     if event.status == Status.CLAIMED:
         raise Refusal("its batch is cut but not sent yet: try again when it is")
-    at = Position(letter.topic_id, letter.partition, letter.offset, letter.timestamp)
     source = Position(event.topic_id, event.source_partition, event.source_offset, event.source_timestamp)
     _count(stream, letter, now)
     if not at.newer_than(source):
@@ -43,6 +42,13 @@ def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
         return "nothing to send: the quantities are those that were sent"
     batch = _supplement(stream, event, original, at, items, now)
     return f"sent as supplement {batch.pk} of batch {original}"
+
+
+def position_of(letter: DeadLetter) -> Position:
+    """Where the record of a letter stood; Refusal for a letter that came from no topic."""
+    if letter.partition is None or letter.offset is None or letter.timestamp is None:
+        raise Refusal("the letter has no position in a topic")
+    return Position(letter.topic_id, letter.partition, letter.offset, letter.timestamp)
 
 
 def _lock_event(stream: Stream, payload: str) -> BufferedEvent:

@@ -36,8 +36,8 @@ class SpillwayAdminConfig(AdminConfig):
 class SpillwayAdminSite(admin.AdminSite):
     """Stock Django admin whose index is the state of the platform."""
 
-    site_header = site_title = "Spillway"  # type: ignore[assignment]
-    index_title = "Home"  # type: ignore[assignment]
+    site_header = site_title = "Spillway"
+    index_title = "Home"
     site_url = None
     empty_value_display = "–"
 
@@ -48,7 +48,7 @@ class SpillwayAdminSite(admin.AdminSite):
         ]
         return [*own, *super().get_urls()]
 
-    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         """Home. `?part=1` answers with what the refresh script lays over the page, and nothing around it."""
         context = {
             **self.each_context(request),
@@ -57,7 +57,7 @@ class SpillwayAdminSite(admin.AdminSite):
             **home(database_now()),
             **(extra_context or {}),
         }
-        request.current_app = self.name  # type: ignore[attr-defined]
+        request.current_app = self.name
         template = "admin/parts/home.html" if request.GET.get("part") else "admin/index.html"
         return TemplateResponse(request, template, context)
 
@@ -65,7 +65,9 @@ class SpillwayAdminSite(admin.AdminSite):
         """The shelves of the sidebar: what fails first, what is set up once last."""
         shelves = super().get_app_list(request, app_label)
         for shelf in shelves:
-            shelf["models"].sort(key=lambda model: (getattr(self._registry[model["model"]], "place", 50), model["name"]))
+            shelf["models"].sort(
+                key=lambda model: (getattr(self._registry[model["model"]], "place", 50), model["name"])
+            )
         last = len(SHELVES)
         return sorted(
             shelves,
@@ -74,7 +76,8 @@ class SpillwayAdminSite(admin.AdminSite):
 
     def find_view(self, request: HttpRequest) -> HttpResponse:
         """Straight to the one row that has this key; a page of them when there are more, or none."""
-        key = request.GET.get("q", "").strip()
+        # PostgreSQL refuses NUL in any text; nothing has it in its key.
+        key = request.GET.get("q", "").replace("\x00", "").strip()
         windows = [window for window in self.windows(request) if type(window).find is not ReadOnlyAdmin.find]
         hits = [(window, row) for window in windows for row in window.find(key)] if key else []
         if len(hits) == 1:
@@ -83,7 +86,9 @@ class SpillwayAdminSite(admin.AdminSite):
             **self.each_context(request),
             "title": "Search",
             "searched": key,
-            "hits": [(window.opts.verbose_name, row, page_of(window, row)) for window, row in hits[:MOST_HITS]],
+            "hits": [
+                (window.opts.verbose_name, row, page_of(window, row)) for window, row in hits[:MOST_HITS]
+            ],
             "more": len(hits) > MOST_HITS,
             "places": [str(window.opts.verbose_name_plural) for window in windows],
             "now": database_now(),

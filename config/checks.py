@@ -102,5 +102,5 @@ def _collations(alias: str) -> Iterator[CheckMessage]:
         for field in model._meta.local_fields:
             place = (model._meta.db_table, field.column)
             if isinstance(field, IdentifierField) and place in actual and actual[place] != wanted:
-                yield Error(f"{'.'.join(place)} compares as {actual[place]}, not as {wanted}: keys would merge.",
+                yield Error(f"{model._meta.db_table}.{field.column} compares as {actual[place]}, not as {wanted}: keys would merge.",
                             id="spillway.E014")  # fmt: skip

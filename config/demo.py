@@ -39,7 +39,7 @@ def demo_environment(kafka_port: int) -> dict[str, str]:
         "KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka_port}",
         # The embedded broker knows the protocol up to here, and frees a dead member's place after its session.
         "KAFKA_API_VERSION": "2.3",
-        "KAFKA_SESSION_TIMEOUT_MS": "6000",
+        "KAFKA_SESSION_TIMEOUT_MS": "2000",
         "KAFKA_TOPIC_PREFIX": "",
         "CELERY_BROKER_URL": "",
         "LOG_FORMAT": "console",
@@ -80,7 +80,9 @@ class Demo:
     port: int
     rate: float
     seconds: float | None
-    answers: int = 0
+    answers: int = 0  # of the admin, while everything ran
+    sent: int = 0  # by the simulation, acknowledged by the broker
+    started: float = 0.0
 
     def run(self, stop: threading.Event) -> bool:
         """Start, show, drain, verify, stop; returns whether nothing is missing."""
@@ -90,6 +92,7 @@ class Demo:
             self._start(supervisor)
             self._show(supervisor, stop)
             supervisor.end("simulate")
+            self.sent = _leading_number(supervisor.last_line("simulate"))
             return self._finish(supervisor) if self.seconds else True
         finally:
             self.say("Stopping …")
@@ -97,7 +100,7 @@ class Demo:
 
     def _start(self, supervisor: Supervisor) -> None:
         kafka = self.environment["KAFKA_BOOTSTRAP_SERVERS"].rpartition(":")[2]
-        supervisor.manage("embedded_kafka", "embedded_kafka", "--port", kafka)
+        supervisor.manage("embedded_kafka", "embedded_kafka", "--port", kafka, "--with-parent")
         manage(self.environment, "migrate", "--verbosity", "0")
         manage(self.environment, "demo_user")
         _wait_for_port(int(kafka), supervisor)
@@ -134,12 +137,16 @@ class Demo:
             [sys.executable, "manage.py", "verify"], env={**os.environ, **self.environment},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
+        summary = manage(self.environment, "flow_summary").rstrip()
+        read = _leading_number(summary.partition("messages read")[2])
         self.say("")
-        self.say(manage(self.environment, "flow_summary").rstrip())
+        self.say(f"{'messages sent':24}{self.sent:>8,}")
+        self.say(summary)
         self.say(f"{'admin pages answered':24}{self.answers:>8}")
         self.say("")
         self.say(done.stdout.rstrip())
-        return done.returncode == 0 and self.answers > 0
+        self.say("Nothing is missing." if read == self.sent else f"{self.sent - read} messages were sent and not read.")
+        return done.returncode == 0 and read == self.sent and self.answers > 0
 
     def _admin_answers(self) -> int:
         try:
@@ -147,6 +154,11 @@ class Demo:
                 return int(page.status == 200)
         except (urllib.error.URLError, OSError):
             return 0
+
+
+def _leading_number(text: str) -> int:
+    words = text.split()
+    return int(words[0].replace(",", "")) if words and words[0].replace(",", "").isdigit() else 0
 
 
 def _wait_for_port(port: int, supervisor: Supervisor, patience: float = 30.0) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from config.flows import Stage
 
@@ -54,7 +55,9 @@ class Box:
     @property
     def details(self) -> list[tuple[int, str]]:
         """Detail lines with their baselines; a half box has no room for them."""
-        return [] if self.half else [(61 + 14 * line, text) for line, text in enumerate(self.stage.details[:2])]
+        return (
+            [] if self.half else [(61 + 14 * line, text) for line, text in enumerate(self.stage.details[:2])]
+        )
 
     @property
     def value_y(self) -> int:
@@ -108,9 +111,7 @@ def draw(stages: Sequence[Stage | Column]) -> Drawing:
     height = FULL if most == 1 else max(FULL, most * HALF + (most - 1) * BETWEEN)
     width = (100 - GAP * (len(columns) - 1)) / max(1, len(columns))
     placed = [list(_column(column, at * (width + GAP), width, height)) for at, column in enumerate(columns)]
-    links = [
-        link for left, right in zip(placed, placed[1:], strict=False) for link in _between(left, right)
-    ]
+    links = [link for left, right in pairwise(placed) for link in _between(left, right)]
     return Drawing([box for column in placed for box in column], links, height)
 
 
@@ -123,7 +124,9 @@ def _column(column: Column, x: float, width: float, height: int) -> Iterator[Box
 
 def _between(left: Sequence[Box], right: Sequence[Box]) -> Iterator[Link]:
     """Parallel paths of equal number go straight on; otherwise every box meets every box."""
-    pairs = zip(left, right, strict=True) if len(left) == len(right) else ((a, b) for a in left for b in right)
+    pairs = (
+        zip(left, right, strict=True) if len(left) == len(right) else ((a, b) for a in left for b in right)
+    )
     for a, b in pairs:
         # What stands in front of a broken box does not flow; what a broken box should feed does not either.
         broken = "bad" in (a.stage.tone, b.stage.tone) and len(left) + len(right) > 2
@@ -137,5 +140,6 @@ def points(trend: Sequence[float], width: float, height: float) -> str:
     if high == low:
         return f"0,{height / 2:g} {width:g},{height / 2:g}"
     return " ".join(
-        f"{at * step:.1f},{height - (value - low) / (high - low) * height:.1f}" for at, value in enumerate(trend)
+        f"{at * step:.1f},{height - (value - low) / (high - low) * height:.1f}"
+        for at, value in enumerate(trend)
     )

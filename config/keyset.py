@@ -1,4 +1,4 @@
-"""Lists cut by key: "Newer" and "Older" cost the same on the first page and the last, and nothing is counted."""
+"""Lists cut by key: "Newer" and "Older" cost the same on every page, and nothing is counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import FieldDoesNotExist, ValidationError
-from django.db import models
+from django.db import DataError, models
 from django.db.models import Q
 from django.http import HttpRequest
 
@@ -38,7 +38,9 @@ class Keyset:
     def cursor(self, row: models.Model) -> str:
         """The place of one row, as it travels in a URL."""
         values = [getattr(row, name) for name in self._names]
-        return BETWEEN.join(value.isoformat() if hasattr(value, "isoformat") else str(value) for value in values)
+        return BETWEEN.join(
+            value.isoformat() if hasattr(value, "isoformat") else str(value) for value in values
+        )
 
     @property
     def _names(self) -> list[str]:
@@ -96,10 +98,10 @@ class KeysetChangeList(ChangeList):
         return str(super().get_query_string(new_params, [*(remove or []), BEFORE, AFTER]))
 
     def get_results(self, request: HttpRequest) -> None:
-        self.keyset: Keyset = self.model_admin.keyset_for(self)
+        self.keyset: Keyset = self.model_admin.keyset_for(self)  # type: ignore[attr-defined]
         try:
             rows, more = self.keyset.page(self.queryset, self.place, self.backwards, self.list_per_page)
-        except ValidationError as error:
+        except (ValidationError, DataError) as error:
             raise IncorrectLookupParameters(error) from error
         self.result_list = rows
         if rows and (more if self.backwards else self.place):

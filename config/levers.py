@@ -1,4 +1,4 @@
-"""Levers: what a person may do from the admin, always through a page that says what will happen to how many."""
+"""Levers: what a person may do, always through a page that says what will happen to how many."""
 
 from __future__ import annotations
 
@@ -126,8 +126,12 @@ class Confirmation:
         opts = self.window.opts
         if len(self.rows) == 1:
             return reverse(f"admin:{opts.app_label}_{opts.model_name}_change", args=[self.rows[0].pk])
-        filters = self.request.GET.get("_changelist_filters") or self.request.POST.get("_changelist_filters", "")
-        return reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist") + (f"?{filters}" if filters else "")
+        filters = self.request.GET.get("_changelist_filters") or self.request.POST.get(
+            "_changelist_filters", ""
+        )
+        return reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist") + (
+            f"?{filters}" if filters else ""
+        )
 
     def show(self, reason: str = "", problem: str = "", status: int = 200) -> HttpResponse:
         lever, opts = self.lever, self.window.opts
@@ -146,7 +150,8 @@ class Confirmation:
             "reason": reason,
             "problem": problem,
             "back": self.back,
-            "filters": self.request.GET.get("_changelist_filters") or self.request.POST.get("_changelist_filters"),
+            "filters": self.request.GET.get("_changelist_filters")
+            or self.request.POST.get("_changelist_filters"),
         }
         return TemplateResponse(self.request, "admin/confirm.html", context, status=status)
 

@@ -33,33 +33,32 @@ def indented(text: str) -> str:
     """The same tokens on more lines: a key that stands there twice, or 1.50, must not be tidied away."""
     parts: list[str] = []
     depth, before = 0, ""
-    for token in folded(TOKEN.findall(text)):
-        if token in "}]":
+    for word in folded(TOKEN.findall(text)):
+        if word in "}]":
             depth -= 1
             parts.append("" if before in "{[" else "\n" + INDENT * depth)
         elif before and before in "{[,":
             parts.append("\n" + INDENT * depth)
         elif before == ":":
             parts.append(" ")
-        parts.append(token)
-        depth += token in "{["
-        before = token
+        parts.append(word)
+        depth += word in "{["
+        before = word
     return "".join(parts)
 
 
-def folded(tokens: list[str]) -> list[str]:
+def folded(words: list[str]) -> list[str]:
     """Innermost objects and lists that fit on a line become one token, as a person would write them."""
     result: list[str] = []
     start = -1
-    for token in tokens:
-        if token in "{[":
+    for word in words:
+        if word in "{[":
             start = len(result)
-        result.append(token)
-        if token in "}]" and start >= 0:
+        result.append(word)
+        if word in "}]":
             inner = "".join(f"{part} " if part in ",:" else part for part in result[start:])
-            if len(inner) <= LINE:
+            if start >= 0 and len(inner) <= LINE:
                 result[start:] = [inner]
-        if token in "}]":
             start = -1
     return result
 

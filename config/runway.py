@@ -22,7 +22,7 @@ def _runways(minute: int) -> dict[str, float]:
 
 
 def runways(now: datetime) -> dict[str, float]:
-    """Days by table. The catalogue is asked once a minute: home is refreshed more often than partitions end."""
+    """Days by table. The catalogue is asked once a minute: home is refreshed far more often."""
     return _runways(int(now.timestamp() // 60))
 
 
@@ -32,7 +32,9 @@ def needs(now: datetime) -> Iterator[Need]:
         if days < WATCH_DAYS:
             yield Need(
                 urgency="now" if days < NOW_DAYS else "soon" if days < SOON_DAYS else "watch",
-                title=f"Partitions of {table} end in {days:.0f} days" if days else f"{table} has no partition for now",
+                title=f"Partitions of {table} end in {days:.0f} days"
+                if days
+                else f"{table} has no partition for now",
                 why="rotate_partitions has not run for long. Inserts fail after the last partition.",
                 url=reverse("admin:partitions"),
                 lever="Show plan…",

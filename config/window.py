@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import models
@@ -39,7 +40,7 @@ class Segments(admin.SimpleListFilter):
         known = [value for value, _ in self.choices_in_words]
         return self.value() if self.value() in known else known[0]  # type: ignore[return-value]
 
-    def choices(self, changelist: Any) -> Iterable[dict[str, Any]]:
+    def choices(self, changelist: Any) -> Iterator[Any]:
         for value, words_ in self.choices_in_words:
             query = changelist.get_query_string({self.parameter_name: value})
             yield {"selected": value == self.chosen(), "query_string": query, "display": words_}
@@ -55,7 +56,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     empty: tuple[str, str] = ("", "")  # what an empty list means, when that is good news
     list_per_page = 50
     show_full_result_count = False
-    sortable_by: Sequence[str] = ()
+    sortable_by = ()
     list_max_show_all = 0
 
     # -- The list -------------------------------------------------------------------------------
@@ -78,12 +79,17 @@ class ReadOnlyAdmin(admin.ModelAdmin):
             queryset = queryset.filter(pk__in=[row.pk for row in self.find(term)])
         return queryset, False
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
         title = str(self.opts.verbose_name_plural).capitalize()
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        return {lever.name: (partial(_to_confirmation, lever), lever.name, f"{lever.verb}…") for lever in self.levers}
+        return {
+            lever.name: (partial(_to_confirmation, lever), lever.name, f"{lever.verb}…")
+            for lever in self.levers
+        }
 
     # -- One row --------------------------------------------------------------------------------
     def detail(self, request: HttpRequest, row: Any) -> dict[str, Any]:
@@ -99,13 +105,17 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return list(self.model._default_manager.filter(pk__in=known).order_by("-pk"))
 
     def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         row = self.get_object(request, unquote(object_id))
         if not self.has_view_permission(request, row):
             raise PermissionDenied
         if row is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined]
         label, name = self.opts.app_label, self.opts.model_name
         context = {
             **self.admin_site.each_context(request),
@@ -150,7 +160,7 @@ def _to_confirmation(
     lever: Lever, window: ReadOnlyAdmin, request: HttpRequest, queryset: models.QuerySet
 ) -> HttpResponse:
     """An action of the list: carry the selection to the lever's own page."""
-    query: dict[str, Any] = {"id": request.POST.getlist(admin.helpers.ACTION_CHECKBOX_NAME)}
+    query: dict[str, Any] = {"id": request.POST.getlist(ACTION_CHECKBOX_NAME)}
     if request.GET:
         query["_changelist_filters"] = request.GET.urlencode()
     return HttpResponseRedirect(f"{window.lever_url(lever)}?{urlencode(query, doseq=True)}")
@@ -174,6 +184,8 @@ def number_column(field: str, title: str) -> Callable[[Any, Any], SafeString]:
     @admin.display(description=title)
     def column(window: Any, row: Any) -> SafeString:
         value = getattr(row, field)
-        return format_html('<span class="sw-number">{}</span>', words.UNKNOWN if value is None else f"{value:,}")
+        return format_html(
+            '<span class="sw-number">{}</span>', words.UNKNOWN if value is None else f"{value:,}"
+        )
 
     return column

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
@@ -16,14 +15,11 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from config import words
-from config.flows import Refusal
 from config.keyset import Keyset
-from config.levers import Lever, Outcome
 from config.payload import pretty
 from config.templatetags.spillway import chip, moment, said
 from config.window import ReadOnlyAdmin, Segments, age_column, number_column
-from outbox import dead_letters
-from outbox.audit import Operator
+from outbox.console import DISCARD, REQUEUE, RESOLVE, is_uuid, may_see_payloads
 from outbox.models import DeadLetter, FailureGroup, OperatorAction, Watermark
 from outbox.picture import BEHIND, UNSEEN, lag_of
 
@@ -31,68 +27,6 @@ POSITION = re.compile(r"(?P<topic>[\w.-]+)/(?P<partition>\d{1,9})/(?P<offset>\d{
 MOST_FOUND = 20
 NEWEST = 10
 TABS = [("Groups", "admin:outbox_failuregroup_changelist"), ("Letters", "admin:outbox_deadletter_changelist")]
-
-
-def operator_of(user: Any) -> Operator:
-    """The person at the lever, by the name that the trail will keep."""
-    return Operator(user.get_full_name() or user.get_username(), user)
-
-
-def may_see_payloads(request: HttpRequest) -> bool:
-    return bool(request.user.has_perm("outbox.view_payload"))  # type: ignore[union-attr]
-
-
-# -- Dead letters -----------------------------------------------------------------------------------------
-def _each(close: Callable[..., int]) -> Callable[[list[Any], Any, str], Outcome]:
-    """Letter by letter: one that refuses must not hide what became of the others."""
-
-    def act(keys: list[Any], user: Any, reason: str) -> Outcome:
-        changed, refused = 0, []
-        for key in keys:
-            try:
-                changed += close([key], operator_of(user), reason)
-            except Refusal as refusal:
-                refused.append(f"{str(refusal).capitalize()}.")
-        return Outcome(changed, refused)
-
-    return act
-
-
-def _requeue(keys: list[Any], user: Any, reason: str) -> Outcome:
-    result = dead_letters.requeue(keys, operator_of(user), reason)
-    return Outcome(result.requeued, [f"{letter}: {why}." for letter, why in result.refused])
-
-
-def _why_closed(letter: DeadLetter) -> str:
-    age = words.ago(letter.updated_at, timezone.now())
-    return f"Already {letter.status} {age}: {letter.note}." if letter.note else f"Already {letter.status} {age}."
-
-
-LETTERS: dict[str, Any] = {
-    "nouns": ("letter", "letters"),
-    "ready": lambda rows: rows.open(),
-    "why_not": _why_closed,
-}
-REQUEUE = Lever(
-    name="requeue", verb="Requeue", past="Requeued", icon="redo", right="requeue_deadletter", keep="Not now",
-    promise="Each goes back through the door it came in by.",
-    detail="It is handled again at its original place, so it never overwrites newer data. "
-    "When it fails again, a new letter says why.",
-    act=_requeue, **LETTERS,
-)  # fmt: skip
-RESOLVE = Lever(
-    name="resolve", verb="Resolve", past="Resolved", icon="tick", right="discard_deadletter", keep="Leave open",
-    promise="Nothing is sent.",
-    detail="Resolved letters were dealt with elsewhere. They leave the open count and stay in search.",
-    act=_each(dead_letters.resolve), **LETTERS,
-)  # fmt: skip
-DISCARD = Lever(
-    name="discard", verb="Discard", past="Discarded", icon="ban", right="discard_deadletter", keep="Keep them",
-    promise="What they carry will never take effect.",
-    detail="Discarded letters are marked, not deleted. They leave the open count and stay in search. "
-    "A refused batch is discarded with its orders.",
-    act=_each(dead_letters.discard), harm=True, least=10, **LETTERS,
-)  # fmt: skip
 
 
 class StateOfLetter(Segments):
@@ -115,7 +49,9 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     list_display = ["letter", "state", "cause", "source", "arrived"]
     list_filter = [StateOfLetter]
     search_fields = ["pk"]
-    search_help_text = "Paste an order id, batch id, letter id or topic/partition/offset. Exact match, in the chosen state."
+    search_help_text = (
+        "Paste an order id, batch id, letter id or topic/partition/offset. Exact match, in the chosen state."
+    )
     empty = ("No letters here", "A letter appears when a message failed for good.")
     arrived = age_column("created_at", "Arrived")
 
@@ -158,14 +94,6 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         }
 
 
-def is_uuid(text: str) -> bool:
-    try:
-        uuid.UUID(text)
-    except ValueError:
-        return False
-    return True
-
-
 # -- Failure groups ----------------------------------------------------------------------------------------
 class WorkOfGroup(Segments):
     title = "show"
@@ -191,10 +119,14 @@ class FailureGroupAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Cause")
     def cause(self, row: FailureGroup) -> str:
-        return format_html('{}<span class="sw-second"><code>{}</code> in {}</span>', row.title, row.reason, row.step)
+        return format_html(
+            '{}<span class="sw-second"><code>{}</code> in {}</span>', row.title, row.reason, row.step
+        )
 
     def detail(self, request: HttpRequest, row: FailureGroup) -> dict[str, Any]:
-        letters = DeadLetter.objects.of_group(row.pk).open().newest_first().defer("payload", "traceback", "headers")
+        letters = (
+            DeadLetter.objects.of_group(row.pk).open().newest_first().defer("payload", "traceback", "headers")
+        )
         url = reverse("admin:outbox_deadletter_changelist")
         return {"letters": list(letters[:NEWEST]), "letters_url": f"{url}?group__id__exact={row.pk}"}
 
@@ -246,7 +178,9 @@ class WatermarkAdmin(ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: Watermark) -> dict[str, Any]:
         now = timezone.now()
-        reported = moment(row.updated_at, f"{words.clock(row.updated_at, now)}, {words.ago(row.updated_at, now)}")
+        reported = moment(
+            row.updated_at, f"{words.clock(row.updated_at, now)}, {words.ago(row.updated_at, now)}"
+        )
         return {
             "title": f"{row.topic}, partition {row.partition}",
             "state": state_of(row),
@@ -265,7 +199,10 @@ class OperatorActionAdmin(ReadOnlyAdmin):
     place = 70
     keyset = Keyset("created_at")
     list_display = ["did", "when", "actor_name", "reason", "result", "count_rows"]
-    empty = ("No levers were pulled yet", "Whatever somebody changes here or by a command is written down with its reason.")
+    empty = (
+        "No levers were pulled yet",
+        "Whatever somebody changes here or by a command is written down with its reason.",
+    )
     when = age_column("created_at", "When")
     count_rows = number_column("rows", "Rows")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 
 from config.clock import database_now
 from outbox.models import OperatorAction
@@ -16,7 +16,7 @@ class Operator:
     """Whoever pulls a lever: a person in the admin, or a command and the account that ran it."""
 
     name: str
-    user: AbstractBaseUser | None = None
+    user: User | None = None
 
 
 def record(

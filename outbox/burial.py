@@ -87,7 +87,7 @@ def bury(letters: Sequence[Letter], group: str, now: datetime) -> int:
         return 0
     rows = {letter.key: letter for letter in letters}
     keys = [(*key, digest(letter.record.value)) for key, letter in sorted(rows.items())]
-    fresh = [rows[tuple(key)] for key in BURIAL.run(keys, {"group": group})]  # type: ignore[index]
+    fresh = [rows[tuple(key)] for key in BURIAL.run(keys, {"group": group})]
     if not fresh:
         return 0
     groups = _count_groups(fresh, now)

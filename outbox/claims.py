@@ -72,7 +72,7 @@ class Claimable(models.Model):
 def recover(model: type[Claimable], now: datetime) -> int:
     """Return the rows of dead workers to the pool; safe to run twice, and beside the zombie itself."""
     with transaction.atomic():
-        stuck = ClaimQuerySet(model).stuck(now)
+        stuck: ClaimQuerySet[Any] = ClaimQuerySet(model).stuck(now)
         recovered = stuck.update(lease_token=None, lease_until=None)
     if recovered:
         metrics.RECOVERED.inc(recovered)

@@ -24,12 +24,18 @@ MOST_STOPPED = 2
 # -- Dead letters -----------------------------------------------------------------------------------------
 def open_letters(sources: Sequence[str]) -> dict[str, int]:
     """`{source: open letters}`, from the counts that groups keep."""
-    found = FailureGroup.objects.filter(source__in=sources).values_list("source").annotate(total=Sum("open_count"))
+    found = (
+        FailureGroup.objects.filter(source__in=sources)
+        .values_list("source")
+        .annotate(total=Sum("open_count"))
+    )
     return {**dict.fromkeys(sources, 0), **{source: int(total) for source, total in found}}
 
 
 def letters_last_hour(sources: Sequence[str], now: datetime) -> int:
-    return sum(sum(counters.history(source, name, now, 60)) for source in sources for name in ("parked", "late"))
+    return sum(
+        sum(counters.history(source, name, now, 60)) for source in sources for name in ("parked", "late")
+    )
 
 
 def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator[Need]:
@@ -43,7 +49,7 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
         largest = max(rest, key=lambda group: group.open_count)
         yield Need(
             urgency="soon",
-            title=f"{words.plural(len(rest), 'more failure group has', 'more failure groups have')} open letters",
+            title=words.plural(len(rest), "more failure group", "more failure groups") + " with open letters",
             why=f"The largest is “{largest.title}”, {words.plural(largest.open_count, 'letter', 'letters')}.",
             url=reverse("admin:outbox_failuregroup_changelist"),
             lever="Open list",
@@ -59,7 +65,11 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
         urgency="now" if urgent else "soon",
         title=group.title,
         why=f"{group.source}, failed in {group.step}. "
-        + ("Nothing goes on until they are requeued or discarded." if urgent else "Requeue, resolve or discard them."),
+        + (
+            "Nothing goes on until they are requeued or discarded."
+            if urgent
+            else "Requeue, resolve or discard them."
+        ),
         url=reverse("admin:outbox_failuregroup_change", args=[group.pk]),
         lever="Open group",
         amount=group.open_count,
@@ -79,7 +89,9 @@ class Reach:
 
     @classmethod
     def of(cls, group: str, topics: Sequence[str], now: datetime) -> Reach:
-        return cls(list(Watermark.objects.filter(group=group, topic__in=topics).order_by("topic", "partition")), now)
+        return cls(
+            list(Watermark.objects.filter(group=group, topic__in=topics).order_by("topic", "partition")), now
+        )
 
     @property
     def lag(self) -> int:

@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from outbox.housekeeping import rotate_and_sweep
+from config.housekeeping import rotate_and_sweep
 from outbox.jobs import only_one
 from outbox.recovery import recover_claims as recover
 
@@ -11,7 +11,11 @@ from outbox.recovery import recover_claims as recover
 def rotate_partitions() -> str:
     """Make the months ahead, drop the finished ones behind, sweep what outlived its retention."""
     with only_one("rotate_partitions", 3600) as mine:
-        return rotate_and_sweep() if mine else "another process is at it"
+        if not mine:
+            return "another process is at it"
+        plans, swept = rotate_and_sweep()
+        failures = [line for plan in plans for line in plan.failures]
+        return "; ".join([*failures, f"{len(plans)} tables rotated, {swept} rows swept"])
 
 
 @shared_task

@@ -104,5 +104,5 @@ def _line(letter: DeadLetter) -> str:
     return f"{letter.pk}  {letter.created_at:%F %T}  {letter.source}  {letter.reason}  {letter.business_key or letter.position}"
 
 
-def _text(key: bytes | None) -> str | None:
+def _text(key: bytes | memoryview | None) -> str | None:
     return None if key is None else bytes(key).decode("utf-8", "backslashreplace")

@@ -9,5 +9,5 @@ class Migration(migrations.Migration):
     dependencies = [("buffer", "0001_initial")]
 
     operations = [
-        IndexWithoutPartial("BufferedEvent", ["stream", "location_id", "status", "id"], "bufferedevent_open"),
+        IndexWithoutPartial("BufferedEvent", ["status", "stream", "location_id", "id"], "bufferedevent_open"),
     ]

@@ -13,7 +13,8 @@ def listen(port: int) -> socket.socket:
     try:
         listener = socket.create_server((HOST, port), backlog=128)
     except OSError as error:
-        raise EmbeddedKafkaError(f"--port {port}: {HOST}:{port} cannot be used: {error.strerror}") from error
+        reason = os.strerror(error.errno or 0)  # error.strerror repeats the address
+        raise EmbeddedKafkaError(f"--port {port}: {HOST}:{port} cannot be used: {reason}") from error
     listener.setblocking(False)
     return listener
 

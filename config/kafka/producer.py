@@ -8,6 +8,7 @@ failed is sent again one by one until the culprit is known.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,7 +79,7 @@ class Producer:
                 self._rebuild()
             for index in suspects:
                 outcomes[index] = self._send_alone(messages[index])
-        return outcomes  # type: ignore[return-value]
+        return outcomes
 
     def close(self) -> None:
         """Give the connection back; what was sent has been waited for."""
@@ -93,13 +94,11 @@ class Producer:
         return outcome
 
     def _send(self, messages: Sequence[Message]) -> list[Any]:
-        futures = [self._start(message) for message in messages]
-        try:
-            if self._client is not None:
-                self._client.flush(timeout=self.patience)
-        except client.KafkaError:
-            pass  # each future knows its own fate
-        return [future if not hasattr(future, "is_done") else self._fate(future) for future in futures]
+        started = [self._start(message) for message in messages]
+        deadline = time.monotonic() + self.patience
+        return [
+            self._fate(found, deadline) if hasattr(found, "is_done") else found for found in started
+        ]
 
     def _start(self, message: Message) -> Any:
         if message.size > client.MAX_REQUEST_BYTES:
@@ -117,15 +116,15 @@ class Producer:
         except client.KafkaError as error:
             return _Fatal(_text(error))
 
-    def _fate(self, future: Any) -> Any:
-        if not future.is_done:
-            return Failed("no acknowledgement in time")
-        if future.succeeded():
-            return Sent(future.value.partition, future.value.offset)
-        error = future.exception
-        if isinstance(error, client.RetriableError):
+    def _fate(self, future: Any, deadline: float) -> Any:
+        """Wait for one future; flush() would not do, it returns too early when a batch was split."""
+        try:
+            found = future.get(timeout=max(0.0, deadline - time.monotonic()))
+        except client.RetriableError as error:
             return Failed(_text(error))
-        return _Fatal(_text(error))
+        except client.KafkaError as error:
+            return _Fatal(_text(error))
+        return Sent(found.partition, found.offset)
 
     def _rebuild(self) -> None:
         metrics.PRODUCER_REBUILT.inc()

@@ -25,7 +25,9 @@ KEY = re.compile(r"^(\s*)(&quot;.*?&quot;):", re.MULTILINE)
 @register.simple_tag
 def icon(name: str) -> SafeString:
     """One picture of the sprite, drawn in the colour of the text around it."""
-    return format_html('<svg class="sw-icon" viewBox="0 0 16 16" aria-hidden="true"><use href="#sw-{}"/></svg>', name)
+    return format_html(
+        '<svg class="sw-icon" viewBox="0 0 16 16" aria-hidden="true"><use href="#sw-{}"/></svg>', name
+    )
 
 
 @register.simple_tag
@@ -116,9 +118,3 @@ def labelled(cells: Sequence[str], headers: Sequence[dict[str, Any]]) -> list[Sa
         mark_safe(str(cell).replace("<td", f'<td data-label="{text}"', 1))  # noqa: S308 (both are escaped already)
         for cell, text in zip(cells, [*texts, *[""] * len(cells)], strict=False)
     ]
-
-
-@register.simple_tag(takes_context=True)
-def records(context: Context) -> list[tuple[str, list[dict[str, Any]]]]:
-    """All records this user may see, by app, as the home page's index."""
-    return [(app["name"], app["models"]) for app in context.get("app_list", [])]

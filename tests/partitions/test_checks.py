@@ -16,7 +16,7 @@ GOOD = ["tests.partitions.models.MONTHLY", "tests.partitions.models.LETTERS"]
 def loose():
     """A model with everything a partitioned table cannot have."""
 
-    class Loose(models.Model):
+    class Loose(models.Model):  # noqa: DJ008
         month = models.IntegerField()
         name = models.CharField(max_length=10, unique=True)
         owner = models.ForeignKey(Monthly, on_delete=models.CASCADE, related_name="+")
@@ -28,9 +28,7 @@ def loose():
             unique_together = [("month", "name"), ("name", "owner")]
             constraints = [models.UniqueConstraint(fields=["name", "free"], name="loose_name")]
 
-    yield PartitionSpec(
-        model="config.Loose", column="month", period="month", encoding="yyyymm", keep_months_setting="X"
-    )
+    yield spec(model="config.Loose")
     apps.all_models["config"].pop("loose")
     apps.clear_cache()
 
@@ -58,16 +56,29 @@ def test_a_foreign_key_to_a_partitioned_model_is_named(settings, loose):
 
 
 @pytest.mark.parametrize(
-    "path", ["tests.partitions.models.NONE", "no.such.module", "tests.partitions.test_checks.LOST"]
+    "name",
+    [
+        "models.NONE",
+        "nowhere.X",
+        *(f"test_checks.{name}" for name in ("LOST", "BLIND", "HOOKLESS", "UNLOCKED")),
+    ],
 )
-def test_a_spec_that_leads_nowhere_is_named(settings, path):
-    settings.PARTITIONS = [path]
+@pytest.mark.django_db
+def test_a_spec_that_leads_nowhere_is_named(settings, name):
+    settings.PARTITIONS = [f"tests.partitions.{name}"]
     assert ids(check_models(None)) == ["partitions.E001"]
+    assert check_tables(None, databases=["default"]) == []
 
 
-LOST = PartitionSpec(
-    model="config.Nobody", column="month", period="month", encoding="yyyymm", keep_months_setting="X"
-)
+def spec(**changes):
+    values = {"model": "config.Monthly", "column": "month", "period": "month", "encoding": "yyyymm"}
+    return PartitionSpec(**{**values, "keep_months_setting": "X", **changes})
+
+
+LOST = spec(model="config.Nobody")
+BLIND = spec(column="nothing")
+HOOKLESS = spec(before_drop="tests.partitions.models.nothing")
+UNLOCKED = spec(locks=("config.Nobody",))
 
 
 def test_a_plain_table_is_a_warning_and_a_missing_one_is_not(settings, schema):
@@ -83,7 +94,6 @@ def test_a_plain_table_is_a_warning_and_a_missing_one_is_not(settings, schema):
 def test_the_checks_are_registered(settings, schema):
     settings.PARTITIONS = GOOD
     schema.create("Monthly", partitioned=False)
-    found = ids(
-        message for message in run_checks(databases=["default"]) if message.id.startswith("partitions")
-    )
+    messages = run_checks(databases=["default"])
+    found = ids(message for message in messages if message.id.startswith("partitions"))
     assert found == ([] if connection.vendor == "sqlite" else ["partitions.W001"])

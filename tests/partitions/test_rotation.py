@@ -1,4 +1,4 @@
-"""Rotation on a real table: what is made, what is dropped, what is recorded, and that a crash loses no count."""
+"""Rotation on a real table: what is made, dropped and recorded, and that a crash loses no count."""
 
 from contextlib import contextmanager
 
@@ -23,6 +23,8 @@ from tests.partitions.models import DAILY, LETTERS, MONTHLY, Dropped, Monthly
 
 PARTITIONS_EXIST = connection.vendor != "sqlite"
 real = pytest.mark.skipif(not PARTITIONS_EXIST, reason="SQLite has no partitions")
+
+TAKE_ALL = "ALTER TABLE test_monthly ADD PARTITION (PARTITION rest VALUES LESS THAN MAXVALUE)"
 
 
 def outcomes(plan):
@@ -177,6 +179,16 @@ def test_the_hook_may_veto(monthly, monkeypatch):
     assert Monthly.objects.count() == 1
 
 
+def test_a_bug_in_the_hook_is_one_line_and_drops_nothing(monthly, monkeypatch):
+    monkeypatch.setattr("tests.partitions.models.record", lambda using, spec, partition: 1 / 0)
+    add(-5)
+    (plan,) = rotate(specs=[monthly])
+    failure = next(line for line in plan.failures if str(month(-5)) in line)
+    assert failure.endswith("tests.partitions.models.record: division by zero")
+    assert Monthly.objects.count() == 1
+    add(0)
+
+
 def test_a_crash_between_record_and_drop_counts_nothing_twice(monthly):
     for number in range(3):
         add(-5, name=str(number))
@@ -241,9 +253,7 @@ def test_a_foreign_partition_is_kept_and_named(schema):
         if connection.vendor == "postgresql":
             cursor.execute("CREATE TABLE test_monthly_rest PARTITION OF test_monthly DEFAULT")
         else:
-            cursor.execute(
-                "ALTER TABLE test_monthly ADD PARTITION (PARTITION rest VALUES LESS THAN MAXVALUE)"
-            )
+            cursor.execute(TAKE_ALL)
     (plan,) = rotate(specs=[MONTHLY])
     odd = [step for step in plan.steps if "rest" in step.partition.name]
     assert [(step.action, "unknown" in step.reason) for step in odd] == [("keep", True)]
@@ -254,7 +264,7 @@ def test_what_cannot_be_made_is_one_line(schema):
     schema.create("Monthly")
     remove(month(3))
     with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE test_monthly ADD PARTITION (PARTITION rest VALUES LESS THAN MAXVALUE)")
+        cursor.execute(TAKE_ALL)
     (plan,) = rotate(specs=[MONTHLY])
     assert len(plan.failures) == 1
     assert "\n" not in plan.failures[0]

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
-from config.partitions import rotate
+from config.housekeeping import rotate_and_sweep
 
 
 class Command(BaseCommand):
@@ -19,10 +19,12 @@ class Command(BaseCommand):
 
     def handle(self, *, dry_run: bool, no_drop: bool, **_: Any) -> None:
         try:
-            plans = rotate(dry_run, no_drop)
+            plans, swept = rotate_and_sweep(dry_run=dry_run, no_drop=no_drop)
         except DatabaseError as error:
-            raise CommandError(f"the database does not answer: {error}") from error
+            raise CommandError(f"the database refuses: {' '.join(str(error).split())}") from error
         for plan in plans:
             self.stdout.write(str(plan))
+        if swept:
+            self.stdout.write(f"{swept} rows outside of partitions outlived their retention and were deleted")
         if failures := [line for plan in plans for line in plan.failures]:
             raise CommandError("; ".join(failures))

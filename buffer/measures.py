@@ -1,0 +1,112 @@
+"""The aggregator in numbers: counters and indexed look-ups, for home and for /metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from django.db.models import Count, Max, Min, Q
+
+from buffer.ingest import GROUP
+from buffer.models import Batch, Bucket
+from buffer.streams import streams
+from config import metrics
+from config.flows import Reading
+from config.kafka import topic_name
+from outbox import counters
+from outbox.picture import Reach
+from outbox.picture import gauges as shared_gauges
+
+TREND = 24  # minutes
+MOST_BATCHES = 1000
+
+
+def gauges(now: datetime) -> Iterator[Reading]:
+    """What /metrics says of the buffer."""
+    numbers = Numbers(now)
+    for name in numbers.names:
+        yield Reading(metrics.PENDING_EVENTS, counters.totals(name).get("open", 0), {"stream": name})
+    yield Reading(metrics.OLDEST_PENDING, numbers.oldest.total_seconds() if numbers.oldest else 0)
+    yield from shared_gauges(numbers.names, numbers.reach)
+
+
+@dataclass
+class Numbers:
+    """Counters and indexed look-ups, each asked once."""
+
+    now: datetime
+    names: Sequence[str] = field(default_factory=lambda: list(streams()))
+
+    @cached_property
+    def reach(self) -> Reach:
+        topics = [topic_name(stream.topic) for stream in streams().values()]
+        return Reach.of(topic_name(GROUP), topics, self.now)
+
+    @cached_property
+    def waiting(self) -> dict[str, Any]:
+        """The buckets that hold something, in one query over (stream, due_at)."""
+        return Bucket.objects.filter(stream__in=self.names).waiting().order_by().aggregate(
+            buckets=Count("pk"),
+            oldest=Min("first_arrival"),
+            due=Count("pk", filter=Q(due_at__lte=self.now)),
+            due_since=Min("due_at"),
+        )  # fmt: skip
+
+    @cached_property
+    def held(self) -> dict[str, Any]:
+        return Bucket.objects.filter(stream__in=self.names, held=True).aggregate(
+            buckets=Count("pk"), since=Min("first_arrival")
+        )
+
+    @cached_property
+    def unsent(self) -> list[Batch]:
+        """Cut but not published, the oldest first."""
+        fields = ("claimed_at", "attempts", "error")
+        return list(
+            Batch.objects.claimed().of_streams(self.names).oldest_first().only(*fields)[: MOST_BATCHES + 1]
+        )
+
+    @cached_property
+    def refused(self) -> int:
+        return Batch.objects.parked().of_streams(self.names)[: MOST_BATCHES + 1].count()
+
+    @cached_property
+    def last_sent(self) -> datetime | None:
+        newest = Batch.objects.sent().of_streams(self.names).order_by("-claimed_at")[:20]
+        return newest.aggregate(last=Max("sent_at"))["last"]
+
+    @property
+    def oldest(self) -> timedelta | None:
+        return self.now - self.waiting["oldest"] if self.waiting["oldest"] else None
+
+    @property
+    def overdue(self) -> timedelta:
+        since = self.waiting["due_since"]
+        return max(timedelta(0), self.now - since) if since else timedelta(0)
+
+    @property
+    def unsent_for(self) -> timedelta:
+        return self.now - self.unsent[0].claimed_at if self.unsent else timedelta(0)
+
+    @cached_property
+    def open(self) -> int:
+        return sum(counters.totals(name).get("open", 0) for name in self.names)
+
+    def history(self, *kinds: str, minutes: int = TREND + 1) -> list[int]:
+        """Counts per minute; the last one is the minute under way, which no line should draw as a fall."""
+        rows = [counters.history(name, kind, self.now, minutes) for name in self.names for kind in kinds]
+        return [sum(column) for column in zip(*rows, strict=True)]
+
+    def per_second(self, trend: Sequence[int]) -> float:
+        """Over the minute under way and the one before, so that a full minute's start does not read 0."""
+        return sum(trend[-2:]) / (60 + self.now.timestamp() % 60)
+
+    def open_trend(self) -> list[int]:
+        """Backwards from what is open now."""
+        trend = [self.open]
+        for change in reversed(self.history("open")[2:]):
+            trend.append(trend[-1] - change)
+        return trend[::-1]
