@@ -1,0 +1,195 @@
+"""Races with real connections and a barrier: two workers at the same rows, on whichever database runs this."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import connection, connections, transaction
+
+from buffer import levers
+from buffer.claim import claim
+from buffer.flush import Flusher
+from buffer.ingest import Ingest
+from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.publish import lease_unsent
+from buffer.verify import checks
+from config.clock import database_now
+from config.database_errors import Remedy, remedy_for
+from config.kafka import Batch as Records
+from outbox.audit import Operator
+from outbox.dead_letters import requeue
+from outbox.models import DeadLetter
+from tests.conftest import TOPIC_ID, MemoryProducer, order
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ME = Operator("race")
+PATIENCE = 60
+
+
+@pytest.fixture(autouse=True)
+def _everything_adds_up(transactional_db):
+    yield
+    assert [check for check in checks(["transfer-requests"]) if not check.ok] == []
+
+
+def race(*contenders: Callable[[], object]) -> list[object]:
+    """Run all at once, each on its own connection; a deadlock is run again, as the workers do."""
+    barrier = threading.Barrier(len(contenders))
+    results: list[object] = [None] * len(contenders)
+
+    def run(place: int, contender: Callable[[], object]) -> None:
+        try:
+            barrier.wait(PATIENCE)
+            while True:
+                try:
+                    results[place] = contender()
+                    return
+                except Exception as error:
+                    if remedy_for(error) is not Remedy.RERUN:
+                        results[place] = error
+                        return
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(contenders)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    failures = [result for result in results if isinstance(result, Exception)]
+    assert failures == []
+    return results
+
+
+def urge() -> None:
+    Bucket.objects.update(urged="manual", due_at=database_now() - timedelta(seconds=1))
+
+
+def write(stream, found) -> None:
+    handler = Ingest(stream)
+    batch = Records(found, {found[0].topic: TOPIC_ID})
+    batch.prepared = handler.prepare(batch)
+    with transaction.atomic():
+        handler.write(batch, database_now())
+
+
+def taken(rounds) -> list[str]:
+    return [str(batch.pk) for round_ in rounds for batch in round_.batches]
+
+
+def test_two_flushers_never_claim_the_same_bucket(ingest, records, stream):
+    ingest(records(*[order(f"A{n}", f"WH-{n % 60}") for n in range(300)]))
+    urge()
+    rounds = race(lambda: claim(stream), lambda: claim(stream), lambda: claim(stream))
+    assert len(taken(rounds)) == len(set(taken(rounds))) == Batch.objects.count()
+    members = Counter(row for batch in Batch.objects.all() for row in batch.event_ids)
+    assert set(members.values()) <= {1}
+    assert sum(batch.event_count for batch in Batch.objects.all()) == BufferedEvent.objects.filter(status="claimed").count()
+
+
+def test_two_flushers_drain_everything_exactly_once(ingest, records, stream):
+    ingest(records(*[order(f"A{n}", f"WH-{n % 40}") for n in range(400)]))
+    urge()
+    producers = [MemoryProducer(), MemoryProducer()]
+
+    def drain(producer):
+        flusher = Flusher([stream], producer)
+        while Bucket.objects.waiting().exists() or Batch.objects.claimed().exists():
+            flusher.tick()
+
+    race(*[lambda producer=producer: drain(producer) for producer in producers])
+    sent = [name for producer in producers for value in producer.values for name in value["order_ids"]]
+    assert sorted(sent) == sorted(f"A{n}" for n in range(400))
+
+
+def test_a_batch_is_taken_over_by_one_worker_only(ingest, records, stream):
+    ingest(records(*[order(f"A{n}", f"WH-{n}") for n in range(30)]))
+    urge()
+    claim(stream)
+    Batch.objects.update(lease_until=database_now() - timedelta(seconds=1))
+    found = race(lambda: lease_unsent([stream]), lambda: lease_unsent([stream]))
+    leased = [batch.pk for _token, batches in found for batch in batches]
+    assert len(leased) == len(set(leased))
+
+
+def test_two_ingesters_with_the_same_orders_store_each_once(records, stream):
+    one = records(*[order(f"A{n}", f"WH-{n % 7}", items={"S": 1}) for n in range(200)], partition=0, timestamp=1000)
+    two = records(*[order(f"A{n}", f"WH-{n % 7}", items={"S": 2}) for n in reversed(range(200))], partition=1, timestamp=2000)
+    race(lambda: write(stream, one), lambda: write(stream, two))
+    assert BufferedEvent.objects.count() == 200
+    payloads = set(BufferedEvent.objects.values_list("source_partition", flat=True))
+    assert payloads == {1}  # the newer record wins, whoever came first
+    assert sum(Bucket.objects.values_list("open_count", flat=True)) == 200
+
+
+def test_ingest_and_flush_at_the_same_warehouse_lose_nothing(ingest, records, stream):
+    ingest(records(*[order(f"A{n}", f"WH-{n % 5}") for n in range(100)]))
+    urge()
+    producer = MemoryProducer()
+    flusher = Flusher([stream], producer)
+    parts = [records(*[order(f"B{part}-{n}", f"WH-{n % 5}") for n in range(40)]) for part in range(5)]
+
+    def keep_writing():
+        for part in parts:
+            write(stream, part)
+
+    def keep_flushing():
+        for _ in range(10):
+            urge_open()
+            flusher.tick()
+
+    race(keep_writing, keep_flushing)
+    urge_open()
+    while flusher.tick():
+        urge_open()
+    sent = [name for value in producer.values for name in value["order_ids"]]
+    assert len(sent) == len(set(sent)) == 300
+    assert not BufferedEvent.objects.open().exists()
+
+
+def urge_open() -> None:
+    Bucket.objects.filter(open_count__gt=0).update(urged="manual", due_at=database_now() - timedelta(seconds=1))
+
+
+def test_an_update_that_races_the_claim_is_in_the_batch_or_a_letter(ingest, records, stream):
+    ingest(records(order(items={"S1": 1})))
+    urge()
+    update = records(order(items={"S1": 2}))
+    race(lambda: claim(stream), lambda: write(stream, update))
+    urge_open()
+    claim(stream)
+    event = BufferedEvent.objects.get()
+    newer = event.payload == order(items={"S1": 2}).decode()
+    assert event.status == "claimed"
+    assert DeadLetter.objects.count() == (0 if newer else 1)
+    batch = Batch.objects.get()
+    assert f'"quantity":{2 if newer else 1}' in batch.payload
+
+
+def test_withdraw_and_claim_do_not_both_get_the_order(ingest, records, stream):
+    ingest(records(order("A1"), order("A2")))
+    urge()
+    event = BufferedEvent.objects.get(order_id="A1")
+    withdrawn, _round = race(lambda: levers.withdraw([event.pk], ME, "x"), lambda: claim(stream))
+    urge_open()
+    claim(stream)
+    event.refresh_from_db()
+    assert event.status == ("discarded" if withdrawn else "claimed")
+    assert sum("A1" in batch.payload for batch in Batch.objects.all()) == (0 if withdrawn else 1)
+
+
+def test_two_people_requeue_one_letter_once(ingest, records):
+    ingest(records(b"{bad"))
+    letter = DeadLetter.objects.get()
+    results = race(lambda: requeue([letter.pk], ME, "x").requeued, lambda: requeue([letter.pk], ME, "y").requeued)
+    assert sorted(results) == [0, 1]
+    assert DeadLetter.objects.count() == 2
+
+
+def test_the_suite_really_uses_connections_of_its_own(transactional_db):
+    ids = race(lambda: id(connection.connection or connection.connect() or connection.connection), lambda: 0)
+    assert ids[0] != id(connection.connection)
