@@ -166,6 +166,7 @@ def _store_batches(
             reasons[verdict.reason] += 1
     Batch.objects.bulk_create(rows)
     round_.batches = [row for row in rows if row.lease_token]
+    log.info("batches_cut", stream=stream.name, **reasons)
     for reason, number in reasons.items():
         metrics.FLUSHED.labels(stream.name, reason).inc(number)
 

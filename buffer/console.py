@@ -45,6 +45,6 @@ WITHDRAW = Lever(
     nouns=("order", "orders"),
     promise="It will not be in the next batch.",
     detail="A withdrawn order is marked as discarded, not deleted. A batch that is cut in the meantime wins.",
-    act=_pull(levers.withdraw), ready=lambda rows: rows.filter(status="pending"), why_not=explain.why_not_withdraw,
-    harm=True, least=10,
+    act=_pull(levers.withdraw), ready=lambda rows: rows.filter(status="pending"),
+    why_not=explain.why_not_withdraw, harm=True, least=10,
 )  # fmt: skip

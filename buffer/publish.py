@@ -126,6 +126,7 @@ def _settle_sent(results: Sequence[tuple[Batch, Sent]], now: datetime) -> None:
         counts[batch.stream, "flush", "batches_sent"] += 1
         counts[batch.stream, "flush", "events_sent"] += len(batch.event_ids)
     counters.add(counts, now)
+    log.info("batches_sent", batches=len(results), events=len(events))
 
 
 def _settle_failed(results: Sequence[tuple[Batch, Failed]], now: datetime) -> None:
