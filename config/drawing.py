@@ -14,7 +14,7 @@ from config.flows import Stage
 FULL, HALF, BETWEEN = 86, 52, 14
 GAP = 3.6  # percent between two columns
 SPARK = (44, 11)
-LETTER = 8  # pixels a letter of a bold word takes at most, on average: no font is shipped
+LETTER = 7.6  # pixels a letter of a bold word takes at most, on average: no font is shipped
 ROOM = 19  # letters of name and word that fit on one line
 
 Column = Sequence[Stage]
@@ -44,8 +44,12 @@ class Box:
 
     @property
     def icon_x(self) -> float:
-        """Left of the word."""
+        """From the right edge; the word follows at once, however wide the font is."""
         return -26 - len(self.stage.word) * LETTER
+
+    @property
+    def word_x(self) -> float:
+        return self.icon_x + 18
 
     @property
     def word_y(self) -> int:

@@ -63,7 +63,7 @@ def bind(library: ctypes.CDLL) -> SimpleNamespace:
         try:
             function = getattr(library, f"rd_kafka_{name}")
         except AttributeError as error:
-            raise EmbeddedKafkaError(f"confluent-kafka is too old: it has no rd_kafka_{name}") from error
+            raise EmbeddedKafkaError(f"confluent-kafka is older than 2.15: no rd_kafka_{name}") from error
         function.restype, function.argtypes = result, arguments
         setattr(bound, name, function)
     return bound

@@ -13,6 +13,7 @@ from kafka import TopicPartition as TopicPartition
 KafkaError = kafka.errors.KafkaError
 RetriableError = kafka.errors.RetriableError
 KafkaTimeoutError = kafka.errors.KafkaTimeoutError
+AuthorizationError = kafka.errors.AuthorizationError
 OffsetOutOfRangeError = kafka.errors.OffsetOutOfRangeError
 NoOffsetForPartitionError = kafka.errors.NoOffsetForPartitionError
 TopicAlreadyExistsError = kafka.errors.TopicAlreadyExistsError
@@ -89,3 +90,23 @@ def topic_id_of(consumer: kafka.KafkaConsumer, topic: str) -> str:
     """
     found = consumer._client.cluster.topic_id(topic)
     return str(found) if found and found.int else ""
+
+
+def keep_rejoining(consumer: kafka.KafkaConsumer) -> None:
+    """Let the next poll finish a rejoin that outlasted the last one.
+
+    kafka-python 3.0.12 forgets it when new metadata was its cause: the member has sent its JoinGroup, never
+    takes up the answer, and stays in the group without partitions until the broker throws it out.
+    """
+    if consumer._coordinator.rejoining:
+        consumer._coordinator.request_rejoin()
+
+
+async def nap(consumer: kafka.KafkaConsumer, seconds: float) -> None:
+    """Wait inside a rebalance callback: it runs on the client's own thread, heartbeats go on meanwhile."""
+    await consumer._net.sleep(seconds)
+
+
+async def commit_inside(consumer: kafka.KafkaConsumer, offsets: dict[Any, Any], timeout_ms: int) -> None:
+    """Commit inside a rebalance callback, where the client refuses every call that blocks."""
+    await consumer._coordinator._commit_offsets_sync_async(offsets, timeout_ms)

@@ -13,6 +13,7 @@ from django.db import close_old_connections
 from config import metrics
 from config.clock import database_now
 from config.kafka import client
+from config.kafka.offsets import Offsets
 from config.kafka.positions import Log, Mark, Positions, Stopped, TopicPartition, gap_end, start_of
 from config.kafka.records import Batch, cut
 from config.kafka.sightings import Lookout
@@ -49,9 +50,9 @@ class Consumer:
         self.unplaced: set[TopicPartition] = set()
         self.topic_ids: dict[str, str] = {}
         self.sequence = 0
-        self.done_sequence = 0
         self.pending: list[Any] = []
         self.joined = False
+        self.rejoining = True
         self.held = False
         self.broker_away = False
 
@@ -60,6 +61,7 @@ class Consumer:
         self.consumer = client.new_consumer(self.group)
         self._refuse_missing_topics()
         self.writer = Writer(self.handler, self.positions, self.group)
+        self.offsets = Offsets(self.consumer, self.writer)
         self.lookout = Lookout(self.consumer, self.group)
         self.consumer.subscribe(self.topics, listener=_listener(self))
         try:
@@ -84,26 +86,39 @@ class Consumer:
     def _round(self) -> int:
         """One poll and what follows from it; returns how many records it brought."""
         self._hold(self.writer.pressed or self.writer.waiting)
-        polled = self._poll(100 if not self.unplaced else 20)
+        polled = self._poll(self._patience())
         records, self.pending = [*self.pending, *polled], []
         if self.unplaced:
             self._place()
         self._submit_all(records)
-        self._commit_done()
+        self._commit()
         self.lookout.look(self.sequence, self.stopped.keys() | self.unplaced)
-        sightings = self.lookout.sightings(self.done_sequence)
+        sightings = self.lookout.sightings(self.offsets.done_sequence)
         if sightings and self.writer.beat(sightings):
             self.lookout.reported()
         return len(records)
 
+    def _patience(self) -> int:
+        """Milliseconds to poll for.
+
+        kafka-python throws a join away that completes between two calls of poll() and starts another one:
+        until the partitions are assigned, a poll must be long and the next one follow at once.
+        """
+        if self.rejoining:
+            return 1000
+        return 20 if self.unplaced else 100
+
     def _poll(self, timeout_ms: int) -> list[Any]:
         try:
+            client.keep_rejoining(self.consumer)
             found = self.consumer.poll(timeout_ms=timeout_ms)
         except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
             self._start_over(self._owned())
             return []
-        except client.RetriableError as error:
-            self._broker_is_away(error)
+        except client.AuthorizationError:
+            raise
+        except client.KafkaError as error:
+            self._broker_is_away(error)  # whatever it is, the group is joined again by polling
             return []
         self._refuse_recreated_topics()
         idle = self.stopped.keys() | self.unplaced
@@ -128,8 +143,8 @@ class Consumer:
         self.sequence += 1
         while not self.writer.submit(batch, self.sequence, timeout=1.0):
             self._hold(True)
-            self.pending += self._poll(0)
-            self._commit_done()
+            self.pending += self._poll(self._patience() if self.rejoining else 0)
+            self._commit()
             if self.stop.is_set() or not self._owned().issuperset(batch.ends):
                 self.sequence -= 1
                 return False  # not written, not committed: read again by whoever owns it next
@@ -147,16 +162,19 @@ class Consumer:
 
     def assigned(self, partitions: Iterable[Any]) -> None:
         """Pause what is new; where to start is decided outside the client's callback, where waiting is allowed."""
-        self.joined = True
+        self.joined, self.rejoining = True, False
         for tp in partitions:
             self.consumer.seek(tp, 0)
             self.consumer.pause(tp)
             self.unplaced.add((tp.topic, tp.partition))
 
-    def revoked(self, partitions: Iterable[Any]) -> None:
+    async def revoked(self, partitions: Iterable[Any]) -> None:
         """Finish and commit the batch in hand before another member starts."""
-        if self.writer.drain(patience=10.0):
-            self._commit_done(wait=True)
+        self.rejoining = True
+        limit = time.monotonic() + (0 if self.stop.is_set() else 10)
+        while self.writer.busy and time.monotonic() < limit:
+            await client.nap(self.consumer, 0.01)
+        await self.offsets.commit_inside()
         self.forget({(tp.topic, tp.partition) for tp in partitions})
 
     def forget(self, gone: set[TopicPartition]) -> None:
@@ -261,43 +279,29 @@ class Consumer:
         (self.consumer.pause if hold else self.consumer.resume)(*running)
         log.info("consumer_paused" if hold else "consumer_resumed", worker=self.handler.name)
 
-    # -- commits ------------------------------------------------------------------------------------
-
-    def _commit_done(self, *, wait: bool = False) -> None:
-        ends: dict[TopicPartition, int] = {}
-        while not self.writer.done.empty():
-            done = self.writer.done.get()
-            self.done_sequence = done.sequence
-            ends |= done.ends
-        mine = ends.keys() & self._owned()
-        if not mine:
-            return
-        offsets = {client.TopicPartition(*tp): client.OffsetAndMetadata(ends[tp], "", -1) for tp in mine}
-        self.broker_away = False
-        try:
-            self.consumer.commit(offsets, timeout_ms=5_000) if wait else self.consumer.commit_async(offsets)
-        except client.KafkaError as error:
-            # The watermark is in the database; the committed offset only informs others, and the next one repairs it.
-            log.warning("offset_commit_failed", worker=self.handler.name, error=str(error))
+    def _commit(self) -> None:
+        if self.offsets.commit_soon():
+            self.broker_away = False
 
     def _idle(self) -> bool:
-        return not self.unplaced and self.done_sequence == self.sequence
+        return not self.unplaced and self.offsets.done_sequence == self.sequence
 
     def _leave(self) -> None:
         self.writer.close()
-        self._commit_done(wait=True)
+        self.offsets.commit_now()
         self.consumer.close(autocommit=False)
 
 
 def _listener(owner: Consumer) -> Any:
-    class Listener(client.kafka.ConsumerRebalanceListener):
-        def on_partitions_assigned(self, assigned: Any) -> None:
+    class Listener(client.kafka.AsyncConsumerRebalanceListener):
+        async def on_partitions_assigned(self, assigned: Any) -> None:
             owner.assigned(assigned)
 
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            owner.revoked(revoked)
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            await owner.revoked(revoked)
 
-        def on_partitions_lost(self, lost: Any) -> None:
+        async def on_partitions_lost(self, lost: Any) -> None:
+            owner.rejoining = True
             owner.forget({(tp.topic, tp.partition) for tp in lost})
 
     return Listener()

@@ -100,9 +100,13 @@ class Writer:
     def drain(self, patience: float) -> bool:
         """Wait until everything submitted is written; False when `patience` seconds were not enough."""
         deadline = time.monotonic() + patience
-        while self._jobs.unfinished_tasks and time.monotonic() < deadline:
+        while self.busy and time.monotonic() < deadline:
             time.sleep(0.005)
-        return not self._jobs.unfinished_tasks
+        return not self.busy
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._jobs.unfinished_tasks)
 
     def close(self, patience: float = 30.0) -> None:
         """Finish the batch in hand, or abandon it (its transaction rolls back) after `patience` seconds."""

@@ -204,7 +204,7 @@ def test_the_successor_of_a_killed_member_has_its_partitions_soon(broker):
             started = time.monotonic()
             assert member.stdout.readline() == "mine\n"
             member.kill()
-    assert time.monotonic() - started < 15  # 3-4 s on a quiet machine
+    assert time.monotonic() - started < 30  # 3-4 s on a quiet machine
 
 
 # -- faults ---------------------------------------------------------------------------------------

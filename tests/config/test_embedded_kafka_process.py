@@ -90,7 +90,7 @@ def test_it_prints_address_and_limits_and_ends_cleanly(start, how):
     assert address == f"127.0.0.1:{port}"
     assert accepts(address)
     process.send_signal(how)
-    rest, limits = process.communicate(timeout=10)
+    rest, limits = process.communicate(timeout=30)
     assert process.returncode == 0
     assert not rest
     assert limits.splitlines() == [f"- {limit}" for limit in LIMITS.values()]
@@ -212,7 +212,7 @@ def test_limit_memory(start):
     sender.send("orders", b"lost").get(10)
     sender.close()
     first.terminate()
-    assert first.wait(10) == 0
+    assert first.wait(30) == 0
     start(*arguments)
     reader = reader_of(address)
     assert reader.end_offsets([PLACE]) == {PLACE: 0}
