@@ -50,7 +50,7 @@ class StateOfBatch(Segments):
 @admin.register(Batch)
 class BatchAdmin(ReadOnlyAdmin):
     place = 10
-    keyset = Keyset("claimed_at")
+    keyset = Keyset("claimed_at", ties_opposed=True)
     list_display = ["batch", "state", "count_events", "rule", "cut", "went_to"]
     list_filter = [StateOfBatch]
     search_fields = ["pk"]
@@ -62,8 +62,10 @@ class BatchAdmin(ReadOnlyAdmin):
         return super().get_queryset(request).defer("payload", "headers", "event_ids")
 
     def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
-        # Of one warehouse, by the index on (stream, location, sequence).
-        return Keyset("sequence") if "location_id" in changelist.params else self.keyset
+        """Each by its own index: (stream, location, sequence), (status, claimed_at), (-claimed_at)."""
+        if "location_id" in changelist.params:
+            return Keyset("sequence")
+        return Keyset("claimed_at") if "state" in changelist.params else self.keyset
 
     @admin.display(description="Batch")
     def batch(self, row: Batch) -> str:

@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from buffer.claim import caught_up_of
 from buffer.due import judge
-from buffer.ingest import window
 from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.streams import Stream, streams
+from buffer.window import window
 from config import words
 from config.kafka import topic_name
 from outbox import counters

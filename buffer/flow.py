@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from buffer.ingest import Ingest
 from buffer.models import Batch, Bucket, BufferedEvent

@@ -7,7 +7,7 @@ import pytest
 from buffer import publish as publishing
 from buffer.claim import claim
 from buffer.flush import Flusher
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.publish import in_order, lease_unsent
 from buffer.verify import checks
 from config.clock import database_now

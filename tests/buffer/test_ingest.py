@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from buffer.ingest import Ingest, add_months
-from buffer.models import BufferedEvent, Bucket
+from buffer.ingest import Ingest
+from buffer.models import Bucket, BufferedEvent
 from buffer.verify import checks
+from buffer.window import add_months
 from config.clock import database_now
 from config.kafka import Batch
 from outbox import counters

@@ -6,7 +6,7 @@ import pytest
 
 from buffer import levers
 from buffer.flush import Flusher
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.verify import checks
 from config.clock import database_now
 from config.kafka import Refused

@@ -14,7 +14,7 @@ from buffer import levers
 from buffer.claim import claim
 from buffer.flush import Flusher
 from buffer.ingest import Ingest
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.publish import lease_unsent
 from buffer.verify import checks
 from config.clock import database_now
