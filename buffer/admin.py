@@ -65,7 +65,7 @@ class BatchAdmin(ReadOnlyAdmin):
         """Each by its own index: (stream, location, sequence), (status, claimed_at), (-claimed_at)."""
         if "location_id" in changelist.params:
             return Keyset("sequence")
-        return Keyset("claimed_at") if "state" in changelist.params else self.keyset
+        return self.keyset if changelist.params.get("state", "all") == "all" else Keyset("claimed_at")
 
     @admin.display(description="Batch")
     def batch(self, row: Batch) -> str:

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from django.conf import settings
 from django.utils.module_loading import import_string
-from prometheus_client import Gauge
+
+from config.metrics import Gauge
 
 Tone = Literal["bad", "warn", "info", "ok", "idle"]
 Urgency = Literal["now", "soon", "watch"]

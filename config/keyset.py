@@ -19,10 +19,15 @@ BETWEEN = "~"  # in no number, no UUID and no ISO time
 
 @dataclass(frozen=True)
 class Keyset:
-    """The order of a list: an indexed field, and the primary key where the field alone is not unique."""
+    """The order of a list: an indexed field, and the primary key where the field alone is not unique.
+
+    InnoDB ends every index with the rising primary key. Behind a falling column it must be read rising, too
+    (`ties_opposed`), or the whole table is sorted for one page.
+    """
 
     field: str = "pk"
     descending: bool = True
+    ties_opposed: bool = False
     back: str = "Newer"
     on: str = "Older"
 
@@ -47,7 +52,8 @@ class Keyset:
         return ["pk"] if self.field == "pk" else [self.field, "pk"]
 
     def _ordering(self, descending: bool) -> list[str]:
-        return [f"-{name}" if descending else name for name in self._names]
+        directions = [descending, descending != self.ties_opposed]
+        return [f"-{name}" if down else name for name, down in zip(self._names, directions, strict=False)]
 
     def _behind(self, model: type[models.Model], cursor: str, descending: bool) -> Q:
         texts = cursor.split(BETWEEN)
@@ -57,9 +63,10 @@ class Keyset:
         beyond = "lt" if descending else "gt"
         if len(values) == 1:
             return Q(**{f"pk__{beyond}": values[0]})
+        ties = "lt" if descending != self.ties_opposed else "gt"
         # The first condition alone gives the database an index range; the second keeps ties apart.
         return Q(**{f"{self.field}__{beyond}e": values[0]}) & (
-            Q(**{f"{self.field}__{beyond}": values[0]}) | Q(**{f"pk__{beyond}": values[1]})
+            Q(**{f"{self.field}__{beyond}": values[0]}) | Q(**{f"pk__{ties}": values[1]})
         )
 
 

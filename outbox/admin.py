@@ -197,7 +197,7 @@ class WatermarkAdmin(ReadOnlyAdmin):
 @admin.register(OperatorAction)
 class OperatorActionAdmin(ReadOnlyAdmin):
     place = 70
-    keyset = Keyset("created_at")
+    keyset = Keyset("created_at", ties_opposed=True)
     list_display = ["did", "when", "actor_name", "reason", "result", "count_rows"]
     empty = (
         "No levers were pulled yet",

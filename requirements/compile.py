@@ -1,7 +1,6 @@
 """Compiles the hashed requirement files from pyproject.toml, without the address of any index in them."""
 
 import subprocess
-import sys
 import tempfile
 import tomllib
 from pathlib import Path
@@ -33,4 +32,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

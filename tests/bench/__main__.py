@@ -1,0 +1,129 @@
+"""python -m tests.bench [--quick] [--only ingest,due,flush] [--database URL] [--peers] [--write FILE]"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.bench import databases, events, figures
+from tests.bench.connect import Connect
+from tests.bench.figures import Table
+from tests.bench.leg import PARTS, Plan, write_plan
+from tests.services import supervisor
+
+DATABASES = ("postgres", "mariadb", "mysql")
+TABLES = {
+    "ingest": Table(
+        "Ingestion from Kafka, events/s",
+        "Goals: ≥ 0.7 of the bare statement; ≥ 1.4 (PostgreSQL) and ≥ 1.8 (MariaDB) times the Debezium JDBC sink at "
+        "the same batch size; < 300 MB.",
+    ),
+    "due": Table("Finding ten due buckets", "Goal: < 1 ms at a million pending events, and the same at 10 000."),
+    "flush": Table(
+        "Flushing into Kafka", "Goals: ≥ 20 000 events/s in full buckets, ≥ 2 000 buckets/s at five events each."
+    ),
+}
+
+
+def main() -> int:
+    arguments = parse()
+    servers = given_servers(arguments.database)
+    broker = os.environ.get("TEST_KAFKA_SERVERS") or supervisor.addresses(["kafka"]).get("TEST_KAFKA_SERVERS", "")
+    if not servers or not broker:
+        print("nothing to measure on: start the servers with `make services`", file=sys.stderr)
+        return 1
+    found = run(arguments, servers, broker)
+    text = report(found)
+    print(f"\n{text}")
+    if arguments.write:
+        figures.write(arguments.write, text)
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Figures beside their ceilings.")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the work")
+    parser.add_argument("--only", default=",".join(PARTS), metavar="PARTS", help=f"of {','.join(PARTS)}")
+    parser.add_argument("--database", action="append", metavar="URL", help="instead of the running test servers")
+    parser.add_argument(
+        "--peers", action="store_true", default=os.environ.get("PEERS") == "1", help="the Debezium JDBC sink as well"
+    )
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of which the median counts (3)")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="replace the figures in this document")
+    arguments = parser.parse_args()
+    arguments.only = arguments.only.split(",")
+    if unknown := set(arguments.only) - PARTS.keys():
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def given_servers(urls: list[str] | None) -> list[str]:
+    """Named on the command line, else by the environment, else those `make services` runs."""
+    if urls:
+        return urls
+    names = [f"TEST_{name.upper()}_URL" for name in DATABASES]
+    running = supervisor.addresses(DATABASES)
+    return [url for name in names if (url := os.environ.get(name) or running.get(name))]
+
+
+def run(arguments: argparse.Namespace, servers: list[str], broker: str) -> list[dict[str, Any]]:
+    prefix = f"bench-{os.getpid()}-"
+    records = 60_000 if arguments.quick else 300_000
+    try:
+        orders = events.produce(broker, f"{prefix}transfer-requests", records)
+        events.create_topic(broker, f"{prefix}transfer-batches")
+        with peer(arguments.peers, broker) as port:
+            plan = Plan(broker, arguments.only, records, orders, arguments.quick, arguments.repeat, port)
+            return [leg(url, prefix, plan) for url in servers]
+    finally:
+        events.delete(broker, prefix)
+
+
+@contextmanager
+def peer(wanted: bool, broker: str) -> Iterator[int]:
+    """The port of a Kafka Connect worker for as long as the bench runs; 0 without one."""
+    if not wanted:
+        yield 0
+        return
+    worker = Connect(supervisor.root())
+    worker.servers = broker
+    worker.start()
+    try:
+        yield worker.port
+    finally:
+        worker.stop()
+        worker.wipe()
+
+
+def leg(url: str, prefix: str, plan: Plan) -> dict[str, Any]:
+    with databases.fresh_database(url, f"bench_{os.getpid()}") as address, tempfile.TemporaryDirectory() as directory:
+        files = [Path(directory) / name for name in ("plan", "result")]
+        write_plan(files[0], plan)
+        print(f"=== {address.partition(':')[0]} {address.rpartition('@')[2]}", flush=True)
+        environment = {
+            "DATABASE_URL": address, "KAFKA_BOOTSTRAP_SERVERS": plan.servers, "KAFKA_TOPIC_PREFIX": prefix,
+            "DJANGO_SETTINGS_MODULE": "config.settings", "LOG_LEVEL": "WARNING", "LOG_FORMAT": "console",
+        }  # fmt: skip
+        command = [sys.executable, "-m", "tests.bench.leg", *map(str, files)]
+        subprocess.run(command, env={**os.environ, **environment}, check=True)
+        return json.loads(files[1].read_text())
+
+
+def report(found: list[dict[str, Any]]) -> str:
+    for result in found:
+        for part, rows in result["rows"].items():
+            TABLES[part].rows += rows
+    tables = [table.markdown() for table in TABLES.values() if table.rows]
+    return "\n".join([figures.machine(result["server"] for result in found), "", *tables])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

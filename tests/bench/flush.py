@@ -1,0 +1,78 @@
+"""From the buffer into Kafka: the real process, and the bare claim and mark of the same rows."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from buffer.streams import chosen
+from tests.bench import databases, worker
+from tests.bench.rows import fill
+
+SELECT = (
+    "SELECT id, order_id, payload FROM buffer_bufferedevent "
+    "WHERE stream = %s AND status = 'pending' AND location_id IN ({}) FOR UPDATE SKIP LOCKED"
+)
+CLAIM = "UPDATE buffer_bufferedevent SET status = 'claimed', batch_id = %s WHERE partition_key = %s AND id IN ({})"
+MARK = "UPDATE buffer_bufferedevent SET status = 'sent' WHERE partition_key = %s AND id IN ({})"
+
+
+@dataclass(frozen=True)
+class Load:
+    """How many buckets, how full, and how many the flusher takes in one round."""
+
+    name: str
+    buckets: int
+    events_each: int
+    a_round: int
+
+    @property
+    def events(self) -> int:
+        return self.buckets * self.events_each
+
+
+def loads(quick: bool) -> list[Load]:
+    part = 5 if quick else 1
+    return [Load("full", 200 // part, 500, 8), Load("small", 10_000 // part, 5, 400)]
+
+
+def process(load: Load) -> tuple[float, float, worker.Usage]:
+    """`flush_buffer --once` on a filled buffer; `(events/s, batches/s, what the process used)`.
+
+    By the database's clock: from the first claim to the last one, and what was claimed, acknowledged by
+    Kafka and marked between the two.
+    """
+    fill(chosen(None)[0], load.buckets, load.events_each, due=load.buckets)
+    usage = worker.run("flush_buffer", "--once")
+    ((batches, events, sent),) = databases.rows("SELECT COUNT(*), SUM(event_count), COUNT(sent_at) FROM buffer_batch")
+    if (events, sent) != (load.events, batches):
+        raise RuntimeError(f"{events} of {load.events} events are in batches, {sent} of {batches} were sent")
+    ((first, last),) = databases.rows("SELECT MIN(claimed_at), MAX(claimed_at) FROM buffer_batch")
+    ((late_batches, late_events),) = databases.rows(
+        "SELECT COUNT(*), SUM(event_count) FROM buffer_batch WHERE claimed_at = %s", [last]
+    )
+    seconds = (last - first).total_seconds()
+    return float(events - late_events) / seconds, (batches - late_batches) / seconds, usage
+
+
+def ceiling(load: Load) -> float:
+    """Events per second of claim and mark alone: read and lock, claim, commit, mark sent, commit."""
+    stream = chosen(None)[0]
+    fill(stream, load.buckets, load.events_each, due=load.buckets)
+    ((month,),) = databases.rows("SELECT MIN(partition_key) FROM buffer_bufferedevent")
+    locations = [location for (location,) in databases.rows("SELECT location_id FROM buffer_bucket ORDER BY id")]
+    started = time.perf_counter()
+    for start in range(0, load.buckets, load.a_round):
+        claim_and_mark(stream.name, month, locations[start : start + load.a_round])
+    return load.events / (time.perf_counter() - started)
+
+
+def claim_and_mark(stream: str, month: int, locations: list[str]) -> None:
+    with transaction.atomic():
+        found = databases.rows(SELECT.format(", ".join(["%s"] * len(locations))), [stream, *locations])
+        ids = ", ".join(str(row[0]) for row in found)
+        databases.execute(CLAIM.format(ids), [uuid.uuid4().hex, month])
+    databases.execute(MARK.format(ids), [month])

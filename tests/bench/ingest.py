@@ -1,0 +1,132 @@
+"""From Kafka into the event buffer: the real process, the bare statement, and one row at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection, transaction
+
+from buffer.ingest import GROUP, Ingest, Prepared, Row
+from buffer.models import BufferedEvent
+from buffer.streams import chosen
+from config.clock import database_now
+from config.kafka import Batch, client, topic_name
+from tests.bench import databases, worker
+from tests.bench.events import forget
+
+
+@dataclass
+class Statement:
+    """One batch's upsert as ingestion would send it, ready to go."""
+
+    sql: str
+    params: Sequence[Any]
+    records: int
+
+
+class Caught(Exception):
+    """Carries a statement that was about to be executed."""
+
+
+def process(servers: str, records: int, size: int) -> tuple[float, worker.Usage]:
+    """`ingest_events --once` on the whole topic; `(events/s, what the process used)`.
+
+    Counted by the database's own clock: from the start of the first batch's transaction to the start of
+    the last one, and the records stored between the two. Starting Python, joining the group and leaving
+    it are outside.
+    """
+    databases.empty()
+    forget(servers, [topic_name(GROUP)])
+    usage = worker.run("ingest_events", "--once", KAFKA_POLL_RECORDS=str(size))
+    ((first, last),) = databases.rows("SELECT MIN(created_at), MAX(updated_at) FROM buffer_bufferedevent")
+    ((in_last,),) = databases.rows("SELECT COUNT(*) FROM buffer_bufferedevent WHERE updated_at = %s", [last])
+    ((read,),) = databases.rows("SELECT SUM(value) FROM outbox_flowcounter WHERE name = 'read'")
+    if read != records:
+        raise RuntimeError(f"{read} of {records} records were ingested")
+    return (records - in_last) / (last - first).total_seconds(), usage
+
+
+def polled(size: int) -> Iterator[Batch]:
+    """The whole topic in the batches that a consumer with this poll size gets."""
+    topic = topic_name(chosen(None)[0].topic)
+    consumer = client.new_consumer(None, max_poll_records=size)
+    try:
+        tps = [client.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        consumer.assign(tps)
+        consumer.seek_to_beginning()
+        left = sum(consumer.end_offsets(tps).values())
+        topic_ids = {topic: client.topic_id_of(consumer, topic)}
+        while left:
+            records = [record for part in consumer.poll(timeout_ms=500).values() for record in part]
+            left -= len(records)
+            if records:
+                yield Batch(records, topic_ids)
+    finally:
+        consumer.close(autocommit=False)
+
+
+def statements(size: int) -> list[Statement]:
+    """The upserts of the whole topic, taken from the code that would run them."""
+    handler = Ingest(chosen(None)[0])
+    return [caught(handler, batch) for batch in polled(size)]
+
+
+def caught(handler: Ingest, batch: Batch) -> Statement:
+    prepared: Prepared = handler.prepare(batch)
+    rows = sorted(prepared.rows.values(), key=lambda row: row[:3])
+
+    now = database_now()
+
+    def catch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        raise Caught(sql, params)
+
+    try:
+        with connection.execute_wrapper(catch):
+            handler._absorb(rows, next(iter(batch.topic_ids.values())), now)
+    except Caught as statement:
+        return Statement(*statement.args, len(batch.records))
+    raise RuntimeError("nothing was executed")
+
+
+def ceiling(statements: Sequence[Statement]) -> float:
+    """Events per second when the database does nothing but these statements, each committed by itself."""
+    databases.empty()
+    started = time.perf_counter()
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement.sql, statement.params)
+            if cursor.description:
+                cursor.fetchall()
+    return sum(statement.records for statement in statements) / (time.perf_counter() - started)
+
+
+def one_by_one(number: int) -> float:
+    """The same events row by row through the ORM, 500 to a transaction, as the seed of this design had it."""
+    databases.empty()
+    handler = Ingest(chosen(None)[0])
+    done, started = 0, time.perf_counter()
+    for batch in polled(500):
+        with transaction.atomic():
+            for row in handler.prepare(batch).rows.values():
+                store(handler.name, row)
+        done += len(batch.records)
+        if done >= number:
+            break
+    return done / (time.perf_counter() - started)
+
+
+def store(stream: str, row: Row) -> None:
+    month, order, location, payload, digest, partition, offset, timestamp = row
+    now = database_now()
+    event, created = BufferedEvent.objects.get_or_create(
+        partition_key=month, stream=stream, order_id=order, location_id=location,
+        defaults={
+            "payload": payload, "payload_hash": digest, "source_partition": partition, "source_offset": offset,
+            "source_timestamp": timestamp, "created_at": now, "updated_at": now,
+        },
+    )  # fmt: skip
+    if not created:
+        BufferedEvent.objects.pending().filter(pk=event.pk).update(payload=payload, updated_at=now)

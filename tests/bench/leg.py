@@ -1,0 +1,142 @@
+"""python -m tests.bench.leg PLAN RESULT: everything that is measured on one database, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import django
+
+from tests.bench.figures import median, number, ratio
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one leg is to do."""
+
+    servers: str
+    parts: list[str]
+    records: int
+    orders: int
+    quick: bool = False
+    repeat: int = 3
+    connect_port: int = 0
+    sizes: list[int] = field(default_factory=lambda: [500, 2000])
+
+
+Rows = dict[str, list[dict[str, str]]]
+
+
+def main(plan_path: str, result_path: str) -> None:
+    plan = Plan(**json.loads(Path(plan_path).read_text()))
+    prepare()
+    from tests.bench import databases
+
+    server = databases.server()
+    found: Rows = defaultdict(list)
+    for part in plan.parts:
+        for row in PARTS[part](plan):
+            found[part].append({"database": server, **row})
+            print("  ", part, *(f"{name}: {value}" for name, value in found[part][-1].items()), sep="  ", flush=True)
+    Path(result_path).write_text(json.dumps({"server": server, "rows": found}))
+
+
+def prepare() -> None:
+    django.setup()
+    from django.core.management import call_command
+
+    from config.partitions import ensure_partitions
+
+    call_command("migrate", verbosity=0)
+    ensure_partitions()
+
+
+def ingest(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import ingest
+
+    alone = ingest.one_by_one(2000)
+    return [ingest_row(plan, size, alone) for size in plan.sizes]
+
+
+def ingest_row(plan: Plan, size: int, alone: float) -> dict[str, str]:
+    """Ceiling, process, ceiling, process …: what disturbs the machine meets both."""
+    from tests.bench import ingest, peers
+
+    statements = ingest.statements(size)
+    ceilings, ours, theirs = [ingest.ceiling(statements)], [], []
+    usages = []
+    for _ in range(plan.repeat):
+        rate, usage = ingest.process(plan.servers, plan.records, size)
+        ours.append(rate)
+        usages.append(usage)
+        ceilings.append(ingest.ceiling(statements))
+    if plan.connect_port and peers.supported():
+        runs = [peers.sink(plan.servers, plan.connect_port, plan.records, plan.orders, size) for _ in range(plan.repeat + 1)]
+        theirs = runs[1:]  # the first one warms the virtual machine
+    return {
+        "batch": str(size),
+        "Spillway": median(ours),
+        "bare statement": median(ceilings),
+        "of it": ratio(ours, ceilings),
+        "Debezium sink": median(theirs) if theirs else "–",
+        "times it": ratio(ours, theirs),
+        "row by row": number(alone),
+        "times that": ratio(ours, [alone]),
+        "peak MB": number(max(usage.megabytes for usage in usages)),
+    }
+
+
+def due(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import due
+
+    rows = []
+    for pending in (10_000, 100_000) if plan.quick else (10_000, 100_000, 1_000_000):
+        found = due.measure(pending)
+        rows.append({
+            "pending": number(pending),
+            "due query, ms": number(found["one look"]),
+            "the claim's whole look, ms": number(found["claim"]),
+            "GROUP BY of the seed, ms": number(found["seed"]),
+            "times that": number(found["seed"] / found["one look"]),
+        })  # fmt: skip
+    return rows
+
+
+def flush(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import flush
+
+    return [flush_row(load, plan.repeat) for load in flush.loads(plan.quick)]
+
+
+def flush_row(load: Any, repeat: int) -> dict[str, str]:
+    from tests.bench import flush
+
+    ceilings, runs = [flush.ceiling(load)], []
+    for _ in range(repeat):
+        runs.append(flush.process(load))
+        ceilings.append(flush.ceiling(load))
+    events = [run[0] for run in runs]
+    return {
+        "buckets": f"{number(load.buckets)} × {load.events_each}",
+        "events/s": median(events),
+        "batches/s": median([run[1] for run in runs]),
+        "bare claim and mark, events/s": median(ceilings),
+        "of it": ratio(events, ceilings),
+        "peak MB": number(max(run[2].megabytes for run in runs)),
+    }
+
+
+PARTS: dict[str, Callable[[Plan], list[dict[str, str]]]] = {"ingest": ingest, "due": due, "flush": flush}
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    path.write_text(json.dumps(asdict(plan)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

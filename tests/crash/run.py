@@ -1,0 +1,172 @@
+"""One run on one database: start, kill, drain, stop, and hand everything to the oracle."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.crash import databases, oracle
+from tests.crash.killer import Crew
+from tests.crash.oracle import Finding, Produced, Published
+from tests.crash.platform import Platform
+from tests.crash.traffic import traffic
+from tests.crash.wire import BATCHES, REQUESTS, Source, Wire, orders_in
+
+TIMINGS = {
+    "BUFFER_IDLE_SECONDS": "2", "BUFFER_CAP_SECONDS": "6", "BUFFER_LEASE_SECONDS": "5",
+    "KAFKA_SESSION_TIMEOUT_MS": "6000", "LOG_LEVEL": "WARNING",
+}  # fmt: skip
+MAX_BATCH = 200
+SECONDS_A_ROUND = 9.0  # a killed group member is missed for its session timeout
+STUCK = 90.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of what."""
+
+    orders: int
+    warehouses: int
+    kills: int
+    seed: int
+    seconds: float = 0.0  # of traffic; 0: as long as the kills take
+    logs: Path | None = None  # where the workers' logs stay; None: nowhere
+
+    @property
+    def duration(self) -> float:
+        return self.seconds or max(5.0, (2 * self.kills - 1) * SECONDS_A_ROUND if self.kills else 20.0)
+
+
+@dataclass
+class Outcome:
+    """What the oracle says, and the figures around it."""
+
+    findings: list[Finding]
+    figures: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        return all(finding.ok for finding in self.findings)
+
+
+def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
+    """A database and topics of its own; nothing is left behind."""
+    wire = Wire(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
+    with databases.fresh(url) as database, directory(plan.logs) as logs:
+        environment = {
+            **TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers,
+            "KAFKA_TOPIC_PREFIX": wire.prefix, "BUFFER_MAX_BATCH": str(MAX_BATCH),
+        }  # fmt: skip
+        with Platform(logs, environment) as platform:
+            platform.manage("migrate", "--verbosity", "0")
+            platform.manage("create_topics")
+            try:
+                return Run(platform, wire, plan, 1 if name == "sqlite" else 2, say).go()
+            finally:
+                wire.close()
+                wire.delete(REQUESTS, BATCHES)
+
+
+@contextmanager
+def directory(chosen: Path | None) -> Iterator[Path]:
+    if chosen is not None:
+        chosen.mkdir(parents=True, exist_ok=True)
+        yield chosen
+        return
+    with tempfile.TemporaryDirectory(prefix="spillway-crash-") as temporary:
+        yield Path(temporary)
+
+
+class Run:
+    """Workers `ingest-1 flush-1` and, where the database allows it, `ingest-2 flush-2`."""
+
+    def __init__(self, platform: Platform, wire: Wire, plan: Plan, pairs: int, say: Callable[[str], None]) -> None:
+        self.platform = platform
+        self.wire = wire
+        self.plan = plan
+        self.say = say
+        kinds = {"ingest": "ingest_events", "flush": "flush_buffer"}
+        names = {f"{kind}-{n}": command for kind, command in kinds.items() for n in range(1, pairs + 1)}
+        self.crew = Crew(platform, names, random.Random(plan.seed))
+
+    def go(self) -> Outcome:
+        samples = traffic(self.plan.orders, self.plan.warehouses, self.plan.seed)
+        source = Source(self.wire, samples, self.plan.duration)
+        output = self.wire.output()
+        try:
+            began = time.monotonic()
+            self.crew.start()
+            source.start()
+            self.crew.kill_all(self.plan.kills, busy=source.is_alive)
+            produced = source.finish()
+            self.say(f"{len(produced)} records produced, {len(self.crew.kills)} kills; draining")
+            drained = self._drain(produced, output)
+            took = time.monotonic() - began
+            codes = self.crew.stop()
+            return self._outcome(produced, output.read(), codes, drained, took)
+        finally:
+            output.close()
+
+    def _drain(self, produced: list[Produced], output: Any) -> str:
+        """Until every order is out and nothing is unread, or nothing has moved for long; why it is not."""
+        wanted = len(oracle.histories(produced))
+        progress, since = (-1, -1), time.monotonic()
+        while time.monotonic() - since < STUCK:
+            now = (len(set(orders_in(output.read()))), self.wire.lag())
+            if now[0] >= wanted and now[1] == 0:
+                return ""
+            if now != progress:
+                progress, since = now, time.monotonic()
+            time.sleep(0.5)
+        return f"{progress[0]} of {wanted} orders sent, {progress[1]} records unread, nothing moves"
+
+    def _outcome(
+        self, produced: list[Produced], published: list[Published], codes: dict[str, int], drained: str, took: float
+    ) -> Outcome:
+        letters = [json.loads(line) for line in self.platform.manage("dead_letters", "list", "--json").stdout.splitlines()]
+        verify = self.platform.manage("verify", "--json", check=False)
+        findings = oracle.judge(produced, published, letters, MAX_BATCH)
+        findings += [
+            Finding("everything is sent in the end", f"after {took:.0f} s", [drained] if drained else []),
+            self._killed(),
+            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
+            verified(verify.returncode, verify.stdout or verify.stderr),
+        ]
+        return Outcome(findings, self._figures(produced, published, letters, verify.stdout, took))
+
+    def _killed(self) -> Finding:
+        """The proof: every worker died by signal 9 as often as planned, and had worked in the lives it lost."""
+        kills = self.crew.kills
+        offenders: list[Any] = [kill for kill in kills if kill.code != -9 or not kill.done]
+        for name in self.crew.commands:
+            times = sum(kill.worker == name for kill in kills)
+            if times != self.plan.kills:
+                offenders.append({"worker": name, "killed": times, "planned": self.plan.kills})
+        done = {name: [kill.done for kill in kills if kill.worker == name] for name in self.crew.commands}
+        return Finding("every worker was killed at work with SIGKILL", f"done in the lives lost: {done}", offenders)
+
+    def _figures(self, produced: Any, published: Any, letters: Any, verify: str, took: float) -> dict[str, Any]:
+        read = json.loads(verify or '{"checks": []}')["checks"][:1]
+        return {
+            "records": len(produced), "read again": read[0]["expected"] - len(produced) if read else None,
+            "deliveries": len(published), "letters": len(letters), "kills": len(self.crew.kills),
+            "reruns": {f"{worker} {cause}": n for (worker, cause), n in sorted(self.crew.reruns.items())},
+            "fences lost": self.crew.fences, "seconds": round(took, 1),
+        }  # fmt: skip
+
+
+def verified(code: int, output: str) -> Finding:
+    offenders: list[Any] = []
+    if code:
+        try:
+            offenders = [check for check in json.loads(output)["checks"] if not check["ok"]]
+        except (ValueError, KeyError):
+            offenders = [output[-500:]]
+    return Finding("verify exits 0", "", offenders or ([f"exit code {code}"] if code else []))

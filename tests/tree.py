@@ -1,0 +1,104 @@
+"""The repository's own files, as the tests about code and documentation read them."""
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("config", "outbox", "buffer", "throttler", "notifications")
+LEFT_OUT = {".git", ".venv", ".services", "var", "build", "staticfiles", "__pycache__", "node_modules"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def files() -> list[Path]:
+    """Everything under version control or about to be; without git, everything that is not made by a tool."""
+    listing = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        names = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if not LEFT_OUT & set(path.parts)]
+    return sorted(path for path in {ROOT / name for name in names if name} if path.is_file())
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Python file: its place, its text and its syntax tree."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+    @property
+    def package(self) -> str:
+        return self.path.relative_to(ROOT).parts[0]
+
+    @property
+    def is_migration(self) -> bool:
+        return "migrations" in self.path.parts
+
+    @property
+    def is_command(self) -> bool:
+        return self.path.parts[-3:-1] == ("management", "commands")
+
+    @property
+    def text(self) -> str:
+        return read(self.path)
+
+    @property
+    def tree(self) -> ast.Module:
+        return parse(self.path)
+
+    def imports(self) -> Iterator[str]:
+        """Full names of imported modules, those inside functions as well."""
+        parts = self.path.relative_to(ROOT).with_suffix("").parts
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                above = ".".join(parts[: -node.level]) if node.level else ""
+                yield ".".join(part for part in (above, node.module) if part)
+
+    def functions(self) -> Iterator[Function]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
+
+    def texts(self) -> Iterator[str]:
+        """String constants, those in f-strings as well, without docstrings."""
+        documented = (ast.Module, ast.ClassDef, *Function.__args__)
+        said = {
+            ast.get_docstring(node, clean=False)
+            for node in ast.walk(self.tree)
+            if isinstance(node, documented)
+        }
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in said:
+                yield node.value
+
+
+@cache
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(read(path))
+
+
+@cache
+def modules() -> list[Module]:
+    """Every Python file but migrations, which a command writes."""
+    found = [Module(path) for path in files() if path.suffix == ".py"]
+    return [module for module in found if not module.is_migration]
+
+
+@cache
+def code() -> list[Module]:
+    """The modules that run in production."""
+    return [module for module in modules() if module.package in PACKAGES]
