@@ -25,7 +25,7 @@ INSTALLED_APPS = [
     "outbox",
     "buffer",
     "django_prometheus",
-    "django.contrib.admin.apps.SimpleAdminConfig",
+    "config.admin.SpillwayAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
