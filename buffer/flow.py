@@ -12,7 +12,7 @@ from buffer.samples import transfer_requests
 from buffer.streams import Stream, streams
 from buffer.supplement import position_of, send_late
 from buffer.verify import checks
-from config.flows import Check, Flow, Picture, Refusal, Sample, Worker
+from config.flows import Check, Flow, Picture, Reading, Refusal, Sample, Worker
 from config.kafka import Batch as Records
 from config.kafka import Replayed, topic_name
 from outbox import counters
@@ -31,6 +31,11 @@ class Aggregator(Flow):
         from buffer.picture import picture
 
         return picture(now)
+
+    def gauges(self, now: datetime) -> Iterator[Reading]:
+        from buffer.measures import gauges
+
+        return gauges(now)
 
     def verify(self) -> Iterator[Check]:
         return checks(list(streams()))

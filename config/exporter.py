@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
@@ -15,6 +16,9 @@ from prometheus_client.registry import Collector
 from config import runway
 from config.clock import database_now
 from config.flows import Reading, flows
+from config.logs import log
+
+OURS = "spillway_"
 
 
 @require_safe
@@ -30,14 +34,20 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 class Scrape(Collector):
-    """The flows' readings first; a family they bring replaces the empty one of this process."""
+    """What the processes counted, and the flows' gauges as the database has them.
+
+    Gauges of the flows that this process holds itself are empty, so they are left out: a database that does
+    not answer must make a gap in the graph, not a zero.
+    """
 
     def collect(self) -> Iterator[Metric]:
-        families = families_of(list(read()))
-        yield from families.values()
         for metric in processes().collect():
-            if metric.name not in families:
+            if metric.type != "gauge" or not metric.name.startswith(OURS):
                 yield metric
+        try:
+            yield from families_of(list(read())).values()
+        except DatabaseError as error:
+            log.warning("scrape_without_database", error=type(error).__name__)
 
 
 def processes() -> CollectorRegistry:

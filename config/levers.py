@@ -102,7 +102,7 @@ def pull(window: ReadOnlyAdmin, request: HttpRequest, lever: Lever) -> HttpRespo
     if not window.has_view_permission(request):
         raise PermissionDenied
     given = request.POST if request.method == "POST" else request.GET
-    page = Confirmation(window, request, lever, window.rows(given.getlist("id")))
+    page = Confirmation(window, request, lever, window.rows(request, given.getlist("id")))
     if not lever.allowed(request.user, window.opts):
         return page.show(status=403)
     if request.method != "POST":

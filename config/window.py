@@ -96,13 +96,13 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         """What the page of one row shows beyond its levers."""
         return {}
 
-    def rows(self, keys: Sequence[str]) -> list[Any]:
+    def rows(self, request: HttpRequest, keys: Sequence[str]) -> list[Any]:
         """The rows a lever was pointed at, in the order of the list; never more than a page of them."""
         try:
             known = [self.opts.pk.to_python(key) for key in keys[: self.list_per_page]]
         except ValidationError:
             raise Http404 from None
-        return list(self.model._default_manager.filter(pk__in=known).order_by("-pk"))
+        return list(self.get_queryset(request).filter(pk__in=known).order_by("-pk"))
 
     def change_view(
         self,

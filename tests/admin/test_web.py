@@ -8,7 +8,7 @@ import pytest
 from django.db import OperationalError
 from prometheus_client.parser import text_string_to_metric_families
 
-from config import health
+from config import exporter, health
 from config.clock import database_now
 from config.web import POLICY
 from outbox.models import Watermark
@@ -76,6 +76,16 @@ def test_each_metric_is_described_once(client):
     described = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(described) == len(set(described))
     assert "django_http_requests_before_middlewares_total" in described
+
+
+def test_metrics_without_a_database_have_a_gap_and_no_zero(client, monkeypatch):
+    def away():
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(exporter, "read", away)
+    found = samples(client)
+    assert not [key for key in found if key[0].startswith("spillway_buffer")]
+    assert ("spillway_fence_lost_total",) in found
 
 
 def test_metrics_of_several_processes(tmp_path):
