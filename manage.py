@@ -6,10 +6,11 @@ import sys
 
 
 def main() -> None:
-    """Run one management command; a bad setting is one line on stderr, never a traceback."""
+    """Run one management command; what cannot work is one line on stderr, never a traceback."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
+    from django.db import InterfaceError, OperationalError
 
     from config.env import BadSetting
 
@@ -17,6 +18,8 @@ def main() -> None:
         execute_from_command_line(sys.argv)
     except (BadSetting, ImproperlyConfigured) as error:
         sys.exit(f"spillway: {error}")
+    except (OperationalError, InterfaceError) as error:
+        sys.exit(f"spillway: the database that DATABASE_URL names: {' '.join(str(error).split())}")
 
 
 if __name__ == "__main__":

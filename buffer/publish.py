@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import count
 
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from buffer.models import Batch, BufferedEvent
 from buffer.streams import Stream, streams
 from config import metrics
 from config.backoff import full_jitter
 from config.clock import database_now
+from config.database_errors import Remedy, code_of, remedy_for
 from config.kafka import Failed, Message, Outcome, Producer, Refused, Replayed, Sent, topic_name
 from config.logs import log
 from config.upsert import Column, Constant, Rewrite, uuid_text
@@ -22,6 +25,7 @@ from outbox import counters
 from outbox.burial import Letter, bury
 
 BATCHES_A_ROUND = 400
+SETTLE_ATTEMPTS = 10
 
 SENT = Rewrite(
     Batch,
@@ -80,16 +84,29 @@ def publish(batches: Sequence[Batch], token: uuid.UUID, producer: Producer) -> b
     if not batches:
         return True
     outcomes = producer.send_all([message_of(batch) for batch in batches])
-    with transaction.atomic():
-        settle(list(zip(batches, outcomes, strict=True)), token, database_now())
+    _settle_at_last(list(zip(batches, outcomes, strict=True)), token)
     return not any(isinstance(outcome, Failed) for outcome in outcomes)
 
 
 def message_of(batch: Batch) -> Message:
     """The frozen bytes: every attempt sends the same."""
-    headers = [(name, value.encode()) for name, value in batch.headers.items()]
+    # Sorted, because MySQL hands the keys of a JSON object back in an order of its own.
+    headers = [(name, value.encode()) for name, value in sorted(batch.headers.items())]
     output = streams()[batch.stream].output
     return Message(topic_name(output), batch.location_id, batch.payload.encode(), headers)
+
+
+def _settle_at_last(results: Sequence[tuple[Batch, Outcome]], token: uuid.UUID) -> None:
+    """Settle, again after a deadlock: forgotten, these batches would wait for their lease and go out twice."""
+    for attempt in count(1):
+        try:
+            with transaction.atomic():
+                return settle(results, token, database_now())
+        except DatabaseError as error:
+            if attempt == SETTLE_ATTEMPTS or remedy_for(error) is not Remedy.RERUN:
+                raise
+            metrics.RERUN.labels("settle", str(code_of(error))).inc()
+            time.sleep(full_jitter(attempt, base=0.01, cap=0.5))
 
 
 def settle(results: Sequence[tuple[Batch, Outcome]], token: uuid.UUID, now: datetime) -> None:

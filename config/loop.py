@@ -17,6 +17,8 @@ from config.backoff import full_jitter
 from config.database_errors import Remedy, code_of, remedy_for
 from config.logs import log
 
+TRIES_ONCE = 5  # a job of cron must end
+
 Tick = Callable[[], int]
 Result = TypeVar("Result")
 
@@ -61,7 +63,7 @@ def run(
     A database that is away is waited for, a deadlock is tried again at once.
     """
     last_work = time.monotonic()
-    patient = Patience(stop)
+    patient = Patience(stop, tries=TRIES_ONCE if once else None)
     while not stop.is_set():
         close_old_connections()
         done = patient.attempt(tick)
@@ -78,8 +80,9 @@ def run(
 class Patience:
     """Calls a function; failures of the database are counted and waited for, bugs are raised."""
 
-    def __init__(self, stop: threading.Event) -> None:
+    def __init__(self, stop: threading.Event, tries: int | None) -> None:
         self.stop = stop
+        self.tries = tries  # None: for ever
         self.failures = 0
 
     def attempt(self, function: Callable[[], Result]) -> Result | None:
@@ -97,6 +100,8 @@ class Patience:
         if remedy not in (Remedy.RERUN, Remedy.WAIT):
             raise error
         self.failures += 1
+        if self.tries is not None and self.failures >= self.tries:
+            raise error
         metrics.RERUN.labels("loop", str(code_of(error) or type(error).__name__)).inc()
         if remedy is Remedy.RERUN:
             self.stop.wait(full_jitter(self.failures, base=0.01, cap=1))

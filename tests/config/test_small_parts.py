@@ -118,6 +118,18 @@ class TestLoop:
         loop.run(tick, threading.Event(), pause=lambda: 0.0, once=True)
         assert answers == []
 
+    def test_once_gives_up_on_a_database_that_stays_away(self, monkeypatch):
+        monkeypatch.setattr(loop, "full_jitter", lambda *_, **__: -0.2)
+        calls = []
+
+        def tick():
+            calls.append(1)
+            raise caused(OperationalError("x"), Cause(2006, "server has gone away"))
+
+        with pytest.raises(OperationalError):
+            loop.run(tick, threading.Event(), once=True)
+        assert len(calls) == loop.TRIES_ONCE
+
     def test_a_bug_is_not_swallowed(self):
         def tick():
             raise DataError("x")
