@@ -20,7 +20,7 @@ def flush_now(bucket_ids: Sequence[int], operator: Operator, reason: str) -> int
     """Make these buckets due at once; empty and held ones are left alone. Returns how many changed."""
     with transaction.atomic():
         now = database_now()
-        rows = Bucket.objects.filter(pk__in=bucket_ids, open_count__gt=0, held=False)
+        rows = Bucket.objects.filter(pk__in=bucket_ids, open_count__gt=0, held=False).exclude(urged="manual")
         return _done(operator, "flush now", bucket_ids, rows.update(urged="manual", due_at=now), reason)
 
 
@@ -77,7 +77,17 @@ def _done(
 ) -> int:
     if changed:
         audit.record(
-            operator, verb, f"{changed} of {len(ids)} selected", reason=reason, rows=changed,
+            operator, verb, _subject(verb, ids), reason=reason, rows=changed,
             detail={"ids": list(ids)[:1000], **(detail or {})},
         )  # fmt: skip
     return changed
+
+
+def _subject(verb: str, ids: Sequence[int]) -> str:
+    """What was acted on, in words: "WH-42", or "WH-42 and 2 more"."""
+    if verb == "withdraw":
+        names = BufferedEvent.objects.filter(pk__in=ids).values_list("order_id", flat=True)
+    else:
+        names = Bucket.objects.filter(pk__in=ids).values_list("location_id", flat=True)
+    first = names.order_by("pk").first() or "nothing"
+    return first if len(ids) == 1 else f"{first} and {len(ids) - 1} more"

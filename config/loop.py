@@ -63,7 +63,7 @@ def run(
     A database that is away is waited for, a deadlock is tried again at once.
     """
     last_work = time.monotonic()
-    patient = Patience(stop, tries=TRIES_ONCE if once else None)
+    patient, asking = Patience(stop, tries=TRIES_ONCE if once else None), Patience(stop, tries=None)
     while not stop.is_set():
         close_old_connections()
         done = patient.attempt(tick)
@@ -73,7 +73,7 @@ def run(
         idle = time.monotonic() - last_work
         if done == 0 and (once or (until_idle is not None and idle >= until_idle)):
             return
-        wait = patient.attempt(pause) or 0.0
+        wait = asking.attempt(pause) or 0.0
         stop.wait(wait if until_idle is None else min(wait, until_idle / 4))
 
 

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from config.clock import database_now
 from config.flows import Refusal, flow_of
+from config.logs import log
 from outbox import audit
 from outbox.audit import Operator
 from outbox.models import DeadLetter, FailureGroup
@@ -41,8 +42,13 @@ def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
 
 def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
     """Mark letters as never to be sent; nothing is deleted. Returns how many were open and now are not."""
-    status = DeadLetter.Status.DISCARDED
-    return sum(_pull(pk, operator, "discard", status, reason, _close) for pk in letter_ids)
+    done = 0
+    for letter_id in letter_ids:
+        try:
+            done += _pull(letter_id, operator, "discard", DeadLetter.Status.DISCARDED, reason, _close)
+        except Refusal as refusal:
+            log.warning("discard_refused", letter=str(letter_id), why=str(refusal))
+    return done
 
 
 def resolve(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:

@@ -127,7 +127,7 @@ class TestLoop:
             raise caused(OperationalError("x"), Cause(2006, "server has gone away"))
 
         with pytest.raises(OperationalError):
-            loop.run(tick, threading.Event(), once=True)
+            loop.run(tick, threading.Event(), pause=lambda: 0.0, once=True)
         assert len(calls) == loop.TRIES_ONCE
 
     def test_a_bug_is_not_swallowed(self):
