@@ -11,7 +11,6 @@ from django.db import transaction
 
 from config.clock import database_now
 from config.flows import Refusal, flow_of
-from config.logs import log
 from outbox import audit
 from outbox.audit import Operator
 from outbox.models import DeadLetter, FailureGroup
@@ -41,14 +40,12 @@ def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
 
 
 def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
-    """Mark letters as never to be sent; nothing is deleted. Returns how many were open and now are not."""
-    done = 0
-    for letter_id in letter_ids:
-        try:
-            done += _pull(letter_id, operator, "discard", DeadLetter.Status.DISCARDED, reason, _close)
-        except Refusal as refusal:
-            log.warning("discard_refused", letter=str(letter_id), why=str(refusal))
-    return done
+    """Mark letters as never to be sent; nothing is deleted. Returns how many were open and now are not.
+
+    Raises Refusal at a letter that cannot be discarded now; those before it stay discarded.
+    """
+    status = DeadLetter.Status.DISCARDED
+    return sum(_pull(pk, operator, "discard", status, reason, _close) for pk in letter_ids)
 
 
 def resolve(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:

@@ -6,10 +6,11 @@ import base64
 import getpass
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from config.flows import Refusal
 from outbox.audit import Operator
 from outbox.dead_letters import discard, requeue, resolve
 from outbox.letters import DeadLetterQuerySet
@@ -85,7 +86,8 @@ def act(verb: str, selection: Selection, reason: str, *, dry_run: bool) -> str:
     if not reason.strip():
         raise ValueError('--reason "…" is required: it is kept with the letter')
     operator = Operator(f"{getpass.getuser()}, by command")
-    done, refused = 0, []
+    done = 0
+    refused: list[tuple[Any, str]] = []
     ids = list(letters.values_list("pk", flat=True))
     for start in range(0, len(ids), CHUNK):
         part = ids[start : start + CHUNK]
@@ -94,10 +96,27 @@ def act(verb: str, selection: Selection, reason: str, *, dry_run: bool) -> str:
             done += result.requeued
             refused += result.refused
         else:
-            done += (discard if verb == "discard" else resolve)(part, operator, reason)
+            done += _close_each(discard if verb == "discard" else resolve, part, operator, reason, refused)
     words = {"requeue": "requeued", "discard": "discarded", "resolve": "resolved"}
-    lines = [f"{done} letters {words[verb]}", *[f"refused {letter.pk}: {why}" for letter, why in refused]]
+    lines = [f"{done} letters {words[verb]}", *[f"refused {getattr(letter, 'pk', letter)}: {why}" for letter, why in refused]]
     return "\n".join(lines)
+
+
+def _close_each(
+    lever: Callable[..., int],
+    ids: Sequence[uuid.UUID],
+    operator: Operator,
+    reason: str,
+    refused: list[tuple[Any, str]],
+) -> int:
+    """Pull a closing lever on each letter alone, so that one refusal spares the others."""
+    done = 0
+    for letter_id in ids:
+        try:
+            done += lever([letter_id], operator, reason)
+        except Refusal as refusal:
+            refused.append((letter_id, str(refusal)))
+    return done
 
 
 def _line(letter: DeadLetter) -> str:
