@@ -14,7 +14,7 @@ from config import metrics
 from config.clock import database_now
 from config.kafka import client
 from config.kafka.offsets import Offsets
-from config.kafka.positions import Log, Mark, Positions, Stopped, TopicPartition, gap_end, start_of
+from config.kafka.positions import Log, Mark, Positions, Stopped, TopicPartition, gap_end, of_one_topic, start_of
 from config.kafka.records import Batch, cut
 from config.kafka.sightings import Lookout
 from config.kafka.topics import topic_name
@@ -77,7 +77,8 @@ class Consumer:
             self._refuse_if_all_stopped()
             quiet = time.monotonic() - last_work
             if self._idle() and ((once and self._reached()) or quiet >= (until_idle or 1e9)):
-                return
+                break
+        self._refuse_if_stopped(once or until_idle is not None)
 
     def _reached(self) -> bool:
         """Everything that was in the log at first is written; a member without partitions has nothing to read."""
@@ -193,6 +194,7 @@ class Consumer:
             close_old_connections()
             marks = self.positions.load(self.group, self.topics)
             logs = self._logs(waiting)
+            marks = of_one_topic(marks, logs)
             gaps = {tp: gap_end(marks.get(tp), logs[tp]) for tp in waiting}
             if any(gaps.values()):
                 self.handler.regain(self.topic_ids, {tp: end for tp, end in gaps.items() if end})
@@ -259,7 +261,10 @@ class Consumer:
 
     def _refuse_if_all_stopped(self) -> None:
         owned = self._owned()
-        if owned and owned <= self.stopped.keys():
+        self._refuse_if_stopped(bool(owned) and owned <= self.stopped.keys())
+
+    def _refuse_if_stopped(self, tell: bool) -> None:
+        if tell and self.stopped:
             topic, partition = min(self.stopped)
             raise ConsumerStopped(f"{topic}/{partition}: {self.stopped[topic, partition]}")
 

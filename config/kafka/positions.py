@@ -93,6 +93,20 @@ def start_of(mark: Mark | None, log: Log) -> Start | Stopped:
     return Start(offset)
 
 
+def of_one_topic(marks: Mapping[TopicPartition, Mark], logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, Mark]:
+    """Marks in which a partition that knows no topic id has that of its siblings.
+
+    An empty partition never learned one; when the topic was created again, it was as well.
+    """
+    result = dict(marks)
+    for tp, log in logs.items():
+        known = {mark.topic_id for (topic, _), mark in marks.items() if topic == tp[0] and mark.topic_id}
+        mark = marks.get(tp)
+        if known and log.topic_id not in known and (mark is None or not mark.topic_id):
+            result[tp] = Mark(min(known), mark.next_offset if mark else 0)
+    return result
+
+
 def gap_end(mark: Mark | None, log: Log) -> int | None:
     """The committed offset, if it is beyond what this database remembers: it was restored, or emptied."""
     known = log.begin if mark is None else mark.next_offset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import sys
 import threading
 import time
 import traceback
@@ -23,9 +22,6 @@ from config.kafka.records import Batch, Record
 from config.logs import log
 
 LONGEST_WAIT = 5.0
-# Between two statements the writer wants the interpreter for a moment only; by default a thread that decodes
-# keeps it for 5 ms each time. Measured: a fifth more events a second.
-SWITCH_SECONDS = 0.0005
 
 
 class Handler(Protocol):
@@ -92,7 +88,6 @@ class Writer:
         self._abandon = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"{handler.name}-writer", daemon=True)
         self._thread.start()
-        sys.setswitchinterval(SWITCH_SECONDS)
 
     def submit(self, batch: Batch, sequence: int, timeout: float) -> bool:
         """Hand over a batch; False when the one before is still at work after `timeout` seconds."""

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,12 @@ def main() -> int:
     if not servers or not broker:
         print("nothing to measure on: start the servers with `make services`", file=sys.stderr)
         return 1
-    found = run(arguments, servers, broker)
-    text = report(found)
-    print(f"\n{text}")
-    if arguments.write:
-        figures.write(arguments.write, text)
+    found: list[dict[str, Any]] = []
+    for result in run(arguments, servers, broker):
+        found.append(result)
+        if arguments.write:  # after each database: an interrupted bench keeps what it has
+            figures.write(arguments.write, report(found))
+    print(f"\n{report(found)}")
     return 0
 
 
@@ -56,6 +58,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--peers", action="store_true", default=os.environ.get("PEERS") == "1", help="the Debezium JDBC sink as well"
     )
+    parser.add_argument("--records", type=int, default=300_000, metavar="N", help="events to ingest (300 000)")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of which the median counts (3)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="replace the figures in this document")
     arguments = parser.parse_args()
@@ -74,15 +77,16 @@ def given_servers(urls: list[str] | None) -> list[str]:
     return [url for name in names if (url := os.environ.get(name) or running.get(name))]
 
 
-def run(arguments: argparse.Namespace, servers: list[str], broker: str) -> list[dict[str, Any]]:
+def run(arguments: argparse.Namespace, servers: list[str], broker: str) -> Iterator[dict[str, Any]]:
     prefix = f"bench-{os.getpid()}-"
-    records = 60_000 if arguments.quick else 300_000
+    records = arguments.records // (5 if arguments.quick else 1)
     try:
         orders = events.produce(broker, f"{prefix}transfer-requests", records)
         events.create_topic(broker, f"{prefix}transfer-batches")
         with peer(arguments.peers, broker) as port:
             plan = Plan(broker, arguments.only, records, orders, arguments.quick, arguments.repeat, port)
-            return [leg(url, prefix, plan) for url in servers]
+            for url in servers:
+                yield leg(url, prefix, plan)
     finally:
         events.delete(broker, prefix)
 
@@ -118,11 +122,11 @@ def leg(url: str, prefix: str, plan: Plan) -> dict[str, Any]:
 
 
 def report(found: list[dict[str, Any]]) -> str:
-    for result in found:
-        for part, rows in result["rows"].items():
-            TABLES[part].rows += rows
-    tables = [table.markdown() for table in TABLES.values() if table.rows]
-    return "\n".join([figures.machine(result["server"] for result in found), "", *tables])
+    tables = [
+        replace(table, rows=[row for result in found for row in result["rows"].get(part, ())]).markdown()
+        for part, table in TABLES.items()
+    ]
+    return "\n".join([figures.machine(result["server"] for result in found), "", *filter(None, tables)])
 
 
 if __name__ == "__main__":

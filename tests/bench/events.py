@@ -15,11 +15,13 @@ WAREHOUSES = 500
 UPDATES = 0.10  # of all events change an order that was sent before
 
 
-def events(number: int, seed: int = 1) -> Iterator[tuple[str, str, bytes]]:
-    """`(order, key, value)`, values of about 300 bytes; `month` and `details` are what a sink without our code can store."""
+def events(number: int, seed: int = 1) -> Iterator[tuple[str, int, bytes]]:
+    """`(order, partition, value)`, values of about 300 bytes.
+
+    The order is the key, for sinks that know no other; the partition is the warehouse's.
+    """
     rng = random.Random(seed)
-    now = datetime.now(UTC)
-    at, month = now.isoformat(timespec="seconds").replace("+00:00", "Z"), now.year * 100 + now.month
+    at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     known: list[str] = []
     for _ in range(number):
         if known and rng.random() < UPDATES:
@@ -28,12 +30,11 @@ def events(number: int, seed: int = 1) -> Iterator[tuple[str, str, bytes]]:
             order = f"{rng.randrange(WAREHOUSES):03d}-{len(known):08d}"
             known.append(order)
         items = [{"sku": f"SKU-{rng.randrange(300):04d}", "quantity": rng.randint(1, 12)} for _ in range(2)]
-        location = f"WH-{order[:3]}"
         value = {
-            "order_id": order, "location_id": location, "ordered_at": at, "items": items, "month": month,
-            "details": rng.randbytes(55).hex(),
+            "order_id": order, "location_id": f"WH-{order[:3]}", "ordered_at": at, "items": items,
+            "details": rng.randbytes(62).hex(),
         }  # fmt: skip
-        yield order, location, msgspec.json.encode(value)
+        yield order, int(order[:3]) % PARTITIONS, msgspec.json.encode(value)
 
 
 def administrator(servers: str) -> AdminClient:
@@ -51,11 +52,11 @@ def produce(servers: str, topic: str, number: int) -> int:
     create_topic(servers, topic)
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True})
     orders = set()
-    for order, key, value in events(number):
+    for order, partition, value in events(number):
         orders.add(order)
         while True:
             try:
-                producer.produce(topic, value, key)
+                producer.produce(topic, value, order, partition)
                 break
             except BufferError:
                 producer.poll(0.1)

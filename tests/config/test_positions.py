@@ -2,7 +2,7 @@
 
 import pytest
 
-from config.kafka.positions import Log, Mark, Start, Stopped, gap_end, start_of
+from config.kafka.positions import Log, Mark, Start, Stopped, gap_end, of_one_topic, start_of
 
 
 def log(begin=0, end=100, committed=None, topic_id="a"):
@@ -57,3 +57,12 @@ def test_a_gap_is_what_the_group_knows_and_the_database_does_not():
     assert gap_end(Mark("a", 60), log(committed=50)) is None
     assert gap_end(Mark("a", 60), log()) is None
     assert gap_end(None, log(begin=50, committed=50)) is None
+
+
+def test_an_empty_partition_shares_the_fate_of_its_topic():
+    marks = {("t", 0): Mark("a", 40), ("t", 1): Mark("", 0)}
+    logs = {("t", partition): log(topic_id="b") for partition in range(3)}
+    found = of_one_topic(marks, logs)
+    assert all(isinstance(start_of(found[tp], logs[tp]), Stopped) for tp in logs)
+    same = {tp: log(topic_id="a") for tp in logs}
+    assert of_one_topic(marks, same) == marks
