@@ -136,6 +136,8 @@ def broker(request, settings) -> Iterator[Broker]:
         yield found
         found.producer.close()
         return
+    if connection.vendor != "sqlite":
+        pytest.skip("the embedded broker is paired with the embedded database; this one runs with Apache Kafka")
     if request.node.get_closest_marker("kafka"):
         pytest.skip("the embedded broker has no administration API and no second member")
     with EmbeddedKafka() as embedded:
