@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from buffer.claim import claim
 from buffer.models import Bucket
@@ -20,13 +20,20 @@ SHORTEST_SLEEP = 0.02
 class Flusher:
     """One worker; any number may run side by side."""
 
-    def __init__(self, streams: Sequence[Stream], producer: Producer) -> None:
+    def __init__(
+        self, streams: Sequence[Stream], producer: Producer, must_wait: Callable[[], bool] = lambda: False
+    ) -> None:
         self.streams = streams
         self.producer = producer
+        self.must_wait = must_wait
+        self.waiting = False
         self.broker_away = False
 
     def tick(self) -> int:
         """One round; returns how many batches left and how many buckets were put off."""
+        self.waiting = self.must_wait()
+        if self.waiting:
+            return 0
         started = time.perf_counter()
         done = self._publish_unsent()
         for stream in self.streams:
@@ -51,6 +58,8 @@ class Flusher:
 
     def pause(self) -> float:
         """Seconds until the next bucket is due, at most one."""
+        if self.waiting:
+            return LONGEST_SLEEP
         now = database_now()
         waits = [
             (due - now).total_seconds()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from buffer.flush import Flusher
+from buffer.gap import Gap
 from buffer.ingest import Ingest
 from buffer.streams import Stream, chosen
 from config import loop
@@ -51,7 +52,8 @@ def flush(
 ) -> None:
     """Flush the named streams (default all) until `stop`."""
     producer = Producer()
-    flusher = Flusher(chosen(names), producer)
+    streams = chosen(names)
+    flusher = Flusher(streams, producer, must_wait=Gap(streams).is_open)
     try:
         loop.run(flusher.tick, stop, pause=flusher.pause, once=once, until_idle=until_idle)
     finally:

@@ -54,3 +54,15 @@ class Reader:
             if done:
                 self.consumer.pause(*done)
                 waiting -= done
+
+
+def committed_offsets(group: str, topic: str) -> dict[TopicPartition, int]:
+    """What a group has committed, as far as the log still reaches; without joining it."""
+    consumer = client.new_consumer(group)
+    try:
+        tps = [client.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
+        ends = consumer.end_offsets(tps, timeout_ms=10_000)
+        found = {tp: consumer.committed(tp, timeout_ms=10_000) for tp in tps}
+    finally:
+        consumer.close(autocommit=False)
+    return {(tp.topic, tp.partition): min(offset, ends[tp]) for tp, offset in found.items() if offset is not None}

@@ -1,1 +1,1 @@
-"""How fast it is: real processes on real servers, every figure beside its ceiling or a peer (`make bench`)."""
+"""How fast it is: real processes, real servers, every figure beside its ceiling or a peer (`make bench`)."""

@@ -21,15 +21,19 @@ from tests.bench.leg import PARTS, Plan, write_plan
 from tests.services import supervisor
 
 DATABASES = ("postgres", "mariadb", "mysql")
+BROKER = "TEST_KAFKA_SERVERS"
 TABLES = {
     "ingest": Table(
         "Ingestion from Kafka, events/s",
-        "Goals: ≥ 0.7 of the bare statement; ≥ 1.4 (PostgreSQL) and ≥ 1.8 (MariaDB) times the Debezium JDBC sink at "
-        "the same batch size; < 300 MB.",
+        "Goals: ≥ 0.7 of the bare statement; ≥ 1.4 (PostgreSQL) and ≥ 1.8 (MariaDB) times the Debezium JDBC "
+        "sink at the same batch size; < 300 MB.",
     ),
-    "due": Table("Finding ten due buckets", "Goal: < 1 ms at a million pending events, and the same at 10 000."),
+    "due": Table(
+        "Finding ten due buckets", "Goal: < 1 ms at a million pending events, and the same at 10 000."
+    ),
     "flush": Table(
-        "Flushing into Kafka", "Goals: ≥ 20 000 events/s in full buckets, ≥ 2 000 buckets/s at five events each."
+        "Flushing into Kafka",
+        "Goals: ≥ 20 000 events/s in full buckets, ≥ 2 000 buckets/s at five events each.",
     ),
 }
 
@@ -37,7 +41,8 @@ TABLES = {
 def main() -> int:
     arguments = parse()
     servers = given_servers(arguments.database)
-    broker = os.environ.get("TEST_KAFKA_SERVERS") or supervisor.addresses(["kafka"]).get("TEST_KAFKA_SERVERS", "")
+    running = supervisor.addresses(["kafka"])
+    broker = os.environ.get(BROKER) or running.get(BROKER, "")
     if not servers or not broker:
         print("nothing to measure on: start the servers with `make services`", file=sys.stderr)
         return 1
@@ -51,18 +56,18 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Figures beside their ceilings.")
-    parser.add_argument("--quick", action="store_true", help="a fifth of the work")
-    parser.add_argument("--only", default=",".join(PARTS), metavar="PARTS", help=f"of {','.join(PARTS)}")
-    parser.add_argument("--database", action="append", metavar="URL", help="instead of the running test servers")
-    parser.add_argument(
-        "--peers", action="store_true", default=os.environ.get("PEERS") == "1", help="the Debezium JDBC sink as well"
-    )
-    parser.add_argument("--records", type=int, default=300_000, metavar="N", help="events to ingest (300 000)")
-    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of which the median counts (3)")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="replace the figures in this document")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a fifth of the work")
+    add("--only", default=",".join(PARTS), metavar="PARTS", help=f"of {','.join(PARTS)}")
+    add("--database", action="append", metavar="URL", help="instead of the running test servers")
+    add("--peers", action="store_true", help="beside the Debezium JDBC sink (PEERS=1 says the same)")
+    add("--records", type=int, default=300_000, metavar="N", help="events to ingest (300 000)")
+    add("--repeat", type=int, default=3, metavar="N", help="runs of which the median counts (3)")
+    add("--write", type=Path, metavar="FILE", help="replace the figures in this document")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")
+    arguments.peers = arguments.peers or os.environ.get("PEERS") == "1"
     if unknown := set(arguments.only) - PARTS.keys():
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     return arguments
@@ -108,7 +113,8 @@ def peer(wanted: bool, broker: str) -> Iterator[int]:
 
 
 def leg(url: str, prefix: str, plan: Plan) -> dict[str, Any]:
-    with databases.fresh_database(url, f"bench_{os.getpid()}") as address, tempfile.TemporaryDirectory() as directory:
+    mine = f"bench_{os.getpid()}"
+    with databases.fresh_database(url, mine) as address, tempfile.TemporaryDirectory() as directory:
         files = [Path(directory) / name for name in ("plan", "result")]
         write_plan(files[0], plan)
         print(f"=== {address.partition(':')[0]} {address.rpartition('@')[2]}", flush=True)

@@ -62,7 +62,8 @@ def ask(port: int, method: str, path: str, body: dict[str, str] | None = None) -
     """One request to the worker's REST interface."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
-        connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+        told = json.dumps(body) if body else None
+        connection.request(method, path, told, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         text = answer.read()
     finally:

@@ -37,7 +37,11 @@ def connect(url: str) -> Any:
 
     where = urlsplit(url)
     return MySQLdb.connect(
-        host=where.hostname, port=where.port, user=where.username, password=where.password, database=where.path[1:]
+        host=where.hostname,
+        port=where.port,
+        user=where.username,
+        password=where.password,
+        database=where.path[1:],
     )
 
 
@@ -45,7 +49,7 @@ def server() -> str:
     """What this process is connected to, for people: PostgreSQL 15.18."""
     ((version,),) = rows("SELECT version()")
     number = re.search(r"\d+(\.\d+)+", version)
-    kind = "PostgreSQL" if connection.vendor == "postgresql" else "MariaDB" if "MariaDB" in version else "MySQL"
+    kind = next((name for name in ("PostgreSQL", "MariaDB") if name in version), "MySQL")
     return f"{kind} {number[0] if number else ''}"
 
 

@@ -66,7 +66,7 @@ def produce(servers: str, topic: str, number: int) -> int:
 
 
 def forget(servers: str, groups: list[str]) -> None:
-    """Take away the committed offsets of groups nobody is in, so that the next run starts at the beginning."""
+    """Take away the committed offsets of groups nobody is in: the next run starts at the beginning."""
     admin = administrator(servers)
     for future in admin.delete_consumer_groups(groups).values() if groups else ():
         try:

@@ -28,7 +28,8 @@ class Table:
         if not self.rows:
             return ""
         columns = list(dict.fromkeys(name for row in self.rows for name in row))
-        lines = [columns, ["---"] * len(columns), *([row.get(name, "–") for name in columns] for row in self.rows)]
+        cells = [[row.get(name, "–") for name in columns] for row in self.rows]
+        lines = [columns, ["---"] * len(columns), *cells]
         widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
         shown = ("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
                  for line in lines)  # fmt: skip
@@ -56,11 +57,12 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
 def machine(servers: Iterable[str]) -> str:
     """What the figures are of."""
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    now = datetime.now(UTC)
     load = " / ".join(f"{value:.1f}" for value in os.getloadavg())
     return (
-        f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC on {os.cpu_count()} × {processor()}, {memory()} GB, "
-        f"{platform.system()} {platform.release().split('-')[0]}; clients, servers and broker share these cores "
-        f"(load average at the end {load}).\n\n"
+        f"Measured {now:%Y-%m-%d %H:%M} UTC on {os.cpu_count()} × {processor()}, {memory()} GB, "
+        f"{platform.system()} {platform.release().split('-')[0]}; clients, servers and broker share these "
+        f"cores (load average at the end {load}).\n\n"
         f"Servers: {', '.join(servers)}. Python {platform.python_version()}, {packages}."
     )
 

@@ -16,8 +16,7 @@ SELECT = (
     "SELECT id, order_id, payload FROM buffer_bufferedevent "
     "WHERE stream = %s AND status = 'pending' AND location_id IN ({}) FOR UPDATE SKIP LOCKED"
 )
-CLAIM = "UPDATE buffer_bufferedevent SET status = 'claimed', batch_id = %s WHERE partition_key = %s AND id IN ({})"
-MARK = "UPDATE buffer_bufferedevent SET status = 'sent' WHERE partition_key = %s AND id IN ({})"
+UPDATE = "UPDATE buffer_bufferedevent SET {} WHERE partition_key = %s AND id IN ({})"
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,9 @@ def process(load: Load) -> tuple[float, float, worker.Usage]:
     """
     fill(chosen(None)[0], load.buckets, load.events_each, due=load.buckets)
     usage = worker.run("flush_buffer", "--once")
-    ((batches, events, sent),) = databases.rows("SELECT COUNT(*), SUM(event_count), COUNT(sent_at) FROM buffer_batch")
+    ((batches, events, sent),) = databases.rows(
+        "SELECT COUNT(*), SUM(event_count), COUNT(sent_at) FROM buffer_batch"
+    )
     if (events, sent) != (load.events, batches):
         raise RuntimeError(f"{events} of {load.events} events are in batches, {sent} of {batches} were sent")
     ((first, last),) = databases.rows("SELECT MIN(claimed_at), MAX(claimed_at) FROM buffer_batch")
@@ -63,7 +64,7 @@ def ceiling(load: Load) -> float:
     stream = chosen(None)[0]
     fill(stream, load.buckets, load.events_each, due=load.buckets)
     ((month,),) = databases.rows("SELECT MIN(partition_key) FROM buffer_bufferedevent")
-    locations = [location for (location,) in databases.rows("SELECT location_id FROM buffer_bucket ORDER BY id")]
+    locations = [row[0] for row in databases.rows("SELECT location_id FROM buffer_bucket ORDER BY id")]
     started = time.perf_counter()
     for start in range(0, load.buckets, load.a_round):
         claim_and_mark(stream.name, month, locations[start : start + load.a_round])
@@ -74,5 +75,5 @@ def claim_and_mark(stream: str, month: int, locations: list[str]) -> None:
     with transaction.atomic():
         found = databases.rows(SELECT.format(", ".join(["%s"] * len(locations))), [stream, *locations])
         ids = ", ".join(str(row[0]) for row in found)
-        databases.execute(CLAIM.format(ids), [uuid.uuid4().hex, month])
-    databases.execute(MARK.format(ids), [month])
+        databases.execute(UPDATE.format("status = 'claimed', batch_id = %s", ids), [uuid.uuid4().hex, month])
+    databases.execute(UPDATE.format("status = 'sent'", ids), [month])

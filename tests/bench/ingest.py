@@ -124,8 +124,8 @@ def store(stream: str, row: Row) -> None:
     event, created = BufferedEvent.objects.get_or_create(
         partition_key=month, stream=stream, order_id=order, location_id=location,
         defaults={
-            "payload": payload, "payload_hash": digest, "source_partition": partition, "source_offset": offset,
-            "source_timestamp": timestamp, "created_at": now, "updated_at": now,
+            "payload": payload, "payload_hash": digest, "source_partition": partition,
+            "source_offset": offset, "source_timestamp": timestamp, "created_at": now, "updated_at": now,
         },
     )  # fmt: skip
     if not created:

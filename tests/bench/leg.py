@@ -1,4 +1,4 @@
-"""python -m tests.bench.leg PLAN RESULT: everything that is measured on one database, in a process of its own."""
+"""python -m tests.bench.leg PLAN RESULT: all that is measured on one database, in a process of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def main(plan_path: str, result_path: str) -> None:
     for part in plan.parts:
         for row in PARTS[part](plan):
             found[part].append({"database": server, **row})
-            print("  ", part, *(f"{name}: {value}" for name, value in found[part][-1].items()), sep="  ", flush=True)
+            print(f"    {part}:", "; ".join(f"{name} {value}" for name, value in row.items()), flush=True)
     Path(result_path).write_text(json.dumps({"server": server, "rows": found}))
 
 

@@ -19,14 +19,16 @@ PATIENCE = 180.0
 TABLES = {
     "postgresql": (
         "CREATE TABLE bench_peer (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
-        "order_id varchar(200) NOT NULL UNIQUE, payload text NOT NULL, status varchar(10) NOT NULL DEFAULT 'pending', "
+        "order_id varchar(200) NOT NULL UNIQUE, payload text NOT NULL, "
+        "status varchar(10) NOT NULL DEFAULT 'pending', "
         "location_id varchar(200) GENERATED ALWAYS AS (substr(order_id, 1, 3)) STORED, "
         "stored_at timestamptz NOT NULL DEFAULT clock_timestamp())",
         "CREATE INDEX bench_peer_open ON bench_peer (location_id, id) WHERE status = 'pending'",
     ),
     "mysql": (
         "CREATE TABLE bench_peer (id bigint AUTO_INCREMENT PRIMARY KEY, "
-        "order_id varchar(200) NOT NULL UNIQUE, payload longtext NOT NULL, status varchar(10) NOT NULL DEFAULT 'pending', "
+        "order_id varchar(200) NOT NULL UNIQUE, payload longtext NOT NULL, "
+        "status varchar(10) NOT NULL DEFAULT 'pending', "
         "location_id varchar(200) AS (substr(order_id, 1, 3)) STORED, "
         "stored_at datetime(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)) CHARACTER SET utf8mb4",
         "CREATE INDEX bench_peer_open ON bench_peer (location_id, status, id)",
@@ -61,7 +63,8 @@ def sink(servers: str, port: int, records: int, orders: int, size: int, *, tuned
 def wait_for(orders: int, port: int) -> None:
     deadline = time.monotonic() + PATIENCE
     while databases.rows("SELECT COUNT(*) FROM bench_peer") != [(orders,)]:
-        failed = [task["trace"] for task in ask(port, "GET", f"/connectors/{NAME}/status")["tasks"] if "trace" in task]
+        tasks = ask(port, "GET", f"/connectors/{NAME}/status")["tasks"]
+        failed = [task["trace"] for task in tasks if "trace" in task]
         if failed or time.monotonic() > deadline:
             raise RuntimeError(f"the sink did not finish: {failed[:1]}")
         time.sleep(0.5)

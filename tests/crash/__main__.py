@@ -43,7 +43,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help=f"{FULL} orders")
     parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each worker (default 3)")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="default: another each time")
-    parser.add_argument("--seconds", type=float, default=0.0, help="spread the traffic (default: over the kills)")
+    parser.add_argument("--seconds", type=float, default=0.0, help="spread the traffic (of a run without kills)")
     parser.add_argument("--database", metavar="URL", help="only this one; sqlite:// for a new file")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the logs of the workers there")
     return parser.parse_args()

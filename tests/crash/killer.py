@@ -42,12 +42,13 @@ class Crew:
         for name, command in self.commands.items():
             self.living[name] = self.platform.start(command, name=name)
 
-    def kill_all(self, kills: int, busy: Callable[[], bool]) -> None:
-        """Kill every worker `kills` times, not before it has worked; stops when there is no work left."""
+    def kill_all(self, kills: int, more: Callable[[], None], delay: float) -> None:
+        """Kill every worker `kills` times; `more` gives them work, and none dies before it has done some."""
         for chosen in rounds(sorted(self.commands), kills):
+            more()
             for name in chosen:
-                wait_for(lambda name=name: self._done(name) or not busy(), UP, f"{name} to do something")
-            time.sleep(self.rng.random() * 0.5)
+                wait_for(lambda name=name: self._done(name), UP, f"{name} to do something")
+            time.sleep(self.rng.random() * delay)
             self._kill(chosen)
 
     def stop(self) -> dict[str, int]:

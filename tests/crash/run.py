@@ -24,7 +24,8 @@ TIMINGS = {
     "KAFKA_SESSION_TIMEOUT_MS": "6000", "LOG_LEVEL": "WARNING",
 }  # fmt: skip
 MAX_BATCH = 200
-SECONDS_A_ROUND = 9.0  # a killed group member is missed for its session timeout
+QUIET_SECONDS = 20.0  # of traffic when nobody is killed
+RATE = 4000  # records a second, roughly: a kill comes somewhere within a share
 STUCK = 90.0
 
 
@@ -36,12 +37,17 @@ class Plan:
     warehouses: int
     kills: int
     seed: int
-    seconds: float = 0.0  # of traffic; 0: as long as the kills take
+    seconds: float = 0.0  # of traffic when nobody is killed; else it comes in shares, one for every round of kills
     logs: Path | None = None  # where the workers' logs stay; None: nowhere
 
     @property
-    def duration(self) -> float:
-        return self.seconds or max(5.0, (2 * self.kills - 1) * SECONDS_A_ROUND if self.kills else 20.0)
+    def shares(self) -> int:
+        return 2 * self.kills or 1
+
+    @property
+    def delay(self) -> float:
+        """How long after its first work a worker may live on."""
+        return min(3.0, 0.2 + self.orders / self.shares / RATE)
 
 
 @dataclass
@@ -98,13 +104,14 @@ class Run:
 
     def go(self) -> Outcome:
         samples = traffic(self.plan.orders, self.plan.warehouses, self.plan.seed)
-        source = Source(self.wire, samples, self.plan.duration)
+        spread = 0.0 if self.plan.kills else self.plan.seconds or QUIET_SECONDS
+        source = Source(self.wire, samples, self.plan.shares, spread)
         output = self.wire.output()
         try:
             began = time.monotonic()
             self.crew.start()
             source.start()
-            self.crew.kill_all(self.plan.kills, busy=source.is_alive)
+            self.crew.kill_all(self.plan.kills, source.more, self.plan.delay)
             produced = source.finish()
             self.say(f"{len(produced)} records produced, {len(self.crew.kills)} kills; draining")
             drained = self._drain(produced, output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -118,28 +119,45 @@ def partitions_of(consumer: Any, topic: str) -> list[Any]:
 
 
 class Source(threading.Thread):
-    """Sends samples over `seconds`, evenly, on a thread of its own; `produced` grows with the acknowledgements."""
+    """Sends samples in equal shares, each when it is asked for, on a thread of its own.
 
-    def __init__(self, wire: Wire, samples: Sequence[Sample], seconds: float) -> None:
+    `seconds` spreads a share; 0 sends it as fast as the broker takes it.
+    """
+
+    def __init__(self, wire: Wire, samples: Sequence[Sample], shares: int = 1, seconds: float = 0.0) -> None:
         super().__init__(name="source", daemon=True)
         self.wire = wire
         self.samples = samples
+        self.share = -(-len(samples) // shares)
         self.seconds = seconds
         self.produced: list[Produced] = []
         self.failure: BaseException | None = None
+        self._asked = threading.Semaphore(0)
+
+    def more(self) -> None:
+        """Send the next share."""
+        self._asked.release()
 
     def run(self) -> None:
-        began = time.monotonic()
         try:
-            for start in range(0, len(self.samples), CHUNK):
-                due = began + self.seconds * start / len(self.samples)
-                time.sleep(max(0.0, due - time.monotonic()))
-                self.produced += self.wire.produce(self.samples[start : start + CHUNK])
+            for start in range(0, len(self.samples), self.share):
+                self._asked.acquire()
+                self._send(self.samples[start : start + self.share])
         except KafkaError as error:
             self.failure = error
 
+    def _send(self, share: Sequence[Sample]) -> None:
+        began = time.monotonic()
+        for start in range(0, len(share), CHUNK):
+            due = began + self.seconds * start / len(share)
+            time.sleep(max(0.0, due - time.monotonic()))
+            self.produced += self.wire.produce(share[start : start + CHUNK])
+
     def finish(self) -> list[Produced]:
-        self.join()
+        """Send what is left; everything that was produced."""
+        while self.is_alive():
+            self.more()
+            self.join(0.05)
         if self.failure is not None:
             raise self.failure
         return self.produced
@@ -157,7 +175,5 @@ def wait_for(condition: Callable[[], Any], seconds: float, what: str, pause: flo
 
 def orders_in(records: Iterable[Published]) -> list[tuple[str, str]]:
     """(location, order) of every delivery, repeated deliveries of one batch counted once."""
-    import json
-
     bodies = {body["batch_id"]: body for body in (json.loads(record.value) for record in records)}
     return [(body["location_id"], order) for body in bodies.values() for order in body["order_ids"]]
