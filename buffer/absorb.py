@@ -68,9 +68,9 @@ def buckets(max_batch: int) -> Upsert:
             # An arrival leaves an earlier look alone: the flusher then finds the bucket not idle and puts it
             # off. The index on due_at changes once per idle period instead of with every batch.
             "due_at": "CASE WHEN old.held THEN NULL "
-                      "WHEN old.urged = '' AND old.open_count + new.open_count >= %(max)s "
+                      f"WHEN old.urged = '' AND old.open_count + new.open_count >= {int(max_batch)} "
                       "AND (old.due_at IS NULL OR old.due_at > new.last_arrival) THEN new.last_arrival "
-                      "WHEN old.due_at IS NULL THEN new.due_at ELSE old.due_at END" % {"max": int(max_batch)},
+                      "WHEN old.due_at IS NULL THEN new.due_at ELSE old.due_at END",
             "first_arrival": "CASE WHEN old.open_count > 0 THEN old.first_arrival ELSE new.first_arrival END",
             "cap_at": "CASE WHEN old.open_count > 0 THEN old.cap_at ELSE new.cap_at END",
             "last_arrival": "new.last_arrival",

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import transaction
 
 from buffer.due import Verdict, judge
-from buffer.freeze import Claimed, Frozen, cut, freeze
+from buffer.freeze import Claimed, Frozen, cut, encode, freeze
 from buffer.ingest import GROUP
 from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.streams import Stream
@@ -21,7 +21,7 @@ from config import metrics
 from config.clock import database_now
 from config.kafka import topic_name
 from config.logs import log
-from config.upsert import Column, Constant, Rewrite, timestamp_text, uuid_text
+from config.upsert import Column, Constant, Rewrite, Upsert, timestamp_text, uuid_text
 from outbox import counters
 from outbox.models import Watermark
 
@@ -30,6 +30,20 @@ FULL_BUCKETS_A_ROUND = 16
 EVENTS_A_ROUND = 4000
 RETRY_EMPTY = timedelta(seconds=1)
 
+# bulk_create takes five times as long on PostgreSQL, most of it in this process.
+STORE = Upsert(
+    Batch,
+    columns=[
+        Column("batch_id", "uuid"), Column("location_id"), Column("sequence", "bigint"), Column("reason"),
+        Column("partition_key", "int"), Column("event_count", "int"), Column("payload", "long"),
+        Column("headers", "json"), Column("months", "json"), Column("event_ids", "json"),
+        Column("lease_token", "uuid"), Column("lease_until", "timestamp"),
+    ],
+    constants=[Constant("stream"), Constant("status"), Constant("attempts", "int"), Constant("error"),
+               Constant("claimed_at", "timestamp")],
+    key=(),
+    update={},
+)  # fmt: skip
 TAKE = Rewrite(
     BufferedEvent,
     key=[Column("id", "bigint")],
@@ -164,7 +178,10 @@ def _store_batches(
         for batch in batches:
             rows.append(_row(stream, bucket, verdict, batch, now, lease))
             reasons[verdict.reason] += 1
-    Batch.objects.bulk_create(rows)
+    STORE.run(
+        [_stored(row) for row in rows],
+        {"stream": stream.name, "status": Batch.Status.CLAIMED.value, "attempts": 0, "error": "", "claimed_at": now},
+    )
     round_.batches = [row for row in rows if row.lease_token]
     log.info("batches_cut", stream=stream.name, **reasons)
     for reason, number in reasons.items():
@@ -190,6 +207,15 @@ def _row(
         claimed_at=now,
         **lease,
     )
+
+
+def _stored(batch: Batch) -> tuple[Any, ...]:
+    token = uuid_text(batch.lease_token) if batch.lease_token else None
+    until = timestamp_text(batch.lease_until) if batch.lease_until else None
+    return (
+        uuid_text(batch.pk), batch.location_id, batch.sequence, batch.reason, batch.partition_key, batch.event_count,
+        batch.payload, encode(batch.headers), encode(batch.months), encode(batch.event_ids), token, until,
+    )  # fmt: skip
 
 
 def _take_events(batches: Sequence[Frozen], now: datetime) -> None:

@@ -85,9 +85,6 @@ def _done(
 
 def _subject(verb: str, ids: Sequence[int]) -> str:
     """What was acted on, in words: "WH-42", or "WH-42 and 2 more"."""
-    if verb == "withdraw":
-        names = BufferedEvent.objects.filter(pk__in=ids).values_list("order_id", flat=True)
-    else:
-        names = Bucket.objects.filter(pk__in=ids).values_list("location_id", flat=True)
-    first = names.order_by("pk").first() or "nothing"
+    model, column = (BufferedEvent, "order_id") if verb == "withdraw" else (Bucket, "location_id")
+    first = model.objects.filter(pk__in=ids).order_by("pk").values_list(column, flat=True).first() or "nothing"
     return first if len(ids) == 1 else f"{first} and {len(ids) - 1} more"

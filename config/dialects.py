@@ -88,7 +88,7 @@ class Dialect:
             f"INSERT INTO {self.quoted(table)} ({self.listed(names)}) "
             f"SELECT {', '.join(values)} FROM {self.source(columns, 'r')}"
         )
-        sql += self.on_conflict(table, key, update, guard, token)
+        sql += self.on_conflict(table, key, update, guard, token) if key else ""
         return sql + (f" RETURNING {self.listed(returning)}" if returning else "")
 
     def on_conflict(
@@ -175,7 +175,7 @@ class PostgreSQL(Dialect):
     """One JSON array per column: 1.4 times the rows/s of one array of rows."""
 
     name = "postgresql"
-    casts = {"int": "int", "bigint": "bigint", "timestamp": "timestamptz", "uuid": "uuid", "text": "text", "bool": "boolean"}
+    casts = {"int": "int", "bigint": "bigint", "timestamp": "timestamptz", "uuid": "uuid", "text": "text", "bool": "boolean", "json": "jsonb"}
 
     def cast(self, sql: str, kind: str) -> str:
         return f"{sql}::{self.casts[kind]}"
@@ -254,7 +254,7 @@ class MySQL(Dialect):
     def type_of(self, column: Named) -> str:
         if column.kind in self.casts:
             return self.casts[column.kind]
-        if column.kind == "long":
+        if column.kind in ("long", "json"):
             return "LONGTEXT"
         # The column's own collation, else no index serves the join.
         return f"VARCHAR({IDENTIFIER_LENGTH + 49}) CHARACTER SET utf8mb4 COLLATE {self.collation}"

@@ -44,9 +44,10 @@ class Upsert:
     """`INSERT … ON CONFLICT (key) DO UPDATE SET update WHERE guard`, for many rows at once.
 
     `update` maps columns to SQL in which `old.x` is the stored value and `new.x` the incoming one; an empty
-    mapping leaves known rows alone. With a `token` column every inserted or updated row carries this run's
-    token: that is how MariaDB and MySQL tell a changed row from an untouched one (RETURNING and row counts
-    cannot). Keys must be distinct within one run: PostgreSQL refuses to change a row twice.
+    mapping leaves known rows alone. Without a `key` it is a plain INSERT, and a known row an error. With a
+    `token` column every inserted or updated row carries this run's token: that is how MariaDB and MySQL tell
+    a changed row from an untouched one (RETURNING and row counts cannot). Keys must be distinct within one
+    run: PostgreSQL refuses to change a row twice.
     """
 
     model: type[models.Model]

@@ -14,7 +14,17 @@ from config import metrics
 from config.clock import database_now
 from config.kafka import client
 from config.kafka.offsets import Offsets
-from config.kafka.positions import Log, Mark, Positions, Stopped, TopicPartition, gap_end, of_one_topic, start_of
+from config.kafka.positions import (
+    Log,
+    Mark,
+    Positions,
+    Stopped,
+    TopicPartition,
+    gap_end,
+    of_one_topic,
+    start_of,
+)
+from config.kafka.rebalance import listener_for
 from config.kafka.records import Batch, cut
 from config.kafka.sightings import Lookout
 from config.kafka.topics import topic_name
@@ -63,7 +73,7 @@ class Consumer:
         self.writer = Writer(self.handler, self.positions, self.group)
         self.offsets = Offsets(self.consumer, self.writer)
         self.lookout = Lookout(self.consumer, self.group)
-        self.consumer.subscribe(self.topics, listener=_listener(self))
+        self.consumer.subscribe(self.topics, listener=listener_for(self))
         try:
             self._loop(once, until_idle)
         finally:
@@ -295,18 +305,3 @@ class Consumer:
         self.writer.close()
         self.offsets.commit_now()
         self.consumer.close(autocommit=False)
-
-
-def _listener(owner: Consumer) -> Any:
-    class Listener(client.kafka.AsyncConsumerRebalanceListener):
-        async def on_partitions_assigned(self, assigned: Any) -> None:
-            owner.assigned(assigned)
-
-        async def on_partitions_revoked(self, revoked: Any) -> None:
-            await owner.revoked(revoked)
-
-        async def on_partitions_lost(self, lost: Any) -> None:
-            owner.rejoining = True
-            owner.forget({(tp.topic, tp.partition) for tp in lost})
-
-    return Listener()

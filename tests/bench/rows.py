@@ -23,7 +23,7 @@ EVENTS = f"""INSERT INTO buffer_bufferedevent
 (partition_key, stream, location_id, order_id, payload, payload_hash, status, revision, token, topic_id,
  source_partition, source_offset, source_timestamp, seen_topic_id, seen_hash, created_at, updated_at)
 {NUMBERS}
-SELECT %s, %s, wh, CONCAT('A', n), {PAYLOAD}, MD5(CONCAT(n, '')), 'pending', 0, 1, '',
+SELECT %s, %s, wh, CONCAT('A', n), {PAYLOAD}, LPAD(CONCAT(n, ''), 32, '0'), 'pending', 0, 1, '',
  MOD(n, 12), n, 0, '', '', %s, %s
 FROM named"""
 BUCKETS = f"""INSERT INTO buffer_bucket

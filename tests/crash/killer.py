@@ -42,7 +42,7 @@ class Crew:
         for name, command in self.commands.items():
             self.living[name] = self.platform.start(command, name=name)
 
-    def kill_all(self, kills: int, more: Callable[[], None], delay: float) -> None:
+    def kill_all(self, kills: int, more: Callable[[], None], delay: float, mourn: Callable[[], None]) -> None:
         """Kill every worker `kills` times; `more` gives them work, and none dies before it has done some."""
         for chosen in rounds(sorted(self.commands), kills):
             more()
@@ -50,6 +50,7 @@ class Crew:
                 wait_for(lambda name=name: self._done(name), UP, f"{name} to do something")
             time.sleep(self.rng.random() * delay)
             self._kill(chosen)
+            mourn()
 
     def stop(self) -> dict[str, int]:
         """SIGTERM for all; exit codes by name."""

@@ -39,6 +39,7 @@ class Plan:
     seed: int
     seconds: float = 0.0  # of traffic when nobody is killed; else it comes in shares, one for every round of kills
     logs: Path | None = None  # where the workers' logs stay; None: nowhere
+    evict: bool = False  # do not wait for the sessions of the dead
 
     @property
     def shares(self) -> int:
@@ -111,7 +112,8 @@ class Run:
             began = time.monotonic()
             self.crew.start()
             source.start()
-            self.crew.kill_all(self.plan.kills, source.more, self.plan.delay)
+            mourn = self.wire.evict if self.plan.evict else lambda: None
+            self.crew.kill_all(self.plan.kills, source.more, self.plan.delay, mourn)
             produced = source.finish()
             self.say(f"{len(produced)} records produced, {len(self.crew.kills)} kills; draining")
             drained = self._drain(produced, output)

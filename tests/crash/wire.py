@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import kafka
-from kafka.admin import NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove, NewTopic
 from kafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from tests.crash.oracle import Produced, Published
@@ -52,6 +52,24 @@ class Wire:
             deadline = time.monotonic() + 20
             while names & set(admin.list_topics()) and time.monotonic() < deadline:
                 time.sleep(0.05)
+        finally:
+            admin.close()
+
+    def configure(self, topic: str, **config: str) -> None:
+        admin = kafka.KafkaAdminClient(**self.options)
+        try:
+            admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, self.name(topic), configs=config)])
+        finally:
+            admin.close()
+
+    def evict(self) -> None:
+        """Throw every member out of the group, as the end of its session would: the dead go, the living join again."""
+        admin = kafka.KafkaAdminClient(**self.options)
+        group = self.name(GROUP)
+        try:
+            members = admin.describe_groups([group])[group]["members"]
+            if members:
+                admin.remove_group_members(group, [MemberToRemove(member_id=m["member_id"]) for m in members])
         finally:
             admin.close()
 

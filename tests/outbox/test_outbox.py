@@ -14,7 +14,16 @@ from config.kafka.positions import Reach
 from outbox import counters
 from outbox.burial import Letter, bury
 from outbox.jobs import only_one
-from outbox.models import BurialKey, DeadLetter, FailureGroup, FlowCounter, FlowMinute, JobLease, OperatorAction, Watermark
+from outbox.models import (
+    BurialKey,
+    DeadLetter,
+    FailureGroup,
+    FlowCounter,
+    FlowMinute,
+    JobLease,
+    OperatorAction,
+    Watermark,
+)
 from outbox.watermarks import Watermarks
 
 pytestmark = pytest.mark.django_db

@@ -117,7 +117,7 @@ def in_thread(function):
     def run():
         try:
             function()
-        except BaseException as error:  # noqa: BLE001 (raised again below)
+        except BaseException as error:
             raised.append(error)
         finally:
             connections["default"].close()

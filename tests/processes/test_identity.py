@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.models import Batch, Bucket, BufferedEvent
 from outbox.models import DeadLetter
 from tests.conftest import order
 from tests.crash.traffic import SPELLINGS, written

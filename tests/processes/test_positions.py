@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.models import Batch, Bucket, BufferedEvent
 from outbox.models import DeadLetter, Watermark
 from tests.conftest import order
 from tests.crash.platform import Platform, Worker

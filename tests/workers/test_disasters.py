@@ -7,7 +7,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.verify import checks
 from outbox.models import DeadLetter, Watermark
 from tests.conftest import order

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from buffer.models import Batch, BufferedEvent, Bucket
+from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.verify import checks
 from outbox.models import DeadLetter
 from tests.conftest import order

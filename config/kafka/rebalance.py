@@ -1,0 +1,36 @@
+"""What the client calls when partitions come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from config.kafka import client
+from config.kafka.positions import TopicPartition
+
+
+class Owner(Protocol):
+    """Whoever reads the partitions."""
+
+    rejoining: bool
+
+    def assigned(self, partitions: Iterable[Any]) -> None: ...
+    async def revoked(self, partitions: Iterable[Any]) -> None: ...
+    def forget(self, gone: set[TopicPartition]) -> None: ...
+
+
+def listener_for(owner: Owner) -> Any:
+    """A listener that runs on the client's own thread, where heartbeats go on while it waits."""
+
+    class Listener(client.kafka.AsyncConsumerRebalanceListener):
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            owner.assigned(assigned)
+
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            await owner.revoked(revoked)
+
+        async def on_partitions_lost(self, lost: Any) -> None:
+            owner.rejoining = True
+            owner.forget({(tp.topic, tp.partition) for tp in lost})
+
+    return Listener()

@@ -1,0 +1,214 @@
+"""The documents name everything that exists, and nothing that does not."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+
+import pytest
+from prometheus_client import Counter, Gauge, Histogram
+
+from config import metrics
+from tests.tree import ROOT, Module, code, files, parse, read
+
+LINK = re.compile(r"\]\(<?([^)\s>]+)>?\)|(?:src|srcset)=\"([^\"]+)\"")
+FENCE = re.compile(r"^```.*?^```$|^    .*?$", re.DOTALL | re.MULTILINE)
+PLACE = re.compile(r"`([\w/]+\.py):(\w+(?:\.\w+)?)`")
+# Rendered by docs/screenshots.py, not by hand.
+IMAGES = ROOT / "docs" / "images"
+
+
+@cache
+def page(name: str) -> str:
+    return read(ROOT / name)
+
+
+def pages():
+    return [path for path in files() if path.suffix == ".md"]
+
+
+def rows(name: str) -> dict[str, str]:
+    """The rows of a page's tables by the code in their first cell."""
+    found = (re.match(r"\| `([^`]+)` \|", line) for line in page(name).splitlines())
+    return {match[1]: match.string for match in found if match}
+
+
+# -- settings ----------------------------------------------------------------------------------------
+def variables():
+    """(name, default or None) of everything that config/settings.py reads from the environment."""
+    found = {}
+    for call in ast.walk(parse(ROOT / "config" / "settings.py")):
+        if not (isinstance(call, ast.Call) and ast.unparse(call.func).startswith("env.")):
+            continue
+        default = call.args[1] if len(call.args) > 1 else None
+        plain = isinstance(default, ast.Constant) and not isinstance(default.value, bool)
+        found[call.args[0].value] = default.value if plain else found.get(call.args[0].value)
+    return sorted(found.items())
+
+
+def test_settings_are_read_at_all():
+    assert len(variables()) > 30
+
+
+@pytest.mark.parametrize(("name", "default"), variables())
+def test_every_variable_is_documented_with_its_default(name, default):
+    row = rows("docs/settings.md")[name]
+    if default not in (None, ""):
+        assert f"{default}" in row.split("|")[2]
+
+
+def test_no_variable_is_documented_that_is_not_read():
+    assert set(rows("docs/settings.md")) == {name for name, _ in variables()}
+
+
+# -- metrics -----------------------------------------------------------------------------------------
+def catalogue():
+    kinds = (Counter, Gauge, Histogram)
+    return [found for found in vars(metrics).values() if isinstance(found, kinds)]
+
+
+def exposed(metric) -> str:
+    name = next(iter(metric.describe())).name
+    return f"{name}_total" if isinstance(metric, Counter) else name
+
+
+@pytest.mark.parametrize("metric", catalogue(), ids=exposed)
+def test_every_metric_is_documented_with_its_labels(metric):
+    kind = rows("docs/metrics.md")[exposed(metric)].split("|")[2]
+    assert type(metric).__name__.lower() in kind
+    assert re.findall(r"`(\w+)`", kind) == list(metric._labelnames)
+
+
+def test_no_metric_is_documented_that_does_not_exist():
+    assert set(rows("docs/metrics.md")) == {exposed(metric) for metric in catalogue()}
+
+
+@pytest.mark.parametrize("name", ["docs/operations.md", "deploy/prometheus/alerts.yml", "README.md"])
+def test_metrics_are_named_as_they_are_exposed(name):
+    known = {exposed(metric) for metric in catalogue()}
+    assert set(re.findall(r"\bspillway_(?!app\b|migrate\b)[a-z_]+\b", page(name))) <= known
+
+
+# -- commands ----------------------------------------------------------------------------------------
+def commands():
+    return sorted(
+        module.path.stem for module in code() if module.is_command and module.path.stem != "__init__"
+    )
+
+
+INTERNAL = {"demo_user"}  # `make run` calls it and it refuses to work elsewhere
+
+
+@pytest.mark.parametrize("name", [name for name in commands() if name not in INTERNAL])
+def test_every_command_is_mentioned(name):
+    assert re.search(rf"\b{name}\b", page("README.md") + page("docs/operations.md"))
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_command_is_mentioned_that_does_not_exist(path):
+    known = {*commands(), "migrate", "check", "createsuperuser", "help", "shell"}
+    assert set(re.findall(r"manage\.py ([a-z_]+)", read(path))) <= known
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_make_knows_every_target_that_is_mentioned(path):
+    targets = set(re.findall(r"^([a-z-]+):", page("Makefile"), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^    )make ([a-z-]+)", read(path), re.MULTILINE)) <= targets
+
+
+# -- links and places --------------------------------------------------------------------------------
+def links(path):
+    for match in LINK.finditer(FENCE.sub("", read(path))):
+        target = match[1] or match[2]
+        if not re.match(r"[a-z]+:", target):
+            yield target
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(path):
+    for link in links(path):
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        if target.parent == IMAGES:
+            continue
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def anchors(path) -> set[str]:
+    """The anchors that a heading gets where Markdown is shown."""
+    headings = re.findall(r"^#+ (.+)$", read(path), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_shows_at_most_four_pictures():
+    shown = {link for link in links(ROOT / "README.md") if "images/" in link}
+    assert 0 < len(shown) <= 4
+
+
+def places():
+    return sorted({(path.name, *match) for path in pages() for match in PLACE.findall(read(path))})
+
+
+@pytest.mark.parametrize(("_page", "file", "name"), places(), ids=lambda part: str(part))
+def test_every_place_in_the_code_exists(_page, file, name):
+    assert name in members(Module(ROOT / file))
+
+
+def members(module) -> set[str]:
+    """What a module defines at its top, and what its classes define at theirs."""
+    found = set()
+    for node in module.tree.body:
+        found |= names(node)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{name}" for inner in node.body for name in names(inner)}
+    return found
+
+
+def names(node) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    targets = [*getattr(node, "targets", []), *filter(None, [getattr(node, "target", None)])]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def test_the_paths_are_long_enough_to_be_worth_checking():
+    assert len([place for place in places() if place[0] == "paths.md"]) > 60
+
+
+# -- deployment --------------------------------------------------------------------------------------
+def alerts():
+    return re.findall(r"^ +- alert: (\w+)$", page("deploy/prometheus/alerts.yml"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", alerts())
+def test_every_alert_is_in_the_runbook_and_has_a_test(name):
+    assert name in page("docs/operations.md")
+    assert f"alertname: {name}" in page("deploy/prometheus/alerts_test.yml")
+
+
+def test_every_runbook_link_of_an_alert_leads_to_a_heading():
+    links = re.findall(r"runbook: docs/operations\.md#(\w+)", page("deploy/prometheus/alerts.yml"))
+    assert len(links) == len(alerts())
+    assert set(links) <= anchors(ROOT / "docs" / "operations.md")
+
+
+def test_the_alert_rules_pass_their_own_tests():
+    promtool = os.environ.get("PROMTOOL") or shutil.which("promtool")
+    if not promtool:
+        pytest.skip("promtool is not installed (Debian package prometheus)")
+    tests = ROOT / "deploy" / "prometheus" / "alerts_test.yml"
+    done = subprocess.run([promtool, "test", "rules", tests], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_deployments_set_only_variables_that_are_read():
+    known = {name for name, _ in variables()} | {"PROMETHEUS_MULTIPROC_DIR"}
+    block = page("deploy/compose.production.yaml")
+    given = set(re.findall(r"^ +([A-Z][A-Z_]+): ", block, re.MULTILINE))
+    assert {name.removesuffix("_FILE") for name in given if not name.startswith("POSTGRES_")} <= known
+    units = [read(path) for path in files() if path.parent.name == "systemd"]
+    given = set(re.findall(r"^(?:Environment=)?([A-Z][A-Z_]+)=", "\n".join(units), re.MULTILINE))
+    assert {name.removesuffix("_FILE") for name in given} <= known

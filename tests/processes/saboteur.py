@@ -1,0 +1,102 @@
+"""python -m tests.processes.saboteur POINT DEED command …: a worker to which something happens at one point.
+
+DEED is `kill` (SIGKILL), `freeze` (SIGSTOP, until somebody sends SIGCONT) or `lose`: the transaction is
+committed, but its answer never arrives.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+# Each is the last thing before the gap in which the deed is done.
+POINTS = {
+    "written": "outbox.watermarks.Watermarks.advance",  # the batch is in the transaction, not committed
+    "stored": "config.kafka.writer.Writer._transact",  # committed; Kafka's offsets are not
+    "taken": "buffer.claim._take_events",  # the claim is in the transaction, not committed
+    "claimed": "buffer.flush.claim",  # committed; nothing was sent
+    "sent": "config.kafka.producer.Producer.send_all",  # the broker has acknowledged; nobody knows
+    "settled": "buffer.publish.settle",  # in the transaction, not committed
+}
+
+
+def main() -> None:
+    point, deed, *command = sys.argv[1:]
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    from django import setup
+    from django.core.management import execute_from_command_line
+
+    setup()
+    after(POINTS[point], {"kill": kill, "freeze": freeze, "lose": lose}[deed])
+    execute_from_command_line(["manage.py", *command])
+
+
+def after(path: str, deed: Callable[[], None]) -> None:
+    """Do the deed once, after the first call that really did something."""
+    owner, name = _find(path)
+    original = getattr(owner, name)
+    pending = [deed]
+
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        result = original(*arguments, **options)
+        if pending and did_something(name, result):
+            pending.pop()()
+        return result
+
+    setattr(owner, name, wrapped)
+
+
+def did_something(name: str, result: Any) -> bool:
+    if name == "claim":
+        return bool(result.batches)
+    return result != []
+
+
+def _find(path: str) -> tuple[Any, str]:
+    """The object that holds the last name of a dotted path."""
+    *parents, name = path.split(".")
+    for length in range(len(parents), 0, -1):
+        try:
+            owner: Any = import_module(".".join(parents[:length]))
+        except ModuleNotFoundError:
+            continue
+        for parent in parents[length:]:
+            owner = getattr(owner, parent)
+        return owner, name
+    raise LookupError(path)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def freeze() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def lose() -> None:
+    """Let the next commit of this thread succeed on the server and fail here."""
+    import threading
+
+    from django.db import OperationalError
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    thread = threading.get_ident()
+    original = BaseDatabaseWrapper._commit
+
+    def commit(self: Any) -> Any:
+        result = original(self)
+        if threading.get_ident() == thread:
+            BaseDatabaseWrapper._commit = original
+            raise OperationalError("the connection was lost before the answer came")
+        return result
+
+    BaseDatabaseWrapper._commit = commit
+
+
+if __name__ == "__main__":
+    main()

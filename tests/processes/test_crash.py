@@ -1,0 +1,23 @@
+"""A small crash run on this database; `make crash` is the large one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.crash.platform import Platform
+from tests.crash.run import MAX_BATCH, TIMINGS, Plan, Run
+from tests.processes.conftest import Broker
+
+pytestmark = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+PLAN = Plan(orders=3000, warehouses=200, kills=2, seed=20_261_121, evict=True)
+
+
+def test_killed_workers_lose_nothing_and_send_nothing_twice(
+    broker: Broker, workers: Platform, pairs: range, capsys: Any
+) -> None:
+    workers.environment |= {**TIMINGS, "BUFFER_MAX_BATCH": str(MAX_BATCH)}
+    outcome = Run(workers, broker.wire, PLAN, len(pairs), print).go()
+    print(*outcome.findings, outcome.figures, sep="\n")
+    assert [finding.name for finding in outcome.findings if not finding.ok] == []

@@ -1,0 +1,143 @@
+"""Brokers and databases that go away for a while, and come back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from buffer.models import Batch, BufferedEvent
+from tests.conftest import order
+from tests.crash.platform import Platform
+from tests.crash.wire import wait_for
+from tests.processes.conftest import TIMINGS, Broker, assert_verified, database_url, real
+from tests.processes.proxy import Gate
+from tests.services.kafka import Kafka
+
+on_kafka = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+
+
+def orders(prefix: str, count: int = 20) -> list[bytes]:
+    return [order(f"{prefix}{n:02d}", f"WH-{n % 5}") for n in range(count)]
+
+
+def ids(*prefixes: str, count: int = 20) -> list[str]:
+    return [f"{prefix}{n:02d}" for prefix in prefixes for n in range(count)]
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[Kafka]:
+    """A broker that may be stopped."""
+    if not shutil.which("java"):
+        pytest.skip("Java is not installed, so there is no broker that could be stopped")
+    service = Kafka(tmp_path / "services")
+    service.start()
+    yield service
+    service.stop()
+
+
+@pytest.mark.parametrize("where", ["kafka"])
+def test_a_broker_that_is_down_for_a_while_loses_nothing(
+    transactional_db: None, own_kafka: Kafka, settings: Any, tmp_path: Path, where: str
+) -> None:
+    """What was cut before or during the outage goes out under the ids it was given."""
+    settings.KAFKA_TOPIC_PREFIX = "down."
+    for broker in real("down.", own_kafka.address):
+        environment = {**TIMINGS, **broker.environment, "DATABASE_URL": database_url()}
+        with Platform(tmp_path, environment) as workers:
+            ingest = workers.start("ingest_events")
+            broker.send(*orders("A"))
+            wait_for(lambda: BufferedEvent.objects.count() == 20, 40, "20 orders in the buffer")
+            own_kafka.stop()
+            flush = workers.start("flush_buffer", BUFFER_CAP_SECONDS="1")
+            wait_for(lambda: "unavailable" in flush.text, 40, "the flusher to find no broker")
+            own_kafka.start()
+            broker.send(*orders("B"))
+            broker.wait_for_orders(*ids("A", "B"), seconds=60)
+            own_kafka.stop()
+            wait_for(lambda: "broker_unavailable" in ingest.text, 40, "the ingester to find no broker")
+            assert (ingest.stop(), flush.stop()) == (0, 0)
+            own_kafka.start()
+            workers.start("ingest_events", name="again")
+            broker.send(*orders("C"))
+            wait_for(lambda: BufferedEvent.objects.count() == 60, 60, "60 orders in the buffer")
+        assert_verified()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has no server that could be away")
+    with closing(Gate(database_url())) as found:
+        yield found
+
+
+@on_kafka
+def test_a_database_that_is_away_for_a_while_loses_nothing(
+    broker: Broker, workers: Platform, gate: Gate, pairs: range
+) -> None:
+    workers.environment["DATABASE_URL"] = gate.url
+    crew = [workers.start(command, name=f"{command}{n}") for n in pairs for command in ("ingest_events", "flush_buffer")]
+    broker.send(*orders("A"))
+    broker.wait_for_orders(*ids("A"))
+    for prefix in "BCD":
+        gate.shut()
+        broker.send(*orders(prefix))
+        for worker in crew:
+            wait_for(lambda worker=worker: worker.text.count("_unavailable") >= "ABCD".index(prefix) or "beat_failed" in worker.text, 20, f"{worker.name} to notice")
+        gate.reopen()
+    broker.wait_for_orders(*ids("A", "B", "C", "D"), seconds=60)
+    gate.shut()
+    assert [worker.stop() for worker in crew] == [0] * len(crew)
+    assert_verified()
+
+
+@on_kafka
+def test_sessions_that_the_server_ends_are_begun_again(broker: Broker, workers: Platform, both: Any) -> None:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has no sessions")
+    crew = both()
+    for prefix in "ABCDEFGH":
+        broker.send(*orders(prefix))
+        wait_for(lambda: BufferedEvent.objects.exists(), 30, "the first order")
+        end_sessions()
+    broker.wait_for_orders(*ids(*"ABCDEFGH"), seconds=60)
+    assert [worker.stop() for worker in crew] == [0, 0]
+    assert_verified()
+
+
+def end_sessions() -> None:
+    """All sessions on this database but our own."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            return
+        cursor.execute("SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
+        for (session,) in cursor.fetchall():
+            cursor.execute(f"KILL CONNECTION {session}")
+
+
+@on_kafka
+def test_a_locked_sqlite_file_is_waited_for(broker: Broker, workers: Platform, both: Any) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("only SQLite locks the whole file")
+    import sqlite3
+
+    with closing(sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        crew = both(DATABASE_URL=f"{database_url()}?timeout=1")
+        broker.send(*orders("A"))
+        wait_for(lambda: crew[0].count("transaction_rerun_total") > 1, 40, "the ingester to meet the lock")
+        other.execute("ROLLBACK")
+    broker.wait_for_orders(*ids("A"))
+    assert [worker.stop() for worker in crew] == [0, 0]
+    assert Batch.objects.sent().count() == 5
+    assert_verified()
