@@ -123,7 +123,9 @@ def caught_up_of(stream: Stream) -> dict[int, datetime | None]:
     return dict(rows.values_list("partition", "caught_up_at"))
 
 
-def _cut_batches(stream: Stream, chosen: Sequence[tuple[Bucket, Verdict]], now: datetime, round_: Round) -> None:
+def _cut_batches(
+    stream: Stream, chosen: Sequence[tuple[Bucket, Verdict]], now: datetime, round_: Round
+) -> None:
     events = _open_events(stream, [bucket for bucket, _ in chosen])
     frozen: list[tuple[Bucket, Verdict, list[Frozen]]] = []
     topic_id = _topic_id(stream)
@@ -131,7 +133,11 @@ def _cut_batches(stream: Stream, chosen: Sequence[tuple[Bucket, Verdict]], now: 
         slices = cut(stream, events.get(bucket.location_id, ()))
         numbered = enumerate(slices, start=bucket.sequence + 1)
         frozen.append(
-            (bucket, verdict, [freeze(stream, bucket.location_id, n, part, now, topic_id) for n, part in numbered])
+            (
+                bucket,
+                verdict,
+                [freeze(stream, bucket.location_id, n, part, now, topic_id) for n, part in numbered],
+            )
         )
     _store_batches(stream, frozen, now, round_)
     _take_events([batch for _, _, batches in frozen for batch in batches], now)
@@ -146,7 +152,11 @@ def _open_events(stream: Stream, buckets: Sequence[Bucket]) -> dict[str, list[Cl
     Buckets that fit whole share one query. A bucket that does not is always chosen alone and reads its
     oldest events only.
     """
-    rows = BufferedEvent.objects.pending().at(stream.name, [bucket.location_id for bucket in buckets]).lock_free()
+    rows = (
+        BufferedEvent.objects.pending()
+        .at(stream.name, [bucket.location_id for bucket in buckets])
+        .lock_free()
+    )
     if len(buckets) == 1 and buckets[0].open_count > EVENTS_A_ROUND:
         rows = rows.oldest_first()[:EVENTS_A_ROUND]
     found = rows.values_list(*Claimed._fields)
@@ -180,7 +190,13 @@ def _store_batches(
             reasons[verdict.reason] += 1
     STORE.run(
         [_stored(row) for row in rows],
-        {"stream": stream.name, "status": Batch.Status.CLAIMED.value, "attempts": 0, "error": "", "claimed_at": now},
+        {
+            "stream": stream.name,
+            "status": Batch.Status.CLAIMED.value,
+            "attempts": 0,
+            "error": "",
+            "claimed_at": now,
+        },
     )
     round_.batches = [row for row in rows if row.lease_token]
     log.info("batches_cut", stream=stream.name, **reasons)
@@ -219,7 +235,12 @@ def _stored(batch: Batch) -> tuple[Any, ...]:
 
 
 def _take_events(batches: Sequence[Frozen], now: datetime) -> None:
-    rows = [(event.id, name) for batch in batches for name in [uuid_text(batch.batch_id)] for event in batch.events]
+    rows = [
+        (event.id, name)
+        for batch in batches
+        for name in [uuid_text(batch.batch_id)]
+        for event in batch.events
+    ]
     months = sorted({month for batch in batches for month in batch.months})
     taken = TAKE.run(rows, {"status": BufferedEvent.Status.CLAIMED.value, "updated_at": now}, months)
     if taken != len(rows):

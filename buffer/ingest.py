@@ -84,7 +84,14 @@ class Ingest:
                 prepared.letters.append(self._outside(batch, record, message, first, last))
                 continue
             key = (month, message.order_id, message.location_id)
-            row = (*key, value.decode() if value else "", digest(value), record.partition, record.offset, record.timestamp)
+            row = (
+                *key,
+                value.decode() if value else "",
+                digest(value),
+                record.partition,
+                record.offset,
+                record.timestamp,
+            )
             known = rows.get(key)
             if known is None:
                 rows[key] = row
@@ -164,7 +171,9 @@ class Ingest:
         arrivals = self._settle_changed(prepared, changed, outcomes)
         letters = list(prepared.letters)
         if len(changed) < len(rows):
-            letters += self._classify(batch, [row for row in rows if row[:3] not in changed], topic_id, outcomes)
+            letters += self._classify(
+                batch, [row for row in rows if row[:3] not in changed], topic_id, outcomes
+            )
         self.arrive(arrivals, now)
         for letter in prepared.letters:
             outcomes[letter.record.partition, "parked"] += 1
@@ -252,7 +261,13 @@ class Ingest:
     def park(self, batch: Batch, record: Record, error: BaseException, trace: str, now: datetime) -> None:
         """Bury the one record that the database refused although the gate let it through."""
         letter = self._letter(
-            batch, record, "store", "database_refused", str(error), error_class=type(error).__name__, traceback=trace
+            batch,
+            record,
+            "store",
+            "database_refused",
+            str(error),
+            error_class=type(error).__name__,
+            traceback=trace,
         )
         bury([letter], topic_name(self.group), now)
         outcomes = Counter({(record.partition, "parked"): 1})

@@ -54,13 +54,16 @@ class BufferedEvent(models.Model):
         constraints = [
             models.UniqueConstraint(
                 # The order before the location, so that the same key finds an order by its id.
-                fields=["partition_key", "stream", "order_id", "location_id"], name="bufferedevent_order"
+                fields=["partition_key", "stream", "order_id", "location_id"],
+                name="bufferedevent_order",
             ),
         ]
         indexes = [
             # The claim's own order; partial where the database can, so that sent rows cost nothing.
             models.Index(
-                fields=["stream", "location_id", "id"], name="bufferedevent_open", condition=Q(status="pending")
+                fields=["stream", "location_id", "id"],
+                name="bufferedevent_open",
+                condition=Q(status="pending"),
             ),
         ]
         permissions = [("withdraw_bufferedevent", "Can withdraw an order before it is claimed")]
@@ -82,7 +85,9 @@ class Bucket(models.Model):
     cap_at = models.DateTimeField(null=True)
     due_at = models.DateTimeField(null=True, help_text="When to look at it next; null when empty or held.")
     topic = IdentifierField(max_length=249, default="")
-    source_partition = models.IntegerField(null=True, help_text="Whose silence counts as this bucket's silence.")
+    source_partition = models.IntegerField(
+        null=True, help_text="Whose silence counts as this bucket's silence."
+    )
     held = models.BooleanField(default=False, help_text="Nothing is cut from it until it is released.")
     urged = models.CharField(
         max_length=10, default="", blank=True, help_text="Why it is due at once: leftover, manual, or empty."

@@ -135,7 +135,9 @@ def _settle_sent(results: Sequence[tuple[Batch, Sent]], now: datetime) -> None:
         [(uuid_text(batch.pk), outcome.partition, outcome.offset) for batch, outcome in results],
         {"status": Batch.Status.SENT.value, "sent_at": now, "lease_token": None, "lease_until": None},
     )
-    events = [(event, name) for batch, _ in results for name in [uuid_text(batch.pk)] for event in batch.event_ids]
+    events = [
+        (event, name) for batch, _ in results for name in [uuid_text(batch.pk)] for event in batch.event_ids
+    ]
     months = sorted({month for batch, _ in results for month in batch.months})
     EVENTS_SENT.run(events, {"status": BufferedEvent.Status.SENT.value, "updated_at": now}, months)
     counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
@@ -161,13 +163,23 @@ def _settle_failed(results: Sequence[tuple[Batch, Failed]], now: datetime) -> No
 def park(batch: Batch, error: str, now: datetime) -> None:
     """The broker refuses this batch for good: its letter frees it (requeue) or closes it (discard)."""
     Batch.objects.filter(pk=batch.pk).update(
-        status=Batch.Status.PARKED, error=error, attempts=batch.attempts + 1, lease_token=None, lease_until=None
+        status=Batch.Status.PARKED,
+        error=error,
+        attempts=batch.attempts + 1,
+        lease_token=None,
+        lease_until=None,
     )
     record = Replayed(
         topic_name(streams()[batch.stream].output), -1, batch.attempts, int(now.timestamp() * 1000),
         batch.location_id.encode(), batch.payload.encode(),
     )  # fmt: skip
     letter = Letter(
-        batch.stream, "publish", "batch_refused", error, record, topic_id=str(batch.pk), business_key=str(batch.pk)
+        batch.stream,
+        "publish",
+        "batch_refused",
+        error,
+        record,
+        topic_id=str(batch.pk),
+        business_key=str(batch.pk),
     )
     bury([letter], "", now)

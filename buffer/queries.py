@@ -41,7 +41,9 @@ class EventQuerySet(models.QuerySet):
         """
         return self.select_for_update(skip_locked=True)
 
-    def take(self, batch_id: Any, months: Iterable[int], ids: Iterable[int], status: str, now: datetime) -> int:
+    def take(
+        self, batch_id: Any, months: Iterable[int], ids: Iterable[int], status: str, now: datetime
+    ) -> int:
         """Move the claimed rows of one batch on; returns how many."""
         rows = self.in_months(months).filter(id__in=list(ids), batch_id=batch_id, status="claimed")
         return rows.update(status=status, updated_at=now)

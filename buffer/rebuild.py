@@ -47,7 +47,9 @@ def _rebuild(stream: Stream, say: Say, dry_run: bool) -> Rebuilt:
         result.sent = len(sent.versions)
         if dry_run:
             result.records = reader.total
-            say(f"{stream.name}: {reader.total} records to read, {result.sent} orders already sent; nothing changed")
+            say(
+                f"{stream.name}: {reader.total} records to read, {result.sent} orders already sent; nothing changed"
+            )
             return result
         _start_over(stream)
         handler = Ingest(stream)
@@ -98,5 +100,7 @@ def _finish(stream: Stream, reader: Reader) -> None:
         now = database_now()
         marks = {tp: Mark(reader.topic_id, end) for tp, end in reader.marks().items()}
         Watermarks().advance(topic_name(GROUP), marks, now)
-        Bucket.objects.of_stream(stream.name).filter(open_count__gt=0, held=False).update(due_at=now + stream.idle)
+        Bucket.objects.of_stream(stream.name).filter(open_count__gt=0, held=False).update(
+            due_at=now + stream.idle
+        )
         FlowCounter.objects.filter(flow=stream.name, scope=UNDER_WAY).delete()

@@ -52,7 +52,9 @@ class SentOrders:
         return version is not None and version.partition == partition and offset > version.offset
 
 
-def read_sent(stream: Stream, topic_id: str, progress: Callable[[int, int], None] = lambda done, total: None) -> SentOrders:
+def read_sent(
+    stream: Stream, topic_id: str, progress: Callable[[int, int], None] = lambda done, total: None
+) -> SentOrders:
     """Read the whole output topic; batches whose message has no positions (not ours) are ignored."""
     sent = SentOrders()
     done = 0
@@ -70,7 +72,9 @@ def read_sent(stream: Stream, topic_id: str, progress: Callable[[int, int], None
 
 def _versions(record: Any, topic_id: str) -> Iterator[tuple[tuple[str, str], Version]]:
     headers = {name: value.decode() for name, value in record.headers or ()}
-    if "positions" not in headers or (topic_id and headers.get("topic_id") and headers["topic_id"] != topic_id):
+    if "positions" not in headers or (
+        topic_id and headers.get("topic_id") and headers["topic_id"] != topic_id
+    ):
         return
     message = msgspec.json.decode(record.value)
     batch_id = uuid.UUID(message["batch_id"])
@@ -100,5 +104,7 @@ def unknown_batches(sent: SentOrders) -> set[uuid.UUID]:
     with transaction.atomic():
         ordered = sorted(ids)
         for start in range(0, len(ordered), 500):
-            known |= set(Batch.objects.sent().filter(pk__in=ordered[start : start + 500]).values_list("pk", flat=True))
+            known |= set(
+                Batch.objects.sent().filter(pk__in=ordered[start : start + 500]).values_list("pk", flat=True)
+            )
     return ids - known

@@ -83,7 +83,12 @@ def _reopen(stream: Stream, event: BufferedEvent, letter: DeadLetter, payload: s
 
 
 def _supplement(
-    stream: Stream, event: BufferedEvent, original: uuid.UUID, at: Position, items: list[dict[str, Any]], now: datetime
+    stream: Stream,
+    event: BufferedEvent,
+    original: uuid.UUID,
+    at: Position,
+    items: list[dict[str, Any]],
+    now: datetime,
 ) -> Batch:
     bucket = Bucket.objects.select_for_update().get(stream=stream.name, location_id=event.location_id)
     Bucket.objects.filter(pk=bucket.pk).update(sequence=bucket.sequence + 1)

@@ -48,7 +48,10 @@ def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
     yield _buckets_match(stream)
     yield _one_row_per_order(stream)
     unplaced = Batch.objects.sent().of_streams([stream]).filter(output_offset=None)
-    yield Check(f"{stream}: every sent batch knows where it went", rows=list(unplaced.values_list("pk", flat=True)[:OFFENDERS]))
+    yield Check(
+        f"{stream}: every sent batch knows where it went",
+        rows=list(unplaced.values_list("pk", flat=True)[:OFFENDERS]),
+    )
 
 
 def _every_record_has_an_outcome(stream: str, scopes: dict[str, dict[str, int]]) -> Check:
@@ -69,7 +72,9 @@ def _buckets_match(stream: str) -> Check:
         BufferedEvent.objects.pending().of_stream(stream).values_list("location_id")
         .annotate(number=Count("id")).order_by()
     )  # fmt: skip
-    counted = dict(Bucket.objects.of_stream(stream).filter(open_count__gt=0).values_list("location_id", "open_count"))
+    counted = dict(
+        Bucket.objects.of_stream(stream).filter(open_count__gt=0).values_list("location_id", "open_count")
+    )
     offenders = [
         {"location": location, "bucket": counted.get(location, 0), "rows": pending.get(location, 0)}
         for location in sorted(pending.keys() | counted.keys())
@@ -94,7 +99,12 @@ def _letters_counted(streams: list[str]) -> Check:
         .annotate(number=Count("id")).order_by()
     )  # fmt: skip
     offenders = [
-        {"group": group.pk, "title": group.title, "counted": group.open_count, "letters": opened.get(group.pk, 0)}
+        {
+            "group": group.pk,
+            "title": group.title,
+            "counted": group.open_count,
+            "letters": opened.get(group.pk, 0),
+        }
         for group in groups
         if group.open_count != opened.get(group.pk, 0)
     ]

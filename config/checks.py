@@ -22,7 +22,9 @@ OLDEST_SQLITE = (3, 35, 0)
 def registries_import(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Every dotted path of the registries leads somewhere."""
     paths = [(f"STREAMS[{name!r}]['CLASS']", entry["CLASS"]) for name, entry in settings.STREAMS.items()]
-    paths += [("FLOWS", path) for path in settings.FLOWS] + [("PARTITIONS", path) for path in settings.PARTITIONS]
+    paths += [("FLOWS", path) for path in settings.FLOWS] + [
+        ("PARTITIONS", path) for path in settings.PARTITIONS
+    ]
     return [found for setting, path in paths for found in _import(setting, path)]
 
 
@@ -46,7 +48,9 @@ def fit_for_production(app_configs: Any, **_: Any) -> list[CheckMessage]:
 
 
 @register(Tags.database)
-def sessions_are_safe(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+def sessions_are_safe(
+    app_configs: Any, databases: Sequence[str] | None = None, **_: Any
+) -> list[CheckMessage]:
     """Isolation, time zone and locking modes that correctness depends on."""
     return [found for alias in databases or () for found in _session(alias)]
 
@@ -55,7 +59,9 @@ def _session(alias: str) -> Iterator[CheckMessage]:
     connection = connections[alias]
     if connection.vendor == "sqlite":
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-            yield Error(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 brought RETURNING.", id="spillway.E010")
+            yield Error(
+                f"SQLite {sqlite3.sqlite_version} is too old: 3.35 brought RETURNING.", id="spillway.E010"
+            )
         if connection.settings_dict["OPTIONS"].get("transaction_mode") != "IMMEDIATE":
             yield Error("SQLite needs transaction_mode IMMEDIATE: a deferred second writer fails at once.",
                         id="spillway.E011")  # fmt: skip

@@ -54,4 +54,7 @@ def _options(scheme: str) -> dict[str, Any]:
             "NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'",
             "connect_timeout": 10,
         }
-    return {"connect_timeout": 10, "options": "-c TimeZone=UTC -c default_transaction_isolation=read\\ committed"}
+    return {
+        "connect_timeout": 10,
+        "options": "-c TimeZone=UTC -c default_transaction_isolation=read\\ committed",
+    }

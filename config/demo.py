@@ -106,7 +106,9 @@ class Demo:
         _wait_for_port(int(kafka), supervisor)
         start_platform(supervisor, self.port)
         supervisor.manage("simulate", "simulate", "--rate", str(self.rate))
-        self.say(f"Admin   http://127.0.0.1:{self.port}/admin/   (user admin, password admin; this demo only)")
+        self.say(
+            f"Admin   http://127.0.0.1:{self.port}/admin/   (user admin, password admin; this demo only)"
+        )
         self.say(f"Logs    {DIRECTORY.relative_to(settings.BASE_DIR)}/logs/")
 
     def _show(self, supervisor: Supervisor, stop: threading.Event) -> None:
@@ -145,7 +147,11 @@ class Demo:
         self.say(f"{'admin pages answered':24}{self.answers:>8}")
         self.say("")
         self.say(done.stdout.rstrip())
-        self.say("Nothing is missing." if read == self.sent else f"{self.sent - read} messages were sent and not read.")
+        self.say(
+            "Nothing is missing."
+            if read == self.sent
+            else f"{self.sent - read} messages were sent and not read."
+        )
         return done.returncode == 0 and read == self.sent and self.answers > 0
 
     def _admin_answers(self) -> int:

@@ -16,7 +16,9 @@ def start_platform(supervisor: Supervisor, port: int, host: str = "127.0.0.1") -
     for flow in flows():
         for worker in flow.workers():
             supervisor.manage(worker.command, worker.command, *worker.arguments)
-    supervisor.start("beat", [sys.executable, "-m", "celery", "-A", "config", "beat", "--loglevel", "WARNING"])
+    supervisor.start(
+        "beat", [sys.executable, "-m", "celery", "-A", "config", "beat", "--loglevel", "WARNING"]
+    )
     supervisor.start(
         "web",
         [sys.executable, "-m", "gunicorn", "config.wsgi", "--bind", f"{host}:{port}", "--workers", "1",

@@ -70,7 +70,10 @@ AUTH_PASSWORD_VALIDATORS = (
     []
     if DEMO
     else [
-        {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+        {
+            "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+            "OPTIONS": {"min_length": 12},
+        },
         {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
         {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     ]
@@ -164,9 +167,13 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE_FILENAME = env.text("CELERY_BEAT_SCHEDULE", str(BASE_DIR / "var" / "beat-schedule"))
 CELERY_BEAT_SCHEDULE = {
     "rotate-partitions": {
-        "task": "outbox.tasks.rotate_partitions", "schedule": 86_400.0, "options": {"expires": 3600},
+        "task": "outbox.tasks.rotate_partitions",
+        "schedule": 86_400.0,
+        "options": {"expires": 3600},
     },
     "recover-claims": {
-        "task": "outbox.tasks.recover_claims", "schedule": 60.0, "options": {"expires": 60},
+        "task": "outbox.tasks.recover_claims",
+        "schedule": 60.0,
+        "options": {"expires": 60},
     },
 }

@@ -72,7 +72,9 @@ class Upsert:
             values[self.token] = secrets.randbits(62) + 1
         returns = bool(self.returning) and dialect.returns_rows
         sql = self._statement(dialect, returns)
-        constant_values = [self._adapted(values[constant.name], constant.kind) for constant in self._constants]
+        constant_values = [
+            self._adapted(values[constant.name], constant.kind) for constant in self._constants
+        ]
         params = [*constant_values, *dialect.parameters(rows)]
         with self.connection.cursor() as cursor:
             cursor.execute(sql, params)
@@ -80,7 +82,11 @@ class Upsert:
         if not self.returning:
             return []
         if not returns:
-            fixed = {constant.name: values[constant.name] for constant in self.constants if constant.name in self.key}
+            fixed = {
+                constant.name: values[constant.name]
+                for constant in self.constants
+                if constant.name in self.key
+            }
             found = self.read(self.keys_of(rows), [*self.returning, self.token], fixed)
         return self._changed(dialect, found, values)
 
@@ -172,7 +178,9 @@ class Rewrite:
     prune: str = ""
     using: str = DEFAULT_DB_ALIAS
 
-    def run(self, rows: Sequence[Row], constants: Mapping[str, Any] | None = None, prune: Sequence[Any] = ()) -> int:
+    def run(
+        self, rows: Sequence[Row], constants: Mapping[str, Any] | None = None, prune: Sequence[Any] = ()
+    ) -> int:
         """Change `rows`; `constants` also holds the values of the `fixed` columns, which are part of the key;
         `prune` lists the partition column's values. Returns how many rows matched."""
         if not rows:
@@ -186,11 +194,15 @@ class Rewrite:
         )  # fmt: skip
         ordered = [
             connection.ops.adapt_datetimefield_value(values[constant.name])
-            if constant.kind == "timestamp" else values[constant.name]
+            if constant.kind == "timestamp"
+            else values[constant.name]
             for constant in self.constants
         ]
         with connection.cursor() as cursor:
-            cursor.execute(sql, dialect.update_parameters(ordered, rows, [*[values[name] for name in self.fixed], *prune]))
+            cursor.execute(
+                sql,
+                dialect.update_parameters(ordered, rows, [*[values[name] for name in self.fixed], *prune]),
+            )
             return int(cursor.rowcount)
 
 

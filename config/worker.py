@@ -30,7 +30,11 @@ class WorkerCommand(BaseCommand):
             "--until-idle", type=float, metavar="S", help="exit after S seconds with nothing to do"
         )
         parser.add_argument(
-            "--metrics-port", type=int, default=settings.METRICS_PORT, metavar="P", help="serve /metrics on port P"
+            "--metrics-port",
+            type=int,
+            default=settings.METRICS_PORT,
+            metavar="P",
+            help="serve /metrics on port P",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -18,11 +18,17 @@ class Watermark(models.Model):
     group = IdentifierField(max_length=100)
     topic = IdentifierField(max_length=249)
     partition = models.IntegerField()
-    topic_id = models.CharField(max_length=36, default="", help_text="Tells a recreated topic from its namesake.")
+    topic_id = models.CharField(
+        max_length=36, default="", help_text="Tells a recreated topic from its namesake."
+    )
     next_offset = models.BigIntegerField()
     end_offset = models.BigIntegerField(default=0)
-    caught_up_at = models.DateTimeField(null=True, help_text="The last time everything in the log had been read.")
-    alarm = models.CharField(max_length=500, default="", help_text="Why this partition is stopped; empty: it runs.")
+    caught_up_at = models.DateTimeField(
+        null=True, help_text="The last time everything in the log had been read."
+    )
+    alarm = models.CharField(
+        max_length=500, default="", help_text="Why this partition is stopped; empty: it runs."
+    )
     updated_at = models.DateTimeField()
 
     class Meta:
@@ -114,7 +120,9 @@ class DeadLetter(models.Model):
     partition = models.IntegerField(null=True)
     offset = models.BigIntegerField(null=True)
     timestamp = models.BigIntegerField(null=True, help_text="Of the record, in milliseconds.")
-    revision = models.IntegerField(default=0, help_text="0 as received; each replay that fails again adds one.")
+    revision = models.IntegerField(
+        default=0, help_text="0 as received; each replay that fails again adds one."
+    )
     key = models.BinaryField(null=True)
     payload = models.BinaryField(null=True, help_text="Exactly the bytes received; null for a tombstone.")
     headers = models.JSONField(default=list)

@@ -98,7 +98,10 @@ def act(verb: str, selection: Selection, reason: str, *, dry_run: bool) -> str:
         else:
             done += _close_each(discard if verb == "discard" else resolve, part, operator, reason, refused)
     words = {"requeue": "requeued", "discard": "discarded", "resolve": "resolved"}
-    lines = [f"{done} letters {words[verb]}", *[f"refused {getattr(letter, 'pk', letter)}: {why}" for letter, why in refused]]
+    lines = [
+        f"{done} letters {words[verb]}",
+        *[f"refused {getattr(letter, 'pk', letter)}: {why}" for letter, why in refused],
+    ]
     return "\n".join(lines)
 
 

@@ -21,7 +21,8 @@ def files() -> list[Path]:
     try:
         names = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split("\0")
     except (OSError, subprocess.CalledProcessError):
-        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if not LEFT_OUT & set(path.parts)]
+        every = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
+        names = [str(path) for path in every if not LEFT_OUT & set(path.parts)]
     return sorted(path for path in {ROOT / name for name in names if name} if path.is_file())
 
 

@@ -24,7 +24,7 @@ from config.kafka.positions import (
     of_one_topic,
     start_of,
 )
-from config.kafka.rebalance import listener_for
+from config.kafka.rebalance import listener_for, logs_of
 from config.kafka.records import Batch, cut
 from config.kafka.sightings import Lookout
 from config.kafka.topics import topic_name
@@ -133,7 +133,9 @@ class Consumer:
             return []
         self._refuse_recreated_topics()
         idle = self.stopped.keys() | self.unplaced
-        return [record for tp, part in found.items() if (tp.topic, tp.partition) not in idle for record in part]
+        return [
+            record for tp, part in found.items() if (tp.topic, tp.partition) not in idle for record in part
+        ]
 
     def _submit_all(self, records: list[Any]) -> None:
         parts = list(cut(records, settings.KAFKA_POLL_BYTES))
@@ -203,7 +205,7 @@ class Consumer:
         try:
             close_old_connections()
             marks = self.positions.load(self.group, self.topics)
-            logs = self._logs(waiting)
+            self.topic_ids, logs = logs_of(self.consumer, self.topics, waiting)
             marks = of_one_topic(marks, logs)
             gaps = {tp: gap_end(marks.get(tp), logs[tp]) for tp in waiting}
             if any(gaps.values()):
@@ -217,18 +219,6 @@ class Consumer:
             log.warning("positions_unavailable", worker=self.handler.name, error=str(error).strip())
             self.stop.wait(1.0)
 
-    def _logs(self, partitions: set[TopicPartition]) -> dict[TopicPartition, Log]:
-        tps = [client.TopicPartition(*tp) for tp in partitions]
-        begins = self.consumer.beginning_offsets(tps, timeout_ms=10_000)
-        ends = self.consumer.end_offsets(tps, timeout_ms=10_000)
-        self.topic_ids = {topic: client.topic_id_of(self.consumer, topic) for topic in self.topics}
-        return {
-            (tp.topic, tp.partition): Log(
-                self.topic_ids[tp.topic], begins[tp], ends[tp], self.consumer.committed(tp, timeout_ms=10_000)
-            )
-            for tp in tps
-        }
-
     def _start(self, tp: TopicPartition, mark: Mark | None, kafka_log: Log) -> None:
         start = start_of(mark, kafka_log)
         if isinstance(start, Stopped) and self.accept_reset:
@@ -239,7 +229,9 @@ class Consumer:
             self._stop_partitions({tp: start.alarm})
             return
         if start.warning:
-            log.warning("position_unknown", topic=tp[0], partition=tp[1], offset=start.offset, why=start.warning)
+            log.warning(
+                "position_unknown", topic=tp[0], partition=tp[1], offset=start.offset, why=start.warning
+            )
         self.consumer.seek(client.TopicPartition(*tp), start.offset)
         self.lookout.started(tp)
         if not self.held:

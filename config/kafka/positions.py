@@ -93,7 +93,9 @@ def start_of(mark: Mark | None, log: Log) -> Start | Stopped:
     return Start(offset)
 
 
-def of_one_topic(marks: Mapping[TopicPartition, Mark], logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, Mark]:
+def of_one_topic(
+    marks: Mapping[TopicPartition, Mark], logs: Mapping[TopicPartition, Log]
+) -> dict[TopicPartition, Mark]:
     """Marks in which a partition that knows no topic id has that of its siblings.
 
     An empty partition never learned one; when the topic was created again, it was as well.

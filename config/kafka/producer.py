@@ -96,9 +96,7 @@ class Producer:
     def _send(self, messages: Sequence[Message]) -> list[Any]:
         started = [self._start(message) for message in messages]
         deadline = time.monotonic() + self.patience
-        return [
-            self._fate(found, deadline) if hasattr(found, "is_done") else found for found in started
-        ]
+        return [self._fate(found, deadline) if hasattr(found, "is_done") else found for found in started]
 
     def _start(self, message: Message) -> Any:
         if message.size > client.MAX_REQUEST_BYTES:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from config.kafka import client
-from config.kafka.positions import TopicPartition
+from config.kafka.positions import Log, TopicPartition
 
 
 class Owner(Protocol):
@@ -34,3 +34,20 @@ def listener_for(owner: Owner) -> Any:
             owner.forget({(tp.topic, tp.partition) for tp in lost})
 
     return Listener()
+
+
+def logs_of(
+    consumer: Any, topics: Iterable[str], partitions: Iterable[TopicPartition]
+) -> tuple[dict[str, str], dict[TopicPartition, Log]]:
+    """What the broker says of the topics (their ids) and of newly assigned partitions."""
+    tps = [client.TopicPartition(*tp) for tp in partitions]
+    begins = consumer.beginning_offsets(tps, timeout_ms=10_000)
+    ends = consumer.end_offsets(tps, timeout_ms=10_000)
+    ids = {topic: client.topic_id_of(consumer, topic) for topic in topics}
+    logs = {
+        (tp.topic, tp.partition): Log(
+            ids[tp.topic], begins[tp], ends[tp], consumer.committed(tp, timeout_ms=10_000)
+        )
+        for tp in tps
+    }
+    return ids, logs

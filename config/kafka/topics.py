@@ -36,7 +36,11 @@ def describe_topics() -> list[TopicState]:
     consumer = client.new_consumer(None)
     try:
         return [
-            TopicState(topic_name(name), entry["partitions"], len(consumer.partitions_for_topic(topic_name(name)) or ()))
+            TopicState(
+                topic_name(name),
+                entry["partitions"],
+                len(consumer.partitions_for_topic(topic_name(name)) or ()),
+            )
             for name, entry in settings.KAFKA_TOPICS.items()
         ]
     finally:

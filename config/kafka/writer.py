@@ -198,7 +198,9 @@ class Writer:
         else:
             self.waiting = True
             connection.close()
-            log.warning("database_unavailable", worker=self.handler.name, attempt=attempt, error=str(error).strip())
+            log.warning(
+                "database_unavailable", worker=self.handler.name, attempt=attempt, error=str(error).strip()
+            )
         self._abandon.wait(0.2 + full_jitter(attempt, base=0.2, cap=LONGEST_WAIT))
 
     def _try_repair(self) -> None:

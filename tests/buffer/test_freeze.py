@@ -16,7 +16,16 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 def event(number: int, **changes) -> Claimed:
-    found = Claimed(number, 202611, "WH-1", f"A{number}", order(f"A{number}", items={"S1": number}).decode(), f"h{number}", 0, number)
+    found = Claimed(
+        number,
+        202611,
+        "WH-1",
+        f"A{number}",
+        order(f"A{number}", items={"S1": number}).decode(),
+        f"h{number}",
+        0,
+        number,
+    )
     return found._replace(**changes)
 
 
@@ -36,7 +45,9 @@ def test_the_message_says_what_contract_says(stream):
 
 
 def test_the_same_content_has_the_same_id_in_any_order():
-    assert batch_id_of("s", "WH-1", 1, [event(1), event(2)]) == batch_id_of("s", "WH-1", 1, [event(2), event(1)])
+    assert batch_id_of("s", "WH-1", 1, [event(1), event(2)]) == batch_id_of(
+        "s", "WH-1", 1, [event(2), event(1)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +88,10 @@ def test_no_frozen_message_is_larger_than_allowed(sizes):
     from buffer.streams import streams
 
     stream = streams()["transfer-requests"]
-    events = [event(n, payload=order(f"A{n}", items={f"S{n}" + "x" * (size % 900): 1}, pad="y" * size).decode()) for n, size in enumerate(sizes)]
+    events = [
+        event(n, payload=order(f"A{n}", items={f"S{n}" + "x" * (size % 900): 1}, pad="y" * size).decode())
+        for n, size in enumerate(sizes)
+    ]
     parts = cut(stream, events)
     assert [found.id for part in parts for found in part] == [found.id for found in events]
     for part in parts:

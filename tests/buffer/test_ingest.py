@@ -44,7 +44,12 @@ def send_everything() -> None:
 def test_an_order_waits_in_its_bucket(ingest, records, stream):
     now = ingest(records(order()))
     event, bucket = only_event(), Bucket.objects.get()
-    assert (event.status, event.order_id, event.location_id, event.payload) == ("pending", "A1", "WH-1", order().decode())
+    assert (event.status, event.order_id, event.location_id, event.payload) == (
+        "pending",
+        "A1",
+        "WH-1",
+        order().decode(),
+    )
     assert (event.source_partition, event.source_offset, event.topic_id) == (0, 0, TOPIC_ID)
     assert (bucket.open_count, bucket.first_arrival, bucket.last_arrival) == (1, now, now)
     assert bucket.due_at == bucket.idle_at == now + stream.idle
@@ -140,7 +145,9 @@ def test_four_spellings_are_four_warehouses(ingest, records):
     spellings = ["WH-a", "WH-A", "WH-á", "WH-a "]
     ingest(records(*[order("A1", spelling) for spelling in spellings]))
     ingest(records(*[order("a1", spelling) for spelling in spellings]))
-    assert set(Bucket.objects.values_list("location_id", "open_count")) == {(spelling, 2) for spelling in spellings}
+    assert set(Bucket.objects.values_list("location_id", "open_count")) == {
+        (spelling, 2) for spelling in spellings
+    }
     assert BufferedEvent.objects.count() == 8
 
 
@@ -162,8 +169,15 @@ def test_outside_the_window_is_a_letter_and_no_error_loop(ingest, records, at):
 def test_both_ends_of_the_window_have_partitions(ingest, records, settings):
     now = database_now()
     months = [add_months(now, -settings.BUFFER_RETENTION_MONTHS), add_months(now, 3)]
-    ingest(records(*[order(f"A{month}", at=f"{month // 100}-{month % 100:02d}-01T00:00:00Z") for month in months]))
-    assert list(BufferedEvent.objects.order_by("partition_key").values_list("partition_key", flat=True)) == months
+    ingest(
+        records(
+            *[order(f"A{month}", at=f"{month // 100}-{month % 100:02d}-01T00:00:00Z") for month in months]
+        )
+    )
+    assert (
+        list(BufferedEvent.objects.order_by("partition_key").values_list("partition_key", flat=True))
+        == months
+    )
 
 
 def test_the_same_position_with_another_payload_is_an_alarm(ingest, records):
@@ -209,7 +223,9 @@ def test_a_crash_before_the_commit_leaves_nothing(records, stream):
     assert counters.totals(STREAM) == {}
 
 
-def test_pressure_begins_above_the_high_water_mark_and_ends_below_the_low_one(ingest, records, stream, settings):
+def test_pressure_begins_above_the_high_water_mark_and_ends_below_the_low_one(
+    ingest, records, stream, settings
+):
     settings.BUFFER_HIGH_WATER = 10
     handler = Ingest(stream)
     ingest(records(*[order(f"A{n}") for n in range(10)]))
@@ -223,5 +239,12 @@ def test_pressure_begins_above_the_high_water_mark_and_ends_below_the_low_one(in
 
 def test_the_window_is_counted_in_months():
     now = database_now().replace(year=2026, month=2)
-    assert [add_months(now, n) for n in (-14, -2, -1, 0, 10, 11)] == [202412, 202512, 202601, 202602, 202612, 202701]
+    assert [add_months(now, n) for n in (-14, -2, -1, 0, 10, 11)] == [
+        202412,
+        202512,
+        202601,
+        202602,
+        202612,
+        202701,
+    ]
     assert add_months(now + timedelta(days=0), 1) == 202603

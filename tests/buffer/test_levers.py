@@ -51,7 +51,12 @@ def test_flush_now(ingest, records, flusher, producer):
     assert Batch.objects.get().reason == "manual"
     assert levers.flush_now([bucket().pk], ME, "again") == 0  # empty: nothing to flush
     action = OperatorAction.objects.get()
-    assert (action.verb, action.actor_name, action.reason, action.rows) == ("flush now", "M. Okafor", "the truck is here", 1)
+    assert (action.verb, action.actor_name, action.reason, action.rows) == (
+        "flush now",
+        "M. Okafor",
+        "the truck is here",
+        1,
+    )
 
 
 def test_hold_and_release(ingest, records, flusher, producer):

@@ -88,7 +88,10 @@ def test_two_flushers_never_claim_the_same_bucket(ingest, records, stream):
     assert len(taken(rounds)) == len(set(taken(rounds))) == Batch.objects.count()
     members = Counter(row for batch in Batch.objects.all() for row in batch.event_ids)
     assert set(members.values()) <= {1}
-    assert sum(batch.event_count for batch in Batch.objects.all()) == BufferedEvent.objects.filter(status="claimed").count()
+    assert (
+        sum(batch.event_count for batch in Batch.objects.all())
+        == BufferedEvent.objects.filter(status="claimed").count()
+    )
 
 
 def test_two_flushers_drain_everything_exactly_once(ingest, records, stream):
@@ -117,8 +120,14 @@ def test_a_batch_is_taken_over_by_one_worker_only(ingest, records, stream):
 
 
 def test_two_ingesters_with_the_same_orders_store_each_once(records, stream):
-    one = records(*[order(f"A{n}", f"WH-{n % 7}", items={"S": 1}) for n in range(200)], partition=0, timestamp=1000)
-    two = records(*[order(f"A{n}", f"WH-{n % 7}", items={"S": 2}) for n in reversed(range(200))], partition=1, timestamp=2000)
+    one = records(
+        *[order(f"A{n}", f"WH-{n % 7}", items={"S": 1}) for n in range(200)], partition=0, timestamp=1000
+    )
+    two = records(
+        *[order(f"A{n}", f"WH-{n % 7}", items={"S": 2}) for n in reversed(range(200))],
+        partition=1,
+        timestamp=2000,
+    )
     race(lambda: write(stream, one), lambda: write(stream, two))
     assert BufferedEvent.objects.count() == 200
     payloads = set(BufferedEvent.objects.values_list("source_partition", flat=True))
@@ -152,7 +161,9 @@ def test_ingest_and_flush_at_the_same_warehouse_lose_nothing(ingest, records, st
 
 
 def urge_open() -> None:
-    Bucket.objects.filter(open_count__gt=0).update(urged="manual", due_at=database_now() - timedelta(seconds=1))
+    Bucket.objects.filter(open_count__gt=0).update(
+        urged="manual", due_at=database_now() - timedelta(seconds=1)
+    )
 
 
 def test_an_update_that_races_the_claim_is_in_the_batch_or_a_letter(ingest, records, stream):
@@ -185,7 +196,9 @@ def test_withdraw_and_claim_do_not_both_get_the_order(ingest, records, stream):
 def test_two_people_requeue_one_letter_once(ingest, records):
     ingest(records(b"{bad"))
     letter = DeadLetter.objects.get()
-    results = race(lambda: requeue([letter.pk], ME, "x").requeued, lambda: requeue([letter.pk], ME, "y").requeued)
+    results = race(
+        lambda: requeue([letter.pk], ME, "x").requeued, lambda: requeue([letter.pk], ME, "y").requeued
+    )
     assert sorted(results) == [0, 1]
     assert DeadLetter.objects.count() == 2
 

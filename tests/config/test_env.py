@@ -56,7 +56,12 @@ def test_a_secret_comes_from_a_file(tmp_path, monkeypatch):
 
 def test_database_urls(tmp_path):
     config = database_from_url("postgres://u:p%40ss@db.example:5433/name", tmp_path)
-    assert (config["HOST"], config["PORT"], config["NAME"], config["PASSWORD"]) == ("db.example", 5433, "name", "p@ss")
+    assert (config["HOST"], config["PORT"], config["NAME"], config["PASSWORD"]) == (
+        "db.example",
+        5433,
+        "name",
+        "p@ss",
+    )
     assert "mysql" in database_from_url("mariadb://u:p@h/name", tmp_path)["ENGINE"]
     assert database_from_url("", tmp_path)["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
 
@@ -68,13 +73,18 @@ def test_a_bad_database_url_is_refused(url, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("BUFFER_IDLE_SECONDS", "soon"), ("DATABASE_URL", "oracle://x"), ("LOG_FORMAT", "xml")]
+    ("name", "value"),
+    [("BUFFER_IDLE_SECONDS", "soon"), ("DATABASE_URL", "oracle://x"), ("LOG_FORMAT", "xml")],
 )
 def test_start_up_stops_with_one_line(name, value):
     import os
 
     done = subprocess.run(
-        [sys.executable, "manage.py", "check"], env={**os.environ, name: value}, capture_output=True, text=True, check=False
+        [sys.executable, "manage.py", "check"],
+        env={**os.environ, name: value},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1

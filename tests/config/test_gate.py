@@ -59,7 +59,16 @@ def test_poison_gets_a_verdict(value, reason):
 
 @pytest.mark.parametrize(
     "value",
-    [b"1", b"1e400", b'"\\\\u0000"', b"9" * 5000, b"[" * 30 + b"]" * 30, b'"[[[[{{{{"', b'"\\ud83d\\ude00"', '"é漢"'.encode()],
+    [
+        b"1",
+        b"1e400",
+        b'"\\\\u0000"',
+        b"9" * 5000,
+        b"[" * 30 + b"]" * 30,
+        b'"[[[[{{{{"',
+        b'"\\ud83d\\ude00"',
+        '"é漢"'.encode(),
+    ],
 )
 def test_unknown_fields_may_hold_anything_that_can_be_stored(value):
     assert GATE.decode(with_field(value)).order_id == "A1"
@@ -71,7 +80,9 @@ def test_the_error_names_the_field():
 
 
 def test_numbers_do_not_split_failure_groups():
-    assert template_of("70000 bytes, at most 65536 are accepted") == template_of("80000 bytes, at most 65536 are accepted")
+    assert template_of("70000 bytes, at most 65536 are accepted") == template_of(
+        "80000 bytes, at most 65536 are accepted"
+    )
     assert template_of("bad (byte 12)") == template_of("bad (byte 7)")
 
 

@@ -31,12 +31,18 @@ def test_each_message_is_acknowledged_with_its_place(producer, make_topic):
     assert outcomes == [Sent(0, 0), Sent(0, 1), Sent(0, 2)]
     with Reader(topic) as reader:
         (part,) = reader.batches()
-    assert [(record.key, record.value, list(record.headers)) for record in part][0] == (b"k", b"0", [("batch_id", b"b")])
+    assert [(record.key, record.value, list(record.headers)) for record in part][0] == (
+        b"k",
+        b"0",
+        [("batch_id", b"b")],
+    )
 
 
 def test_a_message_that_is_too_large_is_refused_before_it_is_sent(producer, make_topic):
     topic = make_topic("t")
-    outcomes = producer.send_all([message(topic, b"a"), message(topic, b"x" * 1_100_000), message(topic, b"b")])
+    outcomes = producer.send_all(
+        [message(topic, b"a"), message(topic, b"x" * 1_100_000), message(topic, b"b")]
+    )
     assert [type(outcome) for outcome in outcomes] == [Sent, Refused, Sent]
     assert values(topic) == [b"a", b"b"]
 

@@ -56,7 +56,10 @@ def caused(error, cause):
         (caused(OperationalError("x"), Cause("x", sqlstate="53100")), Remedy.WAIT),  # disk full
         (caused(ProgrammingError("x"), Cause("x", sqlstate="42P01")), Remedy.WAIT),  # not migrated yet
         (caused(OperationalError("x"), Cause(1526, "no partition")), Remedy.PARTITION),
-        (caused(IntegrityError("no partition of relation found"), Cause("x", sqlstate="23514")), Remedy.PARTITION),
+        (
+            caused(IntegrityError("no partition of relation found"), Cause("x", sqlstate="23514")),
+            Remedy.PARTITION,
+        ),
         (caused(DataError("x"), Cause("x", sqlstate="22003")), Remedy.DATA),
         (caused(OperationalError("x"), Cause(1366, "incorrect string value")), Remedy.DATA),
         (ValueError("x"), Remedy.DATA),

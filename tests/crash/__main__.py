@@ -18,10 +18,14 @@ def main() -> int:
     arguments = parse()
     servers = databases.kafka_servers()
     if not servers:
-        print("TEST_KAFKA_SERVERS is not set and no broker runs here: make services starts one", file=sys.stderr)
+        print(
+            "TEST_KAFKA_SERVERS is not set and no broker runs here: make services starts one", file=sys.stderr
+        )
         return 1
     orders = arguments.orders or (FULL if arguments.full else QUICK)
-    plan = Plan(orders, min(WAREHOUSES, orders), arguments.kills, arguments.seed, arguments.seconds, arguments.logs)
+    plan = Plan(
+        orders, min(WAREHOUSES, orders), arguments.kills, arguments.seed, arguments.seconds, arguments.logs
+    )
     chosen = databases.named(arguments.database) if arguments.database else databases.known()
     return int(not all([one(name, url, servers, plan) for name, url in chosen.items()]))
 
@@ -42,8 +46,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--orders", type=int, default=0, help=f"distinct orders (default {QUICK})")
     parser.add_argument("--full", action="store_true", help=f"{FULL} orders")
     parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each worker (default 3)")
-    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="default: another each time")
-    parser.add_argument("--seconds", type=float, default=0.0, help="spread the traffic (of a run without kills)")
+    parser.add_argument(
+        "--seed", type=int, default=random.randrange(1_000_000), help="default: another each time"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="spread the traffic (of a run without kills)"
+    )
     parser.add_argument("--database", metavar="URL", help="only this one; sqlite:// for a new file")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the logs of the workers there")
     return parser.parse_args()

@@ -60,7 +60,10 @@ class Finding:
 
 
 def judge(
-    produced: Sequence[Produced], published: Sequence[Published], letters: Sequence[Mapping[str, Any]], max_batch: int
+    produced: Sequence[Produced],
+    published: Sequence[Published],
+    letters: Sequence[Mapping[str, Any]],
+    max_batch: int,
 ) -> list[Finding]:
     """Every invariant of a run without requeues; `letters` as `dead_letters list --json` prints them."""
     history = histories(produced)
@@ -123,19 +126,28 @@ def same_bytes(batches: Mapping[str, Sequence[Published]]) -> Finding:
         name for name, copies in batches.items() if len({(c.key, c.value, c.headers) for c in copies}) > 1
     ]
     again = sum(len(copies) - 1 for copies in batches.values())
-    return Finding("a batch that was delivered again has the same bytes", f"{again} repeated deliveries", offenders)
+    return Finding(
+        "a batch that was delivered again has the same bytes", f"{again} repeated deliveries", offenders
+    )
 
 
 def belongs(
     batches: Mapping[str, Sequence[Published]], bodies: Sequence[Mapping[str, Any]], max_batch: int
 ) -> Finding:
     offenders = [
-        {"batch": name, "key": copies[0].key, "location": body["location_id"], "orders": len(body["order_ids"])}
+        {
+            "batch": name,
+            "key": copies[0].key,
+            "location": body["location_id"],
+            "orders": len(body["order_ids"]),
+        }
         for (name, copies), body in zip(batches.items(), bodies, strict=True)
         if copies[0].key != body["location_id"].encode() or not 1 <= len(body["order_ids"]) <= max_batch
     ]
     warehouses = len({body["location_id"] for body in bodies})
-    return Finding("every batch goes to its warehouse and is not too large", f"{warehouses} warehouses", offenders)
+    return Finding(
+        "every batch goes to its warehouse and is not too large", f"{warehouses} warehouses", offenders
+    )
 
 
 def in_order(batches: Mapping[str, Sequence[Published]]) -> Finding:
@@ -145,12 +157,16 @@ def in_order(batches: Mapping[str, Sequence[Published]]) -> Finding:
     for name, copies in batches.items():
         body = json.loads(copies[0].value)
         if body["flushed_at"] < last.get(body["location_id"], ""):
-            offenders.append({"batch": name, "location": body["location_id"], "flushed_at": body["flushed_at"]})
+            offenders.append(
+                {"batch": name, "location": body["location_id"], "flushed_at": body["flushed_at"]}
+            )
         last[body["location_id"]] = max(body["flushed_at"], last.get(body["location_id"], ""))
     return Finding("batches of one warehouse arrive in the order in which they were cut", "", offenders)
 
 
-def newest_before_claim(history: Mapping[Order, list[Produced]], sent: Mapping[Order, int], late: set[Place]) -> Finding:
+def newest_before_claim(
+    history: Mapping[Order, list[Produced]], sent: Mapping[Order, int], late: set[Place]
+) -> Finding:
     """The version sent must be one after which exactly the later changes became letters."""
     offenders = [
         {"order": order, "log": [(r.sample.version, r.place) for r in records], "sent": sent[order],
@@ -180,7 +196,9 @@ def changes_after(records: Sequence[Produced], index: int) -> Iterator[Place]:
             yield record.place
 
 
-def late_of(history: Mapping[Order, list[Produced]], sent: Mapping[Order, int], late: set[Place]) -> list[Produced]:
+def late_of(
+    history: Mapping[Order, list[Produced]], sent: Mapping[Order, int], late: set[Place]
+) -> list[Produced]:
     """The records that must be letters, given what was sent."""
     found = []
     for order, records in history.items():
@@ -192,7 +210,9 @@ def late_of(history: Mapping[Order, list[Produced]], sent: Mapping[Order, int], 
 
 def sums_agree(history: Mapping[Order, list[Produced]], bodies: Sequence[Mapping[str, Any]]) -> Finding:
     """Each batch holds the sums of the versions it took, SKU by SKU."""
-    values = {(order, r.sample.version): r.sample.value for order, records in history.items() for r in records}
+    values = {
+        (order, r.sample.version): r.sample.value for order, records in history.items() for r in records
+    }
     offenders, total = [], 0
     for body in bodies:
         expected: Counter[str] = Counter()
@@ -202,7 +222,9 @@ def sums_agree(history: Mapping[Order, list[Produced]], bodies: Sequence[Mapping
         found = Counter({item["sku"]: item["quantity"] for item in body["items"]})
         total += found.total()
         if found != expected or len(found) != len(body["items"]):
-            offenders.append({"batch": body["batch_id"], "differs": dict((found - expected) | (expected - found))})
+            offenders.append(
+                {"batch": body["batch_id"], "differs": dict((found - expected) | (expected - found))}
+            )
     return Finding("sums by SKU agree, batch by batch", f"{total} pieces", offenders)
 
 

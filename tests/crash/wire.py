@@ -112,7 +112,10 @@ class Output:
     def __init__(self, wire: Wire, topic: str) -> None:
         self.records: list[Published] = []
         self.consumer = kafka.KafkaConsumer(
-            enable_auto_commit=False, auto_offset_reset="earliest", isolation_level="read_committed", **wire.options
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            **wire.options,
         )
         self.tps = partitions_of(self.consumer, wire.name(topic))
         self.consumer.assign(self.tps)
@@ -133,7 +136,9 @@ class Output:
 
 
 def partitions_of(consumer: Any, topic: str) -> list[Any]:
-    return [kafka.TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+    return [
+        kafka.TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())
+    ]
 
 
 class Source(threading.Thread):

@@ -75,7 +75,11 @@ class TestBurial:
         bury([letter(7, value=b"\x00\xff", business_key="A\x001")], "g", now)
         found = DeadLetter.objects.get()
         assert (bytes(found.payload), bytes(found.key), found.timestamp) == (b"\x00\xff", b"key", 1000)
-        assert (found.correlation_id, found.position, found.status) == ("c-1", "transfer-requests/0/7", "open")
+        assert (found.correlation_id, found.position, found.status) == (
+            "c-1",
+            "transfer-requests/0/7",
+            "open",
+        )
         assert "\x00" not in found.business_key
 
     def test_groups_differ_by_cause_not_by_number(self):
@@ -100,7 +104,10 @@ class TestWatermarks:
         store, now = Watermarks(), database_now()
         store.advance("g", {("t", 0): Mark("a", 10)}, now)
         store.reach("g", {("t", 0): Reach(12, None), ("t", 1): Reach(0, now)}, now)
-        assert set(Watermark.objects.values_list("partition", "end_offset", "caught_up_at")) == {(0, 12, None), (1, 0, now)}
+        assert set(Watermark.objects.values_list("partition", "end_offset", "caught_up_at")) == {
+            (0, 12, None),
+            (1, 0, now),
+        }
 
     def test_an_alarm_stays_until_it_is_accepted(self):
         store, now = Watermarks(), database_now()
@@ -163,7 +170,9 @@ class TestCommand:
         assert DeadLetter.objects.open().count() == 3
 
     def test_the_command_leaves_the_same_trail_as_the_console(self):
-        assert "1 letters resolved" in run("resolve", str(DeadLetter.objects.get(offset=1).pk), "--reason", "by hand")
+        assert "1 letters resolved" in run(
+            "resolve", str(DeadLetter.objects.get(offset=1).pk), "--reason", "by hand"
+        )
         action = OperatorAction.objects.get()
         assert (action.verb, action.reason) == ("resolve", "by hand")
         assert "by command" in action.actor_name

@@ -49,7 +49,11 @@ def test_an_order_repeated_and_updated_across_the_month_stays_one_row(broker: Br
     assert dict(BufferedEvent.objects.values_list("order_id", "partition_key")) == {
         "OLD": LAST_SECOND.year * 100 + LAST_SECOND.month, "NEW": MONTH.year * 100 + MONTH.month,
     }  # fmt: skip
-    broker.send(order("OLD", at=written(LAST_SECOND, "Z"), items={"S1": 7}), old[0], order("OLD", at=written(LAST_SECOND, "Z"), items={"S1": 9}))
+    broker.send(
+        order("OLD", at=written(LAST_SECOND, "Z"), items={"S1": 7}),
+        old[0],
+        order("OLD", at=written(LAST_SECOND, "Z"), items={"S1": 9}),
+    )
     broker.send(order("END"))
     broker.wait_for_orders("END", "NEW", "OLD")
     assert BufferedEvent.objects.count() == 3

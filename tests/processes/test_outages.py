@@ -82,14 +82,24 @@ def test_a_database_that_is_away_for_a_while_loses_nothing(
     broker: Broker, workers: Platform, gate: Gate, pairs: range
 ) -> None:
     workers.environment["DATABASE_URL"] = gate.url
-    crew = [workers.start(command, name=f"{command}{n}") for n in pairs for command in ("ingest_events", "flush_buffer")]
+    crew = [
+        workers.start(command, name=f"{command}{n}")
+        for n in pairs
+        for command in ("ingest_events", "flush_buffer")
+    ]
     broker.send(*orders("A"))
     broker.wait_for_orders(*ids("A"))
     for prefix in "BCD":
         gate.shut()
         broker.send(*orders(prefix))
         for worker in crew:
-            wait_for(lambda worker=worker: worker.text.count("_unavailable") >= "ABCD".index(prefix) or "beat_failed" in worker.text, 20, f"{worker.name} to notice")
+            wait_for(
+                lambda worker=worker: (
+                    worker.text.count("_unavailable") >= "ABCD".index(prefix) or "beat_failed" in worker.text
+                ),
+                20,
+                f"{worker.name} to notice",
+            )
         gate.reopen()
     broker.wait_for_orders(*ids("A", "B", "C", "D"), seconds=60)
     gate.shut()
@@ -120,7 +130,9 @@ def end_sessions() -> None:
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
             return
-        cursor.execute("SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
+        cursor.execute(
+            "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        )
         for (session,) in cursor.fetchall():
             cursor.execute(f"KILL CONNECTION {session}")
 

@@ -137,7 +137,9 @@ def broker(request, settings) -> Iterator[Broker]:
         found.producer.close()
         return
     if connection.vendor != "sqlite":
-        pytest.skip("the embedded broker is paired with the embedded database; this one runs with Apache Kafka")
+        pytest.skip(
+            "the embedded broker is paired with the embedded database; this one runs with Apache Kafka"
+        )
     if request.node.get_closest_marker("kafka"):
         pytest.skip("the embedded broker has no administration API and no second member")
     with EmbeddedKafka() as embedded:

@@ -14,7 +14,14 @@ from tests.conftest import order
 from tests.workers.conftest import eventually
 
 pytestmark = pytest.mark.processes
-TABLES = ["buffer", "outbox.Watermark", "outbox.FlowCounter", "outbox.BurialKey", "outbox.DeadLetter", "outbox.FailureGroup"]
+TABLES = [
+    "buffer",
+    "outbox.Watermark",
+    "outbox.FlowCounter",
+    "outbox.BurialKey",
+    "outbox.DeadLetter",
+    "outbox.FailureGroup",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +141,10 @@ def test_a_topic_that_was_created_again_alarms_and_loses_nothing(broker, workers
 def test_two_of_each_share_the_work(broker, workers):
     if connection.vendor == "sqlite":
         pytest.skip("SQLite has one writer: one ingester and one flusher (docs/operations.md)")
-    started = [workers.start(command) for command in ("ingest_events", "ingest_events", "flush_buffer", "flush_buffer")]
+    started = [
+        workers.start(command)
+        for command in ("ingest_events", "ingest_events", "flush_buffer", "flush_buffer")
+    ]
     for part in range(4):
         broker.send(*orders(part * 500, (part + 1) * 500), key=f"k{part}")
     eventually(lambda: BufferedEvent.objects.filter(status="sent").count() == 2000, "orders are missing")

@@ -80,7 +80,9 @@ def test_silence_of_a_dead_ingester_is_not_idleness(broker, workers):
     ingester.communicate()
     workers.start("flush_buffer")
     was_due = Bucket.objects.get().due_at
-    eventually(lambda: Bucket.objects.get().due_at != was_due or Batch.objects.exists(), "nobody looked at it")
+    eventually(
+        lambda: Bucket.objects.get().due_at != was_due or Batch.objects.exists(), "nobody looked at it"
+    )
     assert not Batch.objects.exists()
     workers.start("ingest_events")
     eventually(lambda: all_sent(1), "no batch although the ingester is back")
@@ -88,4 +90,7 @@ def test_silence_of_a_dead_ingester_is_not_idleness(broker, workers):
 
 def test_a_missing_topic_is_one_line(broker, workers):
     output = workers.run("ingest_events", "--once", code=1, KAFKA_TOPIC_PREFIX="nowhere.")
-    assert output.strip() == "CommandError: topic nowhere.transfer-requests does not exist: create_topics makes it"
+    assert (
+        output.strip()
+        == "CommandError: topic nowhere.transfer-requests does not exist: create_topics makes it"
+    )
