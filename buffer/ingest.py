@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 
-from buffer.absorb import EVENTS, SEEN, buckets
+from buffer.absorb import EVENTS, SEEN, STORED, buckets
 from buffer.judge import REASONS, Judge
 from buffer.models import BufferedEvent
-from buffer.positions import Position
+from buffer.prepared import Key, Prepared, Row, position
 from buffer.recount import recount_buckets
 from buffer.sent import SentOrders, mark_sent, read_sent, unknown_batches
 from buffer.streams import Stream
@@ -31,24 +30,6 @@ from outbox.burial import Letter, bury, digest
 
 GROUP = "buffer-ingest"
 LOW_WATER = 0.8
-
-Key = tuple[int, str, str]  # month, order, location
-Row = tuple[int, str, str, str, str, int, int, int]  # … payload, hash, partition, offset, timestamp
-STORED = [
-    "partition_key", "order_id", "location_id", "status", "payload_hash", "topic_id", "source_partition",
-    "source_offset", "source_timestamp", "seen_topic_id", "seen_partition", "seen_offset", "seen_timestamp",
-    "seen_hash",
-]  # fmt: skip
-
-
-@dataclass
-class Prepared:
-    """A decoded batch: the newest row of each order, what else came for it, and what was refused."""
-
-    rows: dict[Key, Row] = field(default_factory=dict)
-    records: dict[Key, list[tuple[Row, Record]]] = field(default_factory=dict)
-    letters: list[Letter] = field(default_factory=list)
-    read: Counter[int] = field(default_factory=Counter)
 
 
 class Ingest:
@@ -301,7 +282,3 @@ class Ingest:
 
     def repair(self) -> None:
         ensure_partitions()
-
-
-def position(row: Row, topic_id: str) -> Position:
-    return Position(topic_id, row[5], row[6], row[7])

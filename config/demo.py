@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
@@ -175,3 +176,8 @@ def _wait_for_port(port: int, supervisor: Supervisor, patience: float = 30.0) ->
                 return
         time.sleep(0.1)
     raise BadSetting(f"the embedded broker did not start: {supervisor.last_line('embedded_kafka')}")
+
+
+def run_demo(stop: threading.Event, say: Say, options: dict[str, Any]) -> bool:
+    """One demo run with the options of `run_all`; whether everything added up."""
+    return Demo(say, prepare(), options["port"], options["rate"], options["seconds"]).run(stop)

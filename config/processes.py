@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
+
+from django.conf import settings
 
 from config.env import BadSetting
 from config.flows import flows
@@ -32,3 +35,13 @@ def refuse_taken_port(host: str, port: int) -> None:
         socket.create_server((host, port)).close()
     except OSError as error:
         raise BadSetting(f"--port {port}: {host}:{port} cannot be used: {error.strerror}") from error
+
+
+def run_platform(stop: threading.Event, port: int) -> None:
+    """Start everything, keep it alive until `stop`, end it in reverse order."""
+    supervisor = Supervisor(settings.BASE_DIR / "var" / "logs", {})
+    try:
+        start_platform(supervisor, port)
+        supervisor.run(stop)
+    finally:
+        supervisor.close()

@@ -15,6 +15,7 @@ from config import metrics
 from config.kafka import client
 from config.kafka.positions import TopicPartition
 from config.kafka.writer import Sighting
+from config.logs import log
 
 INTERVAL = 1.0
 
@@ -40,6 +41,7 @@ class Lookout:
         self.looked = False
         self.next_look = 0.0
         self.fresh: dict[TopicPartition, Sighting] = {}
+        self.blind = False  # the last look failed
 
     def started(self, tp: TopicPartition) -> None:
         """A partition begins to be read."""
@@ -85,8 +87,13 @@ class Lookout:
         self.next_look = taken_at + INTERVAL
         try:
             ends = self.consumer.end_offsets(owned, timeout_ms=2_000)
-        except client.KafkaError:
-            return  # the broker is away: silence is then not idleness, so nothing is reported
+        except client.KafkaError as error:
+            # Silence is then not idleness, so nothing is reported. The client's poll() never says that it is away.
+            if not self.blind:
+                log.warning("broker_unavailable", worker=self.group, error=str(error))
+            self.blind = True
+            return
+        self.blind = False
         for tp, end in ends.items():
             key = (tp.topic, tp.partition)
             labels = (self.group, tp.topic, str(tp.partition))

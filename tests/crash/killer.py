@@ -45,6 +45,8 @@ class Crew:
     def kill_all(self, kills: int, more: Callable[[], None], delay: float, mourn: Callable[[], None]) -> None:
         """Kill every worker `kills` times; `more` gives them work, and none dies before it has done some."""
         for chosen in rounds(sorted(self.commands), kills):
+            for name in self.commands:
+                wait_for(lambda name=name: self._ready(name), UP, f"{name} to be ready")
             more()
             for name in chosen:
                 wait_for(lambda name=name: self._done(name), UP, f"{name} to do something")
@@ -68,6 +70,12 @@ class Crew:
         for name in names:
             self.kills.append(Kill(name, done[name], self.living[name].end()))
             self.living[name] = self.platform.start(self.commands[name], name=name)
+
+    def _ready(self, name: str) -> bool:
+        """It runs, and an ingester has partitions: else the others would have done everything before it came."""
+        samples = self.living[name].metrics()
+        wanted = "consumer_lag_records" if self.commands[name] == "ingest_events" else "flush_seconds_count"
+        return any(found == wanted for found, _, _ in samples)
 
     def _done(self, name: str) -> int:
         return int(self.living[name].count(DONE[self.commands[name]]))

@@ -4,12 +4,10 @@ from argparse import ArgumentParser
 from threading import Event
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import CommandError
 
-from config.demo import Demo, prepare
-from config.processes import start_platform
-from config.supervisor import Supervisor
+from config.demo import run_demo
+from config.processes import run_platform
 from config.worker import WorkerCommand
 
 
@@ -34,13 +32,6 @@ class Command(WorkerCommand):
 
     def work(self, stop: Event, options: dict[str, Any]) -> None:
         if not options["demo"]:
-            supervisor = Supervisor(settings.BASE_DIR / "var" / "logs", {})
-            try:
-                start_platform(supervisor, options["port"])
-                supervisor.run(stop)
-            finally:
-                supervisor.close()
-            return
-        demo = Demo(self.stdout.write, prepare(), options["port"], options["rate"], options["seconds"])
-        if not demo.run(stop):
+            run_platform(stop, options["port"])
+        elif not run_demo(stop, self.stdout.write, options):
             raise CommandError("the run did not add up: see above, and the logs in var/demo/logs")
