@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +16,7 @@ from buffer.models import Batch, BufferedEvent
 from tests.conftest import order
 from tests.crash.platform import Platform
 from tests.crash.wire import wait_for
-from tests.processes.conftest import TIMINGS, Broker, assert_verified, database_url, real
+from tests.processes.conftest import Broker, assert_verified, database_url, real
 from tests.processes.proxy import Gate
 from tests.services.kafka import Kafka
 
@@ -41,32 +42,34 @@ def own_kafka(tmp_path: Path) -> Iterator[Kafka]:
     service.stop()
 
 
-@pytest.mark.parametrize("where", ["kafka"])
-def test_a_broker_that_is_down_for_a_while_loses_nothing(
-    transactional_db: None, own_kafka: Kafka, settings: Any, tmp_path: Path, where: str
-) -> None:
-    """What was cut before or during the outage goes out under the ids it was given."""
-    settings.KAFKA_TOPIC_PREFIX = "down."
-    for broker in real("down.", own_kafka.address):
-        environment = {**TIMINGS, **broker.environment, "DATABASE_URL": database_url()}
-        with Platform(tmp_path, environment) as workers:
-            ingest = workers.start("ingest_events")
-            broker.send(*orders("A"))
-            wait_for(lambda: BufferedEvent.objects.count() == 20, 40, "20 orders in the buffer")
-            own_kafka.stop()
-            flush = workers.start("flush_buffer", BUFFER_CAP_SECONDS="1")
-            wait_for(lambda: "unavailable" in flush.text, 40, "the flusher to find no broker")
-            own_kafka.start()
-            broker.send(*orders("B"))
-            broker.wait_for_orders(*ids("A", "B"), seconds=60)
-            own_kafka.stop()
-            wait_for(lambda: "broker_unavailable" in ingest.text, 40, "the ingester to find no broker")
-            assert (ingest.stop(), flush.stop()) == (0, 0)
-            own_kafka.start()
-            workers.start("ingest_events", name="again")
-            broker.send(*orders("C"))
-            wait_for(lambda: BufferedEvent.objects.count() == 60, 60, "60 orders in the buffer")
-        assert_verified()
+@pytest.fixture
+def broker(request: pytest.FixtureRequest, settings: Any) -> Iterator[Broker]:
+    """As everywhere, and `own-kafka`: one that the test may stop."""
+    if request.param == "kafka":
+        settings.KAFKA_TOPIC_PREFIX = prefix = f"p{uuid.uuid4().hex[:8]}."
+        yield from real(prefix)
+    else:
+        settings.KAFKA_TOPIC_PREFIX = "own."
+        yield from real("own.", request.getfixturevalue("own_kafka").address)
+
+
+@pytest.mark.parametrize("broker", ["own-kafka"], indirect=True)
+def test_a_broker_that_is_down_for_a_while_loses_nothing(broker: Broker, both: Any, own_kafka: Kafka) -> None:
+    """What was cut during the outage goes out afterwards, under the ids it was given."""
+    ingest, flush = both(BUFFER_IDLE_SECONDS="3", BUFFER_CAP_SECONDS="3")
+    broker.send(*orders("A"))
+    wait_for(lambda: BufferedEvent.objects.count() == 20, 40, "20 orders in the buffer")
+    own_kafka.stop()
+    wait_for(lambda: Batch.objects.claimed().count() == 5, 40, "the five batches to be cut")
+    cut = {str(name) for name in Batch.objects.values_list("pk", flat=True)}
+    wait_for(lambda: "broker_unavailable" in ingest.text, 40, "the ingester to find no broker")
+    own_kafka.start()
+    broker.send(*orders("B"))
+    broker.wait_for_orders(*ids("A", "B"), seconds=60)
+    assert {body["batch_id"] for body in broker.batches() if "A00" <= min(body["order_ids"]) < "B"} == cut
+    assert_verified()
+    own_kafka.stop()
+    assert (ingest.stop(), flush.stop()) == (0, 0)
 
 
 @pytest.fixture

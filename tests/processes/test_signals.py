@@ -1,0 +1,61 @@
+"""SIGTERM at any moment: exit code 0, and nothing half."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import pytest
+
+from tests.crash.platform import Platform
+from tests.crash.traffic import traffic
+from tests.crash.wire import Source, orders_in, wait_for
+from tests.processes.conftest import Broker, assert_verified
+
+pytestmark = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+SAMPLES = traffic(1500, 60, 4)
+LIVES = 4
+
+
+def test_workers_told_to_stop_at_any_moment_leave_nothing_half(broker: Broker, workers: Platform) -> None:
+    rng = random.Random(LIVES)
+    source = Source(broker.wire, SAMPLES, LIVES)
+    source.start()
+    for life in range(LIVES):
+        pair = [workers.start("ingest_events", BUFFER_CAP_SECONDS="1"), workers.start("flush_buffer")]
+        for worker in pair:
+            wait_for(worker.metrics, 30, f"{worker.name} to be up")
+        source.more()
+        time.sleep(rng.random() * 1.5 if life else 0.0)
+        assert [worker.stop() for worker in pair] == [0, 0]
+        assert "Traceback" not in "".join(worker.text for worker in pair)
+    source.finish()
+    ingest, flush = workers.start("ingest_events"), workers.start("flush_buffer")
+    wait_for(lambda: len(orders_in(broker.deliveries())) >= 1500, 60, "1500 orders")
+    wait_for(lambda: broker.wire.lag() == 0, 20, "every record to be committed")
+    assert (ingest.stop(), flush.stop()) == (0, 0)
+    sent = orders_in(broker.deliveries())
+    assert len(sent) == len(set(sent)) == 1500
+    assert_verified()
+
+
+def test_once_and_until_idle_end_by_themselves(broker: Broker, workers: Platform) -> None:
+    broker.wire.produce(SAMPLES[:200])
+    assert workers.manage("ingest_events", "--once").returncode == 0
+    assert workers.manage("flush_buffer", "--until-idle", "2.5").returncode == 0
+    orders = {(sample.location, sample.order) for sample in SAMPLES[:200] if sample.version}
+    assert set(orders_in(broker.deliveries())) == orders
+    assert_verified()
+
+
+def test_a_missing_topic_or_broker_is_one_line_and_exit_code_1(broker: Broker, workers: Platform) -> None:
+    for command, environment, said in [
+        ("ingest_events", {"KAFKA_TOPIC_PREFIX": "nowhere."}, "create_topics"),
+        ("ingest_events", {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}, "KAFKA_BOOTSTRAP_SERVERS"),
+        ("flush_buffer", {"BUFFER_IDLE_SECONDS": "soon"}, "BUFFER_IDLE_SECONDS"),
+    ]:
+        done: Any = workers.manage(command, "--until-idle", "1", check=False, **environment)
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+        assert (done.returncode, len(lines)) == (1, 1), lines
+        assert said in lines[0]
