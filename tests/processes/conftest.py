@@ -93,7 +93,8 @@ def broker(request: pytest.FixtureRequest, settings: Any) -> Iterator[Broker]:
     yield from make(prefix)
 
 
-def real(prefix: str, servers: str = "") -> Iterator[Broker]:
+def real(prefix: str, servers: str = "", *, lasting: bool = True) -> Iterator[Broker]:
+    """Topics on the real broker, deleted afterwards unless it does not last longer than they do."""
     servers = servers or os.environ.get("TEST_KAFKA_SERVERS", "")
     if not servers:
         pytest.skip("TEST_KAFKA_SERVERS names no Apache Kafka")
@@ -103,7 +104,8 @@ def real(prefix: str, servers: str = "") -> Iterator[Broker]:
     found = Broker(wire, {"KAFKA_BOOTSTRAP_SERVERS": servers, "KAFKA_TOPIC_PREFIX": prefix})
     yield found
     found.close()
-    wire.delete(REQUESTS, BATCHES)
+    if lasting:
+        wire.delete(REQUESTS, BATCHES)
 
 
 def embedded(prefix: str) -> Iterator[Broker]:

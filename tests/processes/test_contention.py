@@ -30,7 +30,10 @@ def test_workers_side_by_side_never_do_the_same_work(broker: Broker, workers: Pl
     wait_for(lambda: len(orders_in(broker.deliveries())) >= orders, 60, f"{orders} orders")
     wait_for(lambda: broker.wire.lag() == 0, 20, "every record to be committed")
     reruns = Counter(
-        labels["cause"] for worker in crew for name, labels, _ in worker.metrics() if name == "transaction_rerun_total"
+        labels["cause"]
+        for worker in crew
+        for name, labels, _ in worker.metrics()
+        if name == "transaction_rerun_total"
     )
     print("reruns by cause:", dict(reruns))
     assert all(worker.count(DONE[worker.name[:5]]) > 0 for worker in crew), "somebody had nothing to do"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.crash.platform import Platform
@@ -15,9 +13,9 @@ PLAN = Plan(orders=3000, warehouses=200, kills=2, seed=20_261_121, evict=True)
 
 
 def test_killed_workers_lose_nothing_and_send_nothing_twice(
-    broker: Broker, workers: Platform, pairs: range, capsys: Any
+    broker: Broker, workers: Platform, pairs: range
 ) -> None:
-    workers.environment |= {**TIMINGS, "BUFFER_MAX_BATCH": str(MAX_BATCH)}
+    workers.environment |= {**TIMINGS, "BUFFER_IDLE_SECONDS": "1", "BUFFER_MAX_BATCH": str(MAX_BATCH)}
     outcome = Run(workers, broker.wire, PLAN, len(pairs), print).go()
     print(*outcome.findings, outcome.figures, sep="\n")
     assert [finding.name for finding in outcome.findings if not finding.ok] == []

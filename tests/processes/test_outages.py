@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -33,7 +34,9 @@ def ids(*prefixes: str, count: int = 20) -> list[str]:
 
 @pytest.fixture
 def own_kafka(tmp_path: Path) -> Iterator[Kafka]:
-    """A broker that may be stopped."""
+    """A broker that may be stopped, where there is a real one at all."""
+    if not os.environ.get(Kafka.variable):
+        pytest.skip("TEST_KAFKA_SERVERS names no Apache Kafka")
     if not shutil.which("java"):
         pytest.skip("Java is not installed, so there is no broker that could be stopped")
     service = Kafka(tmp_path / "services")
@@ -50,7 +53,7 @@ def broker(request: pytest.FixtureRequest, settings: Any) -> Iterator[Broker]:
         yield from real(prefix)
     else:
         settings.KAFKA_TOPIC_PREFIX = "own."
-        yield from real("own.", request.getfixturevalue("own_kafka").address)
+        yield from real("own.", request.getfixturevalue("own_kafka").address, lasting=False)
 
 
 @pytest.mark.parametrize("broker", ["own-kafka"], indirect=True)

@@ -55,8 +55,7 @@ def test_a_flusher_that_dies_anywhere_sends_every_order_once(broker: Broker, wor
     """A batch may be delivered again, with the same id and the same bytes; `Broker.batches` insists on that."""
     workers.start("ingest_events")
     lives = [
-        ("taken", "kill"), ("claimed", "kill"), ("sent", "kill"), ("settled", "kill"),
-        ("taken", "lose"), ("settled", "lose"),
+        ("taken", "kill"), ("claimed", "kill"), ("sent", "kill"), ("settled", "kill"), ("settled", "lose"),
     ]  # fmt: skip
     for number, (point, deed) in enumerate(lives):
         broker.send(*wave(number))

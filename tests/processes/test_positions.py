@@ -62,7 +62,7 @@ def test_a_topic_created_again_stops_the_ingester_until_it_is_accepted(
 def test_a_topic_created_again_under_a_running_ingester_stops_it(
     broker: Broker, both: Any, workers: Platform
 ) -> None:
-    ingest, _flush = both(BUFFER_IDLE_SECONDS="15")
+    ingest, _flush = both(BUFFER_IDLE_SECONDS="8")
     broker.send(*orders("A", 40))
     wait_for(lambda: BufferedEvent.objects.count() == 40, 30, "40 orders in the buffer")
     recreate(broker)

@@ -6,10 +6,14 @@ import time
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from buffer.models import Batch, BufferedEvent
 from tests.conftest import order
 from tests.crash.wire import wait_for
 from tests.processes.conftest import Broker, assert_verified
+
+on_kafka = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 
 
 def ids(count: int, first: int = 0) -> list[str]:
@@ -21,22 +25,23 @@ def reasons() -> list[str]:
 
 
 def test_silence_cuts_one_batch_and_every_arrival_begins_it_anew(broker: Broker, both: Any) -> None:
-    both(BUFFER_IDLE_SECONDS="2", BUFFER_CAP_SECONDS="60")
+    both(BUFFER_IDLE_SECONDS="1.5", BUFFER_CAP_SECONDS="60")
     broker.send(order("A000"))
     wait_for(lambda: BufferedEvent.objects.count() == 1, 30, "the first order in the buffer")
     for name in ids(3, first=1):
-        time.sleep(0.7)  # the silence that must not be enough
+        time.sleep(0.6)  # the silence that must not be enough
         broker.send(order(name))
     last = BufferedEvent.objects.count() and datetime.now().timestamp()
     broker.wait_for_orders(*ids(4))
     (body,) = broker.batches()
-    assert datetime.fromisoformat(body["flushed_at"]).timestamp() - last > 1.5
+    assert datetime.fromisoformat(body["flushed_at"]).timestamp() - last > 1.0
     assert reasons() == ["idle"]
     assert_verified()
 
 
+@on_kafka
 def test_a_busy_warehouse_is_cut_at_its_cap(broker: Broker, both: Any) -> None:
-    both(BUFFER_IDLE_SECONDS="3", BUFFER_CAP_SECONDS="4")
+    both(BUFFER_IDLE_SECONDS="1.5", BUFFER_CAP_SECONDS="2.5")
     sent = 0
     while not Batch.objects.exists():
         broker.send(order(f"A{sent:03d}"))
@@ -46,7 +51,7 @@ def test_a_busy_warehouse_is_cut_at_its_cap(broker: Broker, both: Any) -> None:
     batch = Batch.objects.get(sequence=1)
     assert batch.reason == "cap"
     first = BufferedEvent.objects.order_by("id").values_list("created_at", flat=True)[0]
-    assert 4.0 <= (batch.claimed_at - first).total_seconds() < 8.0
+    assert 2.5 <= (batch.claimed_at - first).total_seconds() < 6.0
     broker.wait_for_orders(*ids(sent))
     assert_verified()
 
@@ -61,6 +66,7 @@ def test_a_full_bucket_is_cut_at_once_and_what_is_left_over_with_it(broker: Brok
     assert_verified()
 
 
+@on_kafka
 def test_silence_of_a_consumer_that_hears_nothing_is_not_idleness(broker: Broker, both: Any) -> None:
     ingest, _flush = both()
     broker.send(*[order(name) for name in ids(5)])
