@@ -36,7 +36,12 @@ def test_workers_side_by_side_never_do_the_same_work(broker: Broker, workers: Pl
         if name == "transaction_rerun_total"
     )
     print("reruns by cause:", dict(reruns))
-    assert all(worker.count(DONE[worker.name[:5]]) > 0 for worker in crew), "somebody had nothing to do"
+    # Together, not each: on a busy machine one flusher may find nothing left to do.
+    done = {
+        kind: sum(worker.count(name) for worker in crew if worker.name.startswith(kind))
+        for kind, name in DONE.items()
+    }
+    assert all(done.values()), done
     assert [worker.stop() for worker in crew] == [0] * len(crew)
     times = Counter(json.loads(record.value)["batch_id"] for record in broker.deliveries())
     assert set(times.values()) == {1}
