@@ -168,7 +168,7 @@ def _open_events(stream: Stream, buckets: Sequence[Bucket]) -> dict[str, list[Cl
 
 def _topic_id(stream: Stream) -> str:
     rows = Watermark.objects.filter(group=topic_name(GROUP), topic=topic_name(stream.topic))
-    return rows.values_list("topic_id", flat=True).first() or ""
+    return rows.exclude(topic_id="").values_list("topic_id", flat=True).first() or ""
 
 
 def _store_batches(

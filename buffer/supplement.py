@@ -30,9 +30,17 @@ def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
     if event.status == Status.CLAIMED:
         raise Refusal("its batch is cut but not sent yet: try again when it is")
     source = Position(event.topic_id, event.source_partition, event.source_offset, event.source_timestamp)
+    note = "nothing to do: a newer version of the order has been taken"
+    if at.newer_than(source):
+        note = _take_late(stream, event, letter, payload, at, now)
+    # Counters are shared by all workers: their locks come last, as in ingestion, or the two deadlock.
     _count(stream, letter, now)
-    if not at.newer_than(source):
-        return "nothing to do: a newer version of the order has been taken"
+    return note
+
+
+def _take_late(
+    stream: Stream, event: BufferedEvent, letter: DeadLetter, payload: str, at: Position, now: datetime
+) -> str:
     if event.status != Status.SENT:
         return _reopen(stream, event, letter, payload, now)
     original = event.batch_id

@@ -66,7 +66,7 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
         title=group.title,
         why=f"{group.source}, failed in {group.step}. "
         + (
-            "Nothing goes on until they are requeued or discarded."
+            "They wait until they are requeued or discarded; later ones go on."
             if urgent
             else "Requeue, resolve or discard them."
         ),
