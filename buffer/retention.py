@@ -9,38 +9,25 @@ from django.db.models import Count
 
 from buffer.models import Batch, BufferedEvent
 from buffer.partitioned import EVENTS
-from config.partitions import Keep, Partition, PartitionSpec, living_keys
-from outbox import counters
-from outbox.models import FlowCounter, FlowMinute
+from config.partitions import Keep, Partition, PartitionSpec
+from outbox import counters, dropped
+from outbox.models import FlowMinute
 
 CHUNK = 2000
 MINUTES_KEPT = 24 * 60
-SCOPE = "dropped:"
 
 
 def count_dropped(using: str, spec: PartitionSpec, partition: Partition) -> None:
     """Record, in the guarded section of the drop, how many rows of each stream and status go with it.
 
-    Set, not added: a drop that crashed half-way is recorded again by the next run. Raises Keep when an order
-    of the month waits in a parked batch.
+    Raises Keep when an order of the month waits in a parked batch.
     """
-    scope = f"{SCOPE}{partition.key}"
     rows = spec.rows(using, partition).values_list("stream", "status").annotate(number=Count("id")).order_by()
-    counts = []
-    for stream, status, number in list(rows):
+    counts = {(stream, status): number for stream, status, number in rows}
+    for (_stream, status), number in counts.items():
         if status in (BufferedEvent.Status.PENDING, BufferedEvent.Status.CLAIMED):
             raise Keep(f"{number} rows are {status}")
-        counts.append(FlowCounter(flow=stream, scope=scope, name=f"dropped_{status}", value=number))
-    recorded = FlowCounter.objects.using(using)
-    recorded.filter(scope=scope).delete()
-    recorded.bulk_create(counts)
-
-
-def dropped_rows(stream: str) -> int:
-    """How many rows of a stream were dropped with their months."""
-    living = {f"{SCOPE}{key}" for key in living_keys(EVENTS)}
-    rows = FlowCounter.objects.filter(flow=stream, scope__startswith=SCOPE).values_list("scope", "value")
-    return sum(value for scope, value in rows if scope not in living)
+    dropped.record(using, partition, counts)
 
 
 def sweep_minutes(streams: Iterable[str], now: datetime) -> int:

@@ -3,9 +3,29 @@
 import os
 
 from celery import Celery
+from celery.signals import beat_init, task_prerun, worker_process_init
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 app = Celery("spillway")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+
+@beat_init.connect
+def beat_starts(**_: object) -> None:
+    """What else beat does; imported late, because Django is set up only now."""
+    from config import schedule
+
+    if app.conf.task_always_eager:
+        schedule.serve_metrics()
+    schedule.rotate_when_short()
+
+
+@worker_process_init.connect
+@task_prerun.connect
+def tasks_run_here(**_: object) -> None:
+    """Counters live where the tasks run: in a child of the worker, in the worker itself, or in beat."""
+    from config import schedule
+
+    schedule.serve_metrics()

@@ -32,7 +32,7 @@ def database_from_url(url: str, base_dir: Path) -> dict[str, Any]:
     config["OPTIONS"] = {**_options(scheme), **config.get("OPTIONS", {})}
     if scheme == "sqlite":
         # A file, not memory: threads and child processes of the tests must see the same rows.
-        config["TEST"] = {"NAME": str(base_dir / "var" / "test.sqlite3")}
+        config["TEST"] = {"NAME": str(base_dir / "var" / f"test-{Path(config['NAME']).name}")}
         (base_dir / "var").mkdir(exist_ok=True)
     return config
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 
 from config.clock import database_now
 from outbox.models import OperatorAction
+
+CHUNK = 2000
 
 
 @dataclass(frozen=True)
@@ -43,3 +47,14 @@ def record(
         detail=detail or {},
         created_at=database_now(),
     )
+
+
+def sweep(now: datetime) -> int:
+    """Delete, in chunks, deeds older than AUDIT_RETENTION_DAYS (0 keeps them for ever); returns how many."""
+    if not settings.AUDIT_RETENTION_DAYS:
+        return 0
+    old = OperatorAction.objects.filter(created_at__lt=now - timedelta(days=settings.AUDIT_RETENTION_DAYS))
+    deleted = 0
+    while ids := list(old.values_list("pk", flat=True)[:CHUNK]):
+        deleted += old.filter(pk__in=ids).delete()[0]
+    return deleted

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
+from django.db.backends.base.base import BaseDatabaseWrapper
 
+# Instead of a number of values: the partition column lies between two bounds.
+BOUNDS = -1
 REFERENCE = re.compile(r"\b(old|new)\.(\w+)")
 
 
@@ -42,7 +45,11 @@ class Dialect:
     def cast(self, sql: str, kind: str) -> str:
         return sql
 
-    def parameters(self, rows: Sequence[Sequence[Any]]) -> list[str]:
+    def cursor(self, connection: BaseDatabaseWrapper) -> Any:
+        """A cursor for one statement with a whole batch in its parameters."""
+        return connection.cursor()
+
+    def parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """The rows as statement parameters."""
         return [encode(rows)]
 
@@ -131,8 +138,12 @@ class Dialect:
         guard: str,
         prune: str,
         count: int,
+        primary: bool = False,
     ) -> str:
-        """`UPDATE t SET … FROM unpacked rows`; parameters come in the order of `update_parameters`."""
+        """`UPDATE t SET … FROM unpacked rows`; parameters come in the order of `update_parameters`.
+
+        `primary`: the key begins with the primary key.
+        """
         columns = [*key, *changes]
         assignments, joined, where = self._update_parts(
             table, key, changes, constants, fixed, guard, prune, count
@@ -167,7 +178,13 @@ class Dialect:
         assignments += [f"{target}{self.quoted(column.name)} = {at[column.name]}" for column in changes]
         joined = [f"{self.old(table, column.name)} = {at[column.name]}" for column in key]
         where = [f"{self.old(table, name)} = %s" for name in fixed]
-        where += [f"{self.old(table, prune)} IN ({', '.join(['%s'] * count)})"] if count else []
+        where += [self._pruned(table, prune, count)] if count else []
         if guard:
             where.append(REFERENCE.sub(lambda m: self.old(table, m[2]) if m[1] == "old" else at[m[2]], guard))
         return ", ".join(assignments), joined, where
+
+    def _pruned(self, table: str, prune: str, count: int) -> str:
+        column = self.old(table, prune)
+        return (
+            f"{column} BETWEEN %s AND %s" if count == BOUNDS else f"{column} IN ({', '.join(['%s'] * count)})"
+        )

@@ -55,20 +55,58 @@ class MySQL(Driver):
     def drop(self, partition: Partition) -> None:
         """Under LOCK TABLES, which the ALTER keeps: a writer waits, then finds the next partition."""
         with self._impatient() as cursor:
-            cursor.execute(f"LOCK TABLES {self._locked()}")
+            aside = self._made_aside(cursor, partition)
+            cursor.execute(f"LOCK TABLES {self._locked(aside)}")
             try:
-                # Not START TRANSACTION, which would unlock: Django's atomic() only turns autocommit off.
-                with transaction.atomic(self.using):
-                    self.guard(partition)
-                cursor.execute(
-                    f"ALTER TABLE {self.quote(self.table)} DROP PARTITION {self.quote(partition.name)}"
-                )
+                if not self._has_rows(cursor, aside):  # else a run died after its exchange: all is recorded
+                    # Not START TRANSACTION, which would unlock: Django's atomic() only turns autocommit off.
+                    with transaction.atomic(self.using):
+                        self.guard(partition)
+                    self._exchange(cursor, partition, aside)
+                self._remove(cursor, partition)
             finally:
                 cursor.execute("UNLOCK TABLES")
 
-    def _locked(self) -> str:
+    def _remove(self, cursor: CursorWrapper, partition: Partition) -> None:
+        table, name = self.quote(self.table), self.quote(partition.name)
+        if self.spec.detaches and self._converts:
+            own = self.quote(self._aside(partition))
+            cursor.execute(f"ALTER TABLE {table} CONVERT PARTITION {name} TO TABLE {own}")
+        else:
+            cursor.execute(f"ALTER TABLE {table} DROP PARTITION {name}")
+
+    @property
+    def _converts(self) -> bool:
+        """MariaDB makes a table of a partition in one step; MySQL exchanges it with an empty one first."""
+        return bool(self.connection.mysql_is_mariadb)  # type: ignore[attr-defined]
+
+    def _aside(self, partition: Partition) -> str:
+        return f"{self.table}_{partition.name}"
+
+    def _made_aside(self, cursor: CursorWrapper, partition: Partition) -> str:
+        """MySQL, detaching: the table that takes the partition's rows, made before anything is locked."""
+        if not self.spec.detaches or self._converts:
+            return ""
+        name = self._aside(partition)
+        if name not in self.connection.introspection.table_names(cursor):
+            cursor.execute(f"CREATE TABLE {self.quote(name)} LIKE {self.quote(self.table)}")
+            cursor.execute(f"ALTER TABLE {self.quote(name)} REMOVE PARTITIONING")
+        return name
+
+    def _has_rows(self, cursor: CursorWrapper, table: str) -> bool:
+        if not table:
+            return False
+        cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {self.quote(table)})")  # noqa: S608 (a name of ours)
+        return bool(cursor.fetchone()[0])
+
+    def _exchange(self, cursor: CursorWrapper, partition: Partition, aside: str) -> None:
+        if aside:
+            table, name = self.quote(self.table), self.quote(partition.name)
+            cursor.execute(f"ALTER TABLE {table} EXCHANGE PARTITION {name} WITH TABLE {self.quote(aside)}")
+
+    def _locked(self, aside: str = "") -> str:
         tables = [self.table, *(apps.get_model(label)._meta.db_table for label in self.spec.locks)]
-        return ", ".join(f"{self.quote(table)} WRITE" for table in tables)
+        return ", ".join(f"{self.quote(table)} WRITE" for table in [*tables, aside] if table)
 
     @contextmanager
     def _impatient(self) -> Iterator[CursorWrapper]:

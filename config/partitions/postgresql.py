@@ -70,7 +70,7 @@ class PostgreSQL(Driver):
         return f"FOR VALUES FROM ({lower}) TO ({upper})"
 
     def drop(self, partition: Partition) -> None:
-        """In one transaction: its writers out, count, record, drop."""
+        """In one transaction: its writers out, count, record, drop (or detach)."""
         child = self.quote(partition.name)
         with transaction.atomic(self.using), self.connection.cursor() as cursor:
             cursor.execute(self._give_up_soon())
@@ -78,7 +78,10 @@ class PostgreSQL(Driver):
             # table, for milliseconds. A ring with such a writer ends in a deadlock error, never in lost rows.
             cursor.execute(f"LOCK TABLE {child} IN SHARE MODE")
             self.guard(partition)
-            cursor.execute(f"DROP TABLE {child}")
+            if self.spec.detaches:
+                cursor.execute(f"ALTER TABLE {self.quote(self.table)} DETACH PARTITION {child}")
+            else:
+                cursor.execute(f"DROP TABLE {child}")
 
     def _give_up_soon(self) -> str:
         return f"SET LOCAL lock_timeout = '{driver.LOCK_SECONDS * 1000:.0f}ms'"

@@ -61,6 +61,9 @@ class PartitionSpec:
     MariaDB the drop commits by itself, a moment later: after a crash in between the rows are still there and
     recorded as well, so a reader leaves out the keys in `living_keys(spec)`; the next rotation replaces them.
     There it also reaches only the tables of the models in `locks`, without aliases. It may raise `Keep`.
+
+    `archive_setting` names a setting; where it says "detach", a partition becomes a table of its own instead
+    of going.
     """
 
     model: str
@@ -74,12 +77,18 @@ class PartitionSpec:
     unfinished: str = ""
     before_drop: str = ""
     locks: tuple[str, ...] = ()
+    archive_setting: str = ""
 
     def __post_init__(self) -> None:
         if bool(self.keep_months_setting) == bool(self.keep_days_setting):
             raise ValueError(f"{self.model}: retention comes from one setting, in months or in days")
         if self.encoding == "yyyymm" and self.period != "month":
             raise ValueError(f"{self.model}: a yyyymm column can only be partitioned by month")
+
+    @property
+    def detaches(self) -> bool:
+        """Whether a finished partition is set aside as a table, not dropped."""
+        return bool(self.archive_setting) and getattr(settings, self.archive_setting) == "detach"
 
     @property
     def app_label(self) -> str:

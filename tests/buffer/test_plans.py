@@ -5,7 +5,11 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
+from buffer.absorb import SEEN
+from buffer.claim import TAKE
 from buffer.models import Batch, Bucket, BufferedEvent
+from buffer.publish import EVENTS_SENT
+from buffer.sent import MARK_SENT
 from config.clock import database_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,3 +56,48 @@ def test_an_order_by_its_id(full, stream):
     months = [full.year * 100 + full.month]
     plan = BufferedEvent.objects.in_months(months).of_stream(stream.name).filter(order_id="A77").explain()
     assert "bufferedevent_order" in plan or "order_id" in plan.split("Filter")[0], plan
+
+
+@pytest.mark.parametrize("rewrite", [TAKE, EVENTS_SENT, SEEN, MARK_SENT])
+def test_rows_are_rewritten_by_look_up(rewrite):
+    """SQLite once compared each of 40 000 orders with each of the rows, and held its one lock for minutes."""
+    if connection.vendor != "sqlite":
+        pytest.skip("the others are told the order of the join, or know it from statistics")
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS sqlite_stat1")  # nobody analyses a database that is in use
+    ran = []
+    names = ["status", "updated_at", "stream"]
+    values = {name: database_now() if name == "updated_at" else "x" for name in names}
+    with connection.execute_wrapper(
+        lambda run, sql, params, *rest: ran.append((sql, params)) or run(sql, params, *rest)
+    ):
+        rewrite.run([["1"] * (len(rewrite.key) + len(rewrite.changes))], values, [202611, 202612])
+    ((sql, params),) = ran
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {sql}", params)
+        steps = [row[3] for row in cursor.fetchall()]
+    touched = [step for step in steps if "buffer_bufferedevent" in step]
+    assert touched
+    assert all("rowid=?" in step or "order_id=?" in step for step in touched), steps
+
+
+@pytest.mark.parametrize("rewrite", [TAKE, EVENTS_SENT])
+def test_rows_are_found_by_their_ids_whatever_the_statistics_say(rewrite):
+    """MySQL once walked all pending orders for each id of a claim, for minutes, with statistics of an empty table."""
+    if connection.vendor != "mysql":
+        pytest.skip("only MySQL and MariaDB take the index of a constant for the better one")
+    ran = []
+    row = [7 if column.kind == "bigint" else "1" * 32 for column in [*rewrite.key, *rewrite.changes]]
+    with connection.execute_wrapper(
+        lambda run, sql, params, *rest: ran.append((sql, params)) or run(sql, params, *rest)
+    ):
+        rewrite.run([row], {"status": "sent", "updated_at": database_now()}, [202611, 202612])
+    sql, params = next(found for found in ran if found[0].startswith("UPDATE"))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"EXPLAIN FORMAT=TRADITIONAL {sql}" if not connection.mysql_is_mariadb else f"EXPLAIN {sql}",
+            params,
+        )
+        names = [column[0] for column in cursor.description]
+        plans = [dict(zip(names, found, strict=True)) for found in cursor.fetchall()]
+    assert [plan["key"] for plan in plans if plan["table"] == "buffer_bufferedevent"] == ["PRIMARY"], plans

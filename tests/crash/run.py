@@ -73,6 +73,8 @@ def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None
             **TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers,
             "KAFKA_TOPIC_PREFIX": wire.prefix, "BUFFER_MAX_BATCH": str(MAX_BATCH),
         }  # fmt: skip
+        if not plan.kills:
+            environment["BUFFER_LEASE_SECONDS"] = "30"  # nobody dies, so nobody is to be taken for dead
         with Platform(logs, environment) as platform:
             platform.manage("migrate", "--verbosity", "0")
             platform.manage("create_topics")

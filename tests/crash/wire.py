@@ -36,6 +36,8 @@ class Wire:
         admin = kafka.KafkaAdminClient(**self.options)
         try:
             admin.create_topics([NewTopic(self.name(topic), partitions, 1, topic_configs=config)])
+            # The controller has it; the broker hears of it a moment later, on a busy machine a long one.
+            wait_for(lambda: self.name(topic) in admin.list_topics(), 30, f"{topic} to be known")
         finally:
             admin.close()
 
@@ -58,7 +60,8 @@ class Wire:
     def configure(self, topic: str, **config: str) -> None:
         admin = kafka.KafkaAdminClient(**self.options)
         try:
-            admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, self.name(topic), configs=config)])
+            wanted = ConfigResource(ConfigResourceType.TOPIC, self.name(topic), configs=config)
+            admin.alter_configs([wanted], raise_on_unknown=False)  # the broker itself knows what it knows
         finally:
             admin.close()
 

@@ -8,12 +8,12 @@ from django.utils.module_loading import import_string
 
 from buffer.models import BufferedEvent
 from buffer.partitioned import EVENTS
-from buffer.retention import dropped_rows
 from config.clock import database_now
 from config.partitions import ensure_partitions, plan_for, rotate
 from config.partitions.checks import check_models, check_tables
 from config.partitions.periods import shift, start_of
 from config.partitions.rotation import driver_for
+from outbox.dropped import dropped_rows
 
 SPECS = list(project.PARTITIONS)
 
@@ -61,7 +61,7 @@ def test_a_month_of_the_buffer_goes_and_is_counted(short_retention):
     assert plan.failures == []
     assert plan.only("drop")
     assert BufferedEvent.objects.count() == 0
-    assert dropped_rows("s") == 3
+    assert dropped_rows("s", EVENTS) == 3
 
 
 @pytest.mark.django_db

@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from config.clock import database_now
+from outbox.models import Watermark
 from tests.crash.oracle import Produced, Published
-from tests.crash.platform import ROOT, Platform, free_port
+from tests.crash.platform import ROOT, Platform, Worker, free_port
 from tests.crash.traffic import Sample
 from tests.crash.wire import BATCHES, REQUESTS, Output, Wire, wait_for
 
 PARTITIONS = 4
 # The demo's timings: short, but far enough apart that no rule can be taken for another.
 TIMINGS = {
-    "BUFFER_IDLE_SECONDS": "1", "BUFFER_CAP_SECONDS": "20", "BUFFER_LEASE_SECONDS": "3",
+    "BUFFER_IDLE_SECONDS": "2", "BUFFER_CAP_SECONDS": "20", "BUFFER_LEASE_SECONDS": "4",
     "KAFKA_SESSION_TIMEOUT_MS": "6000",
 }  # fmt: skip
 
@@ -147,10 +149,20 @@ def workers(transactional_db: None, broker: Broker, tmp_path: Path) -> Iterator[
 
 @pytest.fixture
 def both(workers: Platform) -> Callable[..., tuple[Any, Any]]:
-    """both(**environment): an ingester and a flusher, started together."""
-    return lambda **environment: (
-        workers.start("ingest_events", **environment), workers.start("flush_buffer", **environment)
-    )  # fmt: skip
+    """both(**environment): an ingester and a flusher, started together, that have heard every partition.
+
+    From then on silence is idleness, and what a test sends is read at once, however busy the machine is.
+    """
+
+    def start(**environment: str) -> tuple[Worker, Worker]:
+        began = database_now()
+        ingest = workers.start("ingest_events", **environment)
+        flush = workers.start("flush_buffer", **environment)
+        heard = Watermark.objects.filter(caught_up_at__gt=began)
+        wait_for(lambda: heard.count() >= PARTITIONS, 60, "every partition to be heard")
+        return ingest, flush
+
+    return start
 
 
 @pytest.fixture

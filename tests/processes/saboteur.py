@@ -17,6 +17,7 @@ from typing import Any
 POINTS = {
     "written": "outbox.watermarks.Watermarks.advance",  # the batch is in the transaction, not committed
     "stored": "config.kafka.writer.Writer._transact",  # committed; Kafka's offsets are not
+    "rebuilt": "buffer.rebuild._store",  # a part of the topic is stored and committed, the rest unread
     "taken": "buffer.claim._take_events",  # the claim is in the transaction, not committed
     "claimed": "buffer.flush.claim",  # committed; nothing was sent
     "sent": "config.kafka.producer.Producer.send_all",  # the broker has acknowledged; nobody knows

@@ -20,7 +20,7 @@ SECONDS = 6.0
 def test_workers_side_by_side_never_do_the_same_work(broker: Broker, workers: Platform, pairs: range) -> None:
     samples = traffic(6000, 120, 5)
     crew = [
-        workers.start(command, name=f"{command}-{n}", BUFFER_MAX_BATCH="20", BUFFER_CAP_SECONDS="2")
+        workers.start(command, name=f"{command}-{n}", BUFFER_MAX_BATCH="20", BUFFER_CAP_SECONDS="4")
         for command in ("ingest_events", "flush_buffer") for n in pairs
     ]  # fmt: skip
     source = Source(broker.wire, samples, seconds=SECONDS)

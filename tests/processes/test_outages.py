@@ -59,7 +59,7 @@ def broker(request: pytest.FixtureRequest, settings: Any) -> Iterator[Broker]:
 @pytest.mark.parametrize("broker", ["own-kafka"], indirect=True)
 def test_a_broker_that_is_down_for_a_while_loses_nothing(broker: Broker, both: Any, own_kafka: Kafka) -> None:
     """What was cut during the outage goes out afterwards, under the ids it was given."""
-    ingest, flush = both(BUFFER_IDLE_SECONDS="3", BUFFER_CAP_SECONDS="3")
+    ingest, flush = both(BUFFER_IDLE_SECONDS="6", BUFFER_CAP_SECONDS="6")
     broker.send(*orders("A"))
     wait_for(lambda: BufferedEvent.objects.count() == 20, 40, "20 orders in the buffer")
     own_kafka.stop()
@@ -144,14 +144,15 @@ def end_sessions() -> None:
 
 
 @on_kafka
-def test_a_locked_sqlite_file_is_waited_for(broker: Broker, workers: Platform, both: Any) -> None:
+def test_a_locked_sqlite_file_is_waited_for(broker: Broker, workers: Platform) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("only SQLite locks the whole file")
     import sqlite3
 
     with closing(sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        crew = both(DATABASE_URL=f"{database_url()}?timeout=1")
+        impatient = f"{database_url()}?timeout=1"
+        crew = [workers.start(name, DATABASE_URL=impatient) for name in ("ingest_events", "flush_buffer")]
         broker.send(*orders("A"))
         wait_for(lambda: crew[0].count("transaction_rerun_total") > 1, 40, "the ingester to meet the lock")
         other.execute("ROLLBACK")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from buffer.models import Batch, Bucket, BufferedEvent
 from outbox.models import DeadLetter, Watermark
 from tests.conftest import order
-from tests.crash.platform import Platform, Worker
+from tests.crash.platform import ROOT, Platform, Worker
 from tests.crash.wire import REQUESTS, wait_for
 from tests.processes import backup
 from tests.processes.conftest import PARTITIONS, Broker, assert_verified
@@ -76,7 +78,7 @@ def test_a_topic_created_again_under_a_running_ingester_stops_it(
 
 def test_a_restored_backup_catches_up_and_sends_nothing_twice(broker: Broker, workers: Platform) -> None:
     """In the backup 30 orders are due; since then they changed, went out, and 20 more came and went."""
-    ingest = workers.start("ingest_events", BUFFER_CAP_SECONDS="1")
+    ingest = workers.start("ingest_events", BUFFER_CAP_SECONDS="4")
     broker.send(*orders("A", 30, quantity=1), b"{poison")
     wait_for(lambda: BufferedEvent.objects.count() == 30, 30, "30 orders in the buffer")
     assert ingest.stop() == 0
@@ -111,11 +113,40 @@ def test_a_rebuilt_buffer_sends_no_order_twice(broker: Broker, both: Any, worker
     broker.send(*orders("B", 20))
     wait_for(lambda: BufferedEvent.objects.pending().count() == 20, 30, "20 orders in the buffer")
     assert ingest.stop() == 0
-    for model in (BufferedEvent, Bucket, Batch):
-        model.objects.all().delete()
+    lose_the_buffer()
     assert "20 wait for a batch" in workers.manage("rebuild_buffer").stdout
     assert BufferedEvent.objects.filter(status="sent").count() == 40
     both()
     broker.send(*orders("C", 10))
+    broker.wait_for_orders(*ids("A", 40), *ids("B", 20), *ids("C", 10))
+    assert_verified()
+
+
+def lose_the_buffer() -> None:
+    for model in (BufferedEvent, Bucket, Batch):
+        model.objects.all().delete()
+
+
+@pytest.mark.parametrize(("point", "stored"), [("written", 0), ("rebuilt", 10)])
+def test_a_rebuild_that_is_killed_is_simply_run_again(
+    broker: Broker, both: Any, workers: Platform, point: str, stored: int
+) -> None:
+    """Killed before its first commit, and after it, with most of the topic unread."""
+    ingest, flush = both()
+    changed = orders("A", 10, places=1, quantity=4)
+    broker.send(*orders("A", 40, places=1), *changed, b"{poison", key="WH-0")
+    broker.wait_for_orders(*ids("A", 40))
+    assert flush.stop() == 0
+    broker.send(*orders("B", 20, places=1))
+    wait_for(lambda: BufferedEvent.objects.pending().count() == 20, 30, "20 orders in the buffer")
+    assert ingest.stop() == 0
+    lose_the_buffer()
+    environment = {**workers.environment, "KAFKA_POLL_RECORDS": "10"}
+    killed = [sys.executable, "-m", "tests.processes.saboteur", point, "kill", "rebuild_buffer"]
+    assert subprocess.run(killed, cwd=ROOT, env=environment, capture_output=True).returncode == -9
+    assert BufferedEvent.objects.count() == stored
+    assert "20 wait for a batch" in workers.manage("rebuild_buffer", KAFKA_POLL_RECORDS="10").stdout
+    both()
+    broker.send(*orders("C", 10, places=1))
     broker.wait_for_orders(*ids("A", 40), *ids("B", 20), *ids("C", 10))
     assert_verified()

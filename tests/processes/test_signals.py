@@ -22,7 +22,7 @@ def test_workers_told_to_stop_at_any_moment_leave_nothing_half(broker: Broker, w
     source = Source(broker.wire, SAMPLES, LIVES)
     source.start()
     for life in range(LIVES):
-        pair = [workers.start("ingest_events", BUFFER_CAP_SECONDS="1"), workers.start("flush_buffer")]
+        pair = [workers.start("ingest_events", BUFFER_CAP_SECONDS="4"), workers.start("flush_buffer")]
         for worker in pair:
             wait_for(worker.metrics, 30, f"{worker.name} to be up")
         source.more()
@@ -41,8 +41,8 @@ def test_workers_told_to_stop_at_any_moment_leave_nothing_half(broker: Broker, w
 
 def test_once_and_until_idle_end_by_themselves(broker: Broker, workers: Platform) -> None:
     broker.wire.produce(SAMPLES[:200])
-    assert workers.manage("ingest_events", "--once", BUFFER_CAP_SECONDS="1").returncode == 0
-    assert workers.manage("flush_buffer", "--until-idle", "2.5").returncode == 0
+    assert workers.manage("ingest_events", "--once", BUFFER_CAP_SECONDS="4").returncode == 0
+    assert workers.manage("flush_buffer", "--until-idle", "8").returncode == 0
     orders = {(sample.location, sample.order) for sample in SAMPLES[:200] if sample.version}
     assert set(orders_in(broker.deliveries())) == orders
     assert_verified()

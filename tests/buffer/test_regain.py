@@ -1,0 +1,95 @@
+"""A restored database reads a gap again: what was sent is settled on the way, and workers never wait in a ring."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from buffer.ingest import Ingest
+from buffer.models import Bucket, BufferedEvent
+from buffer.sent import SentOrders, Version
+from config.clock import database_now
+from config.kafka import Batch
+from outbox import counters
+from outbox.models import DeadLetter
+from tests.conftest import TOPIC_ID, order
+
+pytestmark = pytest.mark.django_db(transaction=True)
+EVENTS, BUCKETS, LETTERS, COUNTERS = range(4)
+RANKS = {
+    "buffer_bufferedevent": EVENTS, "buffer_bucket": BUCKETS, "outbox_burialkey": LETTERS,
+    "outbox_failuregroup": LETTERS, "outbox_deadletter": LETTERS, "outbox_flowcounter": COUNTERS,
+    "outbox_flowminute": COUNTERS,
+}  # fmt: skip
+
+
+@pytest.fixture
+def again(stream, records):
+    """A reader of a gap: A1 was sent as it stands, A2 before its change, A3 and A4 never."""
+    found = records(
+        order("A1", "WH-1"), order("A2", "WH-2"), order("A2", "WH-2", items={"S1": 7}), order("A3", "WH-1"),
+        order("A4", "WH-3"), b"{poison",
+    )  # fmt: skip
+    handler = Ingest(stream)
+    handler.sent = SentOrders({
+        ("A1", "WH-1"): Version(uuid.uuid4(), 0, found[0].offset),
+        ("A2", "WH-2"): Version(uuid.uuid4(), 0, found[1].offset),
+    })  # fmt: skip
+    batch = Batch(found, {found[0].topic: TOPIC_ID})
+    handler.gaps = dict(batch.ends)
+    batch.prepared = handler.prepare(batch)
+    return handler, batch
+
+
+def write(handler: Ingest, batch: Batch) -> None:
+    with transaction.atomic():
+        handler.write(batch, database_now())
+
+
+def statuses() -> dict[str, str]:
+    return dict(BufferedEvent.objects.values_list("order_id", "status"))
+
+
+def assert_settled() -> None:
+    assert statuses() == {"A1": "sent", "A2": "sent", "A3": "pending", "A4": "pending"}
+    assert dict(Bucket.objects.values_list("location_id", "open_count")) == {"WH-1": 1, "WH-2": 0, "WH-3": 1}
+    assert counters.totals("transfer-requests")["open"] == 2
+    assert sorted(DeadLetter.objects.values_list("reason", flat=True)) == ["invalid_json", "late_event"]
+
+
+def test_what_was_sent_is_settled_and_its_change_is_late(again):
+    handler, batch = again
+    write(handler, batch)
+    assert_settled()
+    assert handler.sent is None, "the gap is closed"
+
+
+def test_a_batch_that_is_run_again_still_knows_what_was_sent(again):
+    handler, batch = again
+    with pytest.raises(RuntimeError), transaction.atomic():
+        handler.write(batch, database_now())
+        raise RuntimeError("a deadlock, say")
+    assert statuses() == {}
+    write(handler, batch)
+    assert_settled()
+
+
+def test_rows_that_workers_share_come_last_and_each_kind_once(again):
+    handler, batch = again
+    ranks: list[int] = []
+
+    def note(run: Any, sql: str, *rest: Any) -> Any:
+        # The rows a statement locks or changes are those of the first table it names.
+        named = re.search(r"[`\"]((?:buffer|outbox)_[a-z]+)", sql)
+        if named and ("SELECT" not in sql[:6] or "FOR UPDATE" in sql):
+            ranks.append(RANKS[named[1]])
+        return run(sql, *rest)
+
+    with connection.execute_wrapper(note):
+        write(handler, batch)
+    assert set(ranks) == {EVENTS, BUCKETS, LETTERS, COUNTERS}
+    assert ranks == sorted(ranks)

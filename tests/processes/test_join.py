@@ -1,0 +1,81 @@
+"""What a consumer learns from the broker: its partitions in one join, and the ids of its topics."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+import pytest
+
+from buffer.ingest import Ingest
+from buffer.models import BufferedEvent
+from config.kafka import Consumer, client
+from config.kafka.consumer import ConsumerStopped
+from outbox.watermarks import Watermarks
+from tests.conftest import order
+from tests.crash.wire import REQUESTS
+from tests.processes.conftest import PARTITIONS, Broker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+on_kafka = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+
+
+@pytest.fixture
+def consumer(broker: Broker, stream: Any, settings: Any) -> Consumer:
+    settings.KAFKA_BOOTSTRAP_SERVERS = broker.environment["KAFKA_BOOTSTRAP_SERVERS"].split(",")
+    settings.KAFKA_TOPIC_PREFIX = broker.environment["KAFKA_TOPIC_PREFIX"]
+    return Consumer(Ingest(stream), Watermarks(), threading.Event())
+
+
+@on_kafka
+def test_a_consumer_that_starts_joins_once(broker: Broker, consumer: Consumer, monkeypatch: Any) -> None:
+    """Asked for its topic's partitions before it subscribes, it would join, see new metadata, and join again."""
+    given: list[int] = []
+    assigned = consumer.assigned
+    monkeypatch.setattr(consumer, "assigned", lambda tps: given.append(len(tps)) or assigned(tps))
+    broker.send(*[order(f"A{n}", f"WH-{n}") for n in range(20)])
+    consumer.run(until_idle=3.0)
+    assert given == [PARTITIONS]
+    assert BufferedEvent.objects.count() == 20
+
+
+@on_kafka
+def test_a_missing_topic_is_named(consumer: Consumer) -> None:
+    consumer.topics = [f"{consumer.topics[0]}-gone"]
+    with pytest.raises(ConsumerStopped, match="-gone does not exist: create_topics makes it"):
+        consumer.run(once=True)
+
+
+def seen_id(broker: Broker) -> str:
+    """As a process that starts now sees it."""
+    reader = client.new_consumer(None)
+    try:
+        assert reader.partitions_for_topic(broker.wire.name(REQUESTS))
+        return client.topic_id_of(reader, broker.wire.name(REQUESTS))
+    finally:
+        reader.close(autocommit=False)
+
+
+@on_kafka
+def test_a_topic_that_is_created_again_has_another_id(broker: Broker, consumer: Consumer) -> None:
+    first = seen_id(broker)
+    assert uuid.UUID(first).int
+    assert seen_id(broker) == first
+    broker.wire.delete(REQUESTS)
+    broker.wire.create(REQUESTS, PARTITIONS)
+    assert uuid.UUID(seen_id(broker)).int
+    assert seen_id(broker) != first
+
+
+@on_kafka
+def test_a_topic_nobody_knows_has_no_id(consumer: Consumer) -> None:
+    reader = client.new_consumer(None)
+    assert client.topic_id_of(reader, "nowhere") == ""
+    reader.close(autocommit=False)
+
+
+@pytest.mark.parametrize("broker", ["embedded"], indirect=True)
+def test_a_broker_without_ids_says_nothing(broker: Broker, consumer: Consumer, settings: Any) -> None:
+    settings.KAFKA_API_VERSION = (2, 3)
+    assert seen_id(broker) == ""
