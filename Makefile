@@ -32,7 +32,7 @@ test: ## the suite on every database and broker that can be had (LEGS=, REQUIRE=
 	@$(INSTALL) test --try postgres mysql
 	@$(VENV)/python -m tests.legs $(ARGS)
 
-services: ## start PostgreSQL, MariaDB, MySQL and Kafka, print their addresses
+services: ## start PostgreSQL, MariaDB, MySQL, Kafka and Kafka Connect with Debezium, print their addresses
 	@$(SERVICES) prerequisites
 	@$(SERVICES) up
 

@@ -22,10 +22,12 @@ from tests.services import supervisor
 DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb", "mysql": "MySQLdb"}
 DATABASES = ("sqlite", *DRIVERS)
 BROKERS = ("embedded", "kafka")
-LEGS = (*DATABASES, *BROKERS)
-VARIABLES = {service.name: service.variable for service in supervisor.SERVICES}
-# How the suite's fixtures name a test on the real broker: test_x[kafka], test_x[2-kafka].
-ON_KAFKA = re.compile(r"\[(.*-)?kafka(-.*)?\]$")
+LEGS = (*DATABASES, *BROKERS, "debezium")
+# The legs that need a server, by the name of its service: most are called the same.
+SERVED = {name: supervisor.SERVICE_OF.get(name, name) for name in (*DRIVERS, "kafka", "debezium")}
+VARIABLES = {name: supervisor.VARIABLES[service] for name, service in SERVED.items()}
+# How the suite's fixtures name a test on the real broker, test_x[kafka] or test_x[2-kafka], and so on.
+MARKED = {name: re.compile(rf"\[(.*-)?{name}(-.*)?\]$") for name in ("kafka", "debezium")}
 LEFT_OUT = "LEGS leaves it out"
 INTERRUPTED = 2  # pytest's exit code
 
@@ -45,13 +47,13 @@ class Leg:
 
     def tally(self, cases: Iterable[Element]) -> None:
         for case in cases:
-            self.ran = True
             if case.find("failure") is not None or case.find("error") is not None:
                 self.failed += 1
             elif case.find("skipped") is not None:
                 self.skipped += 1
             else:
                 self.passed += 1
+        self.ran = self.ran or bool(self.passed or self.failed)
 
     def __str__(self) -> str:
         if not self.ran:
@@ -74,12 +76,15 @@ def main(arguments: list[str]) -> int:
     finally:
         if started:
             supervisor.down(started)
-    return report(databases, servers["kafka"])
+    return report(databases, beside(servers))
 
 
 def wanted() -> set[str]:
     """The legs LEGS asks for; a broker alone runs on SQLite, a database alone on the embedded broker."""
     names = listed("LEGS") or set(LEGS)
+    if "debezium" in names:
+        # It reads servers, and writes to the real broker.
+        names |= {"kafka"} | (set() if names & DRIVERS.keys() else set(DRIVERS))
     if not names & set(DATABASES):
         names.add("sqlite")
     return names | {"embedded"}
@@ -102,6 +107,9 @@ def find_servers() -> tuple[dict[str, Leg], list[str]]:
         legs[name].address, legs[name].reason = given(name)
         if not legs[name].address and not legs[name].reason:
             candidates.append(name)
+    if legs["kafka"].reason and "debezium" in candidates:
+        legs["debezium"].reason = "needs kafka"
+        candidates.remove("debezium")
     return legs, start(legs, candidates)
 
 
@@ -112,7 +120,7 @@ def given(name: str) -> tuple[str, str]:
         return "", f"the Python driver {driver} is not installed"
     address = os.environ.get(VARIABLES[name], "")
     if not address:
-        return supervisor.addresses([name]).get(VARIABLES[name], ""), ""
+        return supervisor.addresses([SERVED[name]]).get(VARIABLES[name], ""), ""
     return (address, "") if answers(address) else ("", f"{VARIABLES[name]} is set, but nothing answers there")
 
 
@@ -144,44 +152,55 @@ def start(legs: dict[str, Leg], names: list[str]) -> list[str]:
     if not names:
         return []
     print(f"starting {', '.join(sorted(names))} …", flush=True)
-    outcomes = supervisor.up(names)
+    outcomes = supervisor.up(SERVED[name] for name in names)
+    leg_of = {service: name for name, service in SERVED.items()}
     for outcome in outcomes:
         # Only the first line belongs into the table; the rest is the end of a log.
         first, *log = outcome.reason.splitlines() or [""]
         print(*log, sep="\n", end="\n" if log else "", flush=True)
-        legs[outcome.service.name].address, legs[outcome.service.name].reason = outcome.address, first
+        leg = legs[leg_of[outcome.service.name]]
+        leg.address, leg.reason = outcome.address, first
     return [outcome.service.name for outcome in outcomes if outcome.address]
+
+
+def beside(servers: dict[str, Leg]) -> list[Leg]:
+    """What runs among the tests of a database, told by their names."""
+    return [servers[name] for name in MARKED]
 
 
 def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
     sqlite = Leg("sqlite", reason="" if "sqlite" in wanted() else LEFT_OUT)
     databases = [sqlite, *(servers[name] for name in DRIVERS)]
-    kafka = servers["kafka"]
     interrupted = False
     for leg in databases:
         if interrupted and not leg.reason:
             leg.reason = "interrupted"
         elif not leg.reason:
-            interrupted = run(leg, kafka, arguments) == INTERRUPTED
-    if kafka.address and not kafka.ran:
-        kafka.reason = f"{kafka.address} is up, but no test used it"
+            interrupted = run(leg, beside(servers), arguments) == INTERRUPTED
+    for other in beside(servers):
+        if other.address and not other.ran:
+            other.reason = f"{other.address} is up, but no test used it"
     return databases
 
 
-def run(leg: Leg, kafka: Leg, arguments: list[str]) -> int:
-    brokers = "embedded and kafka" if kafka.address else "embedded"
-    print(f"\n=== {leg.name} × {brokers}", flush=True)
+def run(leg: Leg, others: list[Leg], arguments: list[str]) -> int:
+    print(
+        f"\n=== {leg.name} × {' and '.join(['embedded', *(other.name for other in others if other.address)])}"
+    )
     with tempfile.TemporaryDirectory() as directory:
         results = Path(directory) / "results.xml"
         command = [sys.executable, "-m", "pytest", f"--junitxml={results}", *arguments]
         began = time.monotonic()
-        code = subprocess.run(command, env=environment(leg, kafka, directory), check=False).returncode
+        sys.stdout.flush()
+        code = subprocess.run(command, env=environment(leg, others, directory), check=False).returncode
         leg.seconds = time.monotonic() - began
-        kafka.seconds += leg.seconds if kafka.address else 0
         if results.exists():
             cases = list(ElementTree.parse(results).iter("testcase"))  # noqa: S314 - pytest wrote it
             leg.tally(cases)
-            kafka.tally(case for case in cases if ON_KAFKA.search(case.get("name", "")))
+            for other in others:
+                marked = [case for case in cases if MARKED[other.name].search(case.get("name", ""))]
+                other.tally(marked)
+                other.seconds += sum(float(case.get("time", 0)) for case in marked)
     leg.ran = True
     if code and not leg.failed:
         # Nothing collected, a usage error, an interrupt: not a test that failed, but no success either.
@@ -189,10 +208,11 @@ def run(leg: Leg, kafka: Leg, arguments: list[str]) -> int:
     return code
 
 
-def environment(leg: Leg, kafka: Leg, directory: str) -> dict[str, str]:
+def environment(leg: Leg, others: list[Leg], directory: str) -> dict[str, str]:
     env = {**os.environ, "DATABASE_URL": database_url(leg, directory)}
-    env.pop(kafka_variable := VARIABLES["kafka"], None)
-    return {**env, kafka_variable: kafka.address} if kafka.address else env
+    for other in others:
+        env.pop(VARIABLES[other.name], None)
+    return {**env, **{VARIABLES[other.name]: other.address for other in others if other.address}}
 
 
 def database_url(leg: Leg, directory: str) -> str:
@@ -203,14 +223,14 @@ def database_url(leg: Leg, directory: str) -> str:
     return where._replace(path=f"{where.path or '/spillway'}_{os.getpid()}").geturl()
 
 
-def report(databases: list[Leg], kafka: Leg) -> int:
+def report(databases: list[Leg], others: list[Leg]) -> int:
     ran = [leg for leg in databases if leg.ran]
-    missing = missing_legs([*databases, kafka])
+    missing = missing_legs([*databases, *others])
     print("\n--- databases")
     print(*databases, sep="\n")
-    print("--- brokers (among the tests above)")
+    print("--- brokers and Debezium (among the tests above)")
     print(f"{'embedded':9} {'in every leg' if ran else 'not run'}")
-    print(kafka)
+    print(*others, sep="\n")
     for name in missing:
         print(f"REQUIRE asks for {name}, and it did not run")
     passed, failed, skipped = (

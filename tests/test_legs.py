@@ -13,6 +13,7 @@ CASES = """
   <testcase name="test_a[kafka]"><failure/></testcase>
   <testcase name="test_a[2-kafka]"><skipped/></testcase>
   <testcase name="test_kafka_names"><error/></testcase>
+  <testcase name="test_b[debezium]"><skipped/></testcase>
 </testsuite>
 """
 
@@ -31,12 +32,44 @@ def cases():
 def test_failures_and_errors_both_count_as_failed(cases):
     leg = Leg("sqlite")
     leg.tally(cases)
-    assert (leg.passed, leg.failed, leg.skipped) == (1, 2, 1)
+    assert (leg.passed, leg.failed, leg.skipped) == (1, 2, 2)
 
 
 def test_the_tests_on_kafka_are_told_by_their_parameter(cases):
     names = [case.get("name") for case in cases]
-    assert [name for name in names if legs.ON_KAFKA.search(name)] == ["test_a[kafka]", "test_a[2-kafka]"]
+    assert [name for name in names if legs.MARKED["kafka"].search(name)] == [
+        "test_a[kafka]",
+        "test_a[2-kafka]",
+    ]
+
+
+def test_a_leg_whose_tests_were_all_skipped_did_not_run(cases):
+    leg = Leg("debezium")
+    leg.tally(case for case in cases if legs.MARKED["debezium"].search(case.get("name")))
+    assert (leg.ran, leg.skipped) == (False, 1)
+
+
+def test_debezium_alone_runs_on_every_server_and_the_real_broker(monkeypatch):
+    monkeypatch.setenv("LEGS", "debezium")
+    assert legs.wanted() == {"debezium", "kafka", "embedded", "postgres", "mariadb", "mysql"}
+
+
+def test_debezium_without_its_broker_is_not_started(monkeypatch):
+    monkeypatch.setenv("LEGS", "debezium,postgres")
+    monkeypatch.setenv("TEST_KAFKA_SERVERS", "127.0.0.1:1")
+    monkeypatch.setattr(legs.supervisor, "addresses", lambda names: {})
+    monkeypatch.setattr(legs, "start", lambda servers, names: names)
+    servers, started = legs.find_servers()
+    assert servers["debezium"].reason == "needs kafka"
+    assert "debezium" not in started
+
+
+def test_what_runs_beside_is_told_to_the_tests_or_kept_from_them(monkeypatch):
+    monkeypatch.setenv("TEST_CONNECT_URL", "http://127.0.0.1:1")
+    kafka, debezium = Leg("kafka", address="127.0.0.1:2"), Leg("debezium", reason="absent")
+    told = legs.environment(Leg("sqlite"), [kafka, debezium], "unused")
+    assert told["TEST_KAFKA_SERVERS"] == "127.0.0.1:2"
+    assert "TEST_CONNECT_URL" not in told
 
 
 def test_each_run_has_a_database_name_of_its_own():
@@ -46,14 +79,14 @@ def test_each_run_has_a_database_name_of_its_own():
 
 
 def test_a_leg_that_ran_and_failed_fails_the_whole(capsys):
-    assert legs.report([Leg("sqlite", ran=True, passed=3, failed=1)], Leg("kafka", reason="absent")) == 1
+    assert legs.report([Leg("sqlite", ran=True, passed=3, failed=1)], [Leg("kafka", reason="absent")]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 1 failed, 0 skipped"
 
 
 def test_what_is_required_and_missing_is_named(capsys, monkeypatch):
     monkeypatch.setenv("REQUIRE", "postgres,kafka,debezium")
     ran = [Leg("sqlite", ran=True, passed=3), Leg("postgres", ran=True, passed=3)]
-    assert legs.report(ran, Leg("kafka", reason="absent")) == 1
+    assert legs.report(ran, [Leg("kafka", reason="absent")]) == 1
     printed = capsys.readouterr().out.splitlines()
     assert "kafka     not run  absent" in printed
     assert [line for line in printed if line.startswith("REQUIRE")] == [
@@ -63,7 +96,7 @@ def test_what_is_required_and_missing_is_named(capsys, monkeypatch):
 
 
 def test_nothing_required_and_nothing_failed_is_a_success():
-    assert legs.report([Leg("sqlite", ran=True, passed=3), Leg("mysql", reason="absent")], Leg("kafka")) == 0
+    assert legs.report([Leg("sqlite", ran=True, passed=3), Leg("mysql", reason="absent")], []) == 0
 
 
 def test_a_broker_alone_runs_on_sqlite(monkeypatch):

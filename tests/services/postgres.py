@@ -58,6 +58,10 @@ class Postgres(Service):
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
             "wal_level": "logical",
+            # A slot that a killed test left behind must not keep the log until the disk is full.
+            "max_slot_wal_keep_size": "2GB",
+            "max_replication_slots": 30,
+            "max_wal_senders": 30,
             "max_connections": 200,
             "fsync": "on",
         }

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services import containers
+from tests.services.connect import Connect
 from tests.services.kafka import Kafka
 from tests.services.mariadb import MariaDB
 from tests.services.mysql import MySQL
 from tests.services.postgres import Postgres
 from tests.services.service import Service, Unavailable, locked
 
-SERVICES: tuple[type[Service], ...] = (Postgres, MariaDB, MySQL, Kafka)
+SERVICES: tuple[type[Service], ...] = (Postgres, MariaDB, MySQL, Kafka, Connect)
 NAMES = tuple(service.name for service in SERVICES)
+VARIABLES = {service.name: service.variable for service in SERVICES}
+# What a leg of the suite needs where it is not called like its server.
+SERVICE_OF = {"debezium": "connect"}
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,22 @@ def up(names: Iterable[str] = ()) -> list[Outcome]:
     services = chosen(names)
     down_now = [service for service in services if not service.running()]
     if down_now and containers.available():
-        contain(down_now)
+        contain([service for service in down_now if not service.needs])
+        # What needs another finds it by its name among the containers, and there only.
+        contain([service for service in down_now if service.needs and beside_it(service)])
     outcomes = start_together(services)
     write_env()
     return outcomes
 
 
+def beside_it(service: Service) -> bool:
+    return all(needed.container.exists() for needed in chosen(service.needs))
+
+
 def contain(services: list[Service]) -> None:
     """By Docker; what it cannot bring up (no registry, an old compose) is then started without it."""
+    if not services:
+        return
     try:
         containers.start(services)
     except Unavailable as reason:
@@ -101,4 +113,4 @@ def write_env() -> None:
 def required() -> set[str]:
     """What REQUIRE turns from "not here" into a failure."""
     names = set(os.environ.get("REQUIRE", "").replace(",", " ").split())
-    return set(NAMES) if "all" in names else names
+    return set(NAMES) if "all" in names else {SERVICE_OF.get(name, name) for name in names}

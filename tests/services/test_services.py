@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import containers
+from tests.services import containers, supervisor
+from tests.services.connect import CONNECTORS, PROPERTIES, artifacts
+from tests.services.kafka import VERSION
 from tests.services.process import Process, birth
 from tests.services.service import Service, Unavailable, choose_port
 
@@ -136,3 +138,43 @@ def test_docker_is_asked_for_all_servers_at_once_and_takes_them_back_when_one_fa
         containers.start([Greeter(tmp_path)])
     assert calls == [("up", "--detach", "--wait", "greeter"), ("rm", "--stop", "--force", "greeter")]
     assert containers.stop(Greeter(tmp_path)) is False
+
+
+def test_connect_in_a_container_has_the_jars_and_options_it_has_without():
+    compose = containers.COMPOSE_FILE.read_text()
+    told = "<groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+    for artifact in artifacts(VERSION, *CONNECTORS):
+        assert told.format(*artifact.split(":")) in compose
+    for line in PROPERTIES.splitlines():
+        assert line.format(servers="kafka:19092") in compose
+
+
+class Reader(Greeter):
+    name = "reader"
+    needs = ("greeter",)
+
+
+def test_a_server_that_reads_another_follows_it_into_docker_or_stays_outside(tmp_path, monkeypatch):
+    asked = []
+
+    def docker(services):
+        asked.append([service.name for service in services])
+        for service in services:
+            service.home.mkdir(parents=True)
+            service.container.touch()
+
+    monkeypatch.setenv("SERVICES_DIR", str(tmp_path))
+    monkeypatch.setattr(supervisor, "SERVICES", (Greeter, Reader))
+    monkeypatch.setattr(supervisor, "start_together", lambda services: [])
+    monkeypatch.setattr(containers, "available", lambda: True)
+    monkeypatch.setattr(containers, "start", docker)
+    supervisor.up(["greeter", "reader"])
+    assert asked == [["greeter"], ["reader"]]
+    (tmp_path / "greeter" / "container").unlink()
+    supervisor.up(["reader"])
+    assert asked == [["greeter"], ["reader"]]
+
+
+def test_the_leg_that_is_required_names_its_server(monkeypatch):
+    monkeypatch.setenv("REQUIRE", "postgres,debezium")
+    assert supervisor.required() == {"postgres", "connect"}

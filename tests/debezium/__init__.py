@@ -1,0 +1,1 @@
+"""The real Debezium on the real outbox table, configured by the files operators use."""
