@@ -34,7 +34,7 @@ EVENTS = Upsert(
     # A redelivered v1 must not overwrite v2, and nothing overwrites what a batch has already taken.
     guard=f"old.status = 'pending' AND {NEWER}",
     token="token",
-    returning=["partition_key", "order_id", "location_id", "revision"],
+    returning=["partition_key", "order_id", "location_id", "revision", "source_partition"],
     prune="partition_key",
 )  # fmt: skip
 

@@ -227,3 +227,6 @@ class BufferedEventAdmin(ReadOnlyAdmin):
             "may_see": may_see_payloads(request),
             "retention_months": settings.BUFFER_RETENTION_MONTHS,
         }
+
+
+from buffer.ledger import admin as ledger_admin  # noqa: E402, F401 (the pages of the stock)

@@ -21,7 +21,7 @@ from config import metrics
 from config.clock import database_now
 from config.kafka import topic_name
 from config.logs import log
-from config.upsert import Column, Constant, Rewrite, Upsert, timestamp_text, uuid_text
+from config.upsert import Column, Constant, Rewrite, Upsert, timestamp_text, uuid_text, uuid_writer
 from outbox import counters
 from outbox.models import Watermark
 
@@ -189,7 +189,7 @@ def _store_batches(
             rows.append(_row(stream, bucket, verdict, batch, now, lease))
             reasons[verdict.reason] += 1
     STORE.run(
-        [_stored(row) for row in rows],
+        _stored(rows, uuid_text(round_.token), timestamp_text(until)),
         {
             "stream": stream.name,
             "status": Batch.Status.CLAIMED.value,
@@ -225,21 +225,20 @@ def _row(
     )
 
 
-def _stored(batch: Batch) -> tuple[Any, ...]:
-    token = uuid_text(batch.lease_token) if batch.lease_token else None
-    until = timestamp_text(batch.lease_until) if batch.lease_until else None
-    return (
-        uuid_text(batch.pk), batch.location_id, batch.sequence, batch.reason, batch.partition_key, batch.event_count,
-        batch.payload, encode(batch.headers), encode(batch.months), encode(batch.event_ids), token, until,
-    )  # fmt: skip
+def _stored(batches: Sequence[Batch], token: str, until: str) -> list[tuple[Any, ...]]:
+    text = uuid_writer()
+    return [
+        (text(batch.pk), batch.location_id, batch.sequence, batch.reason, batch.partition_key, batch.event_count,
+         batch.payload, encode(batch.headers), encode(batch.months), encode(batch.event_ids),
+         *((token, until) if batch.lease_token else (None, None)))
+        for batch in batches
+    ]  # fmt: skip
 
 
 def _take_events(batches: Sequence[Frozen], now: datetime) -> None:
+    text = uuid_writer()
     rows = [
-        (event.id, name)
-        for batch in batches
-        for name in [uuid_text(batch.batch_id)]
-        for event in batch.events
+        (event.id, name) for batch in batches for name in [text(batch.batch_id)] for event in batch.events
     ]
     months = sorted({month for batch in batches for month in batch.months})
     taken = TAKE.run(rows, {"status": BufferedEvent.Status.CLAIMED.value, "updated_at": now}, months)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from buffer.ingest import Ingest
 from buffer.models import Batch, Bucket, BufferedEvent
@@ -42,6 +43,9 @@ class Aggregator(Flow):
 
     def samples(self, seed: int) -> Iterator[Sample]:
         return transfer_requests(topic_name("transfer-requests"), seed)
+
+    def arrived(self) -> int:
+        return sum(counters.totals(name).get("read", 0) for name in streams())
 
     def is_drained(self) -> bool:
         return not Bucket.objects.waiting().exists() and not Batch.objects.claimed().exists()
@@ -83,6 +87,9 @@ class Aggregator(Flow):
         if letter.step == "late":
             return send_late(stream, letter, now)
         return _handle_again(stream, letter, now)
+
+    def replays(self) -> Mapping[str, Callable[[], Ingest]]:
+        return {stream.topic: partial(Ingest, stream) for stream in streams().values()}
 
     def discard(self, letter: DeadLetter, now: datetime) -> str:
         return _discard_batch(letter, now) if letter.step == "publish" else "discarded"

@@ -146,3 +146,22 @@ class Batch(Claimable):
 
     def __str__(self) -> str:
         return str(self.batch_id)
+
+
+# The ledger is a package of its own; Django looks for an app's models here.
+from buffer.ledger.models import (  # noqa: E402
+    InventoryItem,
+    InventoryLocation,
+    InventoryStock,
+    InventoryTracking,
+)
+
+__all__ = [
+    "Batch",
+    "Bucket",
+    "BufferedEvent",
+    "InventoryItem",
+    "InventoryLocation",
+    "InventoryStock",
+    "InventoryTracking",
+]

@@ -1,16 +1,19 @@
-"""A polled batch after decoding, before any database has seen it."""
+"""A polled batch after decoding, and what it did to the events before shared rows are told."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from buffer.positions import Position
-from config.kafka import Record
+from config.kafka import Batch, Record, Tally
+from config.upsert import Packed
 from outbox.burial import Letter
 
 Key = tuple[int, str, str]  # month, order, location
 Row = tuple[int, str, str, str, str, int, int, int]  # … payload, hash, partition, offset, timestamp
+Changed = tuple[int, str, str, int, int]  # … revision, partition
 
 
 @dataclass
@@ -19,8 +22,36 @@ class Prepared:
 
     rows: dict[Key, Row] = field(default_factory=dict)
     records: dict[Key, list[tuple[Row, Record]]] = field(default_factory=dict)
+    repeated: set[Key] = field(default_factory=set)  # orders that came more than once
+    ordered: Packed = field(default_factory=lambda: Packed(()))  # the rows as they will be written
     letters: list[Letter] = field(default_factory=list)
     read: Counter[int] = field(default_factory=Counter)
+    outside: Counter[int] = field(default_factory=Counter)  # replayed, and older than what is kept
+
+
+@dataclass
+class Absorbed:
+    """What a batch changed among the events; buckets, groups and counters still have to hear of it."""
+
+    read: Counter[int] = field(default_factory=Counter)
+    outcomes: Counter[tuple[int, str]] = field(default_factory=Counter)  # (partition, outcome)
+    arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)  # location: new events, partition
+    letters: list[Letter] = field(default_factory=list)
+    settled: set[str] = field(default_factory=set)  # locations with orders that had been sent already
+    touched: list[Key] = field(default_factory=list)
+    outside: int = 0
+    parked: int = 0  # letters that were not there before
+
+    def tally(self, batch: Batch) -> Tally:
+        """The same for those who replay the batch."""
+        applied = sum(
+            number for (_, name), number in self.outcomes.items() if name in ("accepted", "superseded")
+        )
+        records = batch.prepared.records
+        changed: dict[Hashable, list[Record]] = {
+            key: [record for _row, record in records[key]] for key in self.touched
+        }
+        return Tally(applied, self.parked, self.outside, changed)
 
 
 def position(row: Row, topic_id: str) -> Position:

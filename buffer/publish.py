@@ -20,7 +20,7 @@ from config.clock import database_now
 from config.database_errors import Remedy, code_of, remedy_for
 from config.kafka import Failed, Message, Outcome, Producer, Refused, Replayed, Sent, topic_name
 from config.logs import log
-from config.upsert import Column, Constant, Rewrite, uuid_text
+from config.upsert import Column, Constant, Rewrite, uuid_writer
 from outbox import counters
 from outbox.burial import Letter, bury
 
@@ -131,13 +131,12 @@ def settle(results: Sequence[tuple[Batch, Outcome]], token: uuid.UUID, now: date
 def _settle_sent(results: Sequence[tuple[Batch, Sent]], now: datetime) -> None:
     if not results:
         return
+    text = uuid_writer()
     SENT.run(
-        [(uuid_text(batch.pk), outcome.partition, outcome.offset) for batch, outcome in results],
+        [(text(batch.pk), outcome.partition, outcome.offset) for batch, outcome in results],
         {"status": Batch.Status.SENT.value, "sent_at": now, "lease_token": None, "lease_until": None},
     )
-    events = [
-        (event, name) for batch, _ in results for name in [uuid_text(batch.pk)] for event in batch.event_ids
-    ]
+    events = [(event, name) for batch, _ in results for name in [text(batch.pk)] for event in batch.event_ids]
     months = sorted({month for batch, _ in results for month in batch.months})
     EVENTS_SENT.run(events, {"status": BufferedEvent.Status.SENT.value, "updated_at": now}, months)
     counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)

@@ -9,13 +9,15 @@ from django.db.models import Count
 
 from buffer.models import Bucket, BufferedEvent
 from buffer.streams import Stream
-from outbox import counters
 
 CHUNK = 500
 
 
-def recount_buckets(stream: Stream, locations: Iterable[str], now: datetime) -> None:
-    """Set the open counts of these locations, and the flow's own count with them; locks buckets in order."""
+def recount_buckets(stream: Stream, locations: Iterable[str], now: datetime) -> int:
+    """Set the open counts of these locations; locks buckets in order.
+
+    Returns by how much the flow's own count of open orders has to change: the caller's last statement.
+    """
     ordered = sorted(locations)
     change = 0
     for start in range(0, len(ordered), CHUNK):
@@ -34,4 +36,4 @@ def recount_buckets(stream: Stream, locations: Iterable[str], now: datetime) -> 
                 Bucket.objects.filter(pk=bucket.pk).update(**empty)
             elif number != bucket.open_count:
                 Bucket.objects.filter(pk=bucket.pk).update(open_count=number)
-    counters.add({(stream.name, "recounted", "open"): change}, now)
+    return change

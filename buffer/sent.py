@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 from django.db import transaction
 
 from buffer.models import Batch, BufferedEvent
+from buffer.prepared import Row
 from buffer.streams import Stream
 from config.kafka import topic_name
 from config.kafka.reading import Reader
@@ -50,6 +51,10 @@ class SentOrders:
         """Whether this delivery is newer than what was sent, so that it is late and not what was sent."""
         version = self.find(order_id, location_id)
         return version is not None and version.partition == partition and offset > version.offset
+
+    def late(self, rows: Iterable[Row]) -> set[tuple[int, int]]:
+        """(partition, offset) of the deliveries that came after what was sent."""
+        return {(row[5], row[6]) for row in rows if self.comes_after(row[1], row[2], row[5], row[6])}
 
 
 def read_sent(

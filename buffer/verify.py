@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from django.db.models import Count, Sum
 
 from buffer.models import Batch, Bucket, BufferedEvent
-from buffer.retention import dropped_rows
+from buffer.partitioned import EVENTS
 from config.flows import Check
 from config.snapshot import consistent_snapshot
 from outbox import counters
-from outbox.models import DeadLetter, FailureGroup
+from outbox.dropped import dropped_rows
+from outbox.verify import letters_counted
 
 OUTCOMES = ("accepted", "redelivered", "superseded", "late", "parked")
 OFFENDERS = 20
@@ -25,7 +26,7 @@ def checks(streams: list[str]) -> Iterator[Check]:
         rows = {stream: _rows_by_status(stream) for stream in streams}
         for stream in streams:
             yield from _of_stream(stream, rows[stream])
-        yield _letters_counted(streams)
+        yield letters_counted(streams)
 
 
 def _rows_by_status(stream: str) -> dict[str, int]:
@@ -38,7 +39,7 @@ def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
     yield _every_record_has_an_outcome(stream, scopes)
     totals = counters.totals(stream)
     yield Check(f"{stream}: accepted = pending + claimed + sent + discarded + dropped",
-                totals.get("accepted", 0), sum(rows.values()) + dropped_rows(stream))  # fmt: skip
+                totals.get("accepted", 0), sum(rows.values()) + dropped_rows(stream, EVENTS))  # fmt: skip
     yield Check(f"{stream}: open counter = pending rows", totals.get("open", 0), rows.get("pending", 0))
     in_batches = (
         Batch.objects.of_streams([stream]).filter(status__in=("claimed", "parked"), supplement_of=None)
@@ -90,22 +91,3 @@ def _one_row_per_order(stream: str) -> Check:
         .annotate(number=Count("id")).filter(number__gt=1).order_by()
     )  # fmt: skip
     return Check(f"{stream}: no order in two months", rows=[dict(row) for row in twice[:OFFENDERS]])
-
-
-def _letters_counted(streams: list[str]) -> Check:
-    groups = FailureGroup.objects.filter(source__in=streams)
-    opened = dict(
-        DeadLetter.objects.open().filter(source__in=streams).values_list("group_id")
-        .annotate(number=Count("id")).order_by()
-    )  # fmt: skip
-    offenders = [
-        {
-            "group": group.pk,
-            "title": group.title,
-            "counted": group.open_count,
-            "letters": opened.get(group.pk, 0),
-        }
-        for group in groups
-        if group.open_count != opened.get(group.pk, 0)
-    ]
-    return Check("failure groups count their open letters", rows=offenders[:OFFENDERS])

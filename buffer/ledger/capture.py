@@ -1,0 +1,70 @@
+"""Debezium's changes of merchants and product variants: enveloped or unwrapped, with or without schema. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from buffer.ledger.effects import Merchant, Variant
+from buffer.streams import Identifier
+from config.gate import Refused
+
+WRITTEN, DELETED = ("c", "u", "r"), "d"
+
+
+class Row(msgspec.Struct):
+    """The columns that matter; keys may be numbers at their source."""
+
+    id: Identifier | int
+    merchant_id: Identifier | int | None = None
+
+
+class Changed(msgspec.Struct):
+    row: Row
+    active: bool
+
+
+def merchant(change: dict[str, Any] | None) -> Merchant | None:
+    """Every merchant has a default location, which stays, inactive, when the merchant is deleted."""
+    found = changed(change)
+    return Merchant(str(found.row.id), found.active) if found else None
+
+
+def variant(change: dict[str, Any] | None) -> Variant | None:
+    """Every product variant is an item."""
+    found = changed(change)
+    if not found:
+        return None
+    merchant_id = found.row.merchant_id
+    return Variant(str(found.row.id), "" if merchant_id is None else str(merchant_id), found.active)
+
+
+def changed(change: dict[str, Any] | None) -> Changed | None:
+    """The row behind a change; None for tombstones, and for truncations and messages, which name no row."""
+    if change is not None and "schema" in change and "payload" in change:
+        change = change["payload"]
+    if change is None:
+        return None
+    if not isinstance(change, dict):
+        raise Refused("wrong_field", "Expected `object` - at `$.payload`")
+    if "op" in change and ("after" in change or "before" in change):
+        return _of_envelope(change)
+    deleted = str(change.get("__deleted", "")).lower() == "true" or change.get("__op") == DELETED
+    return Changed(_row(change, "$"), not deleted)
+
+
+def _of_envelope(change: dict[str, Any]) -> Changed | None:
+    operation = change["op"]
+    if operation in WRITTEN:
+        return Changed(_row(change.get("after"), "$.after"), True)
+    if operation == DELETED:
+        return Changed(_row(change.get("before"), "$.before"), False)
+    return None
+
+
+def _row(columns: Any, place: str) -> Row:
+    try:
+        return msgspec.convert(columns, Row)
+    except msgspec.ValidationError as error:
+        raise Refused("wrong_field", f"{error} in `{place}`") from None

@@ -1,0 +1,103 @@
+"""The tracking ledger as the rest of Spillway sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+from django.conf import settings
+from django.db.models import QuerySet
+
+from buffer.ledger.samples import stock_traffic
+from buffer.ledger.track import GROUP, NAME, Track
+from buffer.ledger.verify import checks
+from buffer.supplement import position_of
+from config.flows import Check, Flow, Picture, Reading, Refusal, Sample, Worker
+from config.kafka import Batch, Replayed, topic_name
+from outbox import counters
+from outbox.models import DeadLetter, Watermark
+
+
+class Ledger(Flow):
+    """Every stock effect exactly once."""
+
+    name = NAME
+
+    def workers(self) -> Sequence[Worker]:
+        return [Worker("track_inventory")]
+
+    def picture(self, now: datetime) -> Picture | None:
+        from buffer.ledger.picture import picture
+
+        return picture(now)
+
+    def gauges(self, now: datetime) -> Iterator[Reading]:
+        from buffer.ledger.picture import gauges
+
+        return gauges(now)
+
+    def verify(self) -> Iterator[Check]:
+        return checks()
+
+    def samples(self, seed: int) -> Iterator[Sample]:
+        return stock_traffic(seed)
+
+    def arrived(self) -> int:
+        return counters.totals(NAME).get("read", 0)
+
+    def is_drained(self) -> bool:
+        """Whatever the workers know to be in the log is written."""
+        marks = _positions().values_list("next_offset", "end_offset")
+        return all(end <= following for following, end in marks)
+
+    def summary(self) -> Sequence[tuple[str, int]]:
+        totals = counters.totals(NAME)
+        return [
+            ("stock messages read", totals.get("read", 0)),
+            ("stock effects applied", totals.get("applied", 0)),
+            ("stock repeats", totals.get("duplicate", 0)),
+            ("stock movements", totals.get("movements", 0) + totals.get("restored", 0)),
+        ]
+
+    def diagnose(self) -> Iterator[tuple[str, bool, str]]:
+        alarms = [f"{mark.topic}/{mark.partition}: {mark.alarm}" for mark in _positions().exclude(alarm="")]
+        yield "ledger", not alarms, "; ".join(alarms) or "no partition is stopped"
+
+    def replays(self) -> Mapping[str, Callable[[], Track]]:
+        return dict.fromkeys(settings.MOVEMENTS, Track)
+
+    # -- dead letters -----------------------------------------------------------------------------------
+
+    def sources(self) -> Sequence[str]:
+        return [NAME]
+
+    def requeue(self, letter: DeadLetter, now: datetime) -> str:
+        """The flow's own handler, at the letter's own position and the next revision."""
+        if letter.step == "position":
+            raise Refusal(
+                "a stopped partition is no record: start track_inventory with --accept-reset, then resolve"
+            )
+        batch = _batch_of(letter)
+        handler = Track()
+        batch.prepared = handler.prepare(batch)
+        applied = handler.apply(batch, now)
+        if applied.letters:
+            return f"failed again: {applied.letters[0].error}"[:200]
+        return "applied" if applied.number("applied") else "nothing was missing"
+
+
+def _positions() -> QuerySet[Watermark]:
+    return Watermark.objects.filter(group=topic_name(GROUP))
+
+
+def _batch_of(letter: DeadLetter) -> Batch:
+    if letter.topic not in {topic_name(name) for name in settings.MOVEMENTS}:
+        raise Refusal(f"topic {letter.topic} is not in MOVEMENTS any more")
+    at = position_of(letter)
+    record = Replayed(
+        letter.topic, at.partition, at.offset, at.timestamp,
+        bytes(letter.key) if letter.key is not None else None,
+        bytes(letter.payload) if letter.payload is not None else None,
+        [(name, value.encode()) for name, value in letter.headers],
+    )  # fmt: skip
+    return Batch([record], {letter.topic: letter.topic_id}, revision=letter.revision + 1)

@@ -1,0 +1,90 @@
+"""Locations and items follow merchants and product variants; an older change never undoes a newer one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from buffer.ledger.effects import Merchant, Variant
+from buffer.models import InventoryItem, InventoryLocation
+from buffer.positions import NEWER, Position
+from config.kafka import Record
+from config.upsert import Column, Constant, Upsert
+
+DEFAULT = "default"
+SOURCE = [
+    Column("active", "bool"), Column("topic_id"), Column("source_partition", "int"), Column("source_offset", "bigint"),
+    Column("source_timestamp", "bigint"),
+]  # fmt: skip
+TIMES = [Constant("created_at", "timestamp"), Constant("updated_at", "timestamp")]
+FOLLOWED = {
+    **{column.name: f"new.{column.name}" for column in SOURCE}, "updated_at": "new.updated_at",
+}  # fmt: skip
+LOCATIONS = Upsert(
+    InventoryLocation,
+    columns=[Column("merchant_id"), *SOURCE],
+    constants=[Constant("name"), Constant("is_default", "bool"), *TIMES],
+    key=["merchant_id", "name"],
+    update=FOLLOWED,
+    guard=NEWER,
+    token="token",  # noqa: S106 (a column)
+    returning=["merchant_id"],
+)
+ITEMS = Upsert(
+    InventoryItem,
+    columns=[Column("id"), Column("merchant_id"), *SOURCE],
+    constants=TIMES,
+    key=["id"],
+    update={"merchant_id": "new.merchant_id", **FOLLOWED},
+    guard=NEWER,
+    token="token",  # noqa: S106 (a column)
+    returning=["id"],
+)
+
+
+class Newest:
+    """Of several changes of one row in a batch only the newest is written."""
+
+    def __init__(self, topic_ids: Mapping[str, str]) -> None:
+        self.topic_ids = topic_ids
+        self.changes: dict[str, tuple[Position, Record, tuple[Any, ...]]] = {}
+
+    def add(self, key: str, record: Record, values: tuple[Any, ...]) -> None:
+        topic_id = self.topic_ids.get(record.topic, "")
+        at = Position(topic_id, record.partition, record.offset, record.timestamp)
+        known = self.changes.get(key)
+        if known is None or at.newer_than(known[0]):
+            self.changes[key] = (at, record, (*values, *at))
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return [values for _key, (_at, _record, values) in sorted(self.changes.items())]
+
+    def records(self, keys: Iterable[str]) -> list[Record]:
+        return [self.changes[key][1] for key in keys]
+
+
+def ensure_default_location(merchants: Newest, now: datetime) -> list[Record]:
+    """One default location per merchant, in bulk and self-idempotent; returns the records that changed one."""
+    constants = {"name": DEFAULT, "is_default": True, "created_at": now, "updated_at": now}
+    return merchants.records(key for (key,) in LOCATIONS.run(merchants.rows(), constants))
+
+
+def ensure_inventory_item(variants: Newest, now: datetime) -> list[Record]:
+    """One item per product variant, in bulk and self-idempotent; returns the records that changed one."""
+    constants = {"created_at": now, "updated_at": now}
+    return variants.records(key for (key,) in ITEMS.run(variants.rows(), constants))
+
+
+def mirror(
+    changes: Iterable[tuple[Record, Merchant | Variant]], topic_ids: Mapping[str, str], now: datetime
+) -> list[Record]:
+    """Follow all changes of a batch; returns the records that really changed a row."""
+    merchants, variants = Newest(topic_ids), Newest(topic_ids)
+    for record, change in changes:
+        # 1 and 0: every database unpacks these to its own boolean.
+        if isinstance(change, Merchant):
+            merchants.add(change.merchant_id, record, (change.merchant_id, int(change.active)))
+        else:
+            variants.add(change.item_id, record, (change.item_id, change.merchant_id, int(change.active)))
+    return [*ensure_default_location(merchants, now), *ensure_inventory_item(variants, now)]

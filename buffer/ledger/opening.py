@@ -1,0 +1,195 @@
+"""Opening stock from a CSV file: itself a movement, so that the ledger's sum is the quantity."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from django.db import transaction
+
+from buffer.ledger.effects import LARGEST_DELTA
+from buffer.ledger.models import NEVER
+from buffer.ledger.queries import batched
+from buffer.ledger.record import Row, read_known, record
+from buffer.models import InventoryItem, InventoryLocation, InventoryStock
+from config.clock import database_now
+from config.env import BadSetting
+from config.fields import IDENTIFIER_LENGTH
+from config.upsert import Column, Constant, Upsert
+from outbox import counters
+
+OPENING = "OPENING"
+COLUMNS = ("stock_id", "item", "location", "quantity")
+CHUNK = 1000
+TIMES = [Constant("created_at", "timestamp"), Constant("updated_at", "timestamp")]
+UNSOURCED = {"merchant_id": "", "active": True, "topic_id": "", "source_partition": -1, "source_offset": -1,
+             "source_timestamp": NEVER, "is_default": False}  # fmt: skip
+FOLLOWS = [
+    Constant("merchant_id"), Constant("active", "bool"), Constant("topic_id"), Constant("source_partition", "int"),
+    Constant("source_offset", "bigint"), Constant("source_timestamp", "bigint"), *TIMES,
+]  # fmt: skip
+ITEMS = Upsert(
+    InventoryItem,
+    columns=[Column("id")],
+    key=["id"],
+    update={},
+    constants=FOLLOWS,
+    token="token",  # noqa: S106 (a column)
+)
+LOCATIONS = Upsert(
+    InventoryLocation,
+    columns=[Column("name")],
+    key=["merchant_id", "name"],
+    update={},
+    constants=[*FOLLOWS, Constant("is_default", "bool")],
+    token="token",  # noqa: S106 (a column)
+)
+STOCKS = Upsert(
+    InventoryStock,
+    columns=[
+        Column("id"), Column("item_id"), Column("location_id", "bigint"), Column("quantity", "bigint"),
+    ],
+    key=["id"],
+    update={
+        "item_id": "new.item_id", "location_id": "new.location_id", "quantity": "old.quantity + new.quantity",
+        "updated_at": "new.updated_at",
+    },
+    constants=TIMES,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    number: int
+    stock_id: str
+    item: str
+    location: str
+    quantity: int
+
+
+@dataclass
+class Imported:
+    """What an import did, or what it refuses; each refusal names its line."""
+
+    opened: int = 0
+    known: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+def import_stock(path: Path, *, dry_run: bool, say: Callable[[str], None]) -> Imported:
+    """Open the stocks of a file; a file with a line that is refused changes nothing.
+
+    Lines that were imported before are left alone, so a file can be imported again after a crash.
+    """
+    found = Imported()
+    lines = list(_lines(path, found.refused))
+    for chunk in batched(lines, CHUNK):
+        found.known += _count_known(chunk, found.refused)
+    found.opened = len(lines) - found.known
+    if found.refused or dry_run:
+        return found
+    done = Imported()
+    for chunk in batched(lines, CHUNK):
+        _make_places(chunk)
+        with transaction.atomic():
+            _open(chunk, done, database_now())
+        say(f"{done.opened + done.known:,} of {len(lines):,} lines")
+    return done
+
+
+# -- reading -----------------------------------------------------------------------------------------
+def _lines(path: Path, refused: list[str]) -> Iterator[Line]:
+    """The lines that can be read; why the others cannot goes to `refused`."""
+    seen: dict[str, int] = {}
+    for number, cells in _cells(path):
+        wrong, line = _line(number, cells)
+        if line and line.stock_id in seen:
+            wrong = f"stock {line.stock_id} stands in line {seen[line.stock_id]} already"
+        if wrong or not line:
+            refused.append(f"line {number}: {wrong}")
+            continue
+        seen[line.stock_id] = number
+        yield line
+
+
+def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            if tuple(header) != COLUMNS:
+                raise BadSetting(f"{path}: the first line must be {','.join(COLUMNS)}")
+            for cells in reader:
+                if any(cells):
+                    yield reader.line_num, cells
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadSetting(f"{path}: {error}") from error
+
+
+def _line(number: int, cells: Sequence[str]) -> tuple[str, Line | None]:
+    """Why a line is refused, or the line."""
+    if len(cells) != len(COLUMNS):
+        return f"{len(cells)} cells instead of {len(COLUMNS)}", None
+    names = dict(zip(COLUMNS, cells, strict=True))
+    for name in COLUMNS[:3]:
+        if len(names[name]) > IDENTIFIER_LENGTH or "\0" in names[name]:
+            return f"{name}: longer than {IDENTIFIER_LENGTH} characters, or with a zero byte", None
+    if not names["stock_id"]:
+        return "stock_id: empty", None
+    quantity = names["quantity"].strip()
+    if not (quantity.isascii() and quantity.isdigit() and int(quantity) <= LARGEST_DELTA):
+        return f"quantity: {quantity[:30]!r} is no whole number from 0 to {LARGEST_DELTA}", None
+    return "", Line(number, names["stock_id"], names["item"], names["location"], int(quantity))
+
+
+def _count_known(chunk: Sequence[Line], refused: list[str]) -> int:
+    """How many lines were imported before; those with another quantity go to `refused`."""
+    known = read_known(OPENING, [(line.stock_id, line.stock_id) for line in chunk])
+    for line in chunk:
+        stored = known.get((line.stock_id, line.stock_id))
+        if stored and stored.delta != line.quantity:
+            refused.append(
+                f"line {line.number}: stock {line.stock_id} was opened with {stored.delta}, not {line.quantity}; "
+                "an adjustment corrects it"
+            )
+    return len(known)
+
+
+# -- writing -----------------------------------------------------------------------------------------
+def _make_places(chunk: Sequence[Line]) -> None:
+    """Items and locations, in a transaction of their own: workers lock them after stocks, not before."""
+    with transaction.atomic():
+        now = database_now()
+        constants = {**UNSOURCED, "created_at": now, "updated_at": now}
+        ITEMS.run([(name,) for name in sorted({line.item for line in chunk} - {""})], constants)
+        LOCATIONS.run([(name,) for name in sorted({line.location for line in chunk} - {""})], constants)
+
+
+def _open(chunk: Sequence[Line], done: Imported, now: datetime) -> None:
+    """Record, then open exactly what was recorded."""
+    rows: list[Row] = sorted(
+        (line.stock_id, line.stock_id, line.quantity, None, None, None, 0) for line in chunk
+    )
+    fresh = {stock_id for stock_id, _ in record(("", OPENING), rows, "", now)}
+    places = dict(
+        InventoryLocation.objects.filter(merchant_id="", name__in={line.location for line in chunk})
+        .values_list("name", "pk")
+    )  # fmt: skip
+    stocks = [
+        (line.stock_id, line.item or None, places.get(line.location), line.quantity)
+        for line in sorted(chunk, key=lambda line: line.stock_id)
+        if line.stock_id in fresh
+    ]
+    STOCKS.run(stocks, {"created_at": now, "updated_at": now})
+    count_movements("opening", len(fresh), now)
+    done.opened += len(fresh)
+    done.known += len(chunk) - len(fresh)
+    _count_known([line for line in chunk if line.stock_id not in fresh], done.refused)
+
+
+def count_movements(scope: str, number: int, now: datetime) -> None:
+    """For `verify`: movements that came from no record."""
+    counters.add({("ledger", scope, "movements"): number}, now)

@@ -1,0 +1,90 @@
+"""A polled batch of the stock topics after decoding, before any database has seen it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from buffer.ledger.effects import Merchant, Movements, Variant
+from buffer.ledger.record import Group, Row
+from config.kafka import Record
+from outbox.burial import Letter
+
+Key = tuple[str, str]  # reference, stock
+Place = tuple[str, int]  # topic as the broker knows it, partition
+
+
+class Tracked(NamedTuple):
+    """A record that moves stock."""
+
+    record: Record
+    movements: Movements
+    payload_hash: int
+
+    @property
+    def group(self) -> Group:
+        return self.record.topic, self.movements.reference_type
+
+    def rows(self) -> Iterator[Row]:
+        record, (_, reference, deltas), payload_hash = self
+        for stock, delta in deltas.items():
+            yield (
+                reference, stock, delta, record.partition, record.offset, record.timestamp, payload_hash,
+            )  # fmt: skip
+
+
+@dataclass
+class Prepared:
+    """A decoded batch: what moves stock, what says something of merchants and variants, what was refused."""
+
+    read: Counter[Place] = field(default_factory=Counter)
+    tracked: list[Tracked] = field(default_factory=list)
+    rows: dict[Group, dict[Key, Row]] = field(default_factory=dict)  # sorted; the first record of a key
+    stocks: set[str] = field(default_factory=set)
+    changes: list[tuple[Record, Merchant | Variant]] = field(default_factory=list)
+    letters: list[Letter] = field(default_factory=list)
+    skipped: Counter[Place] = field(default_factory=Counter)
+    contradicts: bool = False  # two records of the batch give one key different deltas
+
+    def add(self, tracked: Tracked) -> None:
+        self.tracked.append(tracked)
+        record, (reference_type, reference, deltas), payload_hash = tracked
+        rows = self.rows.setdefault((record.topic, reference_type), {})
+        rest = (record.partition, record.offset, record.timestamp, payload_hash)
+        for stock, delta in deltas.items():
+            known = rows.get((reference, stock))
+            if known is None:
+                rows[reference, stock] = (reference, stock, delta, *rest)
+            elif known[2] != delta:
+                self.contradicts = True
+
+    def sort(self) -> Prepared:
+        """By key: two workers with the same references then lock in the same order."""
+        self.rows = {group: dict(sorted(rows.items())) for group, rows in sorted(self.rows.items())}
+        self.stocks = {stock for rows in self.rows.values() for _reference, stock in rows}
+        return self
+
+
+@dataclass
+class Applied:
+    """What a batch did to the ledger; letters, groups and counters still have to hear of it."""
+
+    outcomes: Counter[tuple[Place, str]] = field(default_factory=Counter)
+    movements: Counter[Place] = field(default_factory=Counter)
+    letters: list[Letter] = field(default_factory=list)
+    parked: int = 0  # letters that were not there before
+    replayed: bool = False
+    changed: dict[Hashable, list[Record]] = field(default_factory=dict)  # only of a replay
+
+    def settle(self, record: Record, outcome: str) -> None:
+        self.outcomes[(record.topic, record.partition), outcome] += 1
+
+    def change(self, key: Hashable, record: Record) -> None:
+        """For a replay: what the outcome of later records may depend on."""
+        if self.replayed:
+            self.changed.setdefault(key, []).append(record)
+
+    def number(self, outcome: str) -> int:
+        return sum(number for (_place, name), number in self.outcomes.items() if name == outcome)

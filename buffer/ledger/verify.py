@@ -1,0 +1,83 @@
+"""The ledger's invariants: the sum is the quantity, nothing is half, every record has an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count, Sum
+
+from buffer.ledger.track import NAME
+from buffer.models import InventoryStock, InventoryTracking
+from buffer.verify import letters_counted
+from config.flows import Check
+from config.snapshot import consistent_snapshot
+from outbox import counters
+
+OUTCOMES = ("applied", "duplicate", "skipped", "parked")
+OFFENDERS = 20
+
+
+def checks() -> Iterator[Check]:
+    """All of them, in one snapshot; two of them read the whole ledger once each, grouped by the server."""
+    with consistent_snapshot():
+        yield _every_record_has_an_outcome()
+        yield _sums_are_quantities()
+        yield _no_half_transfer()
+        yield _rows_are_counted()
+        yield letters_counted([NAME])
+
+
+def _every_record_has_an_outcome() -> Check:
+    came = went = 0
+    offenders = []
+    for scope, counts in sorted(counters.by_scope(NAME).items()):
+        read = counts.get("read", 0) + counts.get("replayed", 0)
+        accounted = sum(counts.get(name, 0) for name in OUTCOMES)
+        came += read
+        went += accounted
+        if read != accounted:
+            offenders.append({"partition": scope, **counts})
+    return Check(f"{NAME}: read + replayed = {' + '.join(OUTCOMES)}", came, went, offenders[:OFFENDERS])
+
+
+def _sums_are_quantities() -> Check:
+    """One pass over the ledger; a stock without movements and movements without a stock are found as well."""
+    stock, tracking = (
+        connection.ops.quote_name(model._meta.db_table) for model in (InventoryStock, InventoryTracking)
+    )
+    sql = (
+        "SELECT stock_id, SUM(quantity), SUM(total) FROM ("  # noqa: S608 (names of our own)
+        f"SELECT id AS stock_id, quantity, 0 AS total FROM {stock} UNION ALL "
+        f"SELECT stock_id, 0 AS quantity, SUM(delta) AS total FROM {tracking} GROUP BY stock_id"
+        f") AS sides GROUP BY stock_id HAVING SUM(quantity) <> SUM(total) ORDER BY stock_id LIMIT {OFFENDERS}"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        offenders = [
+            {"stock": stock_id, "quantity": int(quantity), "sum of movements": int(total)}
+            for stock_id, quantity, total in cursor.fetchall()
+        ]
+    return Check(f"{NAME}: the movements of every stock sum up to its quantity", rows=offenders)
+
+
+def _no_half_transfer() -> Check:
+    half = (
+        InventoryTracking.objects.filter(reference_type="TRANSFER")
+        .values("reference_id")
+        .annotate(ends=Count("stock_id"), total=Sum("delta"))
+        .exclude(ends=2, total=0)
+        .order_by()
+    )
+    offenders: list[Any] = [{**row, "total": int(row["total"])} for row in half[:OFFENDERS]]
+    return Check(f"{NAME}: every transfer has two ends that cancel out", rows=offenders)
+
+
+def _rows_are_counted() -> Check:
+    """A replay may put rows back that somebody had deleted: those are in no other count."""
+    totals = counters.totals(NAME)
+    written, restored = totals.get("movements", 0), totals.get("restored", 0)
+    rows = InventoryTracking.objects.count()
+    expected = rows if written <= rows <= written + restored else written + restored
+    return Check(f"{NAME}: rows = movements counted", expected, rows)

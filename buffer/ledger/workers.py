@@ -1,0 +1,44 @@
+"""The worker of the ledger, as its command starts it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.db import transaction
+
+from buffer.ledger.track import NAME, Track
+from config.kafka import Consumer, Replayed
+from config.kafka.positions import TopicPartition
+from outbox.burial import Letter, bury
+from outbox.watermarks import Watermarks
+
+
+class AlarmedWatermarks(Watermarks):
+    """Watermarks that leave a dead letter when a partition stops: records may be gone, or be others than before."""
+
+    def stop(self, group: str, alarms: Mapping[TopicPartition, str], now: datetime) -> None:
+        with transaction.atomic():
+            super().stop(group, alarms, now)
+            marks = self.load(group, sorted({topic for topic, _ in alarms}))
+            letters = []
+            for tp, alarm in alarms.items():
+                mark = marks.get(tp)
+                place = Replayed(*tp, mark.next_offset if mark else 0, -1, None, None)
+                letters.append(
+                    Letter(NAME, "position", "partition_stopped", alarm, place, mark.topic_id if mark else "")
+                )
+            bury(letters, group, now)
+
+
+def track(
+    stop: threading.Event,
+    *,
+    accept_reset: bool = False,
+    once: bool = False,
+    until_idle: float | None = None,
+) -> None:
+    """Read all stock topics until `stop`."""
+    consumer = Consumer(Track(), AlarmedWatermarks(), stop, accept_reset=accept_reset)
+    consumer.run(once=once, until_idle=until_idle)

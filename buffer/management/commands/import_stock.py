@@ -1,0 +1,35 @@
+"""Opening stock from a file."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from buffer.ledger.opening import import_stock
+from config.env import BadSetting
+
+SHOWN = 20
+
+
+class Command(BaseCommand):
+    help = (
+        "Open the stocks of a CSV file (stock_id,item,location,quantity); each is a movement of the ledger. "
+        "A file with a line that cannot be taken changes nothing; the same file again changes nothing either."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, metavar="FILE.csv")
+        parser.add_argument("--dry-run", action="store_true", help="say what would be done, change nothing")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            found = import_stock(options["file"], dry_run=options["dry_run"], say=self.stdout.write)
+        except BadSetting as error:
+            raise CommandError(str(error)) from error
+        for reason in found.refused[:SHOWN]:
+            self.stderr.write(reason)
+        if found.refused:
+            raise CommandError(f"{options['file']}: {len(found.refused)} lines are refused")
+        verb = "would be opened" if options["dry_run"] else "opened"
+        self.stdout.write(f"{found.opened:,} stocks {verb}, {found.known:,} were there already")
