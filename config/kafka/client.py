@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import kafka
@@ -9,6 +10,9 @@ import kafka.errors
 from django.conf import settings
 from kafka import OffsetAndMetadata as OffsetAndMetadata
 from kafka import TopicPartition as TopicPartition
+from kafka.consumer.fetcher import Fetcher, IsolationLevel
+
+from config.kafka.unpack import Received, unpack
 
 KafkaError = kafka.errors.KafkaError
 RetriableError = kafka.errors.RetriableError
@@ -16,6 +20,7 @@ KafkaTimeoutError = kafka.errors.KafkaTimeoutError
 AuthorizationError = kafka.errors.AuthorizationError
 OffsetOutOfRangeError = kafka.errors.OffsetOutOfRangeError
 NoOffsetForPartitionError = kafka.errors.NoOffsetForPartitionError
+CorruptRecordError = kafka.errors.CorruptRecordError
 TopicAlreadyExistsError = kafka.errors.TopicAlreadyExistsError
 
 MAX_REQUEST_BYTES = 1_048_576
@@ -57,7 +62,49 @@ def new_consumer(group: str | None, **overrides: Any) -> kafka.KafkaConsumer:
         "metadata_max_age_ms": 30_000,
         "metrics_enabled": False,
     }
-    return kafka.KafkaConsumer(**{**options, **overrides})
+    consumer = kafka.KafkaConsumer(**{**options, **overrides})
+    consumer._fetcher.PartitionRecords = LeanRecords
+    return consumer
+
+
+class LeanRecords(Fetcher.PartitionRecords):
+    """What was fetched of a partition, unpacked by us: the client's way takes 40 % of an ingester's time.
+
+    The checks of a whole batch (checksum, aborted transactions, control marks) remain the client's own.
+    """
+
+    def _unpack_records(self, tp: Any, records: Any, *_deserializers: Any) -> Iterator[Received]:
+        while (batch := records.next_batch()) is not None:
+            for record in self._records_of(batch, tp):
+                self.next_fetch_offset = record.offset + 1
+                yield record
+            if batch.magic >= 2:  # compaction may have taken its last records
+                self.next_fetch_offset = batch.next_offset
+        self.drain()
+
+    def _records_of(self, batch: Any, tp: Any) -> Sequence[Received]:
+        try:
+            if self.check_crcs and not batch.validate_crc():
+                raise ValueError("wrong checksum")
+            self.bytes_read += batch.size_in_bytes
+            return unpack(batch, tp.topic, tp.partition) if self._is_for_us(batch) else ()
+        except (ValueError, IndexError) as error:
+            raise CorruptRecordError(
+                f"{tp.topic}/{tp.partition} from {batch.base_offset}: {error}"
+            ) from error
+
+    def _is_for_us(self, batch: Any) -> bool:
+        """Neither the mark at the end of a transaction nor part of one that was aborted."""
+        if batch.magic < 2:
+            return True
+        self.leader_epoch = batch.leader_epoch
+        if self.isolation_level == IsolationLevel.READ_COMMITTED and batch.has_producer_id():
+            self._consume_aborted_transactions_up_to(batch.last_offset)
+            if self._contains_abort_marker(batch):
+                self.aborted_producer_ids.discard(batch.producer_id)
+            elif self._is_batch_aborted(batch):
+                return False
+        return not batch.is_control_batch
 
 
 def new_producer(**overrides: Any) -> kafka.KafkaProducer:

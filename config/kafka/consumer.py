@@ -69,12 +69,14 @@ class Consumer:
     def run(self, *, once: bool = False, until_idle: float | None = None) -> None:
         """Work until `stop`; `once` ends at the log end seen first, `until_idle` after that many quiet seconds."""
         self.consumer = client.new_consumer(self.group)
-        self._refuse_missing_topics()
         self.writer = Writer(self.handler, self.positions, self.group)
         self.offsets = Offsets(self.consumer, self.writer)
         self.lookout = Lookout(self.consumer, self.group)
+        # Before anything is asked of the topics: else subscribing changes the metadata once more, and the group is
+        # joined twice.
         self.consumer.subscribe(self.topics, listener=listener_for(self))
         try:
+            self._refuse_missing_topics()
             self._loop(once, until_idle)
         finally:
             self._leave()
@@ -242,7 +244,6 @@ class Consumer:
     def _refuse_missing_topics(self) -> None:
         for topic in self.topics:
             if not self.consumer.partitions_for_topic(topic):
-                self.consumer.close(autocommit=False)
                 raise ConsumerStopped(f"topic {topic} does not exist: create_topics makes it")
 
     def _refuse_recreated_topics(self) -> None:

@@ -94,11 +94,12 @@ class Producer:
         return outcome
 
     def _send(self, messages: Sequence[Message]) -> list[Any]:
-        started = [self._start(message) for message in messages]
+        absent: dict[str, Failed] = {}  # topics whose partitions nobody knew: each is waited for once
+        started = [absent.get(message.topic) or self._start(message, absent) for message in messages]
         deadline = time.monotonic() + self.patience
         return [self._fate(found, deadline) if hasattr(found, "is_done") else found for found in started]
 
-    def _start(self, message: Message) -> Any:
+    def _start(self, message: Message, absent: dict[str, Failed]) -> Any:
         if message.size > client.MAX_REQUEST_BYTES:
             return Refused(f"{message.size} bytes, the broker takes {client.MAX_REQUEST_BYTES}")
         try:
@@ -108,7 +109,8 @@ class Producer:
                 message.topic, key=message.key.encode(), value=message.value, headers=list(message.headers)
             )
         except client.KafkaTimeoutError as error:
-            return Failed(f"{message.topic}: {error} (does the topic exist? create_topics makes it)")
+            why = Failed(f"{message.topic}: {error} (does the topic exist? create_topics makes it)")
+            return absent.setdefault(message.topic, why)
         except client.RetriableError as error:
             return Failed(_text(error))
         except client.KafkaError as error:

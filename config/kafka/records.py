@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -44,6 +44,16 @@ class Replayed:
 
 
 @dataclass
+class Tally:
+    """What a handler's `write` made of a batch that is replayed; the records left over were there already."""
+
+    applied: int = 0
+    parked: int = 0  # letters that were not there before
+    outside: int = 0  # older than what the flow keeps
+    changed: Mapping[Hashable, Sequence[Record]] = field(default_factory=dict)  # by key of `keys_of`
+
+
+@dataclass
 class Batch:
     """Records of one poll, in offset order within each partition; `prepared` is the handler's own decoding."""
 
@@ -51,11 +61,18 @@ class Batch:
     topic_ids: dict[str, str]
     prepared: Any = None
     revision: int = 0  # 0 straight from Kafka; replays count up
+    from_log: bool = False  # read again from the topic, not sent back from a dead letter
+    tally: Tally = field(default_factory=Tally)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for record in self.records:
             self.ends[record.topic, record.partition] = record.offset + 1
+
+    @property
+    def letter_revision(self) -> int:
+        """Which burial of its records this is: what the topic delivers again is buried once, whenever it is read."""
+        return 0 if self.from_log else self.revision
 
     @property
     def marks(self) -> dict[TopicPartition, Mark]:
@@ -69,14 +86,14 @@ class Batch:
         """Two batches with the same records in the same order."""
         middle = len(self.records) // 2
         for part in (self.records[:middle], self.records[middle:]):
-            yield Batch(part, self.topic_ids, revision=self.revision)
+            yield Batch(part, self.topic_ids, revision=self.revision, from_log=self.from_log)
 
 
 def cut(records: Sequence[Any], most_bytes: int) -> Iterator[Sequence[Any]]:
     """Split a poll so that no statement grows beyond what a server takes as one packet."""
     start = size = 0
     for index, record in enumerate(records):
-        length = record.serialized_value_size
+        length = len(record.value or b"")
         if size + length > most_bytes and index > start:
             yield records[start:index]
             start, size = index, 0

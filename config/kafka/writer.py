@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -51,6 +51,13 @@ class Handler(Protocol):
 
         `gaps` holds, per partition, the offset up to which an earlier life of the database had come.
         """
+
+
+class Replayable(Handler, Protocol):
+    """A handler whose topic can be replayed: its `write` and `park` leave a `Tally` in the batch."""
+
+    def keys_of(self, batch: Batch) -> Iterable[Hashable]:
+        """What the outcome of a prepared batch depends on: records that share no key do not affect each other."""
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Replays of past timeframes, over the wire."""
