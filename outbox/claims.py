@@ -70,9 +70,18 @@ class Claimable(models.Model):
     class Meta:
         abstract = True
 
+    @classmethod
+    def recover_lost(cls, now: datetime) -> int | None:
+        """A model whose rows may have had an effect before their worker died says here what becomes of them;
+        None: they simply go back to the pool."""
+        return None
+
 
 def recover(model: type[Claimable], now: datetime) -> int:
     """Return the rows of dead workers to the pool; safe to run twice, and beside the zombie itself."""
+    special = model.recover_lost(now)
+    if special is not None:
+        return special
     with transaction.atomic():
         stuck: ClaimQuerySet[Any] = ClaimQuerySet(model).stuck(now)
         recovered = stuck.update(lease_token=None, lease_until=None)

@@ -76,7 +76,7 @@ REQUEUE = Lever(
 )  # fmt: skip
 RESOLVE = Lever(
     name="resolve", verb="Resolve", past="Resolved", icon="tick",
-    right="discard_deadletter", keep="Leave open",
+    right="resolve_deadletter", keep="Leave open",
     promise="Nothing is sent.",
     detail="Resolved letters were dealt with elsewhere. They leave the open count and stay in search.",
     act=_each(dead_letters.resolve), **LETTERS,

@@ -145,6 +145,7 @@ class DeadLetter(models.Model):
         permissions = [
             ("view_payload", "Can see payloads"),
             ("requeue_deadletter", "Can requeue dead letters"),
+            ("resolve_deadletter", "Can resolve dead letters"),
             ("discard_deadletter", "Can discard dead letters"),
         ]
 
@@ -215,3 +216,13 @@ class JobLease(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job} until {self.until:%F %T}"
+
+
+from outbox.messages import ChannelState, DeliveryAttempt, IdempotencyKey, OutboxMessage  # noqa: E402
+from outbox.replays import TopicReplay  # noqa: E402
+
+__all__ = [
+    "BurialKey", "ChannelState", "DeadLetter", "DeliveryAttempt", "FailureGroup", "FlowCounter", "FlowMinute",
+    "IdempotencyKey", "JobLease", "OperatorAction", "OutboxMessage",
+    "TopicReplay", "Watermark",
+]  # fmt: skip

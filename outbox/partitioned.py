@@ -12,3 +12,26 @@ DEAD_LETTERS = PartitionSpec(
     keep_days_setting="DEAD_LETTER_RETENTION_DAYS",
     unfinished="status = 'open'",
 )
+
+MESSAGES = PartitionSpec(
+    model="outbox.OutboxMessage",
+    column="id",
+    period="day",
+    encoding="uuid7",
+    ahead=14,
+    back=1,
+    keep_days_setting="OUTBOX_RETENTION_DAYS",
+    unfinished="state IN ('pending', 'processing', 'uncertain')",
+    before_drop="outbox.archive.before_drop",
+    locks=("outbox.FlowCounter",),
+    archive_setting="OUTBOX_ARCHIVE",
+)
+ATTEMPTS = PartitionSpec(
+    model="outbox.DeliveryAttempt",
+    column="id",
+    period="day",
+    encoding="uuid7",
+    ahead=14,
+    back=1,
+    keep_days_setting="ATTEMPT_RETENTION_DAYS",
+)

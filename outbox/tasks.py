@@ -5,6 +5,7 @@ from celery import shared_task
 from config.housekeeping import rotate_and_sweep
 from outbox.jobs import only_one
 from outbox.recovery import recover_claims as recover
+from outbox.workers import relay_round
 
 
 @shared_task
@@ -23,3 +24,10 @@ def recover_claims() -> str:
     """Expired leases back to work."""
     with only_one("recover_claims", 55) as mine:
         return str(recover()) if mine else "another process is at it"
+
+
+@shared_task
+def relay_outbox() -> str:
+    """Due messages out, for the case that no relay runs."""
+    with only_one("relay_outbox", 55) as mine:
+        return f"{relay_round(seconds=50)} moved" if mine else "another process is at it"

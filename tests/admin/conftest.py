@@ -19,7 +19,10 @@ from outbox.audit import Operator
 from outbox.models import DeadLetter, FailureGroup, OperatorAction, Watermark
 from tests.conftest import order
 
-VIEWS = ["batch", "bucket", "bufferedevent", "deadletter", "failuregroup", "watermark", "operatoraction"]
+VIEWS = [
+    "batch", "bucket", "bufferedevent", "deadletter", "failuregroup", "watermark", "operatoraction",
+    "outboxmessage", "channelstate",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

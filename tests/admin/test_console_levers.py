@@ -126,7 +126,7 @@ def test_a_refusal_names_its_cause_and_spares_the_others(boss, rows):
     [
         (Bucket, "flush", "flush_bucket"), (Bucket, "hold", "hold_bucket"),
         (BufferedEvent, "withdraw", "withdraw_bufferedevent"), (DeadLetter, "requeue", "requeue_deadletter"),
-        (DeadLetter, "discard", "discard_deadletter"),
+        (DeadLetter, "resolve", "resolve_deadletter"), (DeadLetter, "discard", "discard_deadletter"),
     ],
 )  # fmt: skip
 def test_each_lever_asks_its_own_right(rows, model, name, right):

@@ -26,7 +26,7 @@ def test_rotation_sweeps_what_outlived_its_retention():
     now = database_now()
     counters.add({("transfer-requests", "", "read"): 1}, now - timedelta(days=2))
     counters.add({("transfer-requests", "", "read"): 1}, now)
-    assert "2 tables rotated, 1 rows swept" in rotate_partitions()
+    assert f"{len(settings.PARTITIONS)} tables rotated, 1 rows swept" in rotate_partitions()
     assert FlowMinute.objects.count() == 1
 
 

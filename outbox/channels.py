@@ -1,0 +1,134 @@
+"""Doors: may anything leave through this channel now, and how many? Shared by all workers through one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from config.clock import database_now
+from config.logs import log
+from config.upsert import Column, Constant, Upsert
+from outbox import audit, rate
+from outbox.audit import Operator
+from outbox.breaker import next_probe
+from outbox.models import ChannelState
+
+ITSELF = Operator("spillway")
+PAUSED_LOOK = timedelta(seconds=1)
+CREATE = Upsert(
+    ChannelState,
+    columns=[Column("name")],
+    constants=[
+        Constant("paused", "bool"), Constant("paused_by"), Constant("pause_reason"), Constant("breaker"),
+        Constant("failures", "int"), Constant("last_error"), Constant("tokens", "int"),
+        Constant("updated_at", "timestamp"),
+    ],
+    key=["name"],
+    update={},
+)  # fmt: skip
+
+
+@dataclass
+class Permit:
+    """How many messages may be claimed now; with none, `look_again` says when it may be different."""
+
+    most: int
+    probe: bool = False
+    tokens: float | None = None  # what the bucket held; None: no limit
+    look_again: datetime | None = None
+    why: str = ""
+
+
+def ensure(channels: Sequence[str]) -> None:
+    """Make the rows that are missing."""
+    known = set(ChannelState.objects.filter(name__in=channels).values_list("name", flat=True))
+    missing = sorted(set(channels) - known)
+    if missing:
+        CREATE.run(
+            [(name,) for name in missing],
+            {
+                "paused": False, "paused_by": "", "pause_reason": "", "breaker": ChannelState.Breaker.CLOSED.value,
+                "failures": 0, "last_error": "", "tokens": 0, "updated_at": database_now(),
+            },
+        )  # fmt: skip
+
+
+def permit(channel: str, per_second: float, most: int, now: datetime, *, probing: bool = True) -> Permit:
+    """Ask the door, inside the transaction of the claim; without `probing` a broken one stays closed.
+
+    With a rate the row stays locked until the claim has committed, so that tokens are taken once. Of an open
+    breaker exactly one worker gets the probe: it moves `probe_at` on, guarded by the old value.
+    """
+    rows = ChannelState.objects.named(channel)
+    state = (rows.select_for_update() if per_second else rows).first()
+    if state is None:
+        ensure([channel])
+        return permit(channel, per_second, most, now, probing=probing)
+    if state.paused:
+        return Permit(0, look_again=now + PAUSED_LOOK, why="paused")
+    if state.wait_until and state.wait_until > now:
+        return Permit(0, look_again=state.wait_until, why="told to wait")
+    if state.breaker == ChannelState.Breaker.OPEN:
+        return _probe(state, now) if probing else Permit(0, why="breaker open")
+    if not per_second:
+        return Permit(most)
+    tokens = rate.refilled(state.tokens, state.tokens_at, now, per_second)
+    if tokens < 1:
+        return Permit(0, tokens=tokens, look_again=rate.when_full(tokens, now, per_second), why="rate")
+    return Permit(min(most, int(tokens)), tokens=tokens)
+
+
+def _probe(state: ChannelState, now: datetime) -> Permit:
+    probe_at = state.probe_at or now
+    if probe_at > now:
+        return Permit(0, look_again=probe_at, why="breaker open")
+    later = next_probe(state.opened_at or now, now)
+    won = (
+        ChannelState.objects.named(state.name).broken().filter(probe_at=state.probe_at).update(probe_at=later)
+    )
+    return Permit(1, probe=True) if won else Permit(0, look_again=later, why="breaker open")
+
+
+def take_tokens(channel: str, granted: Permit, taken: int, now: datetime) -> None:
+    """Write down what is left in the bucket; the row is locked since `permit`."""
+    if granted.tokens is not None:
+        ChannelState.objects.named(channel).update(tokens=granted.tokens - taken, tokens_at=now)
+
+
+def wait(channel: str, seconds: float, now: datetime) -> None:
+    """The other side told us to wait; the longest such wish counts."""
+    until = now + timedelta(seconds=seconds)
+    rows = ChannelState.objects.named(channel)
+    if not rows.filter(wait_until__gte=until).exists():
+        rows.update(wait_until=until, updated_at=now)
+
+
+def pause(channel: str, operator: Operator, reason: str) -> bool:
+    """Claim nothing for this channel until somebody resumes it; False when it is paused already."""
+    with transaction.atomic():
+        ensure([channel])
+        now = database_now()
+        changed = ChannelState.objects.named(channel).filter(paused=False).update(
+            paused=True, paused_by=operator.name[:150], pause_reason=reason, paused_at=now, updated_at=now
+        )  # fmt: skip
+        if changed:
+            audit.record(operator, "pause", f"Channel {channel}", reason=reason)
+            log.warning("channel_paused", channel=channel, by=operator.name, reason=reason)
+    return bool(changed)
+
+
+def resume(channel: str, operator: Operator, reason: str) -> bool:
+    """Let a paused channel go on, its breaker closed and no longer told to wait; False when it was not paused."""
+    with transaction.atomic():
+        now = database_now()
+        changed = ChannelState.objects.named(channel).filter(paused=True).update(
+            paused=False, paused_by="", pause_reason="", paused_at=None, wait_until=None, failures=0,
+            breaker=ChannelState.Breaker.CLOSED, opened_at=None, probe_at=None, updated_at=now,
+        )  # fmt: skip
+        if changed:
+            audit.record(operator, "resume", f"Channel {channel}", reason=reason)
+            log.info("channel_resumed", channel=channel, by=operator.name)
+    return bool(changed)

@@ -1,0 +1,76 @@
+"""Messages that nobody wants any more: expired, with a letter, whatever their channel does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+
+from config.clock import database_now
+from config.kafka import Replayed
+from config.logs import log
+from config.upsert import Column, Constant, Rewrite
+from outbox import counters
+from outbox.burial import Letter, bury
+from outbox.handlers import Message
+from outbox.models import OutboxMessage
+from outbox.scan import floor, read_messages
+
+SOURCE = "outbox"
+A_ROUND = 200
+
+EXPIRE = Rewrite(
+    OutboxMessage,
+    key=[Column("id", "uuid")],
+    changes=[],
+    constants=[Constant("state"), Constant("error_class"), Constant("error")],
+    guard="old.state = 'pending'",
+    span="id",
+)
+TEXT = "it was not sent before its expires_at"
+
+
+def letter(channel: str, message: Message, step: str, reason: str, error: str, now: datetime) -> Letter:
+    """The dead letter of a message; each revival may bury it once more."""
+    headers = [
+        (name, value.encode())
+        for name, value in (
+            ("message_id", str(message.id)), ("channel", channel), ("event_type", message.event_type),
+            ("correlation_id", message.correlation_id), ("traceparent", message.traceparent),
+        )
+        if value
+    ]  # fmt: skip
+    record = Replayed(
+        "", -1, message.attempts, int(now.timestamp() * 1000), message.aggregate.encode(),
+        message.payload.encode(), headers,
+    )  # fmt: skip
+    return Letter(
+        SOURCE, step, reason, error, record, topic_id=str(message.id), revision=message.times_revived,
+        business_key=message.aggregate,
+    )  # fmt: skip
+
+
+def expire(channel: str, messages: Sequence[Message], now: datetime) -> None:
+    """End locked pending messages, inside the caller's transaction."""
+    rows = [(message.id.hex,) for message in messages]
+    ended = EXPIRE.run(
+        rows, {"state": OutboxMessage.State.EXPIRED.value, "error_class": "expired", "error": TEXT}
+    )
+    if ended != len(rows):
+        raise RuntimeError(f"expired {ended} of {len(rows)} locked messages")
+    bury([letter(channel, message, "expire", "expired", TEXT, now) for message in messages], SOURCE, now)
+    counters.add({(SOURCE, channel, "expired"): len(rows)}, now)
+    log.warning("messages_expired", channel=channel, messages=len(rows))
+
+
+def expire_due(channel: str) -> int:
+    """Expire the oldest due messages that are too old: also where nothing is claimed, paused or broken."""
+    lowest = floor.read()
+    with transaction.atomic():
+        now = database_now()
+        oldest = OutboxMessage.objects.due(channel, now).from_id(lowest).locked()[:A_ROUND]
+        late = [message for message in read_messages(oldest) if message.expires_at <= now]
+        if late:
+            expire(channel, late, now)
+    return len(late)

@@ -1,0 +1,86 @@
+"""The transactional outbox as the rest of Spillway sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.conf import settings
+
+from config.flows import Check, Flow, Picture, Reading, Refusal, Worker
+from config.gate import Refused
+from config.kafka import topic_name
+from outbox import cdc, counters, levers
+from outbox.handlers import handlers
+from outbox.measures import FLOW, Numbers, gauges
+from outbox.models import ChannelState, DeadLetter, OutboxMessage, Watermark
+from outbox.sweep import sweep_keys
+from outbox.verify import checks
+
+
+class Outbox(Flow):
+    """What was promised in a transaction leaves afterwards, once."""
+
+    name = FLOW
+
+    def workers(self) -> Sequence[Worker]:
+        return [Worker("relay_outbox")]
+
+    def picture(self, now: datetime) -> Picture | None:
+        from outbox.flow_picture import picture
+
+        return picture(Numbers(now))
+
+    def gauges(self, now: datetime) -> Iterator[Reading]:
+        return gauges(now)
+
+    def verify(self) -> Iterator[Check]:
+        return checks()
+
+    def is_drained(self) -> bool:
+        return not OutboxMessage.objects.unfinished().exists()
+
+    def summary(self) -> Sequence[tuple[str, int]]:
+        totals = counters.totals(FLOW)
+        return [
+            ("messages sent", totals.get("sent", 0)),
+            (
+                "tries that failed",
+                sum(totals.get(kind, 0) for kind in ("transient", "unreachable", "ambiguous")),
+            ),
+        ]
+
+    def diagnose(self) -> Iterator[tuple[str, bool, str]]:
+        stopped = Watermark.objects.filter(topic=topic_name(settings.OUTBOX_CDC_TOPIC)).exclude(alarm="")
+        alarms = [f"{mark.topic}/{mark.partition}: {mark.alarm}" for mark in stopped]
+        yield "change capture", not alarms, "; ".join(alarms) or "no partition is stopped"
+        for state in ChannelState.objects.filter(name__in=handlers()):
+            trouble = f"paused: {state.pause_reason}" if state.paused else ""
+            if state.breaker == ChannelState.Breaker.OPEN:
+                trouble = f"nobody answers: {state.last_error}"
+            yield f"channel {state.name}", not trouble, trouble or "open"
+
+    def sweep(self, now: datetime) -> int:
+        return sweep_keys(now)
+
+    # -- dead letters -----------------------------------------------------------------------------------
+
+    def sources(self) -> Sequence[str]:
+        return [FLOW]
+
+    def requeue(self, letter: DeadLetter, now: datetime) -> str:
+        if letter.topic:
+            return _read_again(letter)
+        if not levers.revive(UUID(letter.topic_id), now):
+            raise Refusal("the message is no longer in the outbox, or on its way already")
+        return "the message is pending again"
+
+
+def _read_again(letter: DeadLetter) -> str:
+    """A record of the CDC topic: what it hints at is claimed by the poller in any case."""
+    try:
+        cdc.read(bytes(letter.payload) if letter.payload is not None else None)
+    except Refused as refusal:
+        return f"failed again: {refusal}"[:200]
+    return "read; the poller takes what it hints at"

@@ -1,0 +1,186 @@
+"""The outbox as home draws it: written, found by two paths, delivered through doors; and what needs a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from django.conf import settings
+from django.urls import reverse
+
+from config import words
+from config.flows import Need, Picture, Stage, Tone
+from outbox.measures import FLOW, MOST, Numbers
+from outbox.models import ChannelState
+from outbox.picture import LONG, letter_needs, letters_last_hour, open_letters, position_needs
+
+LATE = timedelta(seconds=90)  # the poller's promise
+LIST = "admin:outbox_outboxmessage_changelist"
+CHANNELS = "admin:outbox_channelstate_changelist"
+OPEN = ChannelState.Breaker.OPEN
+
+
+def picture(numbers: Numbers) -> Picture:
+    """Home's row of the outbox."""
+    return Picture(
+        name="Outbox to e-mail",
+        purpose="What was promised arrives",
+        stages=_stages(numbers),
+        needs=list(_needs(numbers)),
+        letters_open=open_letters([FLOW])[FLOW],
+        letters_last_hour=letters_last_hour([FLOW], numbers.now),
+        url=reverse(LIST),
+        letters_url=reverse("admin:outbox_failuregroup_changelist"),
+    )
+
+
+# -- Stages ------------------------------------------------------------------------------------------------
+def _stages(numbers: Numbers) -> Sequence[Stage | Sequence[Stage]]:
+    doors = [_door(numbers, state) for state in numbers.channels]
+    middle: list[Stage | Sequence[Stage]] = [doors if len(doors) > 1 else doors[0]] if doors else []
+    return [
+        _outbox(numbers),
+        [_capture(numbers), _poller(numbers)],
+        _deliver(numbers),
+        *middle,
+        _sent(numbers),
+    ]
+
+
+def _outbox(numbers: Numbers) -> Stage:
+    late = numbers.overdue > LATE
+    age = f"oldest {words.length(numbers.overdue.total_seconds())}" if numbers.due_since else "nothing is due"
+    return Stage(
+        "Outbox", words.bounded(numbers.pending, MOST - 1), "pending", [age], reverse(LIST) + "?state=pending",
+        tone="warn" if late else "idle", word="Waiting" if late else "",
+    )  # fmt: skip
+
+
+def _capture(numbers: Numbers) -> Stage:
+    url = reverse("admin:outbox_watermark_changelist")
+    lag = numbers.cdc_lag
+    if lag is None:
+        return Stage("Change capture", "off", "", url=url)
+    stopped, late = bool(numbers.reach.stopped), lag > settings.OUTBOX_GRACE_SECONDS or numbers.reach.unseen
+    tone: Tone = "bad" if stopped else "warn" if late else "idle"
+    word = "Stopped" if stopped else "Behind" if late else ""
+    return Stage("Change capture", f"{words.length(lag)}", "behind", url=url, tone=tone, word=word)
+
+
+def _poller(numbers: Numbers) -> Stage:
+    grace = settings.OUTBOX_GRACE_SECONDS
+    waits = numbers.cdc_lag is not None and numbers.cdc_lag <= grace and not numbers.reach.unseen
+    return Stage(
+        "Poller",
+        f"{grace:g} s" if waits else "0 s",
+        "behind capture" if waits else "grace",
+        url=reverse(LIST),
+    )
+
+
+def _deliver(numbers: Numbers) -> Stage:
+    stuck = numbers.stuck
+    return Stage(
+        "Deliver",
+        words.bounded(numbers.processing, MOST - 1),
+        "in work",
+        [f"{stuck:,} stuck" if stuck else "none stuck", f"{len(numbers.uncertain):,} uncertain"],
+        reverse(LIST) + "?state=processing",
+        tone="warn" if stuck else "idle",
+        word="Stuck" if stuck else "",
+        trend=numbers.history("transient", "unreachable", "throttled", "ambiguous")[:-1],
+    )
+
+
+def _door(numbers: Numbers, state: ChannelState) -> Stage:
+    url = reverse("admin:outbox_channelstate_change", args=[state.pk])
+    if state.paused:
+        return Stage(state.name, "0", "/s", [state.pause_reason[:20]], url, tone="bad", word="Paused")
+    if state.breaker == OPEN:
+        return Stage(state.name, "0", "/s", ["nobody answers"], url, tone="bad", word="Breaker")
+    return Stage(state.name, "open", "", ["breaker closed"], url)
+
+
+def _sent(numbers: Numbers) -> Stage:
+    trend = numbers.history("sent")
+    today = sum(numbers.history("sent", minutes=60))
+    return Stage(
+        "Sent", words.rate(numbers.per_second(trend)), "/s", [f"{today:,} in 1 h"], reverse(LIST) + "?state=sent",
+        trend=trend[:-1],
+    )  # fmt: skip
+
+
+# -- Needs -------------------------------------------------------------------------------------------------
+def _needs(numbers: Numbers) -> Iterator[Need]:
+    yield from position_needs(numbers.reach, "Change capture")
+    yield from letter_needs([FLOW], urgent=["deliver"])
+    troubled = [state for state in numbers.channels if state.paused or state.breaker == OPEN]
+    for state in troubled:
+        yield _closed_door(numbers, state)
+    if numbers.stuck:
+        yield _stuck(numbers)
+    if numbers.held:
+        yield _held(numbers)
+    if numbers.overdue > LATE and not troubled:
+        yield _waiting(numbers)
+
+
+def _closed_door(numbers: Numbers, state: ChannelState) -> Need:
+    if state.paused:
+        title, why = f"Channel {state.name} is paused", state.pause_reason
+        since, lever = state.paused_at, "Check and resume…"
+    else:
+        title, why = f"Nobody answers at {state.name}", f"{state.last_error}. It is tried again by itself."
+        since, lever = state.opened_at, "Show channel"
+    return Need(
+        "now" if state.paused else "soon",
+        title,
+        f"{why} Messages wait, no attempt is used up.",
+        reverse("admin:outbox_channelstate_change", args=[state.pk]),
+        lever,
+        amount=numbers.pending,
+        unit="messages wait",
+        since=since,
+        rank=1,
+    )
+
+
+def _stuck(numbers: Numbers) -> Need:
+    return Need(
+        "soon",
+        "Messages are stuck with workers that are gone",
+        "Their leases ended and recovery has not run: recover_claims does it, beat should.",
+        reverse(LIST) + "?state=processing",
+        "Open list",
+        amount=numbers.stuck,
+        unit="messages held",
+        rank=1,
+    )
+
+
+def _held(numbers: Numbers) -> Need:
+    return Need(
+        "soon",
+        "Messages that may have been sent wait for a decision",
+        "The other side never answered. Look there, then say “it was sent” or send it again.",
+        reverse(LIST) + "?state=uncertain",
+        "Open list",
+        amount=len(numbers.held),
+        unit="uncertain",
+        since=numbers.held[0],
+        rank=1,
+    )
+
+
+def _waiting(numbers: Numbers) -> Need:
+    return Need(
+        "now" if numbers.overdue > LONG else "soon",
+        "Messages are due and nobody sends them",
+        "No relay takes them: relay_outbox and listen_outbox do not run, or cannot keep up. Nothing is lost.",
+        reverse(LIST) + "?state=pending",
+        "Open list",
+        amount=numbers.pending,
+        unit="messages wait",
+        since=numbers.due_since,
+        rank=1,
+    )

@@ -1,0 +1,107 @@
+"""The outbox in numbers: counters, and bounded look-ups in the small partial indexes; for home and for /metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from django.conf import settings
+
+from config import metrics
+from config.flows import Reading
+from config.kafka import topic_name
+from outbox import counters
+from outbox.cdc_health import GROUP, cdc_lag
+from outbox.handlers import handlers
+from outbox.models import ChannelState, OutboxMessage
+from outbox.picture import Reach
+from outbox.picture import gauges as shared_gauges
+
+FLOW = "outbox"
+TREND = 24  # minutes
+MOST = 100_000
+ENDS = ("sent", "dead_lettered", "expired", "cancelled")
+
+
+def gauges(now: datetime) -> Iterator[Reading]:
+    """What /metrics says of the outbox."""
+    numbers = Numbers(now)
+    yield Reading(metrics.OUTBOX_PENDING, numbers.pending)
+    yield Reading(metrics.OUTBOX_OLDEST_PENDING, numbers.overdue.total_seconds())
+    yield Reading(metrics.OUTBOX_STUCK, numbers.stuck)
+    if numbers.cdc_lag is not None:
+        yield Reading(metrics.CDC_LAG, numbers.cdc_lag)
+    for state in numbers.channels:
+        yield Reading(
+            metrics.BREAKER_OPEN, state.breaker == ChannelState.Breaker.OPEN, {"channel": state.name}
+        )
+    yield from shared_gauges([FLOW], numbers.reach)
+
+
+@dataclass
+class Numbers:
+    """Each asked once."""
+
+    now: datetime
+    names: Sequence[str] = field(default_factory=lambda: sorted(handlers()))
+
+    @cached_property
+    def pending(self) -> int:
+        return OutboxMessage.objects.pending().order_by()[:MOST].count()
+
+    @cached_property
+    def due_since(self) -> datetime | None:
+        """When the message became due that has been waiting longest."""
+        firsts = [
+            OutboxMessage.objects.due(name, self.now).values_list("available_at", flat=True).first()
+            for name in self.names
+        ]
+        return min((first for first in firsts if first), default=None)
+
+    @property
+    def overdue(self) -> timedelta:
+        return max(timedelta(0), self.now - self.due_since) if self.due_since else timedelta(0)
+
+    @cached_property
+    def processing(self) -> int:
+        return OutboxMessage.objects.filter(state="processing").order_by()[:MOST].count()
+
+    @cached_property
+    def stuck(self) -> int:
+        """Their worker did not come back, and a minute of recovery did not find them either."""
+        return OutboxMessage.objects.lost(self.now - timedelta(seconds=60)).order_by()[:MOST].count()
+
+    @cached_property
+    def uncertain(self) -> list[datetime]:
+        """When each uncertain message is (or was) to be decided, oldest first; at most a thousand."""
+        found = OutboxMessage.objects.uncertain().order_by("available_at")
+        return list(found.values_list("available_at", flat=True)[:1000])
+
+    @property
+    def held(self) -> list[datetime]:
+        """Uncertain ones whose time is over: they wait for a person."""
+        return [at for at in self.uncertain if at < self.now - timedelta(seconds=60)]
+
+    @cached_property
+    def channels(self) -> list[ChannelState]:
+        return list(ChannelState.objects.order_by("name"))
+
+    @cached_property
+    def reach(self) -> Reach:
+        return Reach.of(topic_name(GROUP), [topic_name(settings.OUTBOX_CDC_TOPIC)], self.now)
+
+    @cached_property
+    def cdc_lag(self) -> float | None:
+        """Seconds; None while no listener was ever started."""
+        return cdc_lag(self.now) if self.reach.rows else None
+
+    def history(self, *kinds: str, minutes: int = TREND + 1) -> list[int]:
+        """Counts per minute; the last one is the minute under way."""
+        rows = [counters.history(FLOW, kind, self.now, minutes) for kind in kinds]
+        return [sum(column) for column in zip(*rows, strict=True)]
+
+    def per_second(self, trend: Sequence[int]) -> float:
+        """Over the minute under way and the one before."""
+        return sum(trend[-2:]) / (60 + self.now.timestamp() % 60)

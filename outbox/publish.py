@@ -1,0 +1,123 @@
+"""Publishing: an intent is written down in the transaction of the change it tells of, or not at all."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import connection, transaction
+
+from config.clock import database_now
+from config.fields import uuid7_after
+from config.tracing import traceparent
+from config.upsert import Column, Constant, Upsert, uuid_text
+from outbox import wake
+from outbox.burial import digest
+from outbox.handlers import handler_of
+from outbox.models import IdempotencyKey, OutboxMessage
+
+SCOPE = "publish"
+KEYS = Upsert(
+    IdempotencyKey,
+    columns=[Column("key"), Column("payload_hash"), Column("message_id", "uuid"), Column("answer", "long")],
+    constants=[Constant("scope"), Constant("created_at", "timestamp")],
+    key=["scope", "key"],
+    update={},
+    token="token",  # noqa: S106 (a column)
+    returning=["key"],
+)
+MESSAGES = Upsert(
+    OutboxMessage,
+    columns=[
+        Column("id", "uuid"), Column("channel"), Column("event_type"), Column("aggregate"), Column("payload", "long"),
+        Column("correlation_id"), Column("traceparent"),
+    ],
+    constants=[
+        Constant("state"), Constant("attempts", "int"), Constant("available_at", "timestamp"),
+        Constant("expires_at", "timestamp"), Constant("times_uncertain", "int"), Constant("times_revived", "int"),
+        Constant("error_class"), Constant("error"), Constant("receipt"), Constant("created_at", "timestamp"),
+    ],
+    key=(),
+    update={},
+)  # fmt: skip
+
+
+class IdempotencyConflict(Exception):
+    """The key was used for another message."""
+
+
+def publish(
+    event_type: str,
+    aggregate: str,
+    payload: Any,
+    *,
+    idempotency_key: str,
+    channel: str = "email",
+    after: uuid.UUID | None = None,
+    correlation_id: str = "",
+    now: datetime | None = None,
+) -> uuid.UUID:
+    """Promise that `payload` (JSON-able) leaves through `channel`, if the transaction under way commits.
+
+    Lock the row the message is about first (change it, with a guard): ids rise in the order of the calls, and
+    messages of one aggregate leave in the order of their ids. `after` is the aggregate's previous message,
+    where the caller knows it: it keeps that order between hosts whose clocks differ. `now` is the database's
+    time if the caller has just read it.
+
+    A known key changes nothing and returns the first message's id. Raises IdempotencyConflict when it was used
+    for something else, ValueError for a message that could never be delivered, RuntimeError outside a
+    transaction.
+    """
+    if not connection.in_atomic_block:
+        raise RuntimeError("publish() outside a transaction: the message could outlive a change that failed")
+    text = encode(channel, event_type, aggregate, payload, idempotency_key)
+    fingerprint = digest("\x1f".join((channel, event_type, aggregate, text)).encode())
+    message_id, now = uuid7_after(after), now or database_now()
+    row = (idempotency_key, fingerprint, uuid_text(message_id), "")
+    if not KEYS.run([row], {"scope": SCOPE, "created_at": now}):
+        return _known(idempotency_key, fingerprint)
+    message = (
+        uuid_text(message_id),
+        channel,
+        event_type,
+        aggregate,
+        text,
+        correlation_id[:100],
+        traceparent(),
+    )
+    MESSAGES.run([message], constants(now))
+    transaction.on_commit(wake.ring, robust=True)
+    return message_id
+
+
+def constants(now: datetime) -> dict[str, Any]:
+    """What every new message starts with."""
+    return {
+        "state": OutboxMessage.State.PENDING.value, "attempts": 0, "available_at": now,
+        "expires_at": now + timedelta(seconds=settings.OUTBOX_EXPIRES_SECONDS), "times_uncertain": 0,
+        "times_revived": 0, "error_class": "", "error": "", "receipt": "", "created_at": now,
+    }  # fmt: skip
+
+
+def encode(channel: str, event_type: str, aggregate: str, payload: Any, idempotency_key: str) -> str:
+    """The payload as it is stored, once and for all attempts; raises ValueError for what cannot be stored."""
+    for name, value, length in (
+        ("event_type", event_type, 100), ("aggregate", aggregate, 200), ("idempotency_key", idempotency_key, 200),
+    ):  # fmt: skip
+        if not 0 < len(value) <= length or "\x00" in value:
+            raise ValueError(f"{name}: 1 to {length} characters without U+0000 are needed")
+    handler_of(channel).check(payload)
+    data = msgspec.json.encode(payload)
+    if len(data) > settings.OUTBOX_MAX_BYTES:
+        raise ValueError(f"payload: {len(data)} bytes, OUTBOX_MAX_BYTES allows {settings.OUTBOX_MAX_BYTES}")
+    return data.decode()
+
+
+def _known(key: str, fingerprint: str) -> uuid.UUID:
+    first = IdempotencyKey.objects.get(scope=SCOPE, key=key)
+    if first.payload_hash != fingerprint or first.message_id is None:
+        raise IdempotencyConflict(f"the key {key!r} was used for another message")
+    return first.message_id

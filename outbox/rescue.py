@@ -1,0 +1,122 @@
+"""Recovery: what becomes of messages whose worker did not come back."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from config import metrics
+from config.logs import log
+from config.upsert import Column, Constant, Rewrite, timestamp_text
+from outbox import counters
+from outbox.burial import bury
+from outbox.expiry import SOURCE, letter
+from outbox.fate import CRASHES, Fate, limits
+from outbox.handlers import Message, handlers
+from outbox.models import DeliveryAttempt, OutboxMessage
+from outbox.scan import floor, read_messages
+
+A_ROUND = 500
+AT_MOST = 20  # rounds a call
+LOST = "the worker did not come back; the other side may have accepted"
+
+RECOVER = Rewrite(
+    OutboxMessage,
+    key=[Column("id", "uuid")],
+    changes=[
+        Column("state"), Column("attempts", "int"), Column("available_at", "timestamp"), Column("times_uncertain", "int"),
+        Column("error_class"), Column("error", "long"),
+    ],
+    constants=[Constant("lease_token", "uuid"), Constant("lease_until", "timestamp")],
+    guard="old.state = 'processing'",
+    span="id",
+)  # fmt: skip
+
+
+def rescue(now: datetime) -> int:
+    """Decide about every message whose lease ran out; safe to run twice, and beside the zombie itself.
+
+    - An attempt of that lease is open: the call may have been made. Uncertain, unless the other side honours
+      keys: then it is simply tried again.
+    - No attempt is open, and the channel opens one before each call: it was never tried, the attempt is given
+      back. A channel that acknowledges batches keeps it counted, because the batch may be what killed the worker.
+    - Tried far more often than ever allowed: it kills its workers. Dead letter.
+    """
+    total = 0
+    for _ in range(AT_MOST):
+        rescued = _round(now)
+        total += rescued
+        if rescued < A_ROUND:
+            break
+    return total
+
+
+def _round(now: datetime) -> int:
+    lowest = floor.read()
+    with transaction.atomic():
+        rows = OutboxMessage.objects.lost(now).from_id(lowest).locked()
+        leases = dict(rows.order_by("lease_until")[:A_ROUND].values_list("id", "lease_token"))
+        if not leases:
+            return 0
+        named = dict(OutboxMessage.objects.among(leases).values_list("id", "channel"))
+        tried = _tried(leases, now)
+        lost = [
+            message._replace(attempts=message.attempts - 1)
+            for message in read_messages(OutboxMessage.objects.among(leases))
+        ]
+        fates = [
+            (message, fate_of_lost(message, named[message.id], message.id in tried, now)) for message in lost
+        ]
+        _write(fates, named, now)
+    metrics.RECOVERED.inc(len(fates))
+    log.warning("claims_recovered", table="outbox_message", rows=len(fates), tried=len(tried))
+    return len(fates)
+
+
+def _tried(leases: dict[uuid.UUID, uuid.UUID], now: datetime) -> set[uuid.UUID]:
+    """Messages whose last holder had begun a call; their attempts are closed."""
+    oldest = now - timedelta(days=2, seconds=settings.OUTBOX_LEASE_SECONDS)
+    attempts = (
+        DeliveryAttempt.objects.of(leases).since(oldest).filter(lease_token__in=set(leases.values())).open()
+    )
+    found = dict(attempts.values_list("id", "message_id"))
+    DeliveryAttempt.objects.filter(id__in=found).close(now, "lost", LOST)
+    return set(found.values())
+
+
+def fate_of_lost(message: Message, channel: str, tried: bool, now: datetime) -> Fate:
+    """Pure but for the settings: `message.attempts` counts the try that was cut short."""
+    handler, rules = handlers().get(channel), limits()
+    each = handler is None or handler.acknowledges == "each"
+    safe = handler is not None and handler.honours_keys
+    attempts, uncertain = message.attempts, message.times_uncertain
+    if attempts >= rules.attempts + CRASHES:
+        return Fate("dead_lettered", attempts, now, uncertain, "lost", LOST, "crash_loop")
+    if tried and not safe:
+        later = now + timedelta(seconds=rules.reconcile)
+        return Fate("uncertain", attempts, later, uncertain + 1, "lost", LOST)
+    if each and not tried:
+        attempts -= 1
+    return Fate("pending", attempts, now, uncertain, "lost", "the worker did not come back")
+
+
+def _write(fates: Sequence[tuple[Message, Fate]], named: dict[uuid.UUID, str], now: datetime) -> None:
+    changed = RECOVER.run(
+        [
+            (m.id.hex, fate.state, fate.attempts, timestamp_text(fate.available_at), fate.times_uncertain,
+             fate.error_class, fate.error)
+            for m, fate in fates
+        ],
+        {"lease_token": None, "lease_until": None},
+    )  # fmt: skip
+    if changed != len(fates):
+        raise RuntimeError(f"recovered {changed} of {len(fates)} locked messages")
+    dead = [(m, fate) for m, fate in fates if fate.letter]
+    bury([letter(named[m.id], m, "deliver", fate.letter, fate.error, now) for m, fate in dead], SOURCE, now)
+    counts = Counter((SOURCE, named[m.id], "recovered") for m, _ in fates)
+    counters.add(counts, now)

@@ -1,0 +1,55 @@
+"""Reading messages for work: as light rows, and no further back than the oldest unfinished one."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from typing import Any
+
+from django.db.models import F
+
+from config.fields import uuid7
+from config.rows import fast_rows
+from outbox.handlers import Message
+from outbox.models import OutboxMessage
+from outbox.queries import MessageQuerySet, first_unfinished_day
+
+FLOOR_SECONDS = 3.0
+COLUMNS: list[Any] = [F("attempts") + 1 if name == "attempts" else name for name in Message._fields]
+
+
+def read_messages(rows: MessageQuerySet) -> list[Message]:
+    """The rows as handlers get them; `attempts` counts the one that is about to begin."""
+    return [Message._make(row) for row in fast_rows(rows.values_list(*COLUMNS))]
+
+
+class Floor:
+    """The day of the oldest unfinished message: claims look no further back, so old partitions cost nothing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._value: uuid.UUID | None = None
+        self._read_at = 0.0
+
+    def read(self) -> uuid.UUID:
+        """Read again every few seconds, because a dead letter of long ago may have been requeued."""
+        with self._lock:
+            if self._value is None or time.monotonic() - self._read_at > FLOOR_SECONDS:
+                self._value, self._read_at = find_floor(), time.monotonic()
+            return self._value
+
+    def forget(self) -> None:
+        """Read again next time."""
+        with self._lock:
+            self._value = None
+
+
+def find_floor() -> uuid.UUID:
+    """Clocks of hosts differ: on the border of two days the day before counts as today."""
+    oldest = OutboxMessage.objects.order_by("id").values_list("id", flat=True).first()
+    newest = uuid7()
+    return first_unfinished_day(OutboxMessage.objects.all(), min(oldest or newest, newest), newest)
+
+
+floor = Floor()

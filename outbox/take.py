@@ -1,0 +1,141 @@
+"""The claim: due messages become ours, in one short transaction, never more than asked for."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from config import metrics
+from config.clock import database_now
+from config.rows import fast_rows
+from config.upsert import Column, Constant, Rewrite, timestamp_text, uuid_text
+from outbox import channels, expiry
+from outbox.handlers import Message, MessageHandler
+from outbox.models import OutboxMessage
+from outbox.order import Obstacle, choose, in_waves
+from outbox.scan import floor, read_messages
+
+PROBE_CANDIDATES = 20  # of which one is taken: the first may be waiting for another
+
+TAKE = Rewrite(
+    OutboxMessage,
+    key=[Column("id", "uuid")],
+    changes=[Column("attempts", "int")],
+    constants=[Constant("state"), Constant("lease_token", "uuid"), Constant("lease_until", "timestamp")],
+    guard="old.state = 'pending'",
+    span="id",
+)
+PUT_OFF = Rewrite(
+    OutboxMessage,
+    key=[Column("id", "uuid")],
+    changes=[Column("available_at", "timestamp")],
+    guard="old.state = 'pending'",
+    span="id",
+)
+
+
+@dataclass
+class Claim:
+    """What one transaction made ours, until `deadline` (monotonic seconds)."""
+
+    channel: str
+    path: str
+    now: datetime
+    token: uuid.UUID = field(default_factory=uuid.uuid4)
+    taken_at: float = field(default_factory=time.monotonic)
+    messages: list[Message] = field(default_factory=list)
+    limited: bool = False  # tokens of a rate were paid
+    looked_at: int = 0
+    look_again: datetime | None = None
+
+    @property
+    def lease_left(self) -> float:
+        """Seconds; counted from before the claim, so never more than the database grants."""
+        return float(self.taken_at + settings.OUTBOX_LEASE_SECONDS - time.monotonic())
+
+    def clock(self) -> datetime:
+        """The database's time, without asking it."""
+        return self.now + timedelta(seconds=time.monotonic() - self.taken_at)
+
+
+def claim(
+    handler: MessageHandler,
+    path: str,
+    most: int,
+    *,
+    older_than: timedelta = timedelta(0),
+    ids: Sequence[uuid.UUID] | None = None,
+) -> Claim:
+    """Make up to `most` due messages of the handler's channel ours; with `ids`, only those.
+
+    Never `UPDATE … WHERE id IN (SELECT … LIMIT … SKIP LOCKED)`: a nested loop runs the inner query again for
+    each row and claims everything (measured on PostgreSQL).
+    """
+    lowest = floor.read()
+    with transaction.atomic():
+        now = database_now()
+        found = Claim(handler.name, path, now)
+        granted = channels.permit(handler.name, handler.rate(), most, now, probing=ids is None)
+        found.look_again = granted.look_again
+        if not granted.most:
+            return found
+        rows = OutboxMessage.objects.due(handler.name, now).from_id(lowest)
+        rows = rows.older_than(now - older_than) if older_than else rows
+        rows = rows.among(ids) if ids is not None else rows
+        limit = PROBE_CANDIDATES if granted.probe else granted.most
+        candidates = read_messages(rows.locked()[:limit])
+        found.looked_at = len(candidates)
+        chosen = _choose(found, candidates, lowest)
+        found.messages = in_waves(chosen)[0][:1] if granted.probe and chosen else chosen
+        _take(found)
+        found.limited = granted.tokens is not None
+        channels.take_tokens(handler.name, granted, len(found.messages), now)
+    metrics.OUTBOX_CLAIMS.labels(path).inc(len(found.messages))
+    return found
+
+
+def _choose(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Message]:
+    late = [message for message in candidates if message.expires_at <= found.now]
+    if late:
+        expiry.expire(found.channel, late, found.now)
+        candidates = [message for message in candidates if message.expires_at > found.now]
+    if not candidates:
+        return []
+    chosen, put_off = choose(candidates, _obstacles(found, candidates, lowest), found.now)
+    PUT_OFF.run([(message.id.hex, timestamp_text(at)) for message, at in put_off])
+    return chosen
+
+
+def _obstacles(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Obstacle]:
+    """Unfinished messages of the candidates' aggregates that are no candidates: rarely any, so ids come first."""
+    aggregates = {message.aggregate for message in candidates}
+    newest = max(message.id for message in candidates)
+    unfinished = OutboxMessage.objects.in_the_way(found.channel, aggregates, found.now).from_id(lowest)
+    ids = [row[0] for row in fast_rows(unfinished.filter(id__lte=newest).values_list("id"))]
+    foreign = set(ids).difference(message.id for message in candidates)
+    rows = OutboxMessage.objects.among(foreign).values_list(*Obstacle._fields) if foreign else ()
+    return [Obstacle._make(row) for row in rows]
+
+
+def _take(found: Claim) -> None:
+    if not found.messages:
+        return
+    until = found.now + timedelta(seconds=settings.OUTBOX_LEASE_SECONDS)
+    rows = [(message.id.hex, message.attempts) for message in found.messages]
+    taken = TAKE.run(
+        rows,
+        {
+            "state": OutboxMessage.State.PROCESSING.value,
+            "lease_token": uuid_text(found.token),
+            "lease_until": until,
+        },
+    )
+    if taken != len(rows):
+        # Locked rows cannot change under us: this would be a bug, and the transaction must not commit it.
+        raise RuntimeError(f"claimed {taken} of {len(rows)} locked messages on {connection.vendor}")

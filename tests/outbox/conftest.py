@@ -1,0 +1,68 @@
+"""A channel called memory, and a relay that can be asked for one round."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from config.clock import database_now
+from outbox import handlers as registry
+from outbox.channels import ensure
+from outbox.deliver import deliver
+from outbox.models import OutboxMessage
+from outbox.scan import floor
+from outbox.take import claim
+from tests.outbox.scripted import Scripted
+
+
+@pytest.fixture
+def install(monkeypatch, settings):
+    """Put handlers into the registry under their names."""
+
+    def put(*found: Scripted) -> Scripted:
+        settings.HANDLERS = {one.name: "tests.outbox.scripted.Scripted" for one in found}
+        monkeypatch.setattr(registry, "handlers", lambda: {one.name: one for one in found})
+        for module in ("outbox.rescue", "outbox.workers"):
+            monkeypatch.setattr(f"{module}.handlers", lambda: {one.name: one for one in found})
+        floor.forget()
+        return found[0]
+
+    return put
+
+
+@pytest.fixture
+def memory(install, db) -> Scripted:
+    handler = install(Scripted())
+    ensure([handler.name])
+    return handler
+
+
+@pytest.fixture
+def go():
+    """Claim and deliver what is due now, once; returns how many were accepted."""
+
+    def round_(handler, *, most: int = 100, path: str = "poll", stop=None, **more) -> int:
+        found = claim(handler, path, most, **more)
+        return deliver(found, handler, stop or threading.Event())
+
+    return round_
+
+
+@pytest.fixture
+def later():
+    """Let time pass for what is stored: every moment of every message moves back by so many seconds."""
+
+    def shift(seconds: float, **only) -> None:
+        by = timedelta(seconds=seconds)
+        now = database_now()
+        for row in OutboxMessage.objects.filter(**only):
+            row.available_at -= by
+            row.expires_at -= by
+            if row.lease_until:
+                row.lease_until -= by
+            row.save(update_fields=["available_at", "expires_at", "lease_until"])
+        assert now
+
+    return shift

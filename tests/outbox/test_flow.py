@@ -1,0 +1,142 @@
+"""The outbox as a flow: each broken invariant is found, letters go back, home and /metrics tell the truth."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from config.clock import database_now
+from outbox import channels, levers
+from outbox.audit import Operator
+from outbox.dead_letters import discard, requeue
+from outbox.flow import Outbox
+from outbox.models import ChannelState, DeadLetter, DeliveryAttempt, IdempotencyKey, OutboxMessage
+from outbox.sweep import sweep_keys
+from tests.outbox.scripted import AMBIGUOUS, PERMANENT, UNREACHABLE, message, promise
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ANN = Operator("ann")
+
+
+def broken() -> list[str]:
+    return [check.name for check in Outbox().verify() if not check.ok]
+
+
+@pytest.fixture
+def traffic(memory, go):
+    """Every state at once, and nothing wrong."""
+    memory.by_aggregate["order:dead"] = [PERMANENT]
+    memory.by_aggregate["order:maybe"] = [AMBIGUOUS]
+    for aggregate in ("order:1", "order:1", "order:2", "order:dead", "order:maybe"):
+        promise(aggregate)
+    go(memory)
+    levers.cancel([promise("order:called-off")], ANN, "asked")
+    promise("order:waits")
+    assert broken() == []
+    return memory
+
+
+def test_a_message_that_vanished_is_missed(traffic):
+    OutboxMessage.objects.filter(aggregate="order:2").delete()
+    found = broken()
+    assert any("published =" in name for name in found)
+    assert any("every idempotency key" in name for name in found)
+
+
+def test_a_message_nobody_published_is_found(traffic):
+    row = OutboxMessage.objects.filter(state="pending").get()
+    row.pk = None
+    row.id = OutboxMessage._meta.pk.default()
+    row.save(force_insert=True)
+    assert any("published =" in name for name in broken())
+
+
+def test_a_sent_message_without_an_attempt_is_found(traffic):
+    DeliveryAttempt.objects.filter(message_id=OutboxMessage.objects.get(aggregate="order:2").pk).delete()
+    assert [name for name in broken() if "attempt" in name]
+
+
+def test_an_aggregate_out_of_order_is_found(traffic):
+    first, _second = OutboxMessage.objects.filter(aggregate="order:1").order_by("id")
+    rows = OutboxMessage.objects.filter(pk=first.pk)
+    rows.update(sent_at=first.sent_at + timedelta(seconds=5))
+    assert "outbox: no aggregate out of order" in broken()
+    rows.update(times_uncertain=1)  # its successor did not wait for it
+    assert broken() == []
+
+
+def test_a_lease_nobody_has_is_found(traffic):
+    OutboxMessage.objects.filter(state="pending").update(state="processing")
+    assert "outbox: leases and times fit the states" in broken()
+
+
+def test_swept_keys_are_still_counted(traffic):
+    IdempotencyKey.objects.update(created_at=database_now() - timedelta(days=8))
+    assert sweep_keys(database_now()) == 7
+    assert not IdempotencyKey.objects.exists()
+    assert broken() == []
+    promise("order:later")
+    assert broken() == []
+
+
+def test_a_requeued_letter_sends_its_message_and_a_discarded_one_does_not(traffic, go):
+    dead = DeadLetter.objects.get()
+    result = requeue([dead.pk], ANN, "the mailbox exists again")
+    assert (result.requeued, result.refused) == (1, [])
+    assert go(traffic) >= 1
+    row = message(OutboxMessage.objects.get(aggregate="order:dead").pk)
+    assert (row.state, row.attempts, row.times_revived) == ("sent", 1, 1)
+    assert broken() == []
+
+
+def test_a_discarded_letter_leaves_its_message_dead(traffic):
+    assert discard([DeadLetter.objects.get().pk], ANN, "nobody wants it") == 1
+    assert OutboxMessage.objects.get(aggregate="order:dead").state == "dead_lettered"
+    assert broken() == []
+
+
+def gauges() -> dict[str, float]:
+    names = {}
+    for reading in Outbox().gauges(database_now()):
+        names[reading.gauge._name] = reading.value
+    return names
+
+
+def test_gauges_say_what_waits(traffic):
+    found = gauges()
+    assert found["spillway_outbox_pending"] == 1
+    assert found["spillway_outbox_processing_stuck"] == 0
+    assert found["spillway_breaker_open"] == 0
+    assert "spillway_cdc_lag_seconds" not in found  # no listener was ever started
+
+
+def test_home_names_the_closed_door(traffic):
+    channels.pause("memory", ANN, "moving house")
+    picture = Outbox().picture(database_now())
+    assert [need.title for need in picture.needs if need.lever == "Check and resume…"] == [
+        "Channel memory is paused"
+    ]
+    channels.resume("memory", ANN, "moved")
+    ChannelState.objects.update(breaker="open", opened_at=database_now(), probe_at=database_now())
+    picture = Outbox().picture(database_now())
+    assert "Nobody answers at memory" in [need.title for need in picture.needs]
+    assert gauges()["spillway_breaker_open"] == 1
+
+
+def test_home_asks_about_what_may_have_been_sent(traffic):
+    OutboxMessage.objects.filter(state="uncertain").update(available_at=database_now() - timedelta(hours=1))
+    titles = [need.title for need in Outbox().picture(database_now()).needs]
+    assert "Messages that may have been sent wait for a decision" in titles
+
+
+def test_drained_means_nothing_unfinished(memory, go):
+    assert Outbox().is_drained()
+    promise("order:1")
+    assert not Outbox().is_drained()
+    memory.answers = [UNREACHABLE]
+    go(memory)
+    assert not Outbox().is_drained()
+    OutboxMessage.objects.update(available_at=database_now())
+    go(memory)
+    assert Outbox().is_drained()

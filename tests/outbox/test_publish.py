@@ -1,0 +1,118 @@
+"""Publishing: with the change or not at all, once a key, refused before anything is written."""
+
+import uuid
+
+import pytest
+from django.db import connection, transaction
+
+from config.fields import uuid7_floor
+from outbox.models import IdempotencyKey, OutboxMessage
+from outbox.publish import IdempotencyConflict, publish
+from tests.outbox.race import race
+from tests.outbox.scripted import message, promise
+
+pytestmark = pytest.mark.django_db
+ALONE = pytest.mark.django_db(transaction=True)
+
+
+@ALONE
+def test_outside_a_transaction_it_is_refused(memory):
+    with pytest.raises(RuntimeError, match="outside a transaction"):
+        publish("order.paid", "order:1", {}, idempotency_key="k", channel="memory")
+
+
+def test_a_change_that_is_rolled_back_promises_nothing(memory):
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        publish("order.paid", "order:1", {}, idempotency_key="k", channel="memory")
+        raise ZeroDivisionError
+    assert not OutboxMessage.objects.exists()
+    assert not IdempotencyKey.objects.exists()
+
+
+def test_what_is_stored_is_what_was_given(memory):
+    pk = promise("order:7", payload={"b": "ü", "a": [1, 2.5, None]}, correlation_id="c-1")
+    row = message(pk)
+    assert (row.channel, row.event_type, row.aggregate) == ("memory", "order.paid", "order:7")
+    assert row.payload == '{"b":"ü","a":[1,2.5,null]}'
+    assert (row.state, row.attempts, row.correlation_id) == ("pending", 0, "c-1")
+    assert row.available_at == row.created_at
+    assert (row.expires_at - row.created_at).total_seconds() == 86_400
+
+
+def test_the_same_key_again_is_the_same_message(memory):
+    first = promise(key="k", payload={"n": 1})
+    assert promise(key="k", payload={"n": 1}) == first
+    assert OutboxMessage.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "other", [{"payload": {"n": 2}}, {"aggregate": "order:2"}, {"event_type": "order.cancelled"}]
+)
+def test_a_known_key_for_something_else_is_a_conflict(memory, other):
+    promise(key="k", payload={"n": 1})
+    with pytest.raises(IdempotencyConflict, match="'k'"):
+        promise(**{"key": "k", "payload": {"n": 1}, **other})
+    assert OutboxMessage.objects.count() == 1
+
+
+def test_a_conflict_leaves_the_transaction_usable(memory):
+    promise(key="k", payload={"n": 1})
+    with transaction.atomic():
+        with pytest.raises(IdempotencyConflict):
+            publish("order.paid", "order:1", {"n": 2}, idempotency_key="k", channel="memory")
+        publish("order.paid", "order:1", {"n": 2}, idempotency_key="k2", channel="memory")
+    assert OutboxMessage.objects.count() == 2
+
+
+@ALONE
+def test_two_that_publish_one_key_at_once_write_one_message(memory):
+    ids = race(*[lambda: promise(key="k") for _ in range(4)])
+    assert len(set(ids)) == OutboxMessage.objects.count() == IdempotencyKey.objects.count() == 1
+
+
+@ALONE
+def test_two_that_publish_one_key_for_two_messages_get_one_conflict(memory):
+    def attempt(n):
+        try:
+            return promise(key="k", payload={"n": n})
+        except IdempotencyConflict:
+            return "conflict"
+
+    found = race(lambda: attempt(1), lambda: attempt(2))
+    assert found.count("conflict") == 1
+    assert OutboxMessage.objects.count() == 1
+
+
+def test_a_clock_that_is_behind_does_not_reorder_an_aggregate(memory):
+    ahead = uuid.UUID(int=uuid7_floor(int(4e12)).int | 5)
+    with transaction.atomic():
+        from outbox.publish import uuid7_after
+
+        ids = [uuid7_after(ahead)]
+        ids.append(uuid7_after(ids[0]))
+    assert ahead < ids[0] < ids[1]
+    assert all(pk.version == 7 for pk in ids)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"payload": {"never": True}}, "payload: never"),
+        ({"payload": "x" * 2000}, "OUTBOX_MAX_BYTES"),
+        ({"event_type": "x" * 101}, "event_type"),
+        ({"aggregate": ""}, "aggregate"),
+        ({"aggregate": "a\x00b"}, "aggregate"),
+        ({"key": "x" * 201}, "idempotency_key"),
+        ({"channel": "pigeon"}, "HANDLERS has no channel 'pigeon'"),
+    ],
+)
+def test_what_could_never_be_delivered_is_refused_before_it_is_written(memory, settings, wrong, says):
+    settings.OUTBOX_MAX_BYTES = 1000
+    with pytest.raises(ValueError, match=says):
+        promise(**wrong)
+    assert not IdempotencyKey.objects.exists()
+
+
+def test_a_new_message_takes_two_statements_and_the_time(memory, django_assert_max_num_queries):
+    with transaction.atomic(), django_assert_max_num_queries(4 if connection.vendor == "mysql" else 3):
+        publish("order.paid", "order:1", {}, idempotency_key="k", channel="memory")

@@ -1,0 +1,77 @@
+"""How rows travel into one statement: any text, on a session with any mode, encoded ahead or not."""
+
+import pytest
+from django.db import connection
+from django_prometheus.db.metrics import execute_total
+
+from config.dialects import dialect_for, known_dialect
+from config.upsert import Packed
+from outbox.counters import ADD
+from outbox.models import FlowCounter
+
+ODD = [
+    "it's",
+    "back\\slash",
+    '"quoted"',
+    "100 % %s",
+    "x'41'",
+    "\\' OR 1 = 1 -- ",
+    "new\nline",
+    "ünï 🙂",
+    "null",
+]
+
+pytestmark = pytest.mark.django_db
+
+
+def stored():
+    return set(FlowCounter.objects.values_list("flow", "scope", "name", "value"))
+
+
+@pytest.mark.parametrize("mode", ["", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES"])
+def test_any_text_arrives_as_it_is(mode):
+    with connection.cursor() as cursor:
+        if connection.vendor == "mysql":
+            cursor.execute("SELECT @@sql_mode")
+            ((before,),) = cursor.fetchall()
+            cursor.execute("SET sql_mode = %s", [f"{before},{mode}".strip(",")])
+        elif mode:
+            pytest.skip("a mode of MariaDB and MySQL")
+        rows = [("flow", text, "odd", number) for number, text in enumerate(ODD)]
+        try:
+            ADD.run(rows)
+            assert stored() == set(rows)
+        finally:
+            if connection.vendor == "mysql":
+                cursor.execute("SET sql_mode = %s", [before])
+
+
+def test_rows_encoded_ahead_are_the_same_rows():
+    dialect_for(connection)
+    rows = Packed([("flow", text, "odd", number) for number, text in enumerate(ODD)])
+    assert rows.dialect is known_dialect("default")
+    rows_before = list(rows)
+    rows.clear()  # what is written is what was encoded
+    rows.append(rows_before[0])
+    ADD.run(rows)
+    assert stored() == set(rows_before)
+
+
+def test_rows_encoded_for_another_database_are_encoded_again():
+    rows = Packed([("flow", "a", "b", 1)])
+    rows.dialect, rows.parameters = None, ["for another one"]
+    ADD.run(rows)
+    assert stored() == {("flow", "a", "b", 1)}
+
+
+def test_statements_with_a_batch_are_counted_in_the_metrics():
+    count = execute_total.labels("default", connection.vendor)._value
+    before = count.get()
+    ADD.run([("flow", "a", "b", 1)])
+    assert count.get() > before
+
+
+def test_the_session_has_its_usual_cursor_afterwards():
+    usual = getattr(connection.connection, "cursor_factory", None)
+    ADD.run([("flow", "a", "b", 1)])
+    assert getattr(connection.connection, "cursor_factory", None) is usual
