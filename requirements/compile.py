@@ -25,12 +25,12 @@ def main() -> None:
     base = ["-c", "requirements/base.txt"]
     compile_file("pyproject.toml", "base")
     compile_file("pyproject.toml", "demo", "--extra", "demo", *base)
-    compile_file("pyproject.toml", "test", "--extra", "demo", "--extra", "test", *base)
-    for driver in ("postgres", "mysql"):
+    compile_file("pyproject.toml", "test", "--extra", "anymail", "--extra", "demo", "--extra", "test", *base)
+    for extra in ("postgres", "mysql", "anymail"):
         with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
-            file.write("\n".join(extras[driver]))
+            file.write("\n".join(extras[extra]))
             file.flush()
-            compile_file(file.name, driver)
+            compile_file(file.name, extra)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,185 @@
+"""The routes of orders: each write is one plan, handed to `once`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+from ninja import Header, Path, Query, Router
+
+from config.clock import database_now
+from config.gate import Gate, Refused
+from notifications import changes, recipients
+from notifications.api.answers import order_data, with_messages
+from notifications.api.auth import OrderToken
+from notifications.api.once import Asked, once
+from notifications.api.problems import Answer, Problem
+from notifications.api.schemas import (
+    ORDER_ID,
+    NewOrder,
+    OrderOut,
+    OrderPage,
+    OrderWithMessages,
+    ProblemOut,
+    Refund,
+    StatusName,
+)
+from notifications.changes import Action
+from notifications.orders import Order
+
+MOST_ORDERS = 100
+READ_REFUSALS = frozenset({401, 403, 404, 422, 429, 500, 503})
+WRITE_REFUSALS = READ_REFUSALS | {400, 409, 413}
+NO_ORDER = {404}  # routes that name no order cannot miss one
+
+router = Router(auth=OrderToken(), tags=["orders"])
+
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+$",
+        description="A key of your own for this change. The same request under it gets the same answer for "
+        "OUTBOX_IDEMPOTENCY_DAYS; another body is refused with 422.",
+        examples=["b1f7c2d0-5a43-4e0e-9f63-0c1d5b7f8a21"],
+    ),
+]
+OrderId = Annotated[UUID, Path(examples=[ORDER_ID])]
+
+
+@router.post(
+    "/orders", response={201: OrderOut, WRITE_REFUSALS - NO_ORDER: ProblemOut}, operation_id="create_order",
+    summary="Create an order",
+)  # fmt: skip
+def create_order(request: HttpRequest, order: NewOrder, key: Key) -> HttpResponse:
+    """The order is pending, and nobody is told yet."""
+
+    def plan() -> tuple[datetime, Callable[[], Answer]]:
+        now = database_now()
+        return now, lambda: _answer(
+            201, changes.create(order.user_email, order.total_amount, order.currency, now)
+        )
+
+    return _once(request, key, order.model_dump(), plan)
+
+
+@router.post(
+    "/orders/{order_id}/pay", response={200: OrderOut, WRITE_REFUSALS: ProblemOut}, operation_id="pay_order",
+    summary="Mark an order as paid",
+)  # fmt: skip
+def pay_order(request: HttpRequest, order_id: OrderId, key: Key) -> HttpResponse:
+    """Only from pending. The mail about it is promised in the same transaction."""
+    return _change(request, key, order_id, "pay", _object(request))
+
+
+@router.post(
+    "/orders/{order_id}/cancel", response={200: OrderOut, WRITE_REFUSALS: ProblemOut},
+    operation_id="cancel_order", summary="Cancel an order",
+)  # fmt: skip
+def cancel_order(request: HttpRequest, order_id: OrderId, key: Key) -> HttpResponse:
+    """Only from pending. A paid order is refunded instead."""
+    return _change(request, key, order_id, "cancel", _object(request))
+
+
+@router.post(
+    "/orders/{order_id}/refund", response={200: OrderOut, WRITE_REFUSALS: ProblemOut},
+    operation_id="refund_order", summary="Refund an order, or part of it",
+)  # fmt: skip
+def refund_order(request: HttpRequest, order_id: OrderId, refund: Refund, key: Key) -> HttpResponse:
+    """Only from paid and part_refunded; never more than is left."""
+    return _change(request, key, order_id, "refund", refund.model_dump(), refund.amount)
+
+
+@router.get(
+    "/orders/{order_id}", response={200: OrderWithMessages, READ_REFUSALS: ProblemOut},
+    operation_id="get_order", summary="An order with its mails",
+)  # fmt: skip
+def get_order(request: HttpRequest, order_id: OrderId) -> HttpResponse:
+    """Each mail with its state in the outbox, and what the provider said about it."""
+    order = Order.objects.filter(pk=order_id).first()
+    if order is None:
+        raise Problem("not_found", f"there is no order {order_id}")
+    return _json(200, with_messages([order])[0]).response()
+
+
+@router.get(
+    "/orders", response={200: OrderPage, READ_REFUSALS - NO_ORDER: ProblemOut}, operation_id="list_orders",
+    summary="Orders, newest first",
+)  # fmt: skip
+def list_orders(
+    request: HttpRequest,
+    user_email: Annotated[str | None, Query(description="Exactly this address.", max_length=320)] = None,
+    status: Annotated[StatusName | None, Query(description="Only orders in this status.")] = None,
+    after: Annotated[UUID | None, Query(description="What next was on the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_ORDERS, description="Orders a page.")] = 50,
+) -> HttpResponse:
+    """A page costs the same wherever it is; nothing is counted."""
+    rows = Order.objects.newest_first()
+    if user_email is not None:
+        rows = rows.of(_normal(user_email))
+    if status is not None:
+        rows = rows.filter(status=status)
+    if after is not None:
+        rows = rows.after(after)
+    found = list(rows[: limit + 1])
+    page = found[:limit]
+    following = page[-1].pk if len(found) > limit else None
+    return _json(200, {"orders": with_messages(page), "next": following}).response()
+
+
+def _change(
+    request: HttpRequest, key: str, order_id: UUID, action: Action, body: dict, amount: int = 0
+) -> HttpResponse:
+    def plan() -> tuple[datetime, Callable[[], Answer]]:
+        try:
+            planned = changes.plan(order_id, action, amount)
+        except changes.UnknownOrder as unknown:
+            raise Problem("not_found", f"{unknown}") from None
+        except changes.Impossible as why:
+            raise Problem("illegal_transition", f"{why}") from None
+        return planned.after.updated_at, lambda: _answer(200, changes.carry_out(planned))
+
+    return _once(request, key, body, plan)
+
+
+def _once(request: HttpRequest, key: str, body: dict, plan: Callable) -> HttpResponse:
+    scope = f"{request.auth.pk} {request.method} {request.path_info}"  # type: ignore[attr-defined]
+    canonical = msgspec.json.encode(body, order="sorted")
+    try:
+        return once(Asked.of(scope, key, canonical), plan).response()
+    except changes.Busy:
+        raise Problem("unavailable", "The order changes too often just now.", retry_after=1) from None
+
+
+def _object(request: HttpRequest) -> dict:
+    """The body of a route that needs none: nothing, or any JSON object."""
+    gate = Gate.of(dict, len(request.body))
+    try:
+        return gate.decode(request.body) if request.body.strip() else {}
+    except Refused as refused:
+        raise Problem("malformed", f"{refused}.") from None
+
+
+def _normal(address: str) -> str:
+    try:
+        return recipients.check(address)
+    except ValueError as why:
+        raise Problem("invalid", errors=[{"where": "query.user_email", "what": str(why)}]) from None
+
+
+def _answer(status: int, order: Order) -> Answer:
+    return _json(status, order_data(order))
+
+
+_encode = partial(msgspec.json.Encoder(uuid_format="canonical").encode)
+
+
+def _json(status: int, data: dict) -> Answer:
+    return Answer(status, _encode(data).decode())

@@ -1,0 +1,179 @@
+"""Everything the API can refuse, as RFC 9457 problem details: never a traceback, never HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.db import DatabaseError, InterfaceError
+from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
+from ninja.errors import AuthenticationError, HttpError, ValidationError
+
+from config.database_errors import Remedy, remedy_for
+from config.gate import Refused
+from config.logs import log
+from config.web import Answer as GetResponse
+
+CONTENT_TYPE = "application/problem+json"
+PREFIX = "/v1/"
+RETRY_UNAVAILABLE, RETRY_IN_PROGRESS = 2, 1  # seconds
+
+
+class Kind(NamedTuple):
+    """A kind of problem: its status, its title, and what the caller can do about it."""
+
+    status: int
+    title: str
+    remedy: str
+
+
+KINDS = {
+    "malformed": Kind(400, "The request cannot be read", "Send a JSON object in UTF-8."),
+    "idempotency_key": Kind(
+        400, "The Idempotency-Key is missing or not usable",
+        "Send 1 to 200 visible ASCII characters, a new key for every change you want.",
+    ),
+    "unauthorized": Kind(401, "No valid token", "Send Authorization: Bearer with a token that is not revoked."),
+    "forbidden": Kind(403, "The token is not for this", "Use a token made for this route."),
+    "not_found": Kind(404, "There is nothing here", "Check the path and the id."),
+    "method_not_allowed": Kind(405, "The method is not allowed", "The header Allow names those that are."),
+    "illegal_transition": Kind(
+        409, "The order's state does not allow it", "Read the order; nothing was changed by this request.",
+    ),
+    "in_progress": Kind(
+        409, "A request with this Idempotency-Key is in progress", "Send the same request again after Retry-After.",
+    ),
+    "too_large": Kind(413, "The body is too large", "The limit is API_MAX_BYTES."),
+    "invalid": Kind(422, "A value is not valid", "errors names each value and what is wrong with it."),
+    "key_reused": Kind(
+        422, "The Idempotency-Key was used for another body", "Use a new key for another request.",
+    ),
+    "rate_limited": Kind(429, "Too many requests", "Wait for Retry-After seconds."),
+    "internal": Kind(
+        500, "Something is wrong on our side", "Nothing was changed. Tell us the X-Correlation-ID of the answer.",
+    ),
+    "unavailable": Kind(
+        503, "The database does not answer",
+        "Send the same request with the same Idempotency-Key again: whether the change was made is decided then.",
+    ),
+}  # fmt: skip
+BY_STATUS = {400: "malformed", 401: "unauthorized", 403: "forbidden", 404: "not_found",
+             405: "method_not_allowed", 413: "too_large", 422: "invalid", 429: "rate_limited", 503: "unavailable"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A status and a body, as they are remembered under a key."""
+
+    status: int
+    body: str
+    replayed: bool = False
+
+    def response(self, headers: Mapping[str, str] | None = None) -> HttpResponse:
+        kind = "application/json" if self.status < 400 else CONTENT_TYPE
+        response = HttpResponse(self.body, status=self.status, content_type=kind, headers=headers)
+        response.headers["Cache-Control"] = "no-store"
+        if self.replayed:
+            response.headers["Idempotency-Replayed"] = "true"
+        return response
+
+
+class Problem(Exception):
+    """A refusal, raised before anything was written."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str = "",
+        *,
+        errors: Sequence[Mapping[str, str]] = (),
+        retry_after: float = 0,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(code)
+        self.code, self.detail, self.errors = code, detail, errors
+        self.headers = dict(headers or {})
+        if retry_after:
+            self.headers["Retry-After"] = str(math.ceil(retry_after))
+
+    def answer(self) -> Answer:
+        status, title, remedy = KINDS[self.code]
+        body = {
+            "type": f"/api/docs#{self.code}", "title": title, "status": status, "code": self.code,
+            "detail": self.detail or remedy,
+        }  # fmt: skip
+        if self.errors:
+            body["errors"] = list(self.errors)
+        return Answer(status, msgspec.json.encode(body).decode())
+
+    def response(self) -> HttpResponse:
+        return self.answer().response(self.headers)
+
+
+def problem_of(error: Exception) -> Problem:
+    """Any exception as what the caller is told about it."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, ValidationError):
+        return _invalid(error.errors)
+    if isinstance(error, AuthenticationError):
+        return Problem("unauthorized", headers={"WWW-Authenticate": "Bearer"})
+    if isinstance(error, HttpError):
+        return _of_status(error)
+    if isinstance(error, Http404):
+        return Problem("not_found")
+    if isinstance(error, RequestDataTooBig):
+        return Problem("too_large")
+    if isinstance(error, UnreadablePostError):
+        return Problem("malformed", "The connection ended before the body did.")
+    return _of_ours(error)
+
+
+def _of_ours(error: Exception) -> Problem:
+    if isinstance(error, DatabaseError | InterfaceError) and remedy_for(error) in (Remedy.RERUN, Remedy.WAIT):
+        log.warning("api_database_unavailable", error=type(error).__name__)
+        return Problem("unavailable", retry_after=RETRY_UNAVAILABLE)
+    log.error("api_failed", error=type(error).__name__, exc_info=error)
+    return Problem("internal")
+
+
+def _of_status(error: HttpError) -> Problem:
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, Refused):
+        return Problem("invalid" if cause.reason == "wrong_field" else "malformed", f"{cause}.")
+    return Problem(BY_STATUS.get(error.status_code, "internal"), error.message)
+
+
+def _invalid(errors: Sequence[dict[str, Any]]) -> Problem:
+    """Each wrong value by its place; the value itself is not repeated, it may be somebody's address."""
+    named = [{"where": ".".join(map(str, error["loc"])), "what": error["msg"]} for error in errors]
+    keys = [error for error in named if error["where"].lower().replace("_", "-") == "header.idempotency-key"]
+    return Problem("idempotency_key", errors=keys) if keys else Problem("invalid", errors=named)
+
+
+class ProblemDetails:
+    """Middleware: what Django itself refuses under /v1/ (host, method, path, size) speaks as the API does."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if not request.path_info.startswith(PREFIX):
+            return self.get_response(request)
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        if not length.isdecimal() or int(length) > settings.API_MAX_BYTES:
+            return Problem("too_large").response()
+        response = self.get_response(request)
+        kind = response.headers.get("Content-Type", "")
+        if response.status_code < 400 or kind.startswith(CONTENT_TYPE):
+            return response
+        problem = Problem(BY_STATUS.get(response.status_code, "internal")).response()
+        for name, value in response.headers.items():
+            if name not in ("Content-Type", "Content-Length"):
+                problem.headers[name] = value
+        return problem

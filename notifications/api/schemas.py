@@ -1,0 +1,134 @@
+"""What goes in and out, as the OpenAPI document describes it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from ninja import Schema
+from pydantic import AfterValidator, ConfigDict, Field
+
+from notifications import recipients
+from notifications.currencies import CODES
+from notifications.orders import MOST_AMOUNT
+
+ORDER_ID = "0198c2b4-7d10-7a3e-9c55-2f1b8e6a4d01"
+MESSAGE_ID = "0198c2b4-9a44-7f02-8d1e-60b7c3f5a902"
+StatusName = Literal["pending", "paid", "cancelled", "part_refunded", "refunded"]
+
+
+def _address(value: str) -> str:
+    return recipients.check(value)
+
+
+def _currency(value: str) -> str:
+    if value not in CODES:
+        raise ValueError("not a currency of ISO 4217, in capitals")
+    return value
+
+
+Address = Annotated[
+    str,
+    AfterValidator(_address),
+    Field(
+        description="One bare address. Its domain is kept in lower-case punycode.",
+        examples=["ada@example.com"],
+        max_length=320,
+    ),
+]
+Amount = Annotated[
+    int,
+    Field(
+        strict=True,
+        ge=1,
+        le=MOST_AMOUNT,
+        description="In minor units: 1999 is 19.99 EUR, or 1999 JPY.",
+        examples=[1999],
+    ),
+]
+Moment = Annotated[datetime, Field(examples=["2026-02-12T10:00:00Z"])]
+
+
+class Input(Schema):
+    """What callers send. A field with a slip of the pen must not be ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewOrder(Input):
+    user_email: Address
+    total_amount: Amount
+    currency: Annotated[
+        str,
+        AfterValidator(_currency),
+        Field(description="ISO 4217.", examples=["EUR"], min_length=3, max_length=3),
+    ]
+
+
+class Refund(Input):
+    amount: Amount
+
+
+class DeliveryOut(Schema):
+    """What the provider said after it had accepted the mail."""
+
+    state: str = Field(examples=["delivered"])
+    updated_at: Moment
+
+
+class MessageOut(Schema):
+    id: UUID = Field(examples=[MESSAGE_ID])
+    event_type: str = Field(examples=["order.paid"])
+    state: str = Field(
+        description="pending, processing, sent, uncertain, dead_lettered, cancelled or expired; "
+        "removed when its retention is over.",
+        examples=["sent"],
+    )
+    attempts: int = Field(examples=[1])
+    created_at: Moment
+    sent_at: datetime | None = Field(examples=["2026-02-12T10:00:01Z"])
+    delivery: DeliveryOut | None = None
+
+
+class OrderOut(Schema):
+    """An order after what was asked for."""
+
+    id: UUID = Field(examples=[ORDER_ID])
+    user_email: str = Field(examples=["ada@example.com"])
+    total_amount: int = Field(examples=[1999])
+    currency: str = Field(examples=["EUR"])
+    refunded_amount: int = Field(examples=[0])
+    status: StatusName = Field(examples=["pending"])
+    version: int = Field(description="What happened to it so far.", examples=[0])
+    created_at: Moment
+    updated_at: Moment
+
+
+class OrderWithMessages(OrderOut):
+    """An order with its mails, oldest first."""
+
+    messages: list[MessageOut]
+
+
+class OrderPage(Schema):
+    """Newest first. What next is goes into after; null is the end."""
+
+    orders: list[OrderWithMessages]
+    next: UUID | None = Field(examples=[ORDER_ID])
+
+
+class WrongValue(Schema):
+    where: str = Field(examples=["body.order.total_amount"])
+    what: str = Field(examples=["Input should be greater than or equal to 1"])
+
+
+class ProblemOut(Schema):
+    """RFC 9457."""
+
+    type: str = Field(examples=["/api/docs#illegal_transition"])
+    title: str = Field(examples=["The order's state does not allow it"])
+    status: int = Field(examples=[409])
+    code: str = Field(description="Stable; texts are not.", examples=["illegal_transition"])
+    detail: str = Field(examples=["the order is cancelled: pay is not possible"])
+    errors: list[WrongValue] | None = None

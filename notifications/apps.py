@@ -1,0 +1,12 @@
+"""App configuration of notifications."""
+
+from django.apps import AppConfig
+
+
+class NotificationsConfig(AppConfig):
+    name = "notifications"
+    verbose_name = "Orders and e-mail"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from notifications import checks  # noqa: F401 (importing registers them)

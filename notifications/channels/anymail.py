@@ -1,0 +1,221 @@
+"""Providers with an HTTP API, through django-anymail: what it raises becomes one of our seven words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from anymail.exceptions import (
+    AnymailConfigurationError,
+    AnymailError,
+    AnymailInvalidAddress,
+    AnymailRecipientsRefused,
+    AnymailSerializationError,
+    AnymailUnsupportedFeature,
+)
+from anymail.message import AnymailMessage
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.mail import get_connection
+from django.utils import timezone
+
+from notifications.channels.base import Channel, Pool, said
+from notifications.mail import Mail
+from outbox.handlers import Outcome
+
+DAY, HALF_HOUR = 86_400.0, 1_800.0
+# For how long each provider remembers a key; the others have none.
+KEYS_LAST = {"resend": DAY, "sparkpost": DAY, "brevo": HALF_HOUR}
+KEY_IN_HTTP = {"resend", "sparkpost"}
+# A provider writes these itself; Date and Message-ID of ours are for SMTP.
+NOT_PASSED_ON = {"date", "message-id"}
+
+NEVER = (AnymailInvalidAddress, AnymailSerializationError, AnymailUnsupportedFeature)
+# Names in the chain of causes; boto3 is not installed everywhere, so they are not imported.
+TAKEN = {"sent", "queued"}
+NOBODY_THERE = {
+    "NewConnectionError", "NameResolutionError", "ConnectTimeout", "ConnectTimeoutError", "ProxyError",
+    "SSLCertVerificationError", "EndpointConnectionError",
+}  # fmt: skip
+NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
+OUR_FAULT = {401, 402, 403}
+# Refusals that are about the account or the sender, by the provider's own code.
+ACCOUNT_CODES: dict[str, set[Any]] = {
+    "postmark": {10, 400, 401, 405, 412, 413},
+    "amazon_ses": {"AccountSuspendedException", "SendingPausedException", "MailFromDomainNotVerifiedException"},
+}  # fmt: skip
+BUSY_CODES = {"TooManyRequestsException", "LimitExceededException", "ThrottlingException", "Throttling"}
+STILL_AT_IT = ("concurrent", "in progress", "1601")
+
+
+class Line:
+    """A backend with its open session; one try at a time."""
+
+    backend: Any = None
+
+    def open(self, provider: str, options: dict[str, Any]) -> Any:
+        backend = get_connection(f"anymail.backends.{provider}.EmailBackend", **options)
+        backend.open()
+        self.backend = backend
+        return backend
+
+    def drop(self) -> None:
+        if self.backend:
+            self.backend.close()
+        self.backend = None
+
+
+class Anymail(Channel):
+    """The provider that EMAIL_ESP names, with its settings from ANYMAIL_*."""
+
+    def __init__(self) -> None:
+        self.provider = settings.EMAIL_ESP
+        self.keys_last = KEYS_LAST.get(self.provider, 0.0)
+        self._lines = Pool(Line)
+
+    def send(self, mail: Mail, key: str) -> Outcome:
+        with self._lines.one() as line:
+            outcome = self._try(line, mail, key)
+            if outcome.kind in ("unreachable", "ambiguous"):
+                line.drop()
+            return outcome
+
+    def close(self) -> None:
+        for line in self._lines.empty():
+            line.drop()
+
+    def _try(self, line: Line, mail: Mail, key: str) -> Outcome:
+        try:
+            message = self._message(mail, key)
+            backend = line.backend or line.open(self.provider, self._options())
+            if self.provider in KEY_IN_HTTP:
+                backend.session.headers["Idempotency-Key"] = key
+            backend.send_messages([message])
+        except (AnymailConfigurationError, ImproperlyConfigured) as error:
+            return Outcome("auth", said(error))
+        except AnymailRecipientsRefused as error:
+            return Outcome("permanent", f"the provider refuses the recipient: {said(error)}")
+        except NEVER as error:
+            return Outcome("permanent", said(error))
+        except AnymailError as error:
+            response = error.response
+            return _without_answer(error) if response is None else outcome_of(response, self.provider)
+        return accepted(message.anymail_status, self.provider)
+
+    def _message(self, mail: Mail, key: str) -> AnymailMessage:
+        headers = {name: value for name, value in mail.headers.items() if name.lower() not in NOT_PASSED_ON}
+        if self.provider == "brevo":
+            headers["idempotencyKey"] = key
+        message = AnymailMessage(mail.subject, mail.text, mail.sender, [mail.to], headers=headers)
+        message.attach_alternative(mail.html, "text/html")
+        message.metadata = {"message_id": key}  # comes back in every webhook
+        return message
+
+    def _options(self) -> dict[str, Any]:
+        connect, answer = self.timeout / 3, self.timeout * 2 / 3
+        if self.provider != "amazon_ses":
+            return {"timeout": (connect, answer)}
+        # The SDK's own retries would send again behind our back.
+        limits = {"connect_timeout": connect, "read_timeout": answer, "retries": {"total_max_attempts": 1}}
+        params = settings.ANYMAIL.get("AMAZON_SES_CLIENT_PARAMS", {})
+        return {"client_params": {**params, "config": {**params.get("config", {}), **limits}}}
+
+
+def accepted(told: Any, provider: str) -> Outcome:
+    """What Anymail takes for success. Not everything is: some refusals come without an exception."""
+    if status_of(told.esp_response) >= 400:
+        return outcome_of(told.esp_response, provider)
+    if told.message_id or told.status & TAKEN:
+        return Outcome("sent", receipt=str(told.message_id or "")[:300])
+    return Outcome("ambiguous", f"{provider} says {', '.join(sorted(map(str, told.status)))}")
+
+
+def outcome_of(response: Any, provider: str) -> Outcome:
+    """What an answer means for the mail, for the channel, for the retry."""
+    status, code = status_of(response), code_of(response)
+    text = f"{provider} answers {status}{f' {code}' if code else ''}"
+    if status == 429 or code in BUSY_CODES:
+        return Outcome("throttled", text, retry_after=retry_after(response))
+    if status in OUR_FAULT or code in ACCOUNT_CODES.get(provider, set()):
+        return Outcome("auth", text)
+    if status >= 500:
+        return Outcome("unreachable", text)
+    if 200 <= status < 300:
+        return Outcome("ambiguous", f"{text}, and nothing that can be read")
+    if status == 408 or (status == 409 and any(sign in body_of(response) for sign in STILL_AT_IT)):
+        return Outcome("transient", text, least_wait=5.0)
+    return Outcome("permanent", text)
+
+
+def _without_answer(error: AnymailError) -> Outcome:
+    names = {type(cause).__name__ for cause in causes(error)}
+    text = said(next(iter(error.args), "") or type(error).__name__)
+    if names & NO_CREDENTIALS:
+        return Outcome("auth", f"no credentials: {text}")
+    if names & NOBODY_THERE:
+        return Outcome("unreachable", f"no connection: {text}")
+    return Outcome("ambiguous", f"no answer: {text}")
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it was raised from, and what those carry as argument or reason."""
+    waiting, seen = [error], set()
+    while waiting:
+        found = waiting.pop()
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        inner = [found.__cause__, found.__context__, getattr(found, "reason", None), *found.args]
+        waiting += [cause for cause in inner if isinstance(cause, BaseException)]
+
+
+def status_of(response: Any) -> int:
+    """The HTTP status; 0 when there is none."""
+    if isinstance(response, dict):  # boto3
+        return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return int(getattr(response, "status_code", 0))
+
+
+def code_of(response: Any) -> Any:
+    """The provider's own code: a number or a word, never the text, which may name people."""
+    body = response if isinstance(response, dict) else _json(response)
+    if not isinstance(body, dict):
+        return None
+    inner: dict[str, Any] = body["Error"] if isinstance(body.get("Error"), dict) else body
+    code = inner.get("Code") or inner.get("ErrorCode") or inner.get("code") or inner.get("name")
+    return (
+        code if isinstance(code, int) or (isinstance(code, str) and code.replace("_", "").isalnum()) else None
+    )
+
+
+def _json(response: Any) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
+def body_of(response: Any) -> str:
+    return str(response) if isinstance(response, dict) else str(response.text)
+
+
+def retry_after(response: Any) -> float:
+    """Seconds to wait as told: `Retry-After` as a number or a date, else `ratelimit-reset`; 0 when not told."""
+    headers = (
+        response["ResponseMetadata"].get("HTTPHeaders", {})
+        if isinstance(response, dict)
+        else response.headers
+    )
+    text = headers.get("retry-after") or headers.get("ratelimit-reset") or ""
+    try:
+        seconds = float(text)
+        return max(0.0, seconds) if math.isfinite(seconds) else 0.0
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - timezone.now()).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0

@@ -1,0 +1,76 @@
+"""What a channel is: it tries one mail, and says in one of seven words what became of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from notifications.mail import Mail
+from outbox.handlers import Outcome
+
+Kept = TypeVar("Kept")
+
+LEAST_WAIT = 60.0  # seconds: greylisting servers want to be asked again after minutes, not at once
+LONGEST_ERROR = 300
+ADDRESS = re.compile(r"[^\s<>@,;:\"']+@[^\s<>@,;:\"']+")
+
+
+class Channel:
+    """Base of a channel; a subclass and one line in CHANNELS make one. Used from several threads at once."""
+
+    provider = ""  # what `Delivery.provider` says
+    # For how many seconds the other side drops a second mail with the same key; 0: it does not.
+    keys_last = 0.0
+
+    @property
+    def timeout(self) -> float:
+        """Seconds after which `send` has answered, at the latest."""
+        return float(settings.EMAIL_TIMEOUT_SECONDS)
+
+    def send(self, mail: Mail, key: str) -> Outcome:
+        """Try once. `key` is the message's id: the same on every try of it, another for every other mail."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of connections that are kept."""
+
+
+class Pool(Generic[Kept]):
+    """Connections that are kept and used by one try at a time, from whichever thread it runs in."""
+
+    def __init__(self, make: Callable[[], Kept]) -> None:
+        self._make = make
+        self._free: list[Kept] = []  # append and pop are atomic; the last one used is the warmest
+
+    @contextmanager
+    def one(self) -> Iterator[Kept]:
+        try:
+            kept = self._free.pop()
+        except IndexError:
+            kept = self._make()
+        try:
+            yield kept
+        finally:
+            self._free.append(kept)
+
+    def empty(self) -> list[Kept]:
+        """All that are free, for whoever closes them."""
+        free, self._free = self._free, []
+        return free
+
+
+def configured() -> Channel:
+    """The channel that EMAIL_CHANNEL names."""
+    channel: Channel = import_string(settings.CHANNELS[settings.EMAIL_CHANNEL])()
+    return channel
+
+
+def said(text: object) -> str:
+    """An error in one line without anybody's address: it goes into logs, letters and the console."""
+    line = " ".join(str(text).split())
+    return ADDRESS.sub("<address>", line)[:LONGEST_ERROR]

@@ -1,0 +1,18 @@
+"""Mails on standard output: to look at while developing."""
+
+from __future__ import annotations
+
+import sys
+
+from notifications.channels.base import Channel
+from notifications.mail import Mail, mime
+from outbox.handlers import Outcome
+
+
+class Console(Channel):
+    provider = "console"
+
+    def send(self, mail: Mail, key: str) -> Outcome:
+        sys.stdout.write(f"{'-' * 80}\n{mime(mail).decode()}\n")
+        sys.stdout.flush()
+        return Outcome("sent", receipt=f"console-{key}")

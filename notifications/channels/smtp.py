@@ -1,0 +1,199 @@
+"""SMTP: connections that are kept, and every way it can end told apart."""
+
+from __future__ import annotations
+
+import smtplib
+import socket
+import ssl
+import time
+from dataclasses import dataclass, field
+
+from django.conf import settings
+
+from config.mailserver import MailServer
+from notifications.channels.base import LEAST_WAIT, Channel, Pool, said
+from notifications.mail import Mail, mime
+from notifications.recipients import check
+from outbox.handlers import Outcome
+
+CLOSING = 421  # the server goes away: whatever it was asked, it did not do
+LOGIN_NEEDED, LOGIN_REFUSED = {530, 534, 535, 538}, {"5.7.8", "5.7.9"}
+DEAD = (OSError, smtplib.SMTPServerDisconnected, smtplib.SMTPResponseException, UnicodeError)
+
+
+class Refused(Exception):
+    """A reply that ends the try; `step` is the command it answers."""
+
+    def __init__(self, step: str, code: int, text: bytes | str) -> None:
+        reply = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        super().__init__(f"{step}: {code} {reply}")
+        self.step, self.code, self.reply = step, code, reply
+
+
+def outcome_of(refused: Refused) -> Outcome:
+    """What a reply means for the mail, for the channel, for the retry."""
+    error = said(refused)
+    if refused.code == CLOSING:
+        return Outcome("unreachable", error)
+    if refused.code in LOGIN_NEEDED or refused.reply[:5] in LOGIN_REFUSED:
+        return Outcome("auth", error)
+    if refused.step in ("connect", "EHLO", "STARTTLS", "AUTH"):
+        return Outcome("unreachable", error)  # it was never about this mail
+    if refused.step == "MAIL" and 500 <= refused.code < 600 and refused.code != 552:
+        return Outcome("auth", error)  # our sender is refused: the next mail would be, too
+    if 400 <= refused.code < 500:
+        return Outcome("transient", error, least_wait=LEAST_WAIT)
+    return Outcome("permanent", error)
+
+
+@dataclass
+class Line:
+    """A connection to the server and how long a try may still take on it."""
+
+    server: MailServer
+    deadline: float = 0.0
+    smtp: smtplib.SMTP | None = None
+    dot_left: bool = False  # the end of the mail is on its way: from here on only a reply tells
+    _context: ssl.SSLContext = field(default_factory=ssl.create_default_context)
+
+    def send(self, mail: Mail) -> Outcome:
+        self.dot_left = False
+        data = mime(mail)
+        try:
+            smtp = self._ready()
+            if (largest := int(smtp.esmtp_features.get("size") or 0)) and len(data) > largest:
+                return Outcome("permanent", f"the mail has {len(data)} bytes, the server takes {largest}")
+            return self._converse(smtp, mail, data)
+        except Refused as refused:
+            if refused.code == CLOSING or refused.step in ("connect", "EHLO", "STARTTLS", "AUTH"):
+                self.drop()
+            return outcome_of(refused)
+        except DEAD as error:
+            self.drop()
+            return Outcome("ambiguous" if self.dot_left else "unreachable", said(f"{type(error).__name__}: {error}"))
+
+    def drop(self) -> None:
+        """Forget the connection without a farewell: a dead peer must not make us wait."""
+        if self.smtp:
+            self.smtp.close()
+        self.smtp = None
+
+    def _converse(self, smtp: smtplib.SMTP, mail: Mail, data: bytes) -> Outcome:
+        self._ask(smtp, "MAIL", f"MAIL FROM:<{check(address_of(mail.sender))}>", 250)
+        self._ask(smtp, "RCPT", f"RCPT TO:<{mail.to}>", 250, 251)
+        self._ask(smtp, "DATA", "DATA", 354)
+        self._hurry(smtp)
+        smtp.send(quoted(data))
+        # The dot goes alone: what fails before it was certainly not accepted.
+        self.dot_left = True
+        self._hurry(smtp)
+        smtp.send(b".\r\n")
+        code, reply = smtp.getreply()
+        if code != 250:
+            raise Refused("DATA", code, reply)
+        return Outcome("sent", receipt=reply.decode("utf-8", "replace")[:300])
+
+    def _ready(self) -> smtplib.SMTP:
+        """The kept connection if it still answers, else a new one."""
+        if self.smtp:
+            try:
+                self._ask(self.smtp, "RSET", "RSET", 250)
+            except (*DEAD, Refused):
+                self.drop()
+        if not self.smtp:
+            self.smtp = self._connect()
+        return self.smtp
+
+    def _connect(self) -> smtplib.SMTP:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no time left to connect")
+        server = self.server
+        name = socket.gethostname() or "localhost"
+        try:
+            if server.security == "ssl":
+                smtp: smtplib.SMTP = smtplib.SMTP_SSL(
+                    server.host, server.port, name, timeout=left, context=self._context
+                )
+            else:
+                smtp = smtplib.SMTP(server.host, server.port, name, timeout=left)
+        except smtplib.SMTPConnectError as error:
+            raise Refused("connect", error.smtp_code, error.smtp_error) from error
+        try:
+            self._introduce(smtp)
+        except BaseException:
+            smtp.close()
+            raise
+        return smtp
+
+    def _introduce(self, smtp: smtplib.SMTP) -> None:
+        if smtp.sock:
+            smtp.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._greet(smtp)
+        if self.server.security == "tls":
+            self._hurry(smtp)
+            try:
+                smtp.starttls(context=self._context)
+            except smtplib.SMTPNotSupportedError as error:
+                raise Refused("STARTTLS", 502, str(error)) from error
+            self._greet(smtp)
+        if self.server.user:
+            self._log_in(smtp)
+
+    def _greet(self, smtp: smtplib.SMTP) -> None:
+        self._hurry(smtp)
+        code, reply = smtp.ehlo()
+        if code != 250:
+            raise Refused("EHLO", code, reply)
+
+    def _log_in(self, smtp: smtplib.SMTP) -> None:
+        self._hurry(smtp)
+        try:
+            smtp.login(self.server.user, self.server.password)
+        except smtplib.SMTPAuthenticationError as error:
+            raise Refused("AUTH", error.smtp_code, error.smtp_error) from error
+        except smtplib.SMTPException as error:
+            raise Refused("AUTH", 535, f"no way to log in: {error}") from error
+
+    def _ask(self, smtp: smtplib.SMTP, step: str, command: str, *good: int) -> None:
+        self._hurry(smtp)
+        code, reply = smtp.docmd(command)
+        if code not in good:
+            raise Refused(step, code, reply)
+
+    def _hurry(self, smtp: smtplib.SMTP) -> None:
+        """Every step gets what is left of the whole try: ten slow answers are not ten timeouts."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the server took too long")
+        if smtp.sock:
+            smtp.sock.settimeout(left)
+
+
+class Smtp(Channel):
+    """A server named by EMAIL_URL. It knows no keys: what may have been sent stays uncertain."""
+
+    provider = "smtp"
+
+    def __init__(self) -> None:
+        self._lines = Pool(lambda: Line(settings.EMAIL_SERVER))
+
+    def send(self, mail: Mail, key: str) -> Outcome:
+        with self._lines.one() as line:
+            line.deadline = time.monotonic() + self.timeout
+            return line.send(mail)
+
+    def close(self) -> None:
+        for line in self._lines.empty():
+            line.drop()
+
+
+def address_of(sender: str) -> str:
+    """The bare address in `Name <address>`."""
+    return sender.rpartition("<")[2].rstrip(">").strip()
+
+
+def quoted(data: bytes) -> bytes:
+    """Lines that begin with a dot get another one; the last line ends."""
+    body = data if data.endswith(b"\r\n") else data + b"\r\n"
+    return (b"." if body.startswith(b".") else b"") + body.replace(b"\r\n.", b"\r\n..")

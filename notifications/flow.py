@@ -1,0 +1,50 @@
+"""Orders as the rest of Spillway sees them: sample shoppers, and what must hold of every order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from django.db.models import Sum
+
+from config import metrics
+from config.flows import Check, Deed, Flow, Reading
+from notifications.orders import Order
+from notifications.samples import next_order_event
+from notifications.verify import checks
+from notifications.webhooks.inbox import WebhookEvent
+
+MOST_COUNTED = 100_000
+
+
+class Orders(Flow):
+    """Orders change, and each change promises a mail; the outbox keeps the promise."""
+
+    name = "notifications"
+
+    def gauges(self, now: datetime) -> Iterator[Reading]:
+        waiting = WebhookEvent.objects.open()[: MOST_COUNTED + 1].count()
+        yield Reading(metrics.WEBHOOKS_OPEN, min(waiting, MOST_COUNTED))
+
+    def verify(self) -> Iterator[Check]:
+        return checks()
+
+    def samples(self, seed: int) -> Iterator[Deed]:
+        rng = random.Random(seed)  # noqa: S311 (sample data)
+        while True:
+            yield Deed(lambda: next_order_event(rng))
+
+    def arrived(self) -> int:
+        return _created() + _changes()
+
+    def summary(self) -> Sequence[tuple[str, int]]:
+        return [("orders created", _created()), ("changes of orders", _changes())]
+
+
+def _created() -> int:
+    return Order.objects.count()
+
+
+def _changes() -> int:
+    return int(Order.objects.aggregate(total=Sum("version"))["total"] or 0)

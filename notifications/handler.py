@@ -1,0 +1,71 @@
+"""The handler of the e-mail channel: suppression first, then the way out that EMAIL_CHANNEL names."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from django.conf import settings
+
+from notifications import channels, deliveries, mail, suppression
+from notifications.mail import Mail
+from outbox.handlers import Message, MessageHandler, Outcome
+
+
+class EmailHandler(MessageHandler):
+    """HANDLERS["email"]. Mails are tried one by one, EMAIL_WINDOW of them at once."""
+
+    acknowledges = "each"
+
+    def __init__(self) -> None:
+        self.channel = channels.configured()
+        self.window = settings.EMAIL_WINDOW
+        # A key that is forgotten before the message expires cannot be relied on, only sent along.
+        self.honours_keys = self.channel.keys_last >= settings.OUTBOX_EXPIRES_SECONDS
+        # Names are looked up, and several addresses of a server tried, outside any timeout.
+        self.timeout = 2 * self.channel.timeout
+
+    def screen(self, messages: Sequence[Message]) -> dict[uuid.UUID, Outcome]:
+        """Suppressed recipients, in one query."""
+        addresses = {message.id: _recipient(message) for message in messages}
+        stopped = suppression.reasons(addresses.values())
+        return {
+            message_id: Outcome("permanent", f"suppressed: {stopped[address]}", reason="suppressed")
+            for message_id, address in addresses.items()
+            if address in stopped
+        }
+
+    def send(self, messages: Sequence[Message]) -> list[Outcome]:
+        return [self._send_one(message) for message in messages]
+
+    def _send_one(self, message: Message) -> Outcome:
+        try:
+            found = mail.decode(message.payload)
+        except (ValueError, msgspec.MsgspecError) as error:
+            return Outcome("permanent", f"not a mail: {channels.said(error)}")
+        return self.channel.send(found, str(message.id))
+
+    def settled(self, results: Sequence[tuple[Message, Outcome]], now: datetime) -> None:
+        deliveries.accept([pair for pair in results if pair[1].ok], self.channel.provider, now)
+
+    def rate(self) -> float:
+        return float(settings.EMAIL_RATE_PER_SECOND)
+
+    def when_uncertain(self) -> Literal["retry", "hold"]:
+        return "hold" if settings.EMAIL_UNCERTAIN == "hold" else "retry"
+
+    def check(self, payload: Any) -> None:
+        try:
+            mail.checked(msgspec.convert(payload, Mail))
+        except msgspec.ValidationError as error:
+            raise ValueError(f"not a mail: {error}") from error
+
+
+def _recipient(message: Message) -> str:
+    try:
+        return mail.decode(message.payload).to
+    except (ValueError, msgspec.MsgspecError):
+        return ""  # `send` says what is wrong with it

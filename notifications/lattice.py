@@ -1,0 +1,33 @@
+"""Where a mail is at its recipient: the strongest thing ever said of it, in whatever order that arrives."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+ACCEPTED, DEFERRED, DELIVERED = "accepted", "deferred", "delivered"
+BOUNCED, REJECTED, COMPLAINED = "bounced", "rejected", "complained"
+STATUSES = (ACCEPTED, DEFERRED, DELIVERED, BOUNCED, REJECTED, COMPLAINED)
+SUPPRESSING = {BOUNCED: "hard_bounce", COMPLAINED: "complaint"}
+
+# Of the three in the middle the one that happened last holds: a bounce is final unless the same recipient
+# got the mail later, and a delivery can bounce later. A complaint is never taken back.
+STRENGTH = {ACCEPTED: 0, DEFERRED: 1, DELIVERED: 2, REJECTED: 2, BOUNCED: 2, COMPLAINED: 3}
+TIE = {DELIVERED: 0, REJECTED: 1, BOUNCED: 2}
+
+
+class Standing(NamedTuple):
+    """A status, and when the provider says it came to be."""
+
+    status: str
+    at: datetime
+
+    @property
+    def weight(self) -> tuple[int, float, int]:
+        middle = STRENGTH[self.status] == 2
+        return (STRENGTH[self.status], self.at.timestamp() if middle else 0.0, TIE.get(self.status, 0))
+
+
+def stronger(one: Standing, other: Standing) -> Standing:
+    """Which of two holds: commutative, associative, idempotent, so that order and repeats do not matter."""
+    return max(one, other, key=lambda standing: (standing.weight, -standing.at.timestamp()))

@@ -1,0 +1,72 @@
+"""Whom a mail may go to: exactly one address, and header values that cannot become a second header."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+LONGEST_ADDRESS, LONGEST_LOCAL_PART, LONGEST_DOMAIN = 254, 64, 253  # RFC 5321, 4.5.3.1, and its errata
+LONGEST_HEADER = 900  # characters; 998 octets a line are the protocol's end
+
+# RFC 5322 dot-atom. Quoted local parts exist on paper, and in attacks.
+LOCAL_PART = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
+LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+SEPARATORS = re.compile(r"[,;:<>()\[\]\"\\]")
+
+
+def check(address: str) -> str:
+    """One bare address, its domain in lower-case punycode. ValueError says in one line why not.
+
+    Django refuses line breaks in headers, but sends `to=["a@b.c, d@e.f"]` to two people.
+    """
+    if not isinstance(address, str) or not address:
+        raise ValueError("there is no address")
+    address = address.strip(" ")
+    if len(address) > LONGEST_ADDRESS:
+        raise ValueError(f"the address is longer than {LONGEST_ADDRESS} characters")
+    if any(is_control(char) for char in address):
+        raise ValueError("the address holds a control character")
+    if SEPARATORS.search(address) or " " in address:
+        raise ValueError("it is not one bare address: no names, lists, comments, quotes or spaces")
+    local, at, domain = address.rpartition("@")
+    if not at or not LOCAL_PART.fullmatch(local):
+        raise ValueError("the part before the @ is missing, or holds what few servers accept")
+    if len(local) > LONGEST_LOCAL_PART:
+        raise ValueError(f"the part before the @ is longer than {LONGEST_LOCAL_PART} characters")
+    return f"{local}@{_domain(domain)}"
+
+
+def header(value: str, name: str = "a header") -> str:
+    """A header's value as it is. ValueError when it could end the header, reverse its text, or is endless."""
+    if any(is_control(char) for char in value):
+        raise ValueError(f"{name} holds a control character")
+    if len(value) > LONGEST_HEADER:
+        raise ValueError(f"{name} is longer than {LONGEST_HEADER} characters")
+    return value
+
+
+def masked(address: str) -> str:
+    """`a…@example.com`: enough to tell two apart, too little to write to."""
+    local, _, domain = address.rpartition("@")
+    return f"{local[:1]}…@{domain}"
+
+
+def is_control(char: str) -> bool:
+    """Controls, format characters such as right-to-left overrides, line separators, lone surrogates."""
+    return unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def _domain(domain: str) -> str:
+    # Python's codec is IDNA 2003: it would turn straße.de into strasse.de, which is somebody else.
+    if "ß" in domain or "ς" in domain:
+        raise ValueError("the domain holds a letter with two readings; write it in punycode (xn--…)")
+    try:
+        ascii_domain = domain.encode("idna").decode() if not domain.isascii() else domain
+    except UnicodeError:
+        raise ValueError("the domain is not one that can be written in ASCII") from None
+    labels = ascii_domain.lower().split(".")
+    if len(ascii_domain) > LONGEST_DOMAIN or not all(LABEL.fullmatch(label) for label in labels):
+        raise ValueError("the domain is not a host name")
+    if len(labels) < 2 or labels[-1].isdigit():
+        raise ValueError("the domain is neither a name with a dot nor anything mail goes to")
+    return ".".join(labels)

@@ -1,0 +1,47 @@
+"""Plausible shoppers: orders that are paid, cancelled, refunded, through the same code as the API."""
+
+from __future__ import annotations
+
+import random
+
+from config.clock import database_now
+from notifications import changes
+from notifications.changes import Action, Impossible
+from notifications.orders import Order
+
+NAMES = ["ada", "alan", "barbara", "edsger", "grace", "ken", "leslie", "margaret", "niklaus", "tony"]
+CURRENCIES = ["EUR", "EUR", "EUR", "USD", "GBP", "JPY", "KWD"]
+CREATED = "order.created"
+RECENT = 40  # orders among which a shopper looks for one of his own
+
+
+def next_order_event(rng: random.Random) -> str:
+    """One thing that happens to one order, committed when this returns. Returns what it was.
+
+    Of ten orders seven are paid and one is cancelled; of four paid ones one is refunded, half of those in parts.
+    """
+    draw = rng.random()
+    action: Action
+    if draw < 0.45:
+        return _create(rng)
+    if draw < 0.88:
+        action, statuses = ("pay" if draw < 0.82 else "cancel"), [Order.Status.PENDING]
+    else:
+        action, statuses = "refund", [Order.Status.PAID, Order.Status.PART_REFUNDED]
+    found = list(Order.objects.filter(status__in=statuses).newest_first()[:RECENT])
+    if not found:
+        return _create(rng)
+    order = rng.choice(found)
+    left = order.total_amount - order.refunded_amount
+    amount = rng.choice([left, max(1, left // 3)]) if action == "refund" else 0
+    try:
+        after = changes.change(order.pk, action, amount)
+    except Impossible:  # another process was faster
+        return _create(rng)
+    return f"order.{after.status}"
+
+
+def _create(rng: random.Random) -> str:
+    address = f"{rng.choice(NAMES)}.{rng.randint(1, 9999)}@example.{rng.choice(['com', 'net', 'org'])}"
+    changes.create(address, rng.randint(100, 50_000), rng.choice(CURRENCIES), database_now())
+    return CREATED

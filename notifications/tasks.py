@@ -1,0 +1,17 @@
+"""Celery tasks of this app: thin, and each safe when beat runs twice."""
+
+from celery import shared_task
+
+from config.clock import database_now
+from notifications.webhooks.apply import apply_open
+from outbox.jobs import only_one
+
+
+@shared_task
+def apply_webhooks() -> str:
+    """Events that a crash left, or that came before their message."""
+    with only_one("apply_webhooks", 300) as mine:
+        if not mine:
+            return "another process is at it"
+        found = apply_open(database_now())
+        return ", ".join(f"{number} {verdict}" for verdict, number in sorted(found.items())) or "nothing"

@@ -1,0 +1,91 @@
+"""What must hold of orders: each edge has its event, each event its message, and refunds add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, F, Sum, Value
+from django.db.models.functions import Coalesce, Concat
+
+from config.clock import database_now
+from config.flows import Check
+from config.snapshot import consistent_snapshot
+from notifications.orders import Order, OrderEvent
+from outbox.messages import OutboxMessage
+
+OFFENDERS = 20
+CHUNK = 2000
+
+
+def checks() -> Iterator[Check]:
+    """All invariants of orders, in one snapshot."""
+    with consistent_snapshot():
+        yield _every_edge_has_its_event()
+        yield _refunds_add_up()
+        yield _status_is_the_last_event()
+        yield _every_event_has_its_message()
+
+
+def _every_edge_has_its_event() -> Check:
+    orders = Order.objects.annotate(number=Count("events")).exclude(version=F("number"))
+    return Check(
+        "orders: as many events as changes",
+        Order.objects.aggregate(total=Sum("version"))["total"] or 0,
+        OrderEvent.objects.count(),
+        [
+            {"order": order.pk, "changes": order.version, "events": order.number}
+            for order in orders[:OFFENDERS]
+        ],
+    )
+
+
+def _refunds_add_up() -> Check:
+    orders = Order.objects.annotate(refunds=Coalesce(Sum("events__amount"), 0)).exclude(
+        refunded_amount=F("refunds")
+    )
+    return Check(
+        "orders: refunded = sum of refunds",
+        Order.objects.aggregate(total=Sum("refunded_amount"))["total"] or 0,
+        OrderEvent.objects.aggregate(total=Sum("amount"))["total"] or 0,
+        [
+            {"order": order.pk, "refunded": order.refunded_amount, "refunds": order.refunds}
+            for order in orders[:OFFENDERS]
+        ],
+    )
+
+
+def _status_is_the_last_event() -> Check:
+    last = OrderEvent.objects.filter(number=F("order__version"))
+    wrong = last.exclude(event_type=Concat(Value("order."), F("order__status"))).values(
+        "order_id", "event_type"
+    )
+    silent = Order.objects.filter(version=0).exclude(status=Order.Status.PENDING).values("id", "status")
+    return Check("orders: the status is the last event's", rows=[*wrong[:OFFENDERS], *silent[:OFFENDERS]])
+
+
+def _every_event_has_its_message() -> Check:
+    """Of the events whose messages retention cannot have dropped yet."""
+    kept = database_now() - timedelta(days=settings.OUTBOX_RETENTION_DAYS)
+    events = OrderEvent.objects.filter(created_at__gte=kept).order_by("pk")
+    promised = found = 0
+    missing: list[Any] = []
+    chunks = iter(events.values_list("order_id", "message_id", "event_type").iterator(CHUNK))
+    while chunk := list(islice(chunks, CHUNK)):
+        messages = _messages([message_id for _order, message_id, _type in chunk])
+        for order_id, message_id, event_type in chunk:
+            promised += 1
+            there = messages.get(message_id) == (f"order:{order_id}", event_type)
+            found += there
+            if not there:
+                missing.append({"order": order_id, "event": event_type, "message": message_id})
+    return Check("orders: every event has its message", promised, found, missing[:OFFENDERS])
+
+
+def _messages(ids: list[Any]) -> dict[Any, tuple[str, str]]:
+    # A list of ids prunes the partitions; a join would probe all of them for every event.
+    rows = OutboxMessage.objects.filter(pk__in=ids).values_list("pk", "aggregate", "event_type")
+    return {pk: (aggregate, event_type) for pk, aggregate, event_type in rows}

@@ -1,0 +1,122 @@
+"""An event in our words, and the readers that turn each provider's JSON into it."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from notifications import lattice
+
+OTHER = "other"  # opened, clicked, and whatever they invent next: stored, without effect
+LONGEST_ID = 200
+EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Malformed(ValueError):
+    """Signed, perhaps, but not what this provider sends; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened to one mail, as a provider tells it."""
+
+    kind: str  # a status of the lattice, or OTHER
+    dedup_id: str
+    raw: str
+    message_id: uuid.UUID | None = None  # ours, if they give it back
+    provider_message_id: str = ""
+    recipient: str = ""
+    occurred_at: datetime | None = None
+    detail: str = ""
+
+
+def read(body: bytes, shape: Any) -> Any:
+    """JSON as `shape`. Malformed says why not."""
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Malformed(f"the body is not what was expected: {error}"[:200]) from error
+
+
+def text_of(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed("the body is not UTF-8") from error
+
+
+def parts_of(body: bytes) -> list[bytes]:
+    """The bytes of each element of a JSON list, untouched; a lone object is a list of one."""
+    if body.lstrip()[:1] != b"[":
+        return [body]
+    return [bytes(part) for part in read(body, list[msgspec.Raw])]
+
+
+def ours(value: Any) -> uuid.UUID | None:
+    """Our message's id in what they give back; None when it is missing, or not ours."""
+    try:
+        return uuid.UUID(str(value)) if value else None
+    except ValueError:
+        return None
+
+
+def from_metadata(text: Any) -> uuid.UUID | None:
+    """Our id in a header that holds JSON."""
+    try:
+        found = msgspec.json.decode(text) if text else None
+    except (msgspec.MsgspecError, TypeError, RecursionError):
+        return None
+    return ours(found.get("message_id")) if isinstance(found, dict) else None
+
+
+def moment(value: datetime | float | str | None) -> datetime | None:
+    """A time as providers write it: ISO text, or seconds since 1970."""
+    try:
+        if isinstance(value, str):
+            value = msgspec.convert(value, datetime) if "T" in value else datetime.fromisoformat(value)
+        if isinstance(value, int | float):
+            value = datetime.fromtimestamp(value, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise Malformed("a time in it is none") from error
+    if value is None:
+        return None
+    return max(EARLIEST, value if value.tzinfo else value.replace(tzinfo=UTC))
+
+
+def identity(*parts: Any) -> str:
+    """A dedup id from what makes an event one, where the provider gives none that is stable."""
+    return hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=16).hexdigest()
+
+
+def known(value: str, meanings: dict[str, str]) -> str:
+    return meanings.get(value, OTHER)
+
+
+# -- ours: a gateway of one's own, and tests ---------------------------------------------------------------
+class Generic(msgspec.Struct):
+    id: str
+    event: str
+    message_id: str = ""
+    provider_message_id: str = ""
+    recipient: str = ""
+    occurred_at: datetime | float | None = None
+    detail: str = ""
+
+
+def generic(body: bytes) -> list[Event]:
+    return [_generic(part, read(part, Generic)) for part in parts_of(body)]
+
+
+def _generic(raw: bytes, item: Generic) -> Event:
+    if not 0 < len(item.id) <= LONGEST_ID:
+        raise Malformed(f"an event needs an id of 1 to {LONGEST_ID} characters")
+    kind = item.event if item.event in lattice.STATUSES else OTHER
+    return Event(
+        kind, item.id, text_of(raw), ours(item.message_id), item.provider_message_id, item.recipient,
+        moment(item.occurred_at), item.detail,
+    )  # fmt: skip

@@ -1,0 +1,135 @@
+"""Events as they came: stored once each, before anything is done about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import models, transaction
+
+from config.fields import IdentifierField, uuid7
+from config.upsert import Column, Constant, Upsert, timestamp_text, uuid_text
+from notifications import lattice
+from notifications.deliveries import storable
+from notifications.webhooks.event import OTHER, Event
+
+KINDS = [*((status, status) for status in lattice.STATUSES), (OTHER, "something else")]
+
+
+class WebhookEventQuerySet(models.QuerySet["WebhookEvent"]):
+    """Sentences about events."""
+
+    def open(self) -> WebhookEventQuerySet:
+        """Stored, and not yet carried through: a crash in between, or a message nobody knows so far."""
+        return self.filter(applied_at__isnull=True)
+
+    def received_before(self, moment: datetime) -> WebhookEventQuerySet:
+        return self.filter(received_at__lt=moment)
+
+    def locked(self) -> WebhookEventQuerySet:
+        """In order, locked for this transaction; what somebody else is applying is skipped."""
+        return self.order_by("id").select_for_update(skip_locked=True)
+
+
+class WebhookEvent(models.Model):
+    """One signed event. Forged and stale ones never get here; a repeated one finds its key."""
+
+    class Verdict(models.TextChoices):
+        NEW = "new", "not applied yet"
+        APPLIED = "applied"
+        NO_NEWS = "no_news", "said nothing new"
+        IGNORED = "ignored", "of no interest"
+        PARKED = "parked", "waits for its message"
+        UNKNOWN_MESSAGE = "unknown_message", "message never seen"
+        OTHER_RECIPIENT = "other_recipient", "about another recipient"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    provider = IdentifierField(max_length=50)
+    dedup_id = IdentifierField(help_text="The provider's id of the event, or a hash of what makes it one.")
+    kind = IdentifierField(max_length=15, choices=KINDS)
+    body = models.TextField(help_text="Exactly as it came; of a list, this event's part.")
+    headers = models.JSONField(default=dict, help_text="What was signed with it; never a password.")
+    message_id = models.UUIDField(null=True)
+    provider_message_id = IdentifierField(default="", blank=True)
+    recipient = models.CharField(max_length=254, default="", blank=True)
+    detail = models.CharField(max_length=300, default="", blank=True)
+    occurred_at = models.DateTimeField()
+    received_at = models.DateTimeField()
+    verdict = IdentifierField(max_length=15, choices=Verdict, default=Verdict.NEW)
+    applied_at = models.DateTimeField(null=True)
+    token = models.BigIntegerField(default=0, editable=False)
+
+    objects = WebhookEventQuerySet.as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["provider", "dedup_id"], name="webhookevent_once")]
+        indexes = [
+            models.Index(fields=["applied_at", "id"], name="webhookevent_open"),
+            models.Index(fields=["received_at"], name="webhookevent_age"),
+            models.Index(fields=["message_id"], name="webhookevent_message"),
+            models.Index(fields=["verdict", "-id"], name="webhookevent_verdict"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.provider}: {self.kind}"
+
+
+STORE = Upsert(
+    WebhookEvent,
+    columns=[
+        Column("id", "uuid"), Column("dedup_id"), Column("kind"), Column("body", "long"),
+        Column("message_id", "uuid"), Column("provider_message_id"), Column("recipient", "long"),
+        Column("detail", "long"), Column("occurred_at", "timestamp"),
+    ],
+    constants=[
+        Constant("provider"), Constant("headers", "json"), Constant("received_at", "timestamp"),
+        Constant("verdict"),
+    ],
+    key=["provider", "dedup_id"],
+    update={},
+    token="token",  # noqa: S106 (a column)
+    returning=["id"],
+)  # fmt: skip
+
+
+def store(events: Sequence[Event], provider: str, headers: Mapping[str, str], now: datetime) -> list[UUID]:
+    """Write down those that are not known yet; returns their ids. Committed before anything is applied."""
+    rows = {event.dedup_id: event for event in events}
+    with transaction.atomic():
+        found = STORE.run(
+            [_row(rows[key], now) for key in sorted(rows)],
+            {"provider": provider, "headers": _json(headers), "received_at": now, "verdict": "new"},
+        )
+    return [UUID(str(row[0])) for row in found]
+
+
+def sweep_old(now: datetime, chunk: int = 2000) -> int:
+    """Delete, in chunks, what is older than WEBHOOK_RETENTION_DAYS; returns how many."""
+    before, gone = now - timedelta(days=settings.WEBHOOK_RETENTION_DAYS), 0
+    while True:
+        old = (
+            WebhookEvent.objects.received_before(before).order_by("received_at").values_list("pk", flat=True)
+        )
+        deleted = WebhookEvent.objects.filter(pk__in=list(old[:chunk])).delete()[0]
+        gone += deleted
+        if deleted < chunk:
+            return gone
+
+
+def _row(event: Event, now: datetime) -> tuple[Any, ...]:
+    message_id = uuid_text(event.message_id) if event.message_id else None
+    # A clock that is wrong over there must not decide here for ever: the latest standing holds.
+    occurred = min(event.occurred_at or now, now + timedelta(seconds=60))
+    return (
+        uuid_text(uuid7()), storable(event.dedup_id, 200), event.kind, event.raw, message_id,
+        storable(event.provider_message_id, 200), storable(event.recipient, 254),
+        storable(event.detail, 300), timestamp_text(occurred),
+    )  # fmt: skip
+
+
+def _json(headers: Mapping[str, str]) -> str:
+    return json.dumps(dict(headers))

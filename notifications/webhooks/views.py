@@ -1,0 +1,82 @@
+"""`POST /webhooks/email/{esp}`: verified, stored, applied; in this order, and a provider waits for the first two."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from config import metrics
+from config.clock import database_now
+from config.logs import log
+from notifications.webhooks.apply import apply
+from notifications.webhooks.event import Event, Malformed
+from notifications.webhooks.inbox import store
+from notifications.webhooks.providers import PROVIDERS, Provider
+from notifications.webhooks.signatures import Forged, Stale, Unavailable
+
+MOST_EVENTS = 5000
+
+
+class Rejected(Exception):
+    """Not let in: the status to answer, and the verdict that is counted. Nothing is stored."""
+
+    def __init__(self, status: int, verdict: str, text: str) -> None:
+        super().__init__(text)
+        self.status, self.verdict = status, verdict
+
+
+@csrf_exempt
+@require_POST
+def receive(request: HttpRequest, esp: str) -> HttpResponse:
+    """2xx means stored: what a provider has told is never lost, and never needed twice."""
+    provider = PROVIDERS.get(esp)
+    if provider is None:
+        return HttpResponse("no such provider\n", status=404, content_type="text/plain")
+    try:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        events = _let_in(request, esp, provider, headers)
+    except Rejected as rejected:
+        metrics.WEBHOOKS.labels(esp, rejected.verdict).inc()
+        log.warning("webhook_refused", provider=esp, verdict=rejected.verdict, why=str(rejected))
+        # Who is wrong learns nothing; who is right reads our log.
+        return HttpResponse(f"{rejected.verdict}\n", status=rejected.status, content_type="text/plain")
+    now = database_now()
+    kept = {name: headers[name] for name in provider.keeps if name in headers}
+    fresh = store(events, esp, kept, now)
+    if repeated := len(events) - len(fresh):
+        metrics.WEBHOOKS.labels(esp, "replayed").inc(repeated)
+    try:
+        apply(fresh, now)
+    except DatabaseError:
+        # Stored is enough to say yes; the sweep applies it.
+        log.exception("webhook_apply_failed", provider=esp, events=len(fresh))
+    return HttpResponse(status=204)
+
+
+def _let_in(request: HttpRequest, esp: str, provider: Provider, headers: dict[str, str]) -> list[Event]:
+    """The events of a genuine request, in time."""
+    secrets = settings.EMAIL_WEBHOOK_SECRETS.get(esp)
+    if not secrets:
+        raise Rejected(403, "refused", f"EMAIL_WEBHOOK_SECRETS has no entry for {esp}")
+    if request.content_type not in provider.content_types:
+        raise Rejected(415, "malformed", f"content type {request.content_type!r:.60}")
+    if int(request.META.get("CONTENT_LENGTH") or 0) > settings.EMAIL_WEBHOOK_MAX_BYTES:
+        raise Rejected(413, "malformed", "larger than EMAIL_WEBHOOK_MAX_BYTES")
+    body = request.body
+    try:
+        provider.verify(secrets, headers, body, database_now())
+        events = provider.read(body, headers)
+    except Forged as error:
+        raise Rejected(401, "forged", str(error)) from error
+    except Stale as error:
+        raise Rejected(401, "stale", str(error)) from error
+    except Unavailable as error:
+        raise Rejected(503, "refused", str(error)) from error
+    except Malformed as error:
+        raise Rejected(400, "malformed", str(error)) from error
+    if len(events) > MOST_EVENTS:
+        raise Rejected(400, "malformed", f"{len(events)} events in one request")
+    return events

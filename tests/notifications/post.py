@@ -1,0 +1,49 @@
+"""A hand for tests: orders that send mails, and a relay that can be asked for one round."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from config.clock import database_now
+from notifications import changes
+from notifications.channels.memory import Memory
+from notifications.handler import EmailHandler
+from outbox import handlers as registry
+from outbox.channels import ensure
+from outbox.deliver import deliver
+from outbox.models import OutboxMessage
+from outbox.scan import floor
+from outbox.take import claim
+
+
+@pytest.fixture
+def email(db: Any, settings: Any) -> Any:
+    """The real handler, through the channel that the settings name when a test first asks."""
+    settings.HANDLERS = {"email": "notifications.handler.EmailHandler"}
+    settings.EMAIL_CHANNEL = settings.EMAIL_CHANNEL if settings.EMAIL_CHANNEL != "smtp" else "memory"
+    registry.handlers.cache_clear()
+    floor.forget()
+    Memory.clear()
+    ensure(["email"])
+    yield registry.handlers()["email"]
+    registry.handlers.cache_clear()
+    Memory.clear()
+
+
+def paid(address: str = "ada@example.com", currency: str = "EUR") -> OutboxMessage:
+    """A paid order's message."""
+    order = changes.create(address, 1999, currency, database_now())
+    changes.change(order.pk, "pay")
+    return OutboxMessage.objects.get(aggregate=order.aggregate)
+
+
+def go(handler: EmailHandler, most: int = 100) -> int:
+    """Claim and deliver what is due now, once; returns how many were accepted."""
+    return deliver(claim(handler, "poll", most), handler, threading.Event())
+
+
+def state_of(message: OutboxMessage) -> str:
+    return OutboxMessage.objects.get(pk=message.pk).state

@@ -1,0 +1,222 @@
+"""The e-mail handler inside the relay: suppression, channels, and what is remembered of a delivery."""
+
+import pytest
+from django.core.checks import run_checks
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from config.clock import database_now
+from config.mailserver import MailServer
+from notifications import channels, suppression
+from notifications.channels.memory import Memory
+from notifications.handler import EmailHandler
+from notifications.models import Delivery, Suppression
+from outbox import handlers as registry
+from outbox.audit import Operator
+from outbox.handlers import Outcome
+from outbox.models import ChannelState, DeadLetter, DeliveryAttempt, OperatorAction, OutboxMessage
+from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
+from tests.notifications.smtp_sink import Sink
+
+ME = Operator("test")
+
+
+def test_a_paid_order_becomes_one_mail_and_one_delivery(email):  # noqa: F811
+    message = paid()
+    assert go(email) == 1
+    [(key, mail)] = Memory.sent
+    assert (key, mail.to) == (str(message.pk), "ada@example.com")
+    delivery = Delivery.objects.get()
+    order_id = message.aggregate.removeprefix("order:")
+    assert (delivery.message_id, delivery.order_id, delivery.recipient) == (
+        message.pk,
+        order_id,
+        "ada@example.com",
+    )
+    assert (delivery.status, delivery.provider) == ("accepted", "memory")
+    assert delivery.provider_message_id == f"memory-{message.pk}"
+
+
+def test_deliveries_of_a_batch_are_written_together(email, settings):  # noqa: F811
+    settings.EMAIL_WINDOW = 50
+    handler = EmailHandler()
+    handler.name = "email"
+    for number in range(30):
+        paid(f"user{number}@example.com")
+    with CaptureQueriesContext(connection) as queries:
+        assert go(handler) == 30
+    assert Delivery.objects.count() == 30
+    written = [
+        query
+        for query in queries
+        if "INSERT INTO" in query["sql"] and "notifications_delivery" in query["sql"]
+    ]
+    asked = [query for query in queries if "notifications_suppression" in query["sql"]]
+    assert (len(written), len(asked)) == (1, 1)
+
+
+@pytest.mark.parametrize("address", ["ada@example.com", "ADA@example.com"])
+def test_a_suppressed_address_gets_nothing_and_says_why(email, address):  # noqa: F811
+    suppression.suppress({"Ada@example.com": ("hard_bounce", "550 no such user")}, database_now())
+    message, other = paid(address), paid("eve@example.com")
+    assert go(email) == 1
+    assert [mail.to for _, mail in Memory.sent] == ["eve@example.com"]
+    assert (state_of(message), state_of(other)) == ("dead_lettered", "sent")
+    letter = DeadLetter.objects.get()
+    assert (letter.reason, letter.error) == ("suppressed", "suppressed: bounced for good")
+    assert DeliveryAttempt.objects.get(message_id=message.pk).outcome == "permanent"
+    assert not Delivery.objects.filter(pk=message.pk).exists()
+
+
+def test_lifting_lets_mail_through_again(email):  # noqa: F811
+    assert suppression.add(["Ada@Example.com", "ada@example.com "], ME, "asked by telephone") == 1
+    assert suppression.add(["ada@example.com"], ME, "again") == 0
+    row = Suppression.objects.get()
+    assert suppression.lift([row.pk], ME, "changed her mind") == 1
+    assert suppression.lift([row.pk], ME, "changed her mind") == 0
+    paid()
+    assert go(email) == 1
+    actions = list(OperatorAction.objects.order_by("pk").values_list("verb", "reason"))
+    assert actions == [("suppress", "asked by telephone"), ("lift suppression", "changed her mind")]
+    assert "ada@" not in "".join(OperatorAction.objects.values_list("subject", flat=True))
+
+
+def test_a_bad_address_cannot_be_suppressed(db):
+    with pytest.raises(ValueError, match="one bare address"):
+        suppression.add(["a@b.cd,e@f.gh"], ME, "x")
+
+
+def test_a_complaint_outweighs_what_is_known_and_keeps_its_time(db):
+    first = database_now()
+    suppression.suppress({"a@b.cd": ("hard_bounce", "one")}, first)
+    suppression.suppress({"a@b.cd": ("complaint", "two")}, database_now())
+    suppression.suppress({"A@b.cd": ("hard_bounce", "three")}, database_now())
+    row = Suppression.objects.get()
+    assert row.reason == "complaint"
+    assert abs((row.since - first).total_seconds()) < 0.001
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (Outcome("permanent", "no"), "dead_lettered"), (Outcome("transient", "later", least_wait=60), "pending"),
+        (Outcome("ambiguous", "?"), "uncertain"), (Outcome("auth", "wrong key"), "pending"),
+        (Outcome("throttled", "slow", retry_after=9), "pending"), (Outcome("unreachable", "down"), "pending"),
+    ],
+)  # fmt: skip
+def test_what_was_not_accepted_has_no_delivery(email, outcome, state):  # noqa: F811
+    Memory.script.append(outcome)
+    message = paid()
+    assert go(email) == 0
+    assert state_of(message) == state
+    assert not Delivery.objects.exists()
+    assert ChannelState.objects.get(name="email").paused is (outcome.kind == "auth")
+
+
+def test_a_second_acceptance_of_the_same_message_stays_one_delivery(email):  # noqa: F811
+    message = paid()
+    go(email)
+    Delivery.objects.update(status="delivered")
+    OutboxMessage.objects.filter(pk=message.pk).update(state="pending")
+    assert go(email) == 1
+    assert Delivery.objects.get().status == "delivered"
+
+
+def test_a_message_older_than_the_retention_is_sent_and_leaves_no_delivery(email, settings):  # noqa: F811
+    settings.OUTBOX_RETENTION_DAYS = 1
+    message = paid()
+    assert go(email) == 1
+    assert state_of(message) == "sent"
+    assert not Delivery.objects.exists()
+
+
+def test_memory_drops_a_second_mail_with_a_known_key_if_told_to(email, settings):  # noqa: F811
+    email.channel.keys_last = 60.0
+    for _ in range(2):
+        assert email.channel.send(_mail(), "k").ok
+    assert len(Memory.sent) == 1
+
+
+def test_the_console_shows_the_mail(settings, capsys):
+    settings.EMAIL_CHANNEL = "console"
+    assert channels.configured().send(_mail(), "k").ok
+    assert "To: ada@example.com" in capsys.readouterr().out
+
+
+def test_a_payload_that_is_no_mail_is_refused_before_it_is_written(email):  # noqa: F811
+    for payload in (
+        None,
+        [],
+        {},
+        {"to": "x"},
+        _payload(to="a@b.cd,e@f.gh"),
+        _payload(subject="x\nBcc: e@f.gh"),
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            email.check(payload)
+    email.check(_payload())
+
+
+def test_a_stored_payload_that_is_no_mail_is_a_letter_not_a_crash(email):  # noqa: F811
+    message = paid()
+    OutboxMessage.objects.update(payload='{"to": "a@b.cd"}')
+    assert go(email) == 0
+    assert state_of(message) == "dead_lettered"
+    assert "not a mail" in DeadLetter.objects.get().error
+
+
+def test_an_answer_that_was_lost_is_uncertain_and_sent_again_by_policy(email, settings):  # noqa: F811
+    with Sink() as sink:
+        settings.EMAIL_CHANNEL, settings.EMAIL_SERVER = "smtp", MailServer("127.0.0.1", sink.port)
+        registry.handlers.cache_clear()
+        handler = registry.handlers()["email"]
+        sink.script.append("dot:drop")
+        message = paid()
+        assert go(handler) == 0
+        row = OutboxMessage.objects.get(pk=message.pk)
+        assert (row.state, row.times_uncertain) == ("uncertain", 1)
+        assert sink.counts().total() == 1
+
+
+def test_no_address_reaches_the_log(email, caplog):  # noqa: F811
+    Memory.script.append(Outcome("permanent", channels.said("550 ada@example.com: no such <user@x.yz>")))
+    paid()
+    go(email)
+    assert "ada@" not in caplog.text
+    assert "@" not in DeadLetter.objects.get().error
+
+
+def test_rate_and_policy_come_from_the_settings(email, settings):  # noqa: F811
+    settings.EMAIL_RATE_PER_SECOND, settings.EMAIL_UNCERTAIN = 12.5, "hold"
+    assert (email.rate(), email.when_uncertain()) == (12.5, "hold")
+
+
+@pytest.mark.parametrize(
+    ("changes", "ident"),
+    [
+        ({"EMAIL_FROM": "nobody"}, "E041"), ({"EMAIL_FROM": "A\n<a@b.cd>"}, "E041"),
+        ({"EMAIL_CHANNEL": "anymail", "EMAIL_ESP": "nosuch"}, "E042"), ({"EMAIL_WEBHOOK_SECRETS": {"nosuch": ["x"]}}, "E043"),
+        ({"EMAIL_TIMEOUT_SECONDS": 200}, "E045"),
+    ],
+)  # fmt: skip
+def test_a_mail_that_could_never_leave_is_found_at_the_start(settings, changes, ident):
+    assert not [found for found in run_checks() if found.id and found.id.startswith("spillway.E04")]
+    for name, value in changes.items():
+        setattr(settings, name, value)
+    assert f"spillway.{ident}" in {found.id for found in run_checks()}
+
+
+def test_channels_that_pretend_are_refused_in_production(settings):
+    settings.EMAIL_CHANNEL, settings.DEMO = "memory", False
+    assert "spillway.E040" in {found.id for found in run_checks(include_deployment_checks=True)}
+
+
+def _payload(**changes):
+    return {"to": "ada@example.com", "from": "shop@example.com", "subject": "s", "text": "t", "html": "h", "headers": {},
+            **changes}  # fmt: skip
+
+
+def _mail():
+    from tests.notifications.test_recipients import mail
+
+    return mail()

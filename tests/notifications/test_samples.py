@@ -1,0 +1,83 @@
+"""Sample shoppers use the real code, and what must hold of orders is noticed when it does not."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from notifications import changes
+from notifications.orders import Order, OrderEvent
+from notifications.samples import next_order_event
+from notifications.verify import checks
+from outbox.models import OutboxMessage
+from tests.notifications.conftest import new_order
+
+
+def failing() -> list[str]:
+    return [check.name for check in checks() if not check.ok]
+
+
+def test_samples_walk_every_edge_and_everything_adds_up(db):
+    rng = random.Random(4)
+    happened = Counter(next_order_event(rng) for _ in range(250))
+    assert set(happened) == {
+        "order.created", "order.paid", "order.cancelled", "order.refunded", "order.part_refunded",
+    }  # fmt: skip
+    assert OutboxMessage.objects.count() == sum(happened.values()) - happened["order.created"]
+    assert failing() == []
+
+
+def test_samples_are_the_same_for_the_same_seed(db):
+    runs = []
+    for _ in range(2):
+        OrderEvent.objects.all().delete()
+        Order.objects.all().delete()
+        rng = random.Random(7)
+        runs.append([next_order_event(rng) for _ in range(40)])
+    assert runs[0] == runs[1]
+
+
+@pytest.fixture
+def refunded(db) -> Order:
+    order = new_order(1000)
+    for action, amount in (("pay", 0), ("refund", 400), ("refund", 600)):
+        changes.change(order.pk, action, amount)
+    assert failing() == []
+    return order
+
+
+def test_a_change_without_its_event_is_noticed(refunded):
+    OrderEvent.objects.filter(number=1).delete()
+    assert failing() == ["orders: as many events as changes"]
+
+
+def test_a_wrong_sum_is_noticed(refunded):
+    Order.objects.update(refunded_amount=999)
+    assert failing() == ["orders: refunded = sum of refunds"]
+
+
+def test_a_status_nobody_took_is_noticed(refunded):
+    Order.objects.update(status="paid")
+    assert failing() == ["orders: the status is the last event's"]
+    new_order()
+    Order.objects.filter(version=0).update(status="paid")
+    Order.objects.filter(version=3).update(status="refunded")
+    assert failing() == ["orders: the status is the last event's"]
+
+
+def test_a_lost_message_is_noticed(refunded):
+    OutboxMessage.objects.filter(event_type="order.paid").delete()
+    assert failing() == ["orders: every event has its message"]
+
+
+def test_a_message_about_another_order_is_noticed(refunded):
+    OutboxMessage.objects.filter(event_type="order.paid").update(aggregate="order:another")
+    assert failing() == ["orders: every event has its message"]
+
+
+def test_messages_that_retention_removed_are_not_missed(refunded, settings):
+    settings.OUTBOX_RETENTION_DAYS = 0
+    OutboxMessage.objects.all().delete()
+    assert failing() == []
