@@ -22,9 +22,12 @@ OLDEST_SQLITE = (3, 35, 0)
 def registries_import(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Every dotted path of the registries leads somewhere."""
     paths = [(f"STREAMS[{name!r}]['CLASS']", entry["CLASS"]) for name, entry in settings.STREAMS.items()]
+    paths += [(f"MOVEMENTS[{name!r}]", path) for name, path in settings.MOVEMENTS.items()]
     paths += [("FLOWS", path) for path in settings.FLOWS] + [
         ("PARTITIONS", path) for path in settings.PARTITIONS
     ]
+    paths += [("SWEEPS", path) for path in settings.SWEEPS]
+    paths += [(f"HANDLERS[{name!r}]", path) for name, path in settings.HANDLERS.items()]
     return [found for setting, path in paths for found in _import(setting, path)]
 
 

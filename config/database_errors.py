@@ -8,7 +8,7 @@ from django.db import DataError, IntegrityError, InterfaceError, OperationalErro
 
 RERUN = {"40001", "40P01", "55P03", 1213, 1205, "locked"}
 NO_PARTITION = {1526}
-DATA = {1366, 1406, 1264, 3140, 1292, 4025, 3819, 1300, 1048}
+DATA = {1366, 1406, 1264, 3140, 1292, 4025, 3819, 1300, 1048, 1690}
 
 
 class Remedy(Enum):

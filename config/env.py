@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import environ
 
@@ -45,6 +46,22 @@ class Env:
 
     def seconds(self, name: str, default: float, *, least: float = 0.0, most: float = 3.2e8) -> float:
         return self._number(name, default, float, "a number of seconds", least, most)
+
+    def number(self, name: str, default: float, *, least: float = 0.0, most: float = 1e9) -> float:
+        return self._number(name, default, float, "a number", least, most)
+
+    def prefixed(self, pattern: str) -> dict[str, Any]:
+        """`{"RESEND_API_KEY": …}` of all that begins as `ANYMAIL_*` says; what begins with { is JSON."""
+        prefix = pattern.removesuffix("*")
+        names = {name.removesuffix("_FILE") for name in os.environ if name.startswith(prefix)}
+        return {name.removeprefix(prefix): self._json_or_text(name) for name in sorted(names)}
+
+    def _json_or_text(self, name: str) -> Any:
+        value = self.text(name)
+        try:
+            return json.loads(value) if value.startswith("{") else value
+        except ValueError:
+            raise BadSetting(f"{name}: begins like JSON and is none") from None
 
     def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
         value = self.text(name) or default

@@ -6,15 +6,18 @@ The registry `settings.FLOWS` names one subclass per flow; home, `verify`, `simu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from django.conf import settings
 from django.utils.module_loading import import_string
 
 from config.metrics import Gauge
+
+if TYPE_CHECKING:
+    from config.kafka.writer import Replayable
 
 Tone = Literal["bad", "warn", "info", "ok", "idle"]
 Urgency = Literal["now", "soon", "watch"]
@@ -56,7 +59,7 @@ class Picture:
 
     name: str
     purpose: str
-    stages: Sequence[Stage]
+    stages: Sequence[Stage | Sequence[Stage]]  # a sequence among them: side by side
     needs: Sequence[Need] = ()
     letters_open: int = 0
     letters_last_hour: int = 0
@@ -67,7 +70,8 @@ class Picture:
     def worst(self) -> Stage | None:
         """The stage in the worst state, or None when all are healthy."""
         order: list[Tone] = ["bad", "warn"]
-        troubled = [stage for stage in self.stages if stage.tone in order]
+        every = [one for stage in self.stages for one in ([stage] if isinstance(stage, Stage) else stage)]
+        troubled = [stage for stage in every if stage.tone in order]
         return min(troubled, key=lambda stage: order.index(stage.tone), default=None)
 
 
@@ -104,6 +108,13 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Deed:
+    """Sample traffic that enters through a flow's own code and not through Kafka."""
+
+    run: Callable[[], object]
+
+
+@dataclass(frozen=True)
 class Reading:
     """One sample of a gauge of the catalogue, read from the database when somebody scrapes /metrics."""
 
@@ -137,9 +148,13 @@ class Flow:
         """Invariants, in one consistent snapshot."""
         return iter(())
 
-    def samples(self, seed: int) -> Iterator[Sample]:
+    def samples(self, seed: int) -> Iterator[Sample | Deed]:
         """Endless plausible traffic, the same for the same seed."""
         return iter(())
+
+    def arrived(self) -> int:
+        """How many of the samples have arrived: what a demo compares with what was sent."""
+        return 0
 
     def sources(self) -> Sequence[str]:
         """The dead-letter sources this flow can take back."""
@@ -151,6 +166,10 @@ class Flow:
         Raises Refusal when it cannot be done now; the letter then stays as it is.
         """
         raise Refusal("this flow takes no letters back")
+
+    def replays(self) -> Mapping[str, Callable[[], Replayable]]:
+        """The handler of each topic (by its contract name) whose past `replay_topic` can apply again."""
+        return {}
 
     def discard(self, letter: Any, now: datetime) -> str:
         """What else is to be closed when a letter is discarded."""

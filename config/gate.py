@@ -54,7 +54,8 @@ class Gate(Generic[T]):
         # Brackets bound the depth from above and are counted in C; only a suspicious value is measured.
         if value.count(b"{") + value.count(b"[") > MAX_DEPTH and depth_of(value) > MAX_DEPTH:
             raise Refused("too_deep", f"nested deeper than {MAX_DEPTH} levels")
-        if NUL_ESCAPE in value and _has_nul(value):
+        # One byte is searched for ten times as fast as six, and most messages escape nothing.
+        if b"\\" in value and NUL_ESCAPE in value and _has_nul(value):
             raise Refused("nul_character", "a text holds the character U+0000, which PostgreSQL cannot store")
         try:
             value.decode()

@@ -13,6 +13,38 @@ FLUSHED = Counter(
 )
 FLUSH_SECONDS = Histogram("spillway_flush_seconds", "Time from claim to settled, per round of the flusher.")
 PUBLISHED = Counter("spillway_publish_batches", "Batches by outcome of publishing.", ["stream", "outcome"])
+LEDGER_RECORDS = Counter(
+    "spillway_ledger_movements", "Records of the stock topics, by what became of them.", ["topic", "outcome"]
+)
+DELIVERIES = Counter("spillway_delivery", "Tries to deliver a message, by outcome.", ["channel", "outcome"])
+DELIVERY_SECONDS = Histogram("spillway_delivery_seconds", "Time of one call of a handler.", ["channel"])
+COMMIT_TO_SEND = Histogram(
+    "spillway_commit_to_send_seconds",
+    "From the writing of a message to its acceptance by the other side.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.4, 0.5, 1, 2.5, 5, 10, 30, 60, 90, 300, 3600),
+)
+OUTBOX_CLAIMS = Counter("spillway_outbox_claims", "Messages claimed, by path.", ["path"])
+OUTBOX_POLL_SECONDS = Histogram(
+    "spillway_outbox_poll_seconds", "A round of the relay that found something, from claim to settled."
+)
+OUTBOX_PENDING = Gauge("spillway_outbox_pending", "Messages that wait to be sent; counted up to 100,000.")
+OUTBOX_OLDEST_PENDING = Gauge(
+    "spillway_outbox_oldest_pending_seconds", "How long the message has waited that has been due longest."
+)
+OUTBOX_STUCK = Gauge(
+    "spillway_outbox_processing_stuck", "Messages whose worker's lease ran out and that nobody recovered."
+)
+CDC_LAG = Gauge("spillway_cdc_lag_seconds", "Age of the oldest message that the CDC path has not brought.")
+BREAKER_OPEN = Gauge("spillway_breaker_open", "1 while a channel's circuit breaker is open.", ["channel"])
+ORDER_WRITE_SECONDS = Histogram(
+    "spillway_order_write_seconds",
+    "A change of an order with the message it promises, from reading to committed.",
+    buckets=(0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+)
+WEBHOOKS = Counter("spillway_webhooks", "Webhook events, by verdict.", ["provider", "verdict"])
+WEBHOOKS_OPEN = Gauge(
+    "spillway_webhooks_open", "Webhook events that are stored and not applied; counted up to 100,000."
+)
 RERUN = Counter("spillway_transaction_rerun", "Transactions run again from BEGIN.", ["worker", "cause"])
 BISECTED = Counter(
     "spillway_batch_bisected", "Batches split to find a record the database refuses.", ["worker"]
@@ -38,6 +70,7 @@ PENDING_EVENTS = Gauge("spillway_buffer_pending_events", "Open rows of the event
 OLDEST_PENDING = Gauge("spillway_buffer_oldest_pending_seconds", "Age of the oldest open bucket.")
 LETTERS_OPEN = Gauge("spillway_dead_letters_open", "Dead letters that wait for a person.", ["source"])
 PARTITION_RUNWAY = Gauge("spillway_partition_runway_days", "Days until the last partition ends.", ["table"])
+PARTITION_AHEAD = Gauge("spillway_partition_ahead_days", "Days that rotation keeps ahead.", ["table"])
 
 
 def serve(port: int) -> None:

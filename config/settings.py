@@ -5,8 +5,11 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
+from celery.schedules import crontab
+
 from config.databases import database_from_url
 from config.env import BadSetting, Env
+from config.mailserver import secrets_from_text, server_from_url
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env(BASE_DIR / ".env")
@@ -24,6 +27,7 @@ INSTALLED_APPS = [
     "config",
     "outbox",
     "buffer",
+    "notifications",
     "django_prometheus",
     "config.admin.SpillwayAdminConfig",
     "django.contrib.auth",
@@ -39,6 +43,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "config.web.ContentSecurityPolicy",
     "config.web.RequestLog",
+    "notifications.api.problems.ProblemDetails",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -126,6 +131,12 @@ KAFKA_REPLICATION_FACTOR = env.integer("KAFKA_REPLICATION_FACTOR", -1, least=-1,
 KAFKA_TOPICS: dict[str, dict] = {
     "transfer-requests": {"partitions": 12},
     "transfer-batches": {"partitions": 12},
+    "PAYMENT_SUCCESS": {"partitions": 12},
+    "PURCHASE_ORDER_RECEIVED": {"partitions": 12},
+    "KITCHEN_TICKET_ITEM_STATUS_CHANGED": {"partitions": 12},
+    "MATERIAL_TRANSFERRED": {"partitions": 12},
+    "merchant-cdc": {"partitions": 12},
+    "product-variant-cdc": {"partitions": 12},
 }
 
 # -- Buffer ---------------------------------------------------------------------------------------
@@ -140,6 +151,59 @@ BUFFER_LEASE_SECONDS = env.seconds("BUFFER_LEASE_SECONDS", 60, least=1)
 if BUFFER_CAP_SECONDS < BUFFER_IDLE_SECONDS:
     raise BadSetting("BUFFER_CAP_SECONDS: must not be shorter than BUFFER_IDLE_SECONDS")
 
+# -- Ledger ---------------------------------------------------------------------------------------
+LEDGER_UNKNOWN_STOCK = env.choice("LEDGER_UNKNOWN_STOCK", "park", ["park", "create"])
+LEDGER_NEGATIVE_STOCK = env.choice("LEDGER_NEGATIVE_STOCK", "allow", ["allow", "park"])
+LEDGER_EQUAL_ENDS = env.choice("LEDGER_EQUAL_ENDS", "park", ["park", "skip"])
+
+# -- Outbox ---------------------------------------------------------------------------------------
+OUTBOX_POLL_SECONDS = env.seconds("OUTBOX_POLL_SECONDS", 60, least=0.05)
+OUTBOX_BATCH = env.integer("OUTBOX_BATCH", 100, least=1, most=5000)
+OUTBOX_MAX_RETRIES = env.integer("OUTBOX_MAX_RETRIES", 3, most=100)
+OUTBOX_BACKOFF_BASE_SECONDS = env.seconds("OUTBOX_BACKOFF_BASE_SECONDS", 5, least=0.01)
+OUTBOX_BACKOFF_CAP_SECONDS = env.seconds("OUTBOX_BACKOFF_CAP_SECONDS", 3600, least=0.01)
+OUTBOX_LEASE_SECONDS = env.seconds("OUTBOX_LEASE_SECONDS", 300, least=1)
+OUTBOX_EXPIRES_SECONDS = env.seconds("OUTBOX_EXPIRES_SECONDS", 86_400, least=1)
+OUTBOX_RECONCILE_SECONDS = env.seconds("OUTBOX_RECONCILE_SECONDS", 120)
+OUTBOX_GRACE_SECONDS = env.seconds("OUTBOX_GRACE_SECONDS", 5)
+OUTBOX_MAX_BYTES = env.integer("OUTBOX_MAX_BYTES", 500_000, least=1000)
+OUTBOX_RETENTION_DAYS = env.integer("OUTBOX_RETENTION_DAYS", 30, least=1)
+OUTBOX_ARCHIVE = env.text("OUTBOX_ARCHIVE", "drop")
+if OUTBOX_ARCHIVE not in ("drop", "detach") and not Path(OUTBOX_ARCHIVE).is_absolute():
+    raise BadSetting(f"OUTBOX_ARCHIVE: {OUTBOX_ARCHIVE!r} is not drop, detach or the full path of a directory")
+if OUTBOX_ARCHIVE == "detach" and "sqlite" in DATABASES["default"]["ENGINE"]:
+    raise BadSetting("OUTBOX_ARCHIVE: SQLite has no partitions to detach; name a directory instead")
+OUTBOX_IDEMPOTENCY_DAYS = env.integer("OUTBOX_IDEMPOTENCY_DAYS", 7, least=1)
+OUTBOX_CDC_TOPIC = env.text("OUTBOX_CDC_TOPIC", "outbox.outbox_message")
+KAFKA_TOPICS[OUTBOX_CDC_TOPIC] = {"partitions": 3}
+ATTEMPT_RETENTION_DAYS = env.integer("ATTEMPT_RETENTION_DAYS", 30, least=1)
+WEBHOOK_RETENTION_DAYS = env.integer("WEBHOOK_RETENTION_DAYS", 30, least=1)
+
+# -- E-mail ---------------------------------------------------------------------------------------
+# How e-mail can leave (docs/adding.md): EMAIL_CHANNEL → class.
+CHANNELS = {
+    "smtp": "notifications.channels.smtp.Smtp",
+    "anymail": "notifications.channels.anymail.Anymail",
+    "memory": "notifications.channels.memory.Memory",
+    "console": "notifications.channels.console.Console",
+}
+EMAIL_CHANNEL = env.choice("EMAIL_CHANNEL", "memory" if DEMO else "smtp", list(CHANNELS))
+EMAIL_FROM = env.text("EMAIL_FROM", "Spillway <orders@spillway.example>")
+EMAIL_SERVER = server_from_url(env.text("EMAIL_URL", "smtp://127.0.0.1:25"))
+EMAIL_ESP = env.text("EMAIL_ESP")
+EMAIL_RATE_PER_SECOND = env.number("EMAIL_RATE_PER_SECOND", 0)
+EMAIL_UNCERTAIN = env.choice("EMAIL_UNCERTAIN", "retry", ["retry", "hold"])
+EMAIL_TIMEOUT_SECONDS = env.seconds("EMAIL_TIMEOUT_SECONDS", 10, least=0.1, most=300)
+EMAIL_WINDOW = env.integer("EMAIL_WINDOW", 1, least=1, most=50)
+EMAIL_WEBHOOK_SECRETS = secrets_from_text(env.text("EMAIL_WEBHOOK_SECRETS"))
+EMAIL_WEBHOOK_MAX_BYTES = env.integer("EMAIL_WEBHOOK_MAX_BYTES", 1_000_000, least=1000, most=2_500_000)
+ANYMAIL = env.prefixed("ANYMAIL_*")
+if EMAIL_CHANNEL == "anymail" and not EMAIL_ESP:
+    raise BadSetting("EMAIL_ESP: EMAIL_CHANNEL=anymail needs to know which provider, such as resend")
+
+API_RATE_PER_SECOND = env.number("API_RATE_PER_SECOND", 50)
+API_MAX_BYTES = env.integer("API_MAX_BYTES", 262_144, least=1024)
+
 DEAD_LETTER_RETENTION_DAYS = env.integer("DEAD_LETTER_RETENTION_DAYS", 180, least=1)
 AUDIT_RETENTION_DAYS = env.integer("AUDIT_RETENTION_DAYS", 0)
 
@@ -151,8 +215,34 @@ STREAMS = {
         "OUTPUT": "transfer-batches",
     },
 }
-FLOWS = ["buffer.flow.Aggregator"]
-PARTITIONS = ["buffer.partitioned.EVENTS", "outbox.partitioned.DEAD_LETTERS"]
+# Each function turns a message of its topic into what it does to stock.
+MOVEMENTS = {
+    "PAYMENT_SUCCESS": "buffer.ledger.movements.sold",
+    "PURCHASE_ORDER_RECEIVED": "buffer.ledger.movements.received",
+    "KITCHEN_TICKET_ITEM_STATUS_CHANGED": "buffer.ledger.movements.cooked",
+    "MATERIAL_TRANSFERRED": "buffer.ledger.movements.transferred",
+    "merchant-cdc": "buffer.ledger.capture.merchant",
+    "product-variant-cdc": "buffer.ledger.capture.variant",
+}
+FLOWS = [
+    "buffer.flow.Aggregator",
+    "buffer.ledger.flow.Ledger",
+    "notifications.flow.Orders",
+    "outbox.flow.Outbox",
+]
+# What /v1 of the HTTP API is made of: a django-ninja router each.
+API_ROUTERS = ["notifications.api.orders.router"]
+# What delivers outbox messages: channel → class.
+HANDLERS: dict[str, str] = {"kafka": "outbox.kafka_handler.KafkaHandler", "email": "notifications.handler.EmailHandler"}
+# What the daily round deletes besides partitions: functions of the time that return how many rows went.
+SWEEPS = ["outbox.audit.sweep", "notifications.webhooks.inbox.sweep_old"]
+PARTITIONS = [
+    "buffer.partitioned.EVENTS",
+    "outbox.partitioned.DEAD_LETTERS",
+    "outbox.partitioned.MESSAGES",
+    "outbox.partitioned.ATTEMPTS",
+    "notifications.partitioned.DELIVERIES",
+]
 
 # -- Celery ---------------------------------------------------------------------------------------
 # Without a broker beat runs the tasks itself, in one process: nothing in correctness depends on Celery.
@@ -164,15 +254,27 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_METRICS_PORT = env.integer("CELERY_METRICS_PORT", 0, most=65535)
 CELERY_BEAT_SCHEDULE_FILENAME = env.text("CELERY_BEAT_SCHEDULE", str(BASE_DIR / "var" / "beat-schedule"))
 CELERY_BEAT_SCHEDULE = {
     "rotate-partitions": {
         "task": "outbox.tasks.rotate_partitions",
-        "schedule": 86_400.0,
+        # Not an interval: a beat that is started anew every day would never come to its end.
+        "schedule": crontab(hour="3", minute="10"),
         "options": {"expires": 3600},
     },
     "recover-claims": {
         "task": "outbox.tasks.recover_claims",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
+    "apply-webhooks": {
+        "task": "notifications.tasks.apply_webhooks",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
+    "relay-outbox": {
+        "task": "outbox.tasks.relay_outbox",
         "schedule": 60.0,
         "options": {"expires": 60},
     },

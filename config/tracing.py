@@ -33,3 +33,15 @@ def start_tracing() -> bool:
     DjangoInstrumentor().instrument()
     CeleryInstrumentor().instrument()
     return True
+
+
+def traceparent() -> str:
+    """The W3C `traceparent` of the span under way; empty when nothing is traced."""
+    if not settings.OTEL_EXPORTER_OTLP_ENDPOINT:
+        return ""
+    from opentelemetry import trace
+
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return ""
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"

@@ -8,17 +8,18 @@ pending and only if newer". One constant statement per batch with JSON arrays re
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from config.dialects import Dialect, dialect_for
+from config.dialects import BOUNDS, Dialect, dialect_for, known_dialect
 
 Row = Sequence[Any]
 
@@ -37,6 +38,16 @@ class Constant:
 
     name: str
     kind: str = "text"
+
+
+class Packed(list[Any]):
+    """Rows that were encoded ahead, on a thread that has the time: a writer's own is what a batch waits for."""
+
+    def __init__(self, rows: Iterable[Row], using: str = DEFAULT_DB_ALIAS) -> None:
+        super().__init__(rows)
+        # Which database this is only a connection can tell, and this thread may have none: known once one was used.
+        self.dialect = known_dialect(using)
+        self.parameters = self.dialect.parameters(self) if self.dialect and self else []
 
 
 @dataclass
@@ -75,8 +86,8 @@ class Upsert:
         constant_values = [
             self._adapted(values[constant.name], constant.kind) for constant in self._constants
         ]
-        params = [*constant_values, *dialect.parameters(rows)]
-        with self.connection.cursor() as cursor:
+        params = [*constant_values, *_parameters(dialect, rows)]
+        with dialect.cursor(self.connection) as cursor:
             cursor.execute(sql, params)
             found = cursor.fetchall() if returns else []
         if not self.returning:
@@ -104,7 +115,7 @@ class Upsert:
         pruned = next((index for index, column in enumerate(key) if column.name == self.prune), None)
         listed = sorted({row[pruned] for row in keys}) if pruned is not None else []
         sql = dialect.select_by_key(self.table, columns, key, list(fixed or {}), self.prune, len(listed))
-        with self.connection.cursor() as cursor:
+        with dialect.cursor(self.connection) as cursor:
             cursor.execute(sql, [*dialect.parameters(keys), *(fixed or {}).values(), *listed])
             return list(cursor.fetchall())
 
@@ -133,11 +144,15 @@ class Upsert:
         return self.connection.ops.adapt_datetimefield_value(value) if kind == "timestamp" else value
 
     def _changed(self, dialect: Dialect, found: list[tuple], values: Mapping[str, Any]) -> list[tuple]:
-        if not self.token or (dialect.returns_rows and dialect.returns_only_changed):
-            width = len(self.returning)
-            return [row[:width] for row in found] if self.token else found
+        if not self._verdict(dialect):
+            return found
         mine = values[self.token]
         return [row[:-1] for row in found if row[-1] == mine]
+
+    def _verdict(self, dialect: Dialect) -> list[str]:
+        """The column that tells changed rows from others, where what is returned does not."""
+        told = dialect.returns_rows and dialect.returns_only_changed
+        return [self.token] if self.token and not told else []
 
     def _statement(self, dialect: Dialect, returns: bool) -> str:
         sql = self._sql.get(dialect.name)
@@ -149,7 +164,7 @@ class Upsert:
         update = {name: dialect.refer(self.table, sql) for name, sql in self.update.items()}
         if self.token and update:
             update = {self.token: dialect.refer(self.table, f"new.{self.token}"), **update}
-        returned = [*self.returning, self.token] if self.token else list(self.returning)
+        returned = [*self.returning, *self._verdict(dialect)]
         return dialect.upsert(
             self.table,
             [*self.columns],
@@ -176,6 +191,7 @@ class Rewrite:
     fixed: Sequence[str] = ()
     guard: str = ""
     prune: str = ""
+    span: str = ""  # instead of `prune`: the key column that partitions, bounded by the rows' extremes
     using: str = DEFAULT_DB_ALIAS
 
     def run(
@@ -185,12 +201,16 @@ class Rewrite:
         `prune` lists the partition column's values. Returns how many rows matched."""
         if not rows:
             return 0
+        if self.span:
+            place = [column.name for column in self.key].index(self.span)
+            prune = [min(row[place] for row in rows), max(row[place] for row in rows)]
         connection = connections[self.using]
         dialect = dialect_for(connection)
         values = constants or {}
         sql = dialect.update_by_key(
             self.model._meta.db_table, self.key, self.changes, self.constants, self.fixed, self.guard,
-            self.prune, len(prune),
+            self.span or self.prune, BOUNDS if self.span else len(prune),
+            self.key[0].name == self.model._meta.pk.column,
         )  # fmt: skip
         ordered = [
             connection.ops.adapt_datetimefield_value(values[constant.name])
@@ -198,12 +218,18 @@ class Rewrite:
             else values[constant.name]
             for constant in self.constants
         ]
-        with connection.cursor() as cursor:
+        with dialect.cursor(connection) as cursor:
             cursor.execute(
                 sql,
                 dialect.update_parameters(ordered, rows, [*[values[name] for name in self.fixed], *prune]),
             )
             return int(cursor.rowcount)
+
+
+def _parameters(dialect: Dialect, rows: Sequence[Row]) -> list[Any]:
+    if isinstance(rows, Packed) and rows.dialect is dialect:
+        return rows.parameters
+    return dialect.parameters(rows)
 
 
 def timestamp_text(value: datetime, using: str = DEFAULT_DB_ALIAS) -> str:
@@ -214,4 +240,9 @@ def timestamp_text(value: datetime, using: str = DEFAULT_DB_ALIAS) -> str:
 
 def uuid_text(value: UUID, using: str = DEFAULT_DB_ALIAS) -> str:
     """A UUID as it travels inside JSON rows: as the column stores it."""
-    return str(value) if connections[using].features.has_native_uuid_field else value.hex
+    return uuid_writer(using)(value)
+
+
+def uuid_writer(using: str = DEFAULT_DB_ALIAS) -> Callable[[UUID], str]:
+    """`uuid_text` for many: finding the connection takes longer than writing the id."""
+    return str if connections[using].features.has_native_uuid_field else attrgetter("hex")

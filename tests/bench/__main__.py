@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import databases, events, figures
-from tests.bench.connect import Connect
+from tests.bench.connect import Sink
 from tests.bench.figures import Table
 from tests.bench.leg import PARTS, Plan, write_plan
 from tests.services import supervisor
@@ -102,7 +102,7 @@ def peer(wanted: bool, broker: str) -> Iterator[int]:
     if not wanted:
         yield 0
         return
-    worker = Connect(supervisor.root())
+    worker = Sink(supervisor.root())
     worker.servers = broker
     worker.start()
     try:

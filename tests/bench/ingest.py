@@ -13,6 +13,7 @@ from buffer.ingest import GROUP, Ingest, Prepared, Row
 from buffer.models import BufferedEvent
 from buffer.streams import chosen
 from config.clock import database_now
+from config.dialects import dialect_for
 from config.kafka import Batch, client, topic_name
 from tests.bench import databases, worker
 from tests.bench.events import forget
@@ -76,8 +77,6 @@ def statements(size: int) -> list[Statement]:
 
 def caught(handler: Ingest, batch: Batch) -> Statement:
     prepared: Prepared = handler.prepare(batch)
-    rows = sorted(prepared.rows.values(), key=lambda row: row[:3])
-
     now = database_now()
 
     def catch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -85,7 +84,7 @@ def caught(handler: Ingest, batch: Batch) -> Statement:
 
     try:
         with connection.execute_wrapper(catch):
-            handler._absorb(rows, next(iter(batch.topic_ids.values())), now)
+            handler._upsert(prepared.ordered, next(iter(batch.topic_ids.values())), now)
     except Caught as statement:
         return Statement(*statement.args, len(batch.records))
     raise RuntimeError("nothing was executed")
@@ -94,9 +93,10 @@ def caught(handler: Ingest, batch: Batch) -> Statement:
 def ceiling(statements: Sequence[Statement]) -> float:
     """Events per second when the database does nothing but these statements, each committed by itself."""
     databases.empty()
+    dialect = dialect_for(connection)
     started = time.perf_counter()
-    with connection.cursor() as cursor:
-        for statement in statements:
+    for statement in statements:
+        with dialect.cursor(connection) as cursor:
             cursor.execute(statement.sql, statement.params)
             if cursor.description:
                 cursor.fetchall()

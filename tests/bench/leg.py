@@ -52,9 +52,11 @@ def prepare() -> None:
     from django.core.management import call_command
 
     from config.partitions import ensure_partitions
+    from config.worker import tune_interpreter
 
     call_command("migrate", verbosity=0)
     ensure_partitions()
+    tune_interpreter()  # the ceilings run in this process: with what the workers have
 
 
 def ingest(plan: Plan) -> list[dict[str, str]]:
@@ -113,8 +115,12 @@ def due(plan: Plan) -> list[dict[str, str]]:
 
 
 def flush(plan: Plan) -> list[dict[str, str]]:
+    from buffer.ingest import GROUP
+    from config.kafka import topic_name
     from tests.bench import flush
+    from tests.bench.events import forget
 
+    forget(plan.servers, [topic_name(GROUP)])  # or the flusher waits until the topic has been read again
     return [flush_row(load, plan.repeat) for load in flush.loads(plan.quick)]
 
 

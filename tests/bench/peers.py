@@ -11,8 +11,8 @@ from django.db import connection
 from buffer.streams import chosen
 from config.kafka import topic_name
 from tests.bench import databases
-from tests.bench.connect import ask
 from tests.bench.events import forget
+from tests.services.connect import ask
 
 NAME = "bench-sink"
 PATIENCE = 180.0
@@ -90,6 +90,7 @@ def configuration(size: int, tuned: bool) -> dict[str, str]:
         "consumer.override.max.poll.records": str(size),
         "consumer.override.auto.offset.reset": "earliest",
         # The message as it is becomes the column `payload`, the key `order_id`.
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "value.converter": "org.apache.kafka.connect.storage.StringConverter",
         "transforms": "key,payload",
         "transforms.key.type": "org.apache.kafka.connect.transforms.HoistField$Key",

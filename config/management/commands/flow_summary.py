@@ -15,7 +15,14 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--line", action="store_true", help="all on one line")
 
+        parser.add_argument(
+            "--arrived", action="store_true", help="only how many samples of simulate have arrived"
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["arrived"]:
+            self.stdout.write(str(sum(flow.arrived() for flow in flows())))
+            return
         figures = [figure for flow in flows() for figure in flow.summary()]
         if options["line"]:
             self.stdout.write("   ".join(f"{name} {number:,}" for name, number in figures))

@@ -1,0 +1,32 @@
+"""Rows of a query, for loops in which each microsecond counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import connections
+from django.db.models import QuerySet
+
+
+def fast_rows(rows: QuerySet[Any, Any]) -> Iterable[tuple[Any, ...]]:
+    """The rows of a `values_list()`.
+
+    On PostgreSQL Django reads each time with a loader written in Python: 5 µs each, several in a row. Here
+    psycopg's own loader reads them; nothing else there needs Django's converters, as long as the columns are
+    plain ones.
+    """
+    connection = connections[rows.db]
+    if connection.vendor != "postgresql":
+        return rows
+    from psycopg import adapters
+    from psycopg.pq import Format
+
+    sql, params = rows.query.sql_with_params()
+    with connection.cursor() as cursor:
+        known = adapters.types["timestamptz"].oid
+        loader = adapters.get_loader(known, Format.TEXT)
+        if loader is not None:
+            cursor.cursor.adapters.register_loader(known, loader)  # of this cursor alone
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
