@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ VARIABLES = {name: supervisor.VARIABLES[service] for name, service in SERVED.ite
 MARKED = {name: re.compile(rf"\[(.*-)?{name}(-.*)?\]$") for name in ("kafka", "debezium")}
 LEFT_OUT = "LEGS leaves it out"
 INTERRUPTED = 2  # pytest's exit code
+COUNTING = threading.Lock()
 
 
 @dataclass
@@ -171,41 +174,61 @@ def beside(servers: dict[str, Leg]) -> list[Leg]:
 def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
     sqlite = Leg("sqlite", reason="" if "sqlite" in wanted() else LEFT_OUT)
     databases = [sqlite, *(servers[name] for name in DRIVERS)]
-    interrupted = False
-    for leg in databases:
-        if interrupted and not leg.reason:
+    chosen = [leg for leg in databases if not leg.reason]
+    interrupted = threading.Event()
+
+    def one(leg: Leg) -> None:
+        if interrupted.is_set():
             leg.reason = "interrupted"
-        elif not leg.reason:
-            interrupted = run(leg, beside(servers), arguments) == INTERRUPTED
+        elif run(leg, beside(servers), arguments) == INTERRUPTED:
+            interrupted.set()
+
+    with ThreadPoolExecutor(jobs()) as pool:
+        list(pool.map(one, chosen))
     for other in beside(servers):
         if other.address and not other.ran:
             other.reason = f"{other.address} is up, but no test used it"
     return databases
 
 
+def jobs() -> int:
+    """How many databases are tested at once: most of the time a test waits for a server or a worker."""
+    return int(os.environ.get("JOBS") or min(2, os.cpu_count() or 1))
+
+
 def run(leg: Leg, others: list[Leg], arguments: list[str]) -> int:
-    print(
+    """One database; beside others its output comes in one piece, at the end."""
+    head = (
         f"\n=== {leg.name} × {' and '.join(['embedded', *(other.name for other in others if other.address)])}"
     )
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, (Path(directory) / "output.txt").open("w+") as output:
         results = Path(directory) / "results.xml"
         command = [sys.executable, "-m", "pytest", f"--junitxml={results}", *arguments]
         began = time.monotonic()
-        sys.stdout.flush()
-        code = subprocess.run(command, env=environment(leg, others, directory), check=False).returncode
+        print(head if jobs() == 1 else f"{head} …", flush=True)
+        code = subprocess.run(
+            command, env=environment(leg, others, directory), check=False,
+            stdout=output if jobs() > 1 else None, stderr=subprocess.STDOUT if jobs() > 1 else None,
+        ).returncode  # fmt: skip
         leg.seconds = time.monotonic() - began
+        output.seek(0)
+        print(*([head, output.read()] if jobs() > 1 else []), sep="\n", flush=True)
         if results.exists():
-            cases = list(ElementTree.parse(results).iter("testcase"))  # noqa: S314 - pytest wrote it
-            leg.tally(cases)
-            for other in others:
-                marked = [case for case in cases if MARKED[other.name].search(case.get("name", ""))]
-                other.tally(marked)
-                other.seconds += sum(float(case.get("time", 0)) for case in marked)
+            tally(leg, others, list(ElementTree.parse(results).iter("testcase")))  # noqa: S314 - pytest wrote it
     leg.ran = True
     if code and not leg.failed:
         # Nothing collected, a usage error, an interrupt: not a test that failed, but no success either.
         leg.failed, leg.reason = 1, f"pytest ended with exit code {code}"
     return code
+
+
+def tally(leg: Leg, others: list[Leg], cases: list[Element]) -> None:
+    with COUNTING:
+        leg.tally(cases)
+        for other in (other for other in others if other.address):
+            marked = [case for case in cases if MARKED[other.name].search(case.get("name", ""))]
+            other.tally(marked)
+            other.seconds += sum(float(case.get("time", 0)) for case in marked)
 
 
 def environment(leg: Leg, others: list[Leg], directory: str) -> dict[str, str]:
