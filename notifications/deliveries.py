@@ -151,7 +151,10 @@ def move(said: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
         if any(told[row.message_id]):
             changed.setdefault(was, []).append(_values(row))
     for was, rows in sorted(changed.items()):
-        replace(MOVE, guard=f"old.status = '{was}'").run(rows, {"updated_at": now})
+        moved = replace(MOVE, guard=f"old.status = '{was}'").run(rows, {"updated_at": now})
+        if moved != len(rows):
+            # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
+            raise RuntimeError(f"moved {moved} of {len(rows)} locked deliveries")
     return told
 
 

@@ -1,17 +1,36 @@
-"""python -m tests.crash: orders, repeats, updates and poison against killed workers, on every database there is."""
+"""python -m tests.crash: orders or stock movements, repeats and poison against killed workers, on every database."""
 
 from __future__ import annotations
 
 import argparse
 import random
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.crash import databases
-from tests.crash.run import Plan, run
+from tests.crash import databases, run, stock_run
+from tests.crash.mail import QUICK, Mails
+from tests.crash.run import Plan
 
-QUICK, FULL = 20_000, 200_000
-WAREHOUSES = 500
+
+@dataclass(frozen=True)
+class Flow:
+    """What there is to be killed, and how much of what it then has to do."""
+
+    runner: Any
+    quick: int
+    full: int
+    places: int
+    words: str
+
+
+FLOWS = {
+    "aggregator": Flow(run, 20_000, 200_000, 500, "orders over {} warehouses"),
+    "ledger": Flow(stock_run, 10_000, 100_000, 1000, "payments and transfers over {} stocks"),
+    "outbox": Flow(Mails("smtp"), QUICK, 20_000, 0, "order events by SMTP"),
+    "outbox-keys": Flow(Mails("keys"), QUICK, 20_000, 0, "order events to a provider that honours keys"),
+}
 
 
 def main() -> int:
@@ -22,18 +41,19 @@ def main() -> int:
             "TEST_KAFKA_SERVERS is not set and no broker runs here: make services starts one", file=sys.stderr
         )
         return 1
-    orders = arguments.orders or (FULL if arguments.full else QUICK)
+    flow = FLOWS[arguments.flow]
+    orders = arguments.orders or (flow.full if arguments.full else flow.quick)
     plan = Plan(
-        orders, min(WAREHOUSES, orders), arguments.kills, arguments.seed, arguments.seconds, arguments.logs
+        orders, min(flow.places, orders), arguments.kills, arguments.seed, arguments.seconds, arguments.logs
     )
     chosen = databases.named(arguments.database) if arguments.database else databases.known()
-    return int(not all([one(name, url, servers, plan) for name, url in chosen.items()]))
+    return int(not all([one(flow, name, url, servers, plan) for name, url in chosen.items()]))
 
 
-def one(name: str, url: str, servers: str, plan: Plan) -> bool:
-    print(f"\n=== {name}: {plan.orders} orders over {plan.warehouses} warehouses, {plan.kills} kills of each worker, "
+def one(flow: Flow, name: str, url: str, servers: str, plan: Plan) -> bool:
+    print(f"\n=== {name}: {plan.orders} {flow.words.format(plan.warehouses)}, {plan.kills} kills of each worker, "
           f"seed {plan.seed}", flush=True)  # fmt: skip
-    outcome = run(name, url, servers, plan, lambda text: print(f"      {text}", flush=True))
+    outcome = flow.runner.run(name, url, servers, plan, lambda text: print(f"      {text}", flush=True))
     print(*outcome.findings, sep="\n")
     for figure, value in outcome.figures.items():
         print(f"      {figure:14} {value}")
@@ -43,8 +63,14 @@ def one(name: str, url: str, servers: str, plan: Plan) -> bool:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument("--orders", type=int, default=0, help=f"distinct orders (default {QUICK})")
-    parser.add_argument("--full", action="store_true", help=f"{FULL} orders")
+    parser.add_argument(
+        "--flow", choices=FLOWS, default="aggregator", help="which workers (default aggregator)"
+    )
+    parser.add_argument(
+        "--orders", type=int, default=0,
+        help="distinct orders, payments and transfers (default " + ", ".join(f"{name} {flow.quick}" for name, flow in FLOWS.items()) + ")",
+    )  # fmt: skip
+    parser.add_argument("--full", action="store_true", help="ten times as many")
     parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each worker (default 3)")
     parser.add_argument(
         "--seed", type=int, default=random.randrange(1_000_000), help="default: another each time"

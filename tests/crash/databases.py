@@ -60,9 +60,20 @@ def run(url: str, statement: str) -> None:
         cursor.execute(statement)
 
 
+def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
+    """What a query returns."""
+    with closing(connect(url)) as connection, closing(connection.cursor()) as cursor:
+        cursor.execute(statement)
+        return [tuple(row) for row in cursor.fetchall()]
+
+
 def connect(url: str) -> Any:
     """A connection without Django, every statement committed by itself."""
     where = urlsplit(url)
+    if where.scheme == "sqlite":
+        import sqlite3
+
+        return sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
     if where.scheme.startswith("postgres"):
         import psycopg
 
@@ -71,7 +82,7 @@ def connect(url: str) -> Any:
 
     connection = MySQLdb.connect(
         host=where.hostname, port=where.port or 3306, user=where.username, password=unquote(where.password or ""),
-        database=where.path.strip("/"),
+        database=where.path.strip("/"), charset="utf8mb4",
     )  # fmt: skip
     connection.autocommit(True)
     return connection

@@ -13,7 +13,11 @@ from tests.crash.platform import Platform, Sample, Worker, total
 from tests.crash.wire import wait_for
 
 # The counter that grows only when this worker has done something.
-DONE = {"ingest_events": "ingest_records_total", "flush_buffer": "publish_batches_total"}
+DONE = {
+    "ingest_events": "ingest_records_total",
+    "flush_buffer": "publish_batches_total",
+    "track_inventory": "ledger_movements_total",
+}
 UP = 60.0
 
 
@@ -72,10 +76,9 @@ class Crew:
             self.living[name] = self.platform.start(self.commands[name], name=name)
 
     def _ready(self, name: str) -> bool:
-        """It runs, and an ingester has partitions: else the others would have done everything before it came."""
-        samples = self.living[name].metrics()
-        wanted = "consumer_lag_records" if self.commands[name] == "ingest_events" else "flush_seconds_count"
-        return any(found == wanted for found, _, _ in samples)
+        """It runs, and a consumer has partitions: else the others would have done everything before it came."""
+        wanted = "flush_seconds_count" if self.commands[name] == "flush_buffer" else "consumer_lag_records"
+        return any(found == wanted for found, _, _ in self.living[name].metrics())
 
     def _done(self, name: str) -> int:
         return int(self.living[name].count(DONE[self.commands[name]]))

@@ -158,26 +158,13 @@ class Run:
         findings = oracle.judge(produced, published, letters, MAX_BATCH)
         findings += [
             Finding("everything is sent in the end", f"after {took:.0f} s", [drained] if drained else []),
-            self._killed(),
+            killed(self.crew, self.plan.kills),
             Finding(
                 "SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]
             ),
             verified(verify.returncode, verify.stdout or verify.stderr),
         ]
         return Outcome(findings, self._figures(produced, published, letters, verify.stdout, took))
-
-    def _killed(self) -> Finding:
-        """The proof: every worker died by signal 9 as often as planned, and had worked in the lives it lost."""
-        kills = self.crew.kills
-        offenders: list[Any] = [kill for kill in kills if kill.code != -9 or not kill.done]
-        for name in self.crew.commands:
-            times = sum(kill.worker == name for kill in kills)
-            if times != self.plan.kills:
-                offenders.append({"worker": name, "killed": times, "planned": self.plan.kills})
-        done = {name: [kill.done for kill in kills if kill.worker == name] for name in self.crew.commands}
-        return Finding(
-            "every worker was killed at work with SIGKILL", f"done in the lives lost: {done}", offenders
-        )
 
     def _figures(
         self, produced: Any, published: Any, letters: Any, verify: str, took: float
@@ -189,6 +176,17 @@ class Run:
             "reruns": {f"{worker} {cause}": n for (worker, cause), n in sorted(self.crew.reruns.items())},
             "fences lost": self.crew.fences, "seconds": round(took, 1),
         }  # fmt: skip
+
+
+def killed(crew: Crew, planned: int) -> Finding:
+    """The proof: every worker died by signal 9 as often as planned, and had worked in the lives it lost."""
+    offenders: list[Any] = [kill for kill in crew.kills if kill.code != -9 or not kill.done]
+    for name in crew.commands:
+        times = sum(kill.worker == name for kill in crew.kills)
+        if times != planned:
+            offenders.append({"worker": name, "killed": times, "planned": planned})
+    done = {name: [kill.done for kill in crew.kills if kill.worker == name] for name in crew.commands}
+    return Finding("every worker was killed at work with SIGKILL", f"done in the lives lost: {done}", offenders)
 
 
 def verified(code: int, output: str) -> Finding:

@@ -13,6 +13,7 @@ REPEATS, UPDATES, POISON = 0.10, 0.05, 0.01
 SPREAD = timedelta(days=40)  # so that every warehouse has orders on both sides of a month's boundary
 OVERSIZE = 70_000
 TAG = "order:"
+REQUESTS = "transfer-requests"
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Sample:
     order: str
     version: int
     value: bytes | None
+    topic: str = REQUESTS
 
     @property
     def key(self) -> bytes:

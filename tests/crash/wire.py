@@ -13,14 +13,17 @@ from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove, NewT
 from kafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from tests.crash.oracle import Produced, Published
-from tests.crash.traffic import Sample
+from tests.crash.traffic import REQUESTS, Sample
 
-REQUESTS, BATCHES, GROUP = "transfer-requests", "transfer-batches", "buffer-ingest"
+BATCHES, GROUP = "transfer-batches", "buffer-ingest"
 CHUNK = 200
 
 
 class Wire:
     """One broker and one prefix."""
+
+    inputs: Sequence[str] = (REQUESTS,)
+    group = GROUP
 
     def __init__(self, servers: str, prefix: str, **options: Any) -> None:
         self.servers = servers
@@ -68,7 +71,7 @@ class Wire:
     def evict(self) -> None:
         """Throw every member out of the group, as the end of its session would: the dead go, the living join again."""
         admin = kafka.KafkaAdminClient(**self.options)
-        group = self.name(GROUP)
+        group = self.name(self.group)
         try:
             members = admin.describe_groups([group])[group]["members"]
             if members:
@@ -83,8 +86,9 @@ class Wire:
             self._producer = kafka.KafkaProducer(
                 **self.options, acks="all", enable_idempotence=True, linger_ms=5, batch_size=128 * 1024
             )
-        topic = self.name(REQUESTS)
-        futures = [self._producer.send(topic, key=sample.key, value=sample.value) for sample in samples]
+        futures = [
+            self._producer.send(self.name(sample.topic), key=sample.key, value=sample.value) for sample in samples
+        ]
         self._producer.flush(timeout=60)
         placed = [future.get(timeout=30) for future in futures]
         return [Produced(s, at.partition, at.offset) for s, at in zip(samples, placed, strict=True)]
@@ -99,10 +103,12 @@ class Wire:
         return Output(self, BATCHES)
 
     def lag(self) -> int:
-        """Records of the input topic that the group has not committed."""
-        consumer = kafka.KafkaConsumer(group_id=self.name(GROUP), enable_auto_commit=False, **self.options)
+        """Records of the input topics that the group has not committed."""
+        consumer = kafka.KafkaConsumer(
+            group_id=self.name(self.group), enable_auto_commit=False, **self.options
+        )
         try:
-            tps = partitions_of(consumer, self.name(REQUESTS))
+            tps = [tp for topic in self.inputs for tp in partitions_of(consumer, self.name(topic))]
             ends = consumer.end_offsets(tps)
             return sum(ends[tp] - (consumer.committed(tp) or 0) for tp in tps)
         finally:

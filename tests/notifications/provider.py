@@ -41,6 +41,8 @@ class Provider:
         self.journal, self.honours_keys, self.trouble = journal, honours_keys, trouble
         self.random = random.Random(seed)
         self.script: deque[str] = deque()
+        self.troubles = TROUBLES
+        self.happened: Counter[str] = Counter()
         self.down = False
         self.requests: list[dict[str, Any]] = []
         self.accepted: list[dict[str, str]] = []
@@ -69,10 +71,11 @@ class Provider:
             if self.down:
                 return ["503"]
             if self.script:
-                return self.script.popleft().split(":", 1)
-            if self.random.random() < self.trouble:
-                return self.random.choice(TROUBLES).split(":", 1)
-        return ["ok"]
+                what = self.script.popleft()
+            else:
+                what = self.random.choice(self.troubles) if self.random.random() < self.trouble else "ok"
+            self.happened[what] += 1
+        return what.split(":", 1)
 
     def accept(self, body: dict[str, Any], raw: bytes, key: str) -> tuple[int, str]:
         """Status and the name of the mail; a known key gets the first answer, or 409 with another body."""

@@ -33,6 +33,8 @@ class Sink:
         self.login = login
         self.script: deque[str] = deque()
         self.accepted: list[dict[str, str]] = []
+        self.troubles = TROUBLES
+        self.happened: Counter[str] = Counter()
         self.connections = 0
         self.commands: list[str] = []
         self._loop = asyncio.new_event_loop()
@@ -87,8 +89,9 @@ class Sink:
     def action(self, step: str) -> list[str]:
         """What to do at this step: `["450"]`, `["slow", "2"]`, or nothing."""
         if step == "mail" and not self.script and self.random.random() < self.trouble:
-            self.script.append(self.random.choice(TROUBLES))
+            self.script.append(self.random.choice(self.troubles))
         if self.script and self.script[0].split(":")[0] == step:
+            self.happened[self.script[0]] += 1
             return self.script.popleft().split(":")[1:]
         return []
 

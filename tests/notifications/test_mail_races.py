@@ -2,11 +2,13 @@
 
 import json
 import random
+import time
 
 import pytest
 from django.utils import timezone
 
 from config.clock import database_now
+from notifications import deliveries
 from notifications.channels.memory import Memory
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.webhooks.apply import apply, apply_open
@@ -56,7 +58,9 @@ def test_two_that_apply_the_same_events_apply_each_once(transactional_db, email)
     assert Suppression.objects.count() == 6
 
 
-def test_events_of_one_mail_in_several_hands_end_where_one_hand_would(transactional_db, email):  # noqa: F811
+def test_events_of_one_mail_in_several_hands_end_where_one_hand_would(transactional_db, email, monkeypatch):  # noqa: F811
+    hear = deliveries._hear
+    monkeypatch.setattr(deliveries, "_hear", lambda *given: time.sleep(0.01) or hear(*given))
     messages = [paid(f"u{number}@example.com") for number in range(4)]
     go(email)
     for _ in range(4):

@@ -1,0 +1,88 @@
+"""`--flow outbox`: a database of its own, with Debezium where it runs, in a process that knows Django."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from tests.crash import databases, mail_run
+from tests.crash.mail_run import TIMINGS, MailRun
+from tests.crash.platform import Platform
+from tests.crash.run import Outcome, Plan, directory
+from tests.services import supervisor
+from tests.services.connect import Connect
+
+QUICK = 2_000  # events; more of them are time enough for servers that want to be asked again in a minute
+
+
+@dataclass(frozen=True)
+class Mails:
+    """A flow of the command line: where the mails go."""
+
+    place: str
+
+    def run(self, name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
+        """In a process of its own, because Django keeps its first database."""
+        big = plan.orders > QUICK
+        wanted = mail_run.Plan(
+            plan.orders, plan.kills, plan.seed, self.place, grey=big, rate=0.0 if big else 50.0,
+            relays=1 if name == "sqlite" else 2,
+        )  # fmt: skip
+        say(f"mails to: {self.place}")
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(_run, name, url, servers, wanted, plan.logs).result()
+
+
+def connect_url() -> str:
+    return os.environ.get(Connect.variable) or supervisor.addresses(["connect"]).get(Connect.variable, "")
+
+
+def _run(name: str, url: str, servers: str, plan: mail_run.Plan, logs: Path | None) -> Outcome:
+    with databases.fresh(url) as database, directory(logs) as place:
+        os.environ |= {**TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers}
+        with Platform(place, {}) as platform:
+            platform.manage("migrate", "--verbosity", "0")
+            import django
+            from django.db import connections
+
+            django.setup()
+            try:
+                with capture(name, servers) as prefix:
+                    platform.environment["KAFKA_TOPIC_PREFIX"] = prefix
+                    chosen = replace(plan, listeners=int(bool(prefix)))
+                    return MailRun(
+                        platform, chosen, resume, lambda text: print(f"      {text}", flush=True)
+                    ).go()
+            finally:
+                connections.close_all()
+
+
+def resume() -> bool:
+    """What an operator does when the credentials are good again."""
+    from outbox import channels
+    from outbox.audit import Operator
+
+    return channels.resume("email", Operator("crash run"), "the credentials are good again")
+
+
+@contextmanager
+def capture(name: str, servers: str) -> Iterator[str]:
+    """The prefix of the topics that Debezium fills; empty where it does not run."""
+    url = connect_url()
+    if name == "sqlite" or not url or not servers:
+        yield ""
+        return
+    from tests.debezium.connector import Connector, create_publication
+
+    create_publication()
+    connector = Connector(url, servers)
+    try:
+        connector.start()
+        yield connector.prefix
+    finally:
+        connector.delete()

@@ -1,0 +1,204 @@
+"""One crash run of the outbox: orders are written, relays and the CDC listener killed, the oracle asked."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.crash import mail_oracle
+from tests.crash.killer import Kill, rounds
+from tests.crash.mail_oracle import Excuses
+from tests.crash.mail_places import PLACES, TIMEOUT
+from tests.crash.oracle import Finding
+from tests.crash.platform import ROOT, Platform, Worker
+from tests.crash.run import Outcome, verified
+from tests.crash.wire import wait_for
+
+TIMINGS = {
+    "OUTBOX_LEASE_SECONDS": "8", "OUTBOX_RECONCILE_SECONDS": "2", "OUTBOX_GRACE_SECONDS": "1",
+    "OUTBOX_POLL_SECONDS": "2", "OUTBOX_MAX_RETRIES": "20", "OUTBOX_BACKOFF_BASE_SECONDS": "0.1",
+    "OUTBOX_BACKOFF_CAP_SECONDS": "2", "EMAIL_TIMEOUT_SECONDS": str(TIMEOUT), "KAFKA_SESSION_TIMEOUT_MS": "6000",
+    "LOG_LEVEL": "WARNING", "DJANGO_SETTINGS_MODULE": "config.settings",
+}  # fmt: skip
+COMMANDS = {"relay": ["relay_outbox", "--channel", "email"], "listen": ["listen_outbox"]}
+PATHS = {"relay": "poll", "listen": "cdc"}
+STUCK = 120.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of what; `relays` side by side (on SQLite one), `listeners` where a connector runs."""
+
+    events: int
+    kills: int
+    seed: int
+    place: str = "smtp"
+    relays: int = 2
+    listeners: int = 0
+    trouble: float = 0.02
+    rate: float = 0.0  # events a second of each of the two writers; 0: as fast as they can
+    grey: bool = False
+    delay: float = 2.0  # seconds, at most, from a worker's first work to its end
+
+
+@dataclass
+class MailRun:
+    """`platform` knows the database; `resume` is the operator's lever on a paused channel."""
+
+    platform: Platform
+    plan: Plan
+    resume: Callable[[], object]
+    say: Callable[[str], None] = print
+    living: dict[str, Worker] = field(default_factory=dict)
+    kills: list[Kill] = field(default_factory=list)
+    recoveries: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    killed_recoveries: int = 0
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.random = random.Random(plan.seed)
+        self.place = PLACES[plan.place](plan.trouble, plan.seed, plan.grey)
+        self.names = [f"relay-{n}" for n in range(1, plan.relays + 1)]
+        self.names += [f"listen-{n}" for n in range(1, plan.listeners + 1)]
+
+    @property
+    def url(self) -> str:
+        return self.platform.environment["DATABASE_URL"]
+
+    def go(self) -> Outcome:
+        with ExitStack() as ends:
+            ends.enter_context(self.place.server)
+            self.platform.environment |= self.place.environment
+            began = time.monotonic()
+            writers = self._write()
+            for process in writers:
+                ends.callback(process.kill)
+            for name in self.names:
+                self._start(name)
+            self._kill_all()
+            wait_for(lambda: all(process.poll() is not None for process in writers), 900, "the writers")
+            stuck = self._drain()
+            took = time.monotonic() - began
+            codes = {name: worker.stop() for name, worker in self.living.items()}
+            failed = [process.returncode for process in writers if process.returncode]
+            return self._outcome(stuck, codes, failed, took)
+
+    # -- workers --------------------------------------------------------------------------------------
+    def _write(self) -> list[subprocess.Popen[bytes]]:
+        """Two writers, half of the events each."""
+        plan, made = self.plan, []
+        for number in (1, 2):
+            journal = self.platform.directory / f"writer-{number}.journal"
+            with (self.platform.directory / f"writer-{number}.log").open("wb") as log:
+                made.append(subprocess.Popen(
+                    [sys.executable, "-m", "tests.crash.mail_writer", str(journal), f"--name=w{number}x",
+                     f"--events={plan.events // 2}", f"--seed={plan.seed + number}", f"--rate={plan.rate}"],
+                    cwd=ROOT, env=self.platform.environment, stdout=log, stderr=subprocess.STDOUT,
+                ))  # fmt: skip
+        return made
+
+    def _start(self, name: str) -> None:
+        command, *arguments = COMMANDS[name.partition("-")[0]]
+        self.living[name] = self.platform.start(command, *arguments, name=name)
+
+    def _done(self, name: str) -> int:
+        kind = name.partition("-")[0]
+        return int(self.living[name].count("outbox_claims_total", path=PATHS[kind]))
+
+    def _kill_all(self) -> None:
+        for turn, chosen in enumerate(rounds(sorted(self.names), self.plan.kills)):
+            for name in chosen:
+                wait_for(
+                    lambda name=name: self._attend() or self._done(name), 60, f"{name} to claim something"
+                )
+            if turn == 1:
+                self.place.refuse_us()
+            self._recover()
+            time.sleep(self.random.random() * self.plan.delay)
+            done = {name: self._done(name) for name in chosen}
+            for name in chosen:
+                self.living[name].kill()
+            for name in chosen:
+                self.kills.append(Kill(name, done[name], self.living[name].end()))
+                self._start(name)
+            self.say(f"killed {done}, {len(self.place.accepted)} accepted")
+
+    def _recover(self) -> None:
+        """A round of recovery beside everything else; the one before is killed if it still runs."""
+        for process in self.recoveries:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+                self.killed_recoveries += 1
+        self.recoveries = [subprocess.Popen(
+            [sys.executable, "manage.py", "recover_claims"], cwd=ROOT, env=self.platform.environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )]  # fmt: skip
+
+    def _attend(self) -> None:
+        """An operator who resumes a paused channel."""
+        self.resume()
+
+    def _drain(self) -> str:
+        """Until nothing is unfinished, or nothing has moved for long; why it is not."""
+        progress, since, recovered = (-1, -1), time.monotonic(), time.monotonic()
+        while time.monotonic() - since < STUCK:
+            self._attend()
+            ((left,),) = mail_oracle.rows(self.url, mail_oracle.UNFINISHED)
+            if not left:
+                return ""
+            now = (left, len(self.place.accepted))
+            if now != progress:
+                progress, since = now, time.monotonic()
+            if time.monotonic() - recovered > 10:
+                recovered = time.monotonic()
+                self._recover()
+            time.sleep(0.5)
+        return f"{progress[0]} messages are unfinished, nothing moves"
+
+    # -- the end --------------------------------------------------------------------------------------
+    def _outcome(self, stuck: str, codes: dict[str, int], failed: Sequence[int], took: float) -> Outcome:
+        for process in self.recoveries:
+            process.wait(60)
+        journal = mail_oracle.journals(self.platform.directory)
+        events = mail_oracle.committed(self.url, journal, by_mail=not self.place.honours_keys)
+        accepted = self.place.accepted
+        excuses = None if self.place.honours_keys else Excuses(len(self.kills), self.place.silences)
+        verify = self.platform.manage("verify", "--json", check=False)
+        findings = [
+            *mail_oracle.judge(events, journal, accepted, excuses),
+            Finding("nothing is left unfinished", f"after {took:.0f} s", [stuck] if stuck else []),
+            self._killed(),
+            Finding(
+                "SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]
+            ),
+            Finding("the writers ended well", "", list(failed)),
+            verified(verify.returncode, verify.stdout or verify.stderr),
+        ]
+        return Outcome(findings, self._figures(events, accepted, took))
+
+    def _killed(self) -> Finding:
+        offenders: list[Any] = [kill for kill in self.kills if kill.code != -9 or not kill.done]
+        done = {name: [kill.done for kill in self.kills if kill.worker == name] for name in self.names}
+        return Finding(
+            "every worker was killed at work with SIGKILL", f"claimed in the lives lost: {done}", offenders
+        )
+
+    def _figures(self, events: Sequence[Any], accepted: Sequence[str], took: float) -> dict[str, Any]:
+        paths = mail_oracle.rows(self.url, "SELECT path, COUNT(*) FROM outbox_deliveryattempt GROUP BY path")
+        fates = mail_oracle.rows(
+            self.url, "SELECT outcome, COUNT(*) FROM outbox_deliveryattempt GROUP BY outcome"
+        )
+        return {
+            "events": len(events), "accepted": len(accepted), "again": len(accepted) - len(set(accepted)),
+            "uncertain": sum(event.uncertain > 0 for event in events), "kills": len(self.kills),
+            "recoveries killed": self.killed_recoveries, "attempts": dict(paths), "outcomes": dict(fates),
+            "troubles": self.place.happened, "load": round(os.getloadavg()[0], 1), "seconds": round(took, 1),
+        }  # fmt: skip

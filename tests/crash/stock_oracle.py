@@ -1,0 +1,153 @@
+"""The ledger's oracle: what must be in stock, in the ledger and among the letters, from what was produced alone."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.crash.oracle import Finding, Produced, raw
+from tests.crash.stock import OPENING, TYPES, Message
+
+Key = tuple[str, str, str]  # reference type, reference, stock
+Place = tuple[str, int, int]  # topic without prefix, partition, offset
+
+
+@dataclass
+class Expected:
+    """What follows from the log: one record of each reference counts, contradictions and poison are letters."""
+
+    ledger: dict[Key, int] = field(default_factory=dict)
+    quantities: Counter[str] = field(default_factory=Counter)
+    refused: list[Produced] = field(default_factory=list)
+    duplicates: int = 0
+    applied: int = 0
+
+
+def place_of(record: Produced) -> Place:
+    return (record.sample.topic, record.partition, record.offset)
+
+
+def expect(produced: Iterable[Produced], names: Sequence[str]) -> Expected:
+    """Judge the log partition by partition: the records of a reference share its key, and so a partition."""
+    found = Expected(
+        {("OPENING", name, name): OPENING for name in names}, Counter(dict.fromkeys(names, OPENING))
+    )
+    taken: dict[tuple[str, str], Mapping[str, int]] = {}
+    for record in sorted(produced, key=place_of):
+        message: Message = record.sample  # type: ignore[assignment]
+        if message.deltas is None:
+            found.refused.append(record)
+            continue
+        if not message.deltas:
+            continue
+        reference = (TYPES[message.topic], message.reference)
+        if reference not in taken:
+            taken[reference] = message.deltas
+            found.applied += 1
+            found.ledger.update({(*reference, stock): delta for stock, delta in message.deltas.items()})
+            found.quantities.update(message.deltas)
+        elif taken[reference] == message.deltas:
+            found.duplicates += 1
+        else:
+            found.refused.append(record)
+    return found
+
+
+def judge(
+    produced: Sequence[Produced],
+    names: Sequence[str],
+    quantities: Mapping[str, int],
+    ledger: Sequence[tuple[str, str, str, int]],
+    letters: Sequence[Mapping[str, Any]],
+    prefix: str,
+) -> list[Finding]:
+    """`ledger` and `quantities` as they stand in the tables, `letters` as `dead_letters list --json` prints them."""
+    expected = expect(produced, names)
+    return [
+        quantities_agree(expected, quantities),
+        rows_agree(expected, ledger),
+        sums_agree(quantities, ledger),
+        letters_agree(expected.refused, letters, prefix),
+    ]
+
+
+def quantities_agree(expected: Expected, quantities: Mapping[str, int]) -> Finding:
+    wanted = dict(expected.quantities)
+    offenders = [
+        {"stock": name, "quantity": quantities.get(name), "expected": wanted.get(name)}
+        for name in sorted(wanted.keys() | quantities.keys())
+        if quantities.get(name) != wanted.get(name)
+    ]
+    figures = f"{len(wanted)} stocks, {expected.applied} references, {expected.duplicates} of them again"
+    return Finding("final quantities are the sums over distinct references", figures, offenders)
+
+
+def rows_agree(expected: Expected, ledger: Sequence[tuple[str, str, str, int]]) -> Finding:
+    found = Counter(row[:3] for row in ledger)
+    deltas: dict[Key, int] = {row[:3]: row[3] for row in ledger}
+    offenders: list[Any] = [{"rows": number, "key": key} for key, number in found.items() if number > 1]
+    offenders += [
+        {"key": key, "delta": deltas.get(key), "expected": expected.ledger.get(key)}
+        for key in sorted(deltas.keys() | expected.ledger.keys())
+        if deltas.get(key) != expected.ledger.get(key)
+    ]
+    return Finding(
+        "one row of the ledger for each distinct key, with its delta", f"{len(ledger)} rows", offenders
+    )
+
+
+def sums_agree(quantities: Mapping[str, int], ledger: Sequence[tuple[str, str, str, int]]) -> Finding:
+    sums: Counter[str] = Counter()
+    for _type, _reference, stock, delta in ledger:
+        sums[stock] += delta
+    offenders = [
+        {"stock": name, "quantity": quantities.get(name, 0), "sum": sums[name]}
+        for name in sorted(quantities.keys() | sums.keys())
+        if quantities.get(name, 0) != sums[name]
+    ]
+    return Finding(
+        "the deltas of every stock sum up to its quantity", f"{sum(quantities.values())} pieces", offenders
+    )
+
+
+def letters_agree(refused: Sequence[Produced], letters: Sequence[Mapping[str, Any]], prefix: str) -> Finding:
+    found: defaultdict[Place, list[Mapping[str, Any]]] = defaultdict(list)
+    for letter in letters:
+        found[letter["topic"].removeprefix(prefix), letter["partition"], letter["offset"]].append(letter)
+    offenders: list[Any] = []
+    for record in refused:
+        mine = found.pop(place_of(record), [])
+        sample = record.sample
+        if len(mine) != 1:
+            offenders.append(
+                {"letters": len(mine), "place": place_of(record), "value": (sample.value or b"")[:80]}
+            )
+        elif raw(mine[0]) != sample.value or (mine[0]["key"] or "").encode() != sample.key:
+            offenders.append({"bytes differ": place_of(record), "letter": mine[0]["id"]})
+    offenders += [{"letter for nothing": letter["id"], "reason": letter["reason"], "place": place}
+                  for place, mine in found.items() for letter in mine]  # fmt: skip
+    reasons = ", ".join(
+        f"{number} {reason}" for reason, number in Counter(one["reason"] for one in letters).items()
+    )
+    return Finding(
+        "each refused record is one letter with its raw bytes",
+        f"{len(refused)} records: {reasons}",
+        offenders,
+    )
+
+
+def replayed(topic: str, code: int, account: str) -> Finding:
+    """A replay of what has been applied finds nothing to do, and says so."""
+    numbers = {
+        label: int(value.replace(",", ""))
+        for label, value in re.findall(r"^(\S.*?) +([\d,]+)$", account, re.M)
+    }
+    wanted = {**numbers, "already applied": numbers.get("read"), "applied": 0, "parked": 0}
+    ok = code == 0 and numbers == wanted and numbers.get("read") and "nothing has changed" in account
+    return Finding(
+        f"a replay of all of {topic} changes nothing and says so", f"{numbers.get('read')} read",
+        [] if ok else [{"exit code": code, "account": account[-500:]}],
+    )  # fmt: skip

@@ -1,0 +1,209 @@
+"""One run of the ledger on one database: open the stocks, start, kill, rebalance, drain, stop, replay, judge."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.crash import databases, stock, stock_oracle
+from tests.crash.killer import UP, Crew
+from tests.crash.oracle import Finding, Produced
+from tests.crash.platform import Platform, Worker
+from tests.crash.run import STUCK, Outcome, Plan, directory, killed, verified
+from tests.crash.wire import Source, Wire, wait_for
+
+COMMAND = "track_inventory"
+TIMINGS = {"KAFKA_SESSION_TIMEOUT_MS": "6000", "LOG_LEVEL": "WARNING"}
+PARTITIONS = 4
+
+
+class StockWire(Wire):
+    """The topics of the ledger."""
+
+    inputs = stock.TOPICS
+    group = "buffer-track"
+
+
+def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
+    """A database and topics of its own; nothing is left behind."""
+    wire = StockWire(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
+    with databases.fresh(url) as database, directory(plan.logs) as logs, topics(wire):
+        environment = {
+            **TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers,
+            "KAFKA_TOPIC_PREFIX": wire.prefix,
+        }  # fmt: skip
+        with Platform(logs, environment) as platform:
+            platform.manage("migrate", "--verbosity", "0")
+            return Run(platform, wire, plan, 1 if name == "sqlite" else 2, say).go()
+
+
+@contextmanager
+def topics(wire: StockWire) -> Any:
+    try:
+        for topic in wire.inputs:
+            wire.create(topic, PARTITIONS)
+        yield
+    finally:
+        wire.close()
+        wire.delete(*wire.inputs)
+
+
+class Guest:
+    """A further member of the group that joins while the others are at work, and leaves: two rebalances each time.
+
+    SQLite has one writer: there the members are thrown out instead and join again.
+    """
+
+    def __init__(self, platform: Platform, wire: StockWire, *, alone: bool) -> None:
+        self.platform = platform
+        self.wire = wire
+        self.alone = alone
+        self.present: Worker | None = None
+        self.visits = 0
+        self.codes: list[int] = []
+
+    def join(self) -> None:
+        if self.alone:
+            self.wire.evict()
+            self.visits += 1
+            return
+        self.present = self.platform.start(COMMAND, name="guest")
+
+    def leave(self) -> None:
+        """With partitions of its own: else nothing would have been given to it, and nothing taken back."""
+        guest = self.present
+        if guest is None:
+            return
+        wait_for(lambda: has_partitions(guest), UP, "the guest to join")
+        self.codes.append(guest.stop())
+        self.visits += 1
+        self.present = None
+
+    def finding(self, planned: int) -> Finding:
+        offenders: list[Any] = [code for code in self.codes if code]
+        if self.visits != planned:
+            offenders.append({"visits": self.visits, "planned": planned})
+        return Finding(
+            "the group was rebalanced at work", f"{self.visits} times a member came and went", offenders
+        )
+
+
+def has_partitions(worker: Worker) -> bool:
+    return any(name == "consumer_lag_records" for name, _, _ in worker.metrics())
+
+
+class Run:
+    """Workers `track-1` and, where the database allows it, `track-2`; now and then a guest."""
+
+    def __init__(
+        self, platform: Platform, wire: StockWire, plan: Plan, workers: int, say: Callable[[str], None]
+    ) -> None:
+        self.platform = platform
+        self.wire = wire
+        self.plan = plan
+        self.say = say
+        names = {f"track-{n}": COMMAND for n in range(1, workers + 1)}
+        self.crew = Crew(platform, names, random.Random(plan.seed))
+        self.guest = Guest(platform, wire, alone=workers == 1)
+        self.names = stock.stocks(plan.warehouses)
+        self.rounds = 0
+
+    def go(self) -> Outcome:
+        began = datetime.now(UTC)
+        self._open()
+        samples = stock.traffic(self.plan.orders, self.names, self.plan.seed)
+        source = Source(self.wire, samples, self.plan.shares)  # type: ignore[arg-type]
+        started = time.monotonic()
+        self.crew.start()
+        source.start()
+
+        def more() -> None:
+            source.more()
+            self.rounds += 1
+            self.guest.join()
+
+        self.crew.kill_all(self.plan.kills, more, self.plan.delay, self._mourn)
+        produced = source.finish()
+        self.say(f"{len(produced)} records produced, {len(self.crew.kills)} kills; draining")
+        drained = self._drain()
+        took = time.monotonic() - started
+        codes = self.crew.stop()
+        return self._outcome(produced, codes, drained, took, began)
+
+    def _open(self) -> None:
+        path = self.platform.directory / "stock.csv"
+        lines = [f'"{name}",V-{n % 50},L-{n % 5},{stock.OPENING}' for n, name in enumerate(self.names)]
+        path.write_text("\n".join(["stock_id,item,location,quantity", *lines]))
+        self.platform.manage("import_stock", str(path))
+
+    def _mourn(self) -> None:
+        if self.plan.evict:
+            self.wire.evict()
+        self.guest.leave()
+
+    def _drain(self) -> str:
+        """Until nothing is unread, or nothing has moved for long; why it is not."""
+        left, since = -1, time.monotonic()
+        while time.monotonic() - since < STUCK:
+            now = self.wire.lag()
+            if not now:
+                return ""
+            if now != left:
+                left, since = now, time.monotonic()
+            time.sleep(0.5)
+        return f"{left} records unread, nothing moves"
+
+    def _outcome(
+        self, produced: list[Produced], codes: dict[str, int], drained: str, took: float, began: datetime
+    ) -> Outcome:
+        findings = self._judge(produced)
+        verify = self.platform.manage("verify", "--json", check=False)
+        findings += [
+            Finding("everything is read in the end", f"after {took:.0f} s", [drained] if drained else []),
+            killed(self.crew, self.plan.kills),
+            self.guest.finding(self.rounds),
+            Finding(
+                "SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]
+            ),
+            verified(verify.returncode, verify.stdout or verify.stderr),
+            *[self._replay(topic, began) for topic in stock.TYPES for _ in range(2)],
+        ]
+        again = [finding for finding in self._judge(produced) if not finding.ok]
+        findings.append(Finding("all of this still holds after the replays", "", [one.name for one in again]))
+        return Outcome(findings, self._figures(produced, verify.stdout, took))
+
+    def _judge(self, produced: Sequence[Produced]) -> list[Finding]:
+        url = self.platform.environment["DATABASE_URL"]
+        quantities = dict(databases.rows(url, "SELECT id, quantity FROM buffer_inventorystock"))
+        ledger = databases.rows(
+            url, "SELECT reference_type, reference_id, stock_id, delta FROM buffer_inventorytracking"
+        )
+        letters = self.platform.manage("dead_letters", "list", "--json").stdout.splitlines()
+        return stock_oracle.judge(
+            produced,
+            self.names,
+            quantities,
+            ledger,
+            list(map(json.loads, letters)),
+            self.wire.prefix,  # type: ignore[arg-type]
+        )
+
+    def _replay(self, topic: str, began: datetime) -> Finding:
+        since, until = (moment.isoformat() for moment in (began, datetime.now(UTC) + timedelta(seconds=1)))
+        done = self.platform.manage("replay_topic", topic, "--from", since, "--to", until, check=False)
+        return stock_oracle.replayed(topic, done.returncode, done.stdout or done.stderr)
+
+    def _figures(self, produced: Sequence[Produced], verify: str, took: float) -> dict[str, Any]:
+        read = json.loads(verify or '{"checks": []}')["checks"]
+        came = next((check["expected"] for check in read if check["name"].startswith("ledger: read")), None)
+        return {
+            "records": len(produced), "read again": came - len(produced) if came is not None else None,
+            "kills": len(self.crew.kills), "guests": self.guest.visits,
+            "reruns": {f"{worker} {cause}": n for (worker, cause), n in sorted(self.crew.reruns.items())},
+            "seconds": round(took, 1),
+        }  # fmt: skip
