@@ -19,8 +19,8 @@ from config.flows import flows
 from config.kafka.client import KafkaError
 from config.kafka.topics import describe_topics
 from config.partitions import configured, runway_days
+from config.runway import kept_ahead
 
-ENOUGH_RUNWAY = 31
 MOST_SKEW = 2.0
 
 
@@ -102,9 +102,10 @@ def _partitions() -> Iterator[Finding]:
     if connection.vendor == "sqlite":
         yield Finding("partitions", True, "SQLite has none: rotation deletes instead")
         return
+    kept = kept_ahead()
     for spec in configured():
-        days = runway_days(spec)
-        yield Finding(f"partitions of {spec.model}", days >= ENOUGH_RUNWAY, f"made for {days:.0f} more days")
+        days, enough = runway_days(spec), kept[spec.resolve()._meta.db_table] / 3
+        yield Finding(f"partitions of {spec.model}", days >= enough, f"made for {days:.0f} more days")
 
 
 def _flows() -> Iterator[Finding]:

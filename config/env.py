@@ -26,14 +26,14 @@ class Env:
             environ.Env.read_env(str(dotenv))
 
     def text(self, name: str, default: str = "") -> str:
-        """The value, or the content of the file that `NAME_FILE` names."""
+        """The value, or the content of the file that `NAME_FILE` names; empty is the default."""
         path = os.environ.get(f"{name}_FILE")
         if path and name not in os.environ:
             try:
-                return Path(path).read_text(encoding="utf-8").strip()
+                return Path(path).read_text(encoding="utf-8").strip() or default
             except OSError as error:
                 raise BadSetting(f"{name}_FILE: cannot read {path}: {error.strerror}") from error
-        return os.environ.get(name, default).strip()
+        return os.environ.get(name, "").strip() or default
 
     def flag(self, name: str, default: bool) -> bool:
         value = self.text(name).lower()

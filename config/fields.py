@@ -57,7 +57,7 @@ class OneOf(AnyOf):
 
     lookup_name = "oneof"
 
-    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
         lhs, params = self.process_lhs(compiler, connection)
         values = [str(value) for value in self.rhs]
         if not all(map(str.isidentifier, values)):

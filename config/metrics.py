@@ -36,6 +36,15 @@ OUTBOX_STUCK = Gauge(
 )
 CDC_LAG = Gauge("spillway_cdc_lag_seconds", "Age of the oldest message that the CDC path has not brought.")
 BREAKER_OPEN = Gauge("spillway_breaker_open", "1 while a channel's circuit breaker is open.", ["channel"])
+CHANNEL_PAUSED = Gauge(
+    "spillway_channel_paused", "1 while a channel waits for somebody to resume it.", ["channel"]
+)
+OUTBOX_HELD = Gauge(
+    "spillway_outbox_held", "Uncertain messages whose time is over: a person decides; counted up to 1,000."
+)
+KEYS_OVERDUE = Gauge(
+    "spillway_idempotency_overdue_seconds", "How long the oldest idempotency key has outlived its window."
+)
 ORDER_WRITE_SECONDS = Histogram(
     "spillway_order_write_seconds",
     "A change of an order with the message it promises, from reading to committed.",

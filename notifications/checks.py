@@ -67,7 +67,12 @@ def _webhooks() -> Iterator[CheckMessage]:
     named = set(settings.EMAIL_WEBHOOK_SECRETS)
     for name in sorted(named - set(PROVIDERS)):
         known = ", ".join(PROVIDERS)
-        yield Error(f"EMAIL_WEBHOOK_SECRETS: there is no provider {name!r}; known: {known}.", id="spillway.E043")
+        yield Error(
+            f"EMAIL_WEBHOOK_SECRETS: there is no provider {name!r}; known: {known}.", id="spillway.E043"
+        )
     for name in sorted(named & NEED_CRYPTOGRAPHY):
         if find_spec("cryptography") is None:
-            yield Error(f"EMAIL_WEBHOOK_SECRETS: {name} needs the package cryptography (extra anymail).", id="spillway.E044")
+            yield Error(
+                f"EMAIL_WEBHOOK_SECRETS: {name} needs the package cryptography (extra anymail).",
+                id="spillway.E044",
+            )

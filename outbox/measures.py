@@ -15,7 +15,7 @@ from config.kafka import topic_name
 from outbox import counters
 from outbox.cdc_health import GROUP, cdc_lag
 from outbox.handlers import handlers
-from outbox.models import ChannelState, OutboxMessage
+from outbox.models import ChannelState, IdempotencyKey, OutboxMessage
 from outbox.picture import Reach
 from outbox.picture import gauges as shared_gauges
 
@@ -31,12 +31,15 @@ def gauges(now: datetime) -> Iterator[Reading]:
     yield Reading(metrics.OUTBOX_PENDING, numbers.pending)
     yield Reading(metrics.OUTBOX_OLDEST_PENDING, numbers.overdue.total_seconds())
     yield Reading(metrics.OUTBOX_STUCK, numbers.stuck)
+    yield Reading(metrics.OUTBOX_HELD, len(numbers.held))
+    yield Reading(metrics.KEYS_OVERDUE, numbers.keys_overdue.total_seconds())
     if numbers.cdc_lag is not None:
         yield Reading(metrics.CDC_LAG, numbers.cdc_lag)
     for state in numbers.channels:
         yield Reading(
             metrics.BREAKER_OPEN, state.breaker == ChannelState.Breaker.OPEN, {"channel": state.name}
         )
+        yield Reading(metrics.CHANNEL_PAUSED, state.paused, {"channel": state.name})
     yield from shared_gauges([FLOW], numbers.reach)
 
 
@@ -83,6 +86,13 @@ class Numbers:
     def held(self) -> list[datetime]:
         """Uncertain ones whose time is over: they wait for a person."""
         return [at for at in self.uncertain if at < self.now - timedelta(seconds=60)]
+
+    @property
+    def keys_overdue(self) -> timedelta:
+        """How long the oldest key should be gone: the daily sweep is late by it."""
+        oldest = IdempotencyKey.objects.order_by("created_at").values_list("created_at", flat=True).first()
+        window = timedelta(days=settings.OUTBOX_IDEMPOTENCY_DAYS)
+        return max(timedelta(0), self.now - oldest - window) if oldest else timedelta(0)
 
     @cached_property
     def channels(self) -> list[ChannelState]:

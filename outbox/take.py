@@ -108,7 +108,7 @@ def _choose(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[
     if not candidates:
         return []
     chosen, put_off = choose(candidates, _obstacles(found, candidates, lowest), found.now)
-    [].__len__ and (lambda x: 0)([(message.id.hex, timestamp_text(at)) for message, at in put_off])
+    PUT_OFF.run([(message.id.hex, timestamp_text(at)) for message, at in put_off])
     return chosen
 
 

@@ -30,7 +30,8 @@ def main() -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
             file.write("\n".join(extras[extra]))
             file.flush()
-            compile_file(file.name, extra)
+            # Beside base, never above it: without this a driver of mail would bring a newer Django along.
+            compile_file(file.name, extra, *base)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -10,14 +10,15 @@ from buffer.ledger.effects import Merchant, Variant
 from buffer.streams import Identifier
 from config.gate import Refused
 
-WRITTEN, DELETED = ("c", "u", "r"), "d"
+WRITTEN, DELETED, NAMELESS = ("c", "u", "r"), "d", ("t", "m")  # truncations and messages name no row
+Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # longer ones fit no column as text
 
 
 class Row(msgspec.Struct):
     """The columns that matter; keys may be numbers at their source."""
 
-    id: Identifier | int
-    merchant_id: Identifier | int | None = None
+    id: Identifier | Number
+    merchant_id: Identifier | Number | None = None
 
 
 class Changed(msgspec.Struct):
@@ -42,13 +43,13 @@ def variant(change: dict[str, Any] | None) -> Variant | None:
 
 def changed(change: dict[str, Any] | None) -> Changed | None:
     """The row behind a change; None for tombstones, and for truncations and messages, which name no row."""
-    if change is not None and "schema" in change and "payload" in change:
+    if change is not None and "payload" in change and not change.keys() & {"op", "id"}:
         change = change["payload"]
     if change is None:
         return None
     if not isinstance(change, dict):
         raise Refused("wrong_field", "Expected `object` - at `$.payload`")
-    if "op" in change and ("after" in change or "before" in change):
+    if "op" in change and "id" not in change:
         return _of_envelope(change)
     deleted = str(change.get("__deleted", "")).lower() == "true" or change.get("__op") == DELETED
     return Changed(_row(change, "$"), not deleted)
@@ -59,8 +60,11 @@ def _of_envelope(change: dict[str, Any]) -> Changed | None:
     if operation in WRITTEN:
         return Changed(_row(change.get("after"), "$.after"), True)
     if operation == DELETED:
-        return Changed(_row(change.get("before"), "$.before"), False)
-    return None
+        place = "after" if change.get("before") is None and change.get("after") is not None else "before"
+        return Changed(_row(change.get(place), f"$.{place}"), False)
+    if operation in NAMELESS:
+        return None
+    raise Refused("wrong_field", f"{str(operation)[:30]!r} is no operation - at `$.op`")
 
 
 def _row(columns: Any, place: str) -> Row:

@@ -12,11 +12,15 @@ LARGEST_DELTA = 2**53 - 1
 
 
 class Movements(NamedTuple):
-    """All movements of one reference: what each stock gains (or, negative, loses)."""
+    """All movements of one reference: what each stock gains (or, negative, loses).
+
+    `whole`: the reference never moves another stock, as with a transfer, whose two ends must cancel out.
+    """
 
     reference_type: str
     reference_id: str
     deltas: dict[str, int]
+    whole: bool = False
 
 
 class Merchant(NamedTuple):

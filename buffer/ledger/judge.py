@@ -10,7 +10,7 @@ from buffer.ledger.record import Group, Known, Row
 
 REASONS = {
     "unknown_stock": "stock {} is not known: import it, or set LEDGER_UNKNOWN_STOCK=create",
-    "conflicting_effect": "the same reference moved stock {} before, by another quantity",
+    "conflicting_effect": "the same reference moved stock {} before, and not as this record says",
     "position_conflict": "this position was read before with another payload: was the topic created again?",
     "negative_stock": "stock {} would become negative, which LEDGER_NEGATIVE_STOCK=park refuses",
 }
@@ -47,6 +47,7 @@ class Judge:
     allow_negative: bool
     replayed: bool
     topic_ids: Mapping[str, str]
+    moved: dict[tuple[Group, str], set[str]]  # by the references of whole movements
     wanted: dict[Group, dict[Key, Row]] = field(default_factory=dict)
 
     def verdict(self, tracked: Tracked) -> Verdict:
@@ -57,12 +58,22 @@ class Judge:
                 missing.append(row)
             elif wrong := known.contradiction(row, *self._topic_of(tracked), replayed=self.replayed):
                 return Verdict(wrong, row[1])
+        if others := self._others(tracked):
+            return Verdict("conflicting_effect", min(others))
         for row in missing:
             if refusal := self._refusal(row[1], row[2]):
                 return Verdict(refusal, row[1])
         for row in missing:
             self._take(tracked, row)
         return Verdict("applied" if missing else "duplicate")
+
+    def _others(self, tracked: Tracked) -> set[str]:
+        """Stocks that a whole movement must not have moved: with one known end, the other would come from nothing."""
+        if not tracked.movements.whole:
+            return set()
+        return self.moved.get((tracked.group, tracked.movements.reference_id), set()) - set(
+            tracked.movements.deltas
+        )
 
     def _topic_of(self, tracked: Tracked) -> tuple[str, str]:
         topic = tracked.record.topic
@@ -82,4 +93,6 @@ class Judge:
         self.known[tracked.group, row[:2]] = Known(
             delta, *self._topic_of(tracked), partition, offset, payload_hash
         )
+        if tracked.movements.whole:
+            self.moved.setdefault((tracked.group, row[0]), set()).add(row[1])
         self.quantities[row[1]] = self.quantities.get(row[1], 0) + delta

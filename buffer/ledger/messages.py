@@ -40,7 +40,7 @@ class TicketItem(msgspec.Struct, rename="camel"):
 
     kitchen_ticket_item_id: Identifier
     status: str
-    materials: list[Material] = []
+    materials: list[Material] | None = None
 
 
 class Transfer(msgspec.Struct, rename="camel"):

@@ -32,8 +32,12 @@ def received(message: Receipt) -> Movements:
 
 def cooked(message: TicketItem) -> Movements | None:
     """An item that is done used its materials up; of any other status nothing follows."""
-    if message.status != DONE or not message.materials:
+    if message.status != DONE or message.materials == []:
         return None
+    if message.materials is None:
+        raise Refused(
+            "wrong_field", "Object missing required field `materials`, which an item that is DONE has"
+        )
     deltas = summed((material.material_stock_id, -material.quantity) for material in message.materials)
     return Movements("KITCHEN_TICKET_ITEM", message.kitchen_ticket_item_id, deltas)
 
@@ -42,7 +46,7 @@ def transferred(message: Transfer) -> Movements:
     if message.from_stock_id == message.to_stock_id:
         raise Refused("equal_ends", "a transfer from a stock to itself moves nothing")
     deltas = {message.from_stock_id: -message.quantity, message.to_stock_id: message.quantity}
-    return Movements("TRANSFER", message.transfer_id, deltas)
+    return Movements("TRANSFER", message.transfer_id, deltas, whole=True)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Tracked(NamedTuple):
         return self.record.topic, self.movements.reference_type
 
     def rows(self) -> Iterator[Row]:
-        record, (_, reference, deltas), payload_hash = self
+        record, (_, reference, deltas, _), payload_hash = self
         for stock, delta in deltas.items():
             yield (
                 reference, stock, delta, record.partition, record.offset, record.timestamp, payload_hash,
@@ -42,16 +42,19 @@ class Prepared:
     read: Counter[Place] = field(default_factory=Counter)
     tracked: list[Tracked] = field(default_factory=list)
     rows: dict[Group, dict[Key, Row]] = field(default_factory=dict)  # sorted; the first record of a key
+    wholes: dict[Group, dict[str, set[str]]] = field(default_factory=dict)  # references to all they may move
     stocks: set[str] = field(default_factory=set)
     changes: list[tuple[Record, Merchant | Variant]] = field(default_factory=list)
     letters: list[Letter] = field(default_factory=list)
     skipped: Counter[Place] = field(default_factory=Counter)
-    contradicts: bool = False  # two records of the batch give one key different deltas
+    contradicts: bool = (
+        False  # two records of the batch give one key different deltas, or one transfer other ends
+    )
 
     def add(self, tracked: Tracked) -> None:
         self.tracked.append(tracked)
-        record, (reference_type, reference, deltas), payload_hash = tracked
-        rows = self.rows.setdefault((record.topic, reference_type), {})
+        record, (_, reference, deltas, whole), payload_hash = tracked
+        rows = self.rows.setdefault(tracked.group, {})
         rest = (record.partition, record.offset, record.timestamp, payload_hash)
         for stock, delta in deltas.items():
             known = rows.get((reference, stock))
@@ -59,6 +62,9 @@ class Prepared:
                 rows[reference, stock] = (reference, stock, delta, *rest)
             elif known[2] != delta:
                 self.contradicts = True
+        if whole:
+            stocks = self.wholes.setdefault(tracked.group, {}).setdefault(reference, set(deltas))
+            self.contradicts |= stocks != deltas.keys()
 
     def sort(self) -> Prepared:
         """By key: two workers with the same references then lock in the same order."""

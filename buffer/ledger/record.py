@@ -28,6 +28,12 @@ RECORD = Upsert(
     returning=["reference_id", "stock_id"],
 )  # fmt: skip
 
+# Only read: all that a reference moved.
+REFERENCE = Upsert(
+    InventoryTracking, columns=[Column("reference_id")], constants=[Constant("reference_type")],
+    key=["reference_id", "reference_type"], update={},
+)  # fmt: skip
+
 # An upsert locks in the order of its rows, which an UPDATE joined to them does not: two workers at the same
 # stocks then wait for each other in a queue, never in a ring.
 ADJUST = Upsert(
@@ -71,6 +77,17 @@ def read_known(reference_type: str, keys: Iterable[tuple[str, str]]) -> dict[tup
     """What is known of these (reference, stock)."""
     found = RECORD.read(list(keys), ["reference_id", "stock_id", *KNOWN], {"reference_type": reference_type})
     return {(row[0], row[1]): Known(*row[2:]) for row in found}
+
+
+def read_stocks(reference_type: str, references: Iterable[str]) -> dict[str, set[str]]:
+    """All stocks that these references moved."""
+    keys = [(reference,) for reference in references]
+    moved: dict[str, set[str]] = {}
+    for reference, stock in REFERENCE.read(
+        keys, ["reference_id", "stock_id"], {"reference_type": reference_type}
+    ):
+        moved.setdefault(reference, set()).add(stock)
+    return moved
 
 
 def adjust(sums: Mapping[str, int], now: datetime) -> None:

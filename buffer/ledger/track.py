@@ -17,7 +17,7 @@ from buffer.ledger.judge import Judge
 from buffer.ledger.mirror import mirror
 from buffer.ledger.movements import Source, sources
 from buffer.ledger.prepared import Applied, Key, Place, Prepared, Tracked
-from buffer.ledger.record import Group, Known, Row, adjust, read_known, record
+from buffer.ledger.record import Group, Known, Row, adjust, read_known, read_stocks, record
 from buffer.models import InventoryStock
 from config import gate, metrics
 from config.kafka import Batch, Record, Tally, topic_name
@@ -140,6 +140,9 @@ class Track:
             for key, stored in known.items():
                 if stored.contradiction(rows[key], topic, topic_id, replayed=batch.revision > 0):
                     return None
+        for (_topic, reference_type), wholes in batch.prepared.wholes.items():
+            if read_stocks(reference_type, wholes) != wholes:
+                return None
         return fresh
 
     def _record_judged(self, batch: Batch, applied: Applied, now: datetime) -> tuple[Fresh, list[Tracked]]:
@@ -173,9 +176,14 @@ class Track:
             for group, rows in prepared.rows.items()
             for key, found in read_known(group[1], rows).items()
         }
+        moved = {
+            (group, reference): stocks
+            for group, wholes in prepared.wholes.items()
+            for reference, stocks in read_stocks(group[1], wholes).items()
+        }
         return Judge(
             known, quantities, settings.LEDGER_UNKNOWN_STOCK == "create", settings.LEDGER_NEGATIVE_STOCK == "allow",
-            batch.revision > 0, batch.topic_ids,
+            batch.revision > 0, batch.topic_ids, moved,
         )  # fmt: skip
 
     def _settle(self, accepted: Iterable[Tracked], fresh: Fresh, applied: Applied) -> None:

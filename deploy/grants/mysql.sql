@@ -3,8 +3,10 @@
 --
 --   mysql < deploy/grants/mysql.sql
 --
--- spillway_migrate: `migrate`, `rotate_partitions` and the Celery worker that runs it, a restore.
--- spillway_app:     web, ingest_events, flush_buffer, recover_claims, every other command.
+-- spillway_migrate: `migrate`, `rotate_partitions` and the Celery worker that runs it, `rebuild_buffer`, a restore.
+-- spillway_app:     web, the workers (ingest_events, track_inventory, flush_buffer, relay_outbox, listen_outbox,
+--                   replay_topic), every other command.
+-- Debezium has an account of its own, which reads one table: deploy/debezium/mysql.sql.
 
 CREATE DATABASE IF NOT EXISTS spillway CHARACTER SET utf8mb4;
 
@@ -16,4 +18,4 @@ GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES, LO
     ON spillway.* TO 'spillway_migrate'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON spillway.* TO 'spillway_app'@'%';
 
--- Privileges only add up: to keep the operators' trail append-only, grant per table instead of spillway.*.
+-- After the first `migrate`, deploy/grants/mysql_after_migrate.sql takes away what spillway_app does not need.

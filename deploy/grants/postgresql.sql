@@ -3,8 +3,10 @@
 --
 --   psql -d spillway -v app_password=… -v migrate_password=… -f deploy/grants/postgresql.sql
 --
--- spillway_migrate: `migrate`, `rotate_partitions` and the Celery worker that runs it, a restore.
--- spillway_app:     web, ingest_events, flush_buffer, recover_claims, every other command.
+-- spillway_migrate: `migrate`, `rotate_partitions` and the Celery worker that runs it, `rebuild_buffer`, a restore.
+-- spillway_app:     web, the workers (ingest_events, track_inventory, flush_buffer, relay_outbox, listen_outbox,
+--                   replay_topic), every other command.
+-- Debezium has an account of its own, which reads one table: deploy/debezium/postgresql.sql.
 
 CREATE ROLE spillway_migrate LOGIN PASSWORD :'migrate_password';
 CREATE ROLE spillway_app LOGIN PASSWORD :'app_password';
@@ -22,6 +24,4 @@ ALTER DEFAULT PRIVILEGES FOR ROLE spillway_migrate IN SCHEMA public
 ALTER DEFAULT PRIVILEGES FOR ROLE spillway_migrate IN SCHEMA public
     GRANT USAGE, SELECT ON SEQUENCES TO spillway_app;
 
--- Optional, after the first `migrate`: the operators' trail can only grow. Accounts that pulled a lever can then be
--- deactivated in the admin, not deleted.
---   REVOKE UPDATE, DELETE ON outbox_operatoraction FROM spillway_app;
+-- After the first `migrate`, deploy/grants/postgresql_after_migrate.sql takes away what spillway_app does not need.

@@ -70,7 +70,9 @@ class Line:
             return outcome_of(refused)
         except DEAD as error:
             self.drop()
-            return Outcome("ambiguous" if self.dot_left else "unreachable", said(f"{type(error).__name__}: {error}"))
+            return Outcome(
+                "ambiguous" if self.dot_left else "unreachable", said(f"{type(error).__name__}: {error}")
+            )
 
     def drop(self) -> None:
         """Forget the connection without a farewell: a dead peer must not make us wait."""

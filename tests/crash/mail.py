@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -43,6 +45,7 @@ def connect_url() -> str:
 
 
 def _run(name: str, url: str, servers: str, plan: mail_run.Plan, logs: Path | None) -> Outcome:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # asked to stop, it takes everything away, too
     with databases.fresh(url) as database, directory(logs) as place:
         os.environ |= {**TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers}
         with Platform(place, {}) as platform:

@@ -113,7 +113,15 @@ class MailRun:
         return int(self.living[name].count("outbox_claims_total", path=PATHS[kind]))
 
     def _kill_all(self) -> None:
-        for turn, chosen in enumerate(rounds(sorted(self.names), self.plan.kills)):
+        turns = list(rounds(sorted(self.names), self.plan.kills))
+        for turn, chosen in enumerate(turns):
+            # Spread over the run, each somewhere in its own part of it.
+            share = self.plan.events * 0.8 * (turn + self.random.random()) / len(turns)
+            wait_for(
+                lambda share=share: self._attend() or len(self.place.accepted) >= share,
+                1800,
+                f"{share:.0f} mails",
+            )
             for name in chosen:
                 wait_for(
                     lambda name=name: self._attend() or self._done(name), 60, f"{name} to claim something"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 PAID, RECEIVED = "PAYMENT_SUCCESS", "PURCHASE_ORDER_RECEIVED"
@@ -16,6 +17,7 @@ TYPES = {PAID: "SALE_ORDER", RECEIVED: "PURCHASE_ORDER", COOKED: "KITCHEN_TICKET
 SPELLINGS = ("ST-a", "ST-A", "ST-á", "ST-a ")
 REPEATS, OTHERS, CONFLICTS, POISON = 0.20, 0.02, 0.01, 0.01
 OPENING = 1000
+DAYS, DAY, JITTER = 3, 86_400_000, 600_000
 BEYOND = 2**53
 
 
@@ -28,6 +30,7 @@ class Message:
     value: bytes | None
     reference: str = ""
     deltas: Mapping[str, int] | None = None
+    timestamp: int | None = None  # milliseconds; None: when it is sent
     whole: Any = field(default=None, compare=False, repr=False)  # the body, to make others of it
 
 
@@ -52,7 +55,16 @@ def traffic(number: int, names: Sequence[str], seed: int) -> list[Message]:
     bad = [kinds[n % len(kinds)](f"P{n:06d}") for n in range(int(number * POISON))]
     found = [*first, *again, *others, *bad]
     rng.shuffle(found)
-    return found
+    return dated(rng, found)
+
+
+def dated(rng: random.Random, found: Sequence[Message]) -> list[Message]:
+    """Spread over the last days, a little out of order, as clocks are."""
+    first = int(time.time() * 1000) - DAYS * DAY - JITTER
+    return [
+        replace(one, timestamp=first + n * DAYS * DAY // len(found) + rng.randrange(JITTER))
+        for n, one in enumerate(found)
+    ]
 
 
 def name_of(number: int) -> str:
@@ -65,7 +77,7 @@ def message(topic: str, reference: str, body: dict[str, Any], lines: Sequence[tu
     for stock, delta in lines:
         sums[stock] += delta
     key = str(next(iter(body.values()))).encode()
-    return Message(topic, key, encoded(body), reference, dict(sums), body)
+    return Message(topic, key, encoded(body), reference, dict(sums), whole=body)
 
 
 def encoded(body: Any) -> bytes:
@@ -84,13 +96,19 @@ def items_of(lines: Sequence[tuple[str, int]], field_name: str = "stockId") -> l
 
 
 def payment(rng: random.Random, names: Sequence[str], number: int) -> Message:
-    sale, lines = name_of(number), lines_of(rng, names)
-    body = {"saleOrderId": sale, "merchantId": f"M{number % 7}", "items": items_of(lines)}
+    return paid(name_of(number), lines_of(rng, names))
+
+
+def paid(sale: str, lines: Sequence[tuple[str, int]]) -> Message:
+    body = {"saleOrderId": sale, "merchantId": "M1", "items": items_of(lines)}
     return message(PAID, sale, body, [(stock, -quantity) for stock, quantity in lines])
 
 
 def transfer(rng: random.Random, names: Sequence[str], number: int) -> Message:
-    name, (source, target), quantity = name_of(number), rng.sample(names, 2), rng.randint(1, 20)
+    return moved(name_of(number), *rng.sample(names, 2), rng.randint(1, 20))
+
+
+def moved(name: str, source: str, target: str, quantity: int) -> Message:
     body = {"transferId": name, "fromStockId": source, "toStockId": target, "quantity": quantity}
     return message(MOVED, name, body, [(source, -quantity), (target, quantity)])
 
@@ -119,7 +137,7 @@ def ticket(rng: random.Random, names: Sequence[str], number: int) -> Message:
 def reworded(rng: random.Random, one: Message) -> Message:
     """The same effect in other bytes: a field that nobody asked for."""
     value = encoded({**one.whole, "note": f"größer ✓ {rng.random()}"})
-    return Message(one.topic, one.key, value, one.reference, one.deltas, one.whole)
+    return replace(one, value=value)
 
 
 def contradiction(one: Message) -> Message:
@@ -133,7 +151,7 @@ def contradiction(one: Message) -> Message:
     touched = list(deltas) if one.topic == MOVED else list(deltas)[:1]
     for stock in touched:
         deltas[stock] += 1 if deltas[stock] > 0 else -1
-    return Message(one.topic, one.key, encoded(body), one.reference, deltas, body)
+    return replace(one, value=encoded(body), deltas=deltas, whole=body)
 
 
 Poison = Callable[[str], Message]

@@ -139,15 +139,37 @@ def letters_agree(refused: Sequence[Produced], letters: Sequence[Mapping[str, An
     )
 
 
-def replayed(topic: str, code: int, account: str) -> Finding:
+def numbers_of(account: str) -> dict[str, int]:
+    """What a replay says of the records it read."""
+    found = re.findall(r"^(\S.*?) +([\d,]+)$", account, re.MULTILINE)
+    return {label: int(value.replace(",", "")) for label, value in found}
+
+
+def nothing_replayed(topic: str, code: int, account: str) -> Finding:
     """A replay of what has been applied finds nothing to do, and says so."""
-    numbers = {
-        label: int(value.replace(",", ""))
-        for label, value in re.findall(r"^(\S.*?) +([\d,]+)$", account, re.M)
-    }
-    wanted = {**numbers, "already applied": numbers.get("read"), "applied": 0, "parked": 0}
-    ok = code == 0 and numbers == wanted and numbers.get("read") and "nothing has changed" in account
+    numbers = numbers_of(account)
+    read = numbers.get("read", 0)
+    ok = (
+        code == 0 and read and numbers == {**dict.fromkeys(numbers, 0), "read": read, "already applied": read}
+    )
+    offenders = (
+        [] if ok and "nothing has changed" in account else [{"exit code": code, "account": account[-500:]}]
+    )
+    return Finding(f"a replay of all of {topic} changes nothing and says so", f"{read} read", offenders)
+
+
+def restored(before: Any, lost: int, after: Any, accounts: Sequence[tuple[int, str]]) -> Finding:
+    """Exactly what was lost is back: the same movements from the same positions."""
+    applied = sum(numbers_of(account).get("applied", 0) for _code, account in accounts)
+    parked = sum(numbers_of(account).get("parked", 0) for _code, account in accounts)
+    offenders: list[Any] = [account[-500:] for code, account in accounts if code]
+    if (applied, parked) != (lost, 0) or not lost:
+        offenders.append({"references lost": lost, "applied": applied, "parked": parked})
+    offenders += [{"stock": name, "was": quantity, "is": after[0].get(name)}
+                  for name, quantity in before[0].items() if after[0].get(name) != quantity]  # fmt: skip
+    offenders += [{"differs": row} for row in sorted(before[1] ^ after[1], key=str)]
     return Finding(
-        f"a replay of all of {topic} changes nothing and says so", f"{numbers.get('read')} read",
-        [] if ok else [{"exit code": code, "account": account[-500:]}],
-    )  # fmt: skip
+        "a lost day is restored exactly by replaying it",
+        f"{lost} references lost, {applied} applied",
+        offenders,
+    )

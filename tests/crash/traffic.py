@@ -25,6 +25,7 @@ class Sample:
     version: int
     value: bytes | None
     topic: str = REQUESTS
+    timestamp: int | None = None  # milliseconds; None: when it is sent
 
     @property
     def key(self) -> bytes:

@@ -87,7 +87,10 @@ class Wire:
                 **self.options, acks="all", enable_idempotence=True, linger_ms=5, batch_size=128 * 1024
             )
         futures = [
-            self._producer.send(self.name(sample.topic), key=sample.key, value=sample.value) for sample in samples
+            self._producer.send(
+                self.name(sample.topic), key=sample.key, value=sample.value, timestamp_ms=sample.timestamp
+            )
+            for sample in samples
         ]
         self._producer.flush(timeout=60)
         placed = [future.get(timeout=30) for future in futures]

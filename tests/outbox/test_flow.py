@@ -111,6 +111,30 @@ def test_gauges_say_what_waits(traffic):
     assert "spillway_cdc_lag_seconds" not in found  # no listener was ever started
 
 
+def test_a_paused_channel_is_a_gauge(traffic):
+    assert gauges()["spillway_channel_paused"] == 0
+    channels.pause("memory", ANN, "moving house")
+    assert gauges()["spillway_channel_paused"] == 1
+
+
+def test_an_uncertain_message_is_held_once_its_time_is_over(traffic):
+    waiting = OutboxMessage.objects.filter(state="pending")
+    waiting.update(state="uncertain", available_at=database_now())
+    assert gauges()["spillway_outbox_held"] == 0
+    OutboxMessage.objects.filter(state="uncertain").update(available_at=database_now() - timedelta(minutes=2))
+    assert gauges()["spillway_outbox_held"] == 1
+
+
+def test_keys_are_overdue_when_nobody_sweeps(traffic):
+    assert gauges()["spillway_idempotency_overdue_seconds"] == 0
+    IdempotencyKey.objects.filter(pk=IdempotencyKey.objects.first().pk).update(
+        created_at=database_now() - timedelta(days=8)
+    )
+    assert 86_400 <= gauges()["spillway_idempotency_overdue_seconds"] < 86_500
+    sweep_keys(database_now())
+    assert gauges()["spillway_idempotency_overdue_seconds"] == 0
+
+
 def test_home_names_the_closed_door(traffic):
     channels.pause("memory", ANN, "moving house")
     picture = Outbox().picture(database_now())

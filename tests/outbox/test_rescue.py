@@ -12,8 +12,9 @@ from outbox.claims import recover
 from outbox.deliver import deliver
 from outbox.models import DeadLetter, DeliveryAttempt, OperatorAction, OutboxMessage
 from outbox.rescue import rescue
+from outbox.settle import release
 from outbox.take import claim
-from tests.outbox.scripted import AMBIGUOUS, Scripted, message, promise
+from tests.outbox.scripted import AMBIGUOUS, SENT, TRANSIENT, Scripted, message, promise
 
 pytestmark = pytest.mark.django_db
 ME = Operator("me")
@@ -86,6 +87,42 @@ def test_a_batch_that_was_cut_short_is_tried_again(install, monkeypatch, go):
     rescue(database_now())
     assert (message(pk).state, message(pk).attempts) == ("pending", 1)
     assert go(memory) == 1
+
+
+def test_a_call_whose_outcome_cannot_be_written_is_not_given_back(memory, monkeypatch):
+    """Given back it would go out again, and nobody would know."""
+    pk = promise()
+
+    def broken(*args):
+        raise RuntimeError("no database")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr("outbox.deliver.settle_at_last", broken)
+        deliver(claim(memory, "poll", 10), memory, threading.Event())
+    assert message(pk).state == "processing"
+    over()
+    rescue(database_now())
+    assert message(pk).state == "uncertain"
+
+
+def test_a_zombie_does_not_settle_for_its_successor(install):
+    """The row is being sent again, under another token: only that one may say what became of it."""
+    memory = install(Scripted(honours_keys=True))
+    pk = promise()
+    for answer in (SENT, TRANSIENT, None):
+        zombie = claim(memory, "poll", 10)
+        over()
+        rescue(database_now())
+        successor = claim(memory, "poll", 10)
+        memory.answers = [answer] if answer else []
+        if answer:
+            deliver(zombie, memory, threading.Event())
+        else:
+            release(zombie, [(m, m.available_at) for m in zombie.messages], "late")
+        row = message(pk)
+        assert (row.state, row.lease_token) == ("processing", successor.token)
+        over()
+        rescue(database_now())
 
 
 def test_a_lease_that_still_runs_is_left_alone(memory, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 
@@ -43,8 +44,56 @@ class Gate:
             except OSError:
                 return
             self.sockets += [client, server]
-            for ends in ((client, server), (server, client)):
-                threading.Thread(target=pump, args=ends, daemon=True).start()
+            self._forward(client, server)
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        for ends in ((client, server), (server, client)):
+            threading.Thread(target=pump, args=ends, daemon=True).start()
+
+
+class Cutter(Gate):
+    """Cuts one connection during the first COMMIT behind a statement that contains `mark`.
+
+    `moment` is "before": the server never hears of it; or "after": it has committed, and its answer is lost.
+    """
+
+    def __init__(self, url: str, mark: bytes, moment: str) -> None:
+        self.mark = mark
+        self.moment = moment
+        self.cuts = 0
+        super().__init__(url)
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        asked = threading.Event()
+
+        def up() -> None:
+            marked = False
+            while data := client.recv(65_536):
+                marked = marked or self.mark in data
+                if marked and not self.cuts and b"commit" in data.lower():
+                    self.cuts += 1
+                    if self.moment == "before":
+                        return
+                    asked.set()
+                server.sendall(data)
+
+        def down() -> None:
+            while data := server.recv(65_536):
+                if asked.is_set():
+                    return
+                client.sendall(data)
+
+        for way in (up, down):
+            threading.Thread(target=until_cut, args=(way, client, server), daemon=True).start()
+
+
+def until_cut(way: Callable[[], None], *ends: socket.socket) -> None:
+    try:
+        way()
+    except OSError:
+        pass
+    for end in ends:
+        hang_up(end)
 
 
 def pump(source: socket.socket, sink: socket.socket) -> None:

@@ -22,6 +22,11 @@ POINTS = {
     "claimed": "buffer.flush.claim",  # committed; nothing was sent
     "sent": "config.kafka.producer.Producer.send_all",  # the broker has acknowledged; nobody knows
     "settled": "buffer.publish.settle",  # in the transaction, not committed
+    # The ledger's transaction, statement by statement; nothing of it is committed.
+    "recorded": "buffer.ledger.track.record",
+    "adjusted": "buffer.ledger.track.adjust",
+    "buried": "buffer.ledger.track.bury",
+    "counted": "outbox.counters.add",
 }
 
 
