@@ -15,7 +15,7 @@ from outbox import counters
 from outbox.burial import Letter, bury
 from outbox.handlers import Message
 from outbox.models import OutboxMessage
-from outbox.scan import floor, read_messages
+from outbox.scan import floor, read_due
 
 SOURCE = "outbox"
 A_ROUND = 200
@@ -70,7 +70,7 @@ def expire_due(channel: str) -> int:
     with transaction.atomic():
         now = database_now()
         oldest = OutboxMessage.objects.due(channel, now).from_id(lowest).locked()[:A_ROUND]
-        late = [message for message in read_messages(oldest) if message.expires_at <= now]
+        late = [message for message in read_due(oldest) if message.expires_at <= now]
         if late:
             expire(channel, late, now)
     return len(late)

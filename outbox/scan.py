@@ -7,6 +7,7 @@ import time
 import uuid
 from typing import Any
 
+from django.db import connection
 from django.db.models import F
 
 from config.fields import uuid7
@@ -22,6 +23,24 @@ COLUMNS: list[Any] = [F("attempts") + 1 if name == "attempts" else name for name
 def read_messages(rows: MessageQuerySet) -> list[Message]:
     """The rows as handlers get them; `attempts` counts the one that is about to begin."""
     return [Message._make(row) for row in fast_rows(rows.values_list(*COLUMNS))]
+
+
+def read_due(rows: MessageQuerySet) -> list[Message]:
+    """As `read_messages`, for rows of `due`, in any case through the claim's own index.
+
+    MySQL likes another index that begins with the state, sorts, and so locks every pending row: a second worker
+    would find nothing, and writers would wait.
+    """
+    if connection.vendor != "mysql":
+        return read_messages(rows)
+    with connection.execute_wrapper(lambda run, sql, *rest: run(through_claims_index(sql), *rest)):
+        return read_messages(rows)
+
+
+def through_claims_index(sql: str) -> str:
+    """MySQL and MariaDB only."""
+    table = f"FROM `{OutboxMessage._meta.db_table}`"
+    return sql.replace(table, f"{table} FORCE INDEX (`outboxmessage_due`)", 1)
 
 
 class Floor:

@@ -19,7 +19,7 @@ from outbox import channels, expiry
 from outbox.handlers import Message, MessageHandler
 from outbox.models import OutboxMessage
 from outbox.order import Obstacle, choose, in_waves
-from outbox.scan import floor, read_messages
+from outbox.scan import floor, read_due
 
 PROBE_CANDIDATES = 20  # of which one is taken: the first may be waiting for another
 
@@ -89,7 +89,7 @@ def claim(
         rows = rows.older_than(now - older_than) if older_than else rows
         rows = rows.among(ids) if ids is not None else rows
         limit = PROBE_CANDIDATES if granted.probe else granted.most
-        candidates = read_messages(rows.locked()[:limit])
+        candidates = read_due(rows.locked()[:limit])
         found.looked_at = len(candidates)
         chosen = _choose(found, candidates, lowest)
         found.messages = in_waves(chosen)[0][:1] if granted.probe and chosen else chosen

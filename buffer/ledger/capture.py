@@ -8,6 +8,7 @@ import msgspec
 
 from buffer.ledger.effects import Merchant, Variant
 from buffer.streams import Identifier
+from config.fields import IDENTIFIER_LENGTH
 from config.gate import Refused
 
 WRITTEN, DELETED, NAMELESS = ("c", "u", "r"), "d", ("t", "m")  # truncations and messages name no row
@@ -18,7 +19,7 @@ class Row(msgspec.Struct):
     """The columns that matter; keys may be numbers at their source."""
 
     id: Identifier | Number
-    merchant_id: Identifier | Number | None = None
+    merchant_id: Annotated[str, msgspec.Meta(max_length=IDENTIFIER_LENGTH)] | Number | None = None
 
 
 class Changed(msgspec.Struct):
@@ -49,7 +50,7 @@ def changed(change: dict[str, Any] | None) -> Changed | None:
         return None
     if not isinstance(change, dict):
         raise Refused("wrong_field", "Expected `object` - at `$.payload`")
-    if "op" in change and "id" not in change:
+    if "op" in change and ("id" not in change or change.keys() & {"after", "before"}):
         return _of_envelope(change)
     deleted = str(change.get("__deleted", "")).lower() == "true" or change.get("__op") == DELETED
     return Changed(_row(change, "$"), not deleted)

@@ -36,7 +36,11 @@ ITEMS = Upsert(
     columns=[Column("id"), Column("merchant_id"), *SOURCE],
     constants=TIMES,
     key=["id"],
-    update={"merchant_id": "new.merchant_id", **FOLLOWED},
+    # What a delete says of the row before it is its key alone, unless PostgreSQL is told REPLICA IDENTITY FULL.
+    update={
+        "merchant_id": "CASE WHEN new.active OR new.merchant_id <> '' THEN new.merchant_id ELSE old.merchant_id END",
+        **FOLLOWED,
+    },
     guard=NEWER,
     token="token",  # noqa: S106 (a column)
     returning=["id"],
@@ -56,6 +60,10 @@ class Newest:
         known = self.changes.get(key)
         if known is None or at.newer_than(known[0]):
             self.changes[key] = (at, record, (*values, *at))
+
+    def last(self, key: str) -> str:
+        """The merchant of a variant, as far as this batch has named it."""
+        return self.changes[key][2][1] if key in self.changes else ""
 
     def rows(self) -> list[tuple[Any, ...]]:
         return [values for _key, (_at, _record, values) in sorted(self.changes.items())]
@@ -86,5 +94,6 @@ def mirror(
         if isinstance(change, Merchant):
             merchants.add(change.merchant_id, record, (change.merchant_id, int(change.active)))
         else:
-            variants.add(change.item_id, record, (change.item_id, change.merchant_id, int(change.active)))
+            merchant_id = change.merchant_id or ("" if change.active else variants.last(change.item_id))
+            variants.add(change.item_id, record, (change.item_id, merchant_id, int(change.active)))
     return [*ensure_default_location(merchants, now), *ensure_inventory_item(variants, now)]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench import databases, events, figures
+from tests.bench import databases, events, figures, movements
 from tests.bench.connect import Sink
 from tests.bench.figures import Table
 from tests.bench.leg import PARTS, Plan, write_plan
@@ -35,6 +35,11 @@ TABLES = {
         "Flushing into Kafka",
         "Goals: ≥ 20 000 events/s in full buckets, ≥ 2 000 buckets/s at five events each.",
     ),
+    "ledger": Table(
+        "Stock movements from Kafka",
+        "Goal: ≥ 0.7 of bare record-and-adjust, with a million rows in the ledger.",
+    ),
+    "lookup": Table("Finding what is known", "Goal: flat from 100 000 to ten million rows."),
 }
 
 
@@ -86,10 +91,16 @@ def run(arguments: argparse.Namespace, servers: list[str], broker: str) -> Itera
     prefix = f"bench-{os.getpid()}-"
     records = arguments.records // (5 if arguments.quick else 1)
     try:
-        orders = events.produce(broker, f"{prefix}transfer-requests", records)
-        events.create_topic(broker, f"{prefix}transfer-batches")
+        orders, moves = 0, records // 3
+        if {"ingest", "flush"} & set(arguments.only):
+            orders = events.produce(broker, f"{prefix}transfer-requests", records)
+            events.create_topic(broker, f"{prefix}transfer-batches")
+        if "ledger" in arguments.only:
+            movements.produce(broker, prefix, moves)
         with peer(arguments.peers, broker) as port:
-            plan = Plan(broker, arguments.only, records, orders, arguments.quick, arguments.repeat, port)
+            plan = Plan(
+                broker, arguments.only, records, orders, moves, arguments.quick, arguments.repeat, port
+            )
             for url in servers:
                 yield leg(url, prefix, plan)
     finally:

@@ -24,9 +24,11 @@ class Plan:
     parts: list[str]
     records: int
     orders: int
+    stock_records: int
     quick: bool = False
     repeat: int = 3
     connect_port: int = 0
+    known: int = 1_000_000  # rows of the ledger before the first record comes
     sizes: list[int] = field(default_factory=lambda: [500, 2000])
 
 
@@ -142,7 +144,55 @@ def flush_row(load: Any, repeat: int) -> dict[str, str]:
     }
 
 
-PARTS: dict[str, Callable[[Plan], list[dict[str, str]]]] = {"ingest": ingest, "due": due, "flush": flush}
+def ledger(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import ledger
+
+    ledger.fill(plan.known)
+    alone = ledger.one_by_one(1000)
+    return [ledger_row(plan, size, alone) for size in plan.sizes]
+
+
+def ledger_row(plan: Plan, size: int, alone: float) -> dict[str, str]:
+    from tests.bench import ledger
+
+    batches = ledger.ready(size)
+    ceilings, ours, usages = [ledger.ceiling(batches)], [], []
+    for _ in range(plan.repeat):
+        rate, usage = ledger.process(plan.servers, plan.stock_records, size)
+        ours.append(rate)
+        usages.append(usage)
+        ceilings.append(ledger.ceiling(batches))
+    double = [2 * rate for rate in ours]  # two movements a record
+    return {
+        "batch": str(size),
+        "Spillway, movements/s": median(double),
+        "record and adjust": median([2 * rate for rate in ceilings]),
+        "of it": ratio(ours, ceilings),
+        "row by row": number(2 * alone),
+        "times that": ratio(ours, [alone]),
+        "peak MB": number(max(usage.megabytes for usage in usages)),
+    }
+
+
+def lookup(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import ledger
+
+    rows, before = [], 0
+    for size in (100_000, 1_000_000) if plan.quick else (100_000, 1_000_000, 10_000_000):
+        ledger.fill(size, before)
+        before = size
+        found, refused = ledger.look_ups(size)
+        rows.append({
+            "rows in the ledger": number(size),
+            "finding 500 known keys, ms": number(found),
+            "trying to record them, ms": number(refused),
+        })  # fmt: skip
+    return rows
+
+
+PARTS: dict[str, Callable[[Plan], list[dict[str, str]]]] = {
+    "ingest": ingest, "due": due, "flush": flush, "ledger": ledger, "lookup": lookup,
+}  # fmt: skip
 
 
 def write_plan(path: Path, plan: Plan) -> None:

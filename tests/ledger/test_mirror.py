@@ -46,6 +46,17 @@ def test_a_variant_is_an_item_that_follows_its_changes():
 
 
 @pytest.mark.parametrize("same_batch", [True, False])
+@pytest.mark.parametrize("merchant", [None, ""])
+def test_a_delete_that_names_only_the_key_keeps_the_merchant(same_batch, merchant):
+    found = [record(change("c", "V1")), record(change("u", "V1", "M2")), record(change("d", "V1", merchant))]
+    for part in [found] if same_batch else [[one] for one in found]:
+        write(*part)
+    assert items() == {"V1": ("M2", False)}
+    write(record(change("u", "V1", None)))
+    assert items() == {"V1": ("", True)}
+
+
+@pytest.mark.parametrize("same_batch", [True, False])
 def test_an_older_change_does_not_undo_a_newer_one(same_batch):
     newer, older = record(change("d", "V1"), offset=9), record(change("u", "V1", "M9"), offset=8)
     for found in [[newer, older]] if same_batch else [[newer], [older], [newer]]:

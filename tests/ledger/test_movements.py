@@ -55,7 +55,9 @@ def test_a_transfer_cancels_out(transfer, source, target, quantity):
         with pytest.raises(Refused):
             effect(MOVED, message)
         return
-    assert effect(MOVED, message) == Movements("TRANSFER", transfer, {source: -quantity, target: quantity})
+    assert effect(MOVED, message) == Movements(
+        "TRANSFER", transfer, {source: -quantity, target: quantity}, whole=True
+    )
 
 
 @given(names, st.none() | names, names, st.none() | names)
@@ -140,8 +142,26 @@ def test_keys_may_be_numbers_and_an_unwrapped_row_may_be_bare():
     assert effect(VARIANTS, {"id": 7}) == Variant("7", "", True)
 
 
+def test_a_change_may_come_in_a_bare_payload_and_a_delete_may_name_its_row_in_either_place():
+    assert effect(VARIANTS, {"payload": {"op": "u", "after": ROW}}) == Variant("V1", "M1", True)
+    assert effect(MERCHANTS, {"op": "d", "after": ROW}) == Merchant("V1", False)
+    assert effect(VARIANTS, {**ROW, "payload": {"id": "other"}}) == Variant("V1", "M1", True)
+
+
 @pytest.mark.parametrize(
-    "value", [None, {"schema": {}, "payload": None}, {"op": "t", "before": None, "after": None}, {"op": "m", "after": None}]
+    "value",
+    [{"op": "x", "after": {"id": "V1"}}, {"op": None, "after": {"id": "V1"}}, {"op": "x"}, {"op": "d", "before": None},
+     {"op": "c", "after": {"id": 2**64}}, b'{"op": "c", "after": {"id": 1' + b"0" * 300 + b"}}"],
+)  # fmt: skip
+def test_a_change_that_cannot_be_understood_is_a_letter_on_every_database(value):
+    prepared = batch_of(record((VARIANTS, value))).prepared
+    assert [letter.reason for letter in prepared.letters] == ["wrong_field"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, {"schema": {}, "payload": None}, {"op": "t", "before": None, "after": None}, {"op": "m", "after": None},
+     {"op": "m", "message": {"prefix": "x"}}],
 )  # fmt: skip
 def test_what_names_no_row_is_skipped(value):
     prepared = batch_of(record((VARIANTS, value))).prepared

@@ -70,7 +70,7 @@ def test_a_stopped_relay_that_wakes_too_late_changes_nothing_and_is_counted(plat
         zombie.freeze()
         wait_for(lambda: zombie.frozen, 10, "the relay to stand still")
         assert {row[1] for row in rows()} == {"processing"}
-        wait_for(lambda: recover_claims()["outbox_message"], 5 * LEASE, "the lease to run out")
+        wait_for(lambda: recover_claims()["outbox_outboxmessage"], 5 * LEASE, "the lease to run out")
         platform.manage("relay_outbox", "--channel", "email", "--once")
         before = rows()
         assert [row[:2] for row in before] == [(first, "uncertain"), *((name, "sent") for name in others)]

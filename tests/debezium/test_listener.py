@@ -1,0 +1,148 @@
+"""The whole CDC path: a commit, Debezium, Kafka, a running `listen_outbox`, a mail; and what happens without it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from config.clock import database_now
+from outbox import channels
+from outbox.audit import Operator
+from outbox.cdc_health import cdc_lag
+from outbox.counters import totals
+from outbox.models import DeliveryAttempt, OutboxMessage, Watermark
+from outbox.publish import publish
+from tests.bench.events import forget
+from tests.crash.platform import Platform
+from tests.crash.wire import wait_for
+from tests.debezium.connector import PARTITIONS, server
+from tests.processes.conftest import database_url
+from tests.tree import ROOT
+
+RATE, SECONDS, GRACE = 167, 5, 5
+OPERATOR = Operator("test")
+MAIL = {
+    "to": "ada@example.com", "from": "orders@spillway.example", "subject": "Hello", "text": "a", "html": "b",
+    "headers": {},
+}  # fmt: skip
+
+
+@pytest.fixture
+def workers(connector: Any, tmp_path: Path) -> Iterator[Platform]:
+    """A listener that has heard every partition, and a relay beside it; mails go into memory."""
+    environment = {
+        "DATABASE_URL": database_url(), "KAFKA_BOOTSTRAP_SERVERS": connector.servers,
+        "KAFKA_TOPIC_PREFIX": connector.prefix, "EMAIL_CHANNEL": "memory", "EMAIL_WINDOW": "20",
+        "OUTBOX_GRACE_SECONDS": str(GRACE), "LOG_LEVEL": "WARNING",
+    }  # fmt: skip
+    with Platform(tmp_path, environment) as platform:
+        began = database_now()
+        platform.start("listen_outbox")
+        wait_for(
+            lambda: Watermark.objects.filter(caught_up_at__gt=began).count() >= PARTITIONS, 90, "the listener"
+        )
+        platform.start("relay_outbox", "--channel", "email")
+        yield platform
+    forget(connector.servers, [f"{connector.prefix}outbox-listen"])
+
+
+def promise(number: int) -> Any:
+    with transaction.atomic():
+        return publish("order.paid", f"order:{number}", MAIL, idempotency_key=f"{number}")
+
+
+def at_rate(count: int, rate: float = RATE) -> None:
+    began = time.monotonic()
+    for number in range(count):
+        promise(number)
+        time.sleep(max(0.0, began + (number + 1) / rate - time.monotonic()))
+
+
+def all_sent(seconds: float = 60) -> None:
+    wait_for(lambda: not OutboxMessage.objects.unfinished().exists(), seconds, "every message to be sent")
+
+
+def by_path() -> dict[str, int]:
+    found = list(DeliveryAttempt.objects.filter(outcome="sent").values_list("path", flat=True))
+    return {path: found.count(path) for path in sorted(set(found))}
+
+
+def percentiles() -> tuple[float, float]:
+    """Milliseconds from the transaction to the call that sends, by the database's clock."""
+    made = dict(OutboxMessage.objects.values_list("id", "created_at"))
+    began = DeliveryAttempt.objects.values_list("message_id", "started_at")
+    late = sorted((at - made[pk]).total_seconds() * 1000 for pk, at in began)
+    return late[len(late) // 2], late[int(len(late) * 0.99)]
+
+
+def test_a_mail_leaves_soon_after_the_commit(workers, capsys):
+    at_rate(RATE)  # everything warms up
+    all_sent()
+    OutboxMessage.objects.all().delete()
+    DeliveryAttempt.objects.all().delete()
+    began = time.monotonic()
+    for number in range(RATE * SECONDS):
+        promise(1000 + number)
+        time.sleep(max(0.0, began + (number + 1) / RATE - time.monotonic()))
+    took = time.monotonic() - began
+    all_sent()
+    p50, p99 = percentiles()
+    with capsys.disabled():
+        print(f"\n{server()}: commit → send p50 {p50:.0f} ms, p99 {p99:.0f} ms at {RATE * SECONDS / took:.0f}/s, "
+              f"sent by {by_path()}")  # fmt: skip
+    assert DeliveryAttempt.objects.count() == RATE * SECONDS
+    # A figure to read, not to judge: on a machine that does other things it is any number.
+    assert by_path().get("cdc", 0) > 0
+
+
+def threshold() -> float:
+    """Seconds of lag from which the alert for operators counts."""
+    text = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
+    found = re.search(r"spillway_cdc_lag_seconds\)? > ([\d.]+)", text)
+    assert found, "no alert looks at spillway_cdc_lag_seconds"
+    return float(found[1])
+
+
+def test_without_debezium_the_poller_takes_over_and_the_alert_is_true(connector, workers):
+    promise(1)
+    all_sent()
+    assert cdc_lag(database_now()) == 0
+    connector.stop()
+    began = time.monotonic()
+    promise(2)
+    all_sent(GRACE + 30)
+    took = time.monotonic() - began
+    assert DeliveryAttempt.objects.latest("id").path == "poll"
+    assert took < GRACE + 20, took
+    # Now that it is known to be dead, nobody waits for it.
+    promise(3)
+    all_sent()
+    assert cdc_lag(database_now() + timedelta(seconds=threshold() + 1)) > threshold()
+    connector.start()
+    wait_for(lambda: cdc_lag(database_now()) == 0, 90, "CDC to catch up")
+    assert set(DeliveryAttempt.objects.values_list("outcome", flat=True)) == {"sent"}
+    assert DeliveryAttempt.objects.count() == 3
+
+
+def test_from_scratch_with_a_snapshot_nothing_is_sent_twice(connector, workers):
+    at_rate(30)
+    all_sent()
+    channels.pause("email", OPERATOR, "so that something is pending when the snapshot is taken")
+    for number in range(100, 120):
+        promise(number)
+    hinted = wait_for(lambda: (n := totals("outbox").get("hinted", 0)) >= 50 and n, 60, "the hints")
+    connector.restart_from_scratch()
+    promise(200)
+    wait_for(lambda: totals("outbox").get("hinted", 0) >= hinted + 20, 90, "the snapshot's hints")
+    channels.resume("email", OPERATOR, "it is taken")
+    all_sent()
+    assert OutboxMessage.objects.count() == 51
+    assert set(OutboxMessage.objects.values_list("state", "attempts")) == {("sent", 1)}
+    assert DeliveryAttempt.objects.count() == 51

@@ -1,0 +1,199 @@
+"""The examples in deploy/ run everything there is, with the rights it needs and no more."""
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+from django.apps import apps
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from config.flows import flows
+from tests.tree import ROOT, read
+
+SYSTEMD = ROOT / "deploy" / "systemd"
+COMPOSE = ROOT / "deploy" / "compose.production.yaml"
+OPTIONAL = {"listen_outbox"}  # only where Debezium runs: no part of `Flow.workers`
+JOBS = {"migrate", "beat"}  # change tables
+SENDERS = {"web", "relay", "listen", "beat"}  # know how mail leaves, or whose webhooks are taken
+
+
+def commands() -> set[str]:
+    """What has to run all the time besides web and beat."""
+    workers = {worker.command for flow in flows() for worker in flow.workers()}
+    return workers | {"replay_topic"} | OPTIONAL
+
+
+@cache
+def units() -> dict[str, str]:
+    """The text of each unit by its short name: ingest, web …"""
+    return {
+        path.name.removeprefix("spillway-").removesuffix(".service").removesuffix("@"): read(path)
+        for path in sorted(SYSTEMD.glob("*.service"))
+    }
+
+
+@cache
+def services() -> dict[str, str]:
+    """The text of each service of the compose file."""
+    block = read(COMPOSE).split("\nservices:\n")[1].split("\nvolumes:\n")[0]
+    parts = re.split(r"^  (?:#.*\n  )?(\w+):\n", block, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_the_files_are_read_at_all():
+    assert {"web", "beat", "migrate"} <= units().keys()
+    assert {"web", "beat", "worker", "migrate", "postgres"} <= services().keys()
+
+
+@pytest.mark.parametrize("command", sorted(commands()))
+def test_every_worker_has_a_unit_and_a_service(command):
+    assert any(f"manage.py {command}" in text for text in units().values())
+    assert any(f"manage.py {command}" in text for text in services().values())
+
+
+# -- systemd -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", sorted(units()))
+def test_a_unit_gives_up_rights_and_never_gives_up(name):
+    text = units()[name]
+    for line in ("User=spillway", "NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes"):
+        assert line in text
+    if name != "migrate":
+        assert "Restart=always" in text
+        assert "StartLimitIntervalSec=0" in text
+        assert "PartOf=spillway.target" in text
+
+
+@pytest.mark.parametrize("name", sorted(units()))
+def test_only_what_changes_tables_is_their_owner(name):
+    assert ("database_url_migrate" in units()[name]) == (name in JOBS)
+
+
+@pytest.mark.parametrize("name", sorted(units()))
+def test_the_secrets_of_mail_are_read_where_they_are_used(name):
+    assert ("EnvironmentFile=-/etc/spillway/email.env" in units()[name]) == (name in SENDERS)
+
+
+def test_the_target_starts_every_unit_but_the_optional_ones():
+    wanted = re.findall(r"spillway-([\w-]+)(?:@\d+)?\.service", read(SYSTEMD / "spillway.target"))
+    assert set(wanted) == units().keys() - {"migrate", "listen"}
+
+
+def test_prometheus_is_told_the_ports_of_the_target():
+    ports = set(re.findall(r"@(\d+)\.service", read(SYSTEMD / "spillway.target")))
+    assert len(ports) == len(re.findall(r"@\d+\.service", read(SYSTEMD / "spillway.target")))
+    ports |= set(re.findall(r"CELERY_METRICS_PORT=(\d+)", units()["beat"]))
+    assert ports <= set(re.findall(r'"host:(\d+)"', read(ROOT / "docs" / "operations.md")))
+
+
+def test_the_example_environment_is_fit_for_production():
+    given = dict(
+        re.findall(
+            r"^([A-Z_]+)=(.*)$",
+            read(SYSTEMD / "spillway.env.example") + read(SYSTEMD / "email.env.example"),
+            re.MULTILINE,
+        )
+    )
+    names = ("PATH", "HOME", "TMPDIR", "PYTHONPATH", "SYSTEMROOT")
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    secret = "x" * 25 + "0123456789abcdefghijklmnopqrstuvwxyz"
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**environment, **given, "SECRET_KEY": secret, "DATABASE_URL": "sqlite:////tmp/none.sqlite3"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+# -- compose -----------------------------------------------------------------------------------------
+def test_in_containers_too_only_what_changes_tables_is_their_owner():
+    owners = {
+        name
+        for name, text in services().items()
+        if "DATABASE_URL_FILE: /run/secrets/database_url_migrate" in text
+    }
+    assert owners == {"worker", "migrate"}
+
+
+def test_every_secret_that_is_read_is_given_and_every_one_given_is_described():
+    text = read(COMPOSE)
+    read_from = set(re.findall(r"^ +[A-Z_]+_FILE: /run/secrets/(\w+)", text, re.MULTILINE))
+    defined = set(re.findall(r"^  (\w+): \{file: \"", text, re.MULTILINE))
+    assert read_from == defined
+    header = text.split("\nname:")[0]
+    assert all(re.search(rf"^#   {name} ", header, re.MULTILINE) for name in defined)
+    for listed in re.findall(r"secrets: \[([^\]]+)\]", text):
+        assert set(listed.split(", ")) <= defined
+    shared = set(re.search(r"^  secrets: \[([^\]]+)\]", text, re.MULTILINE)[1].split(", "))
+    assert read_from - shared == {"database_url_migrate", "postgres_password"}
+
+
+def test_the_container_of_capture_starts_only_when_asked_for():
+    assert [name for name, text in services().items() if "profiles: [cdc]" in text] == ["listen"]
+
+
+def test_the_archive_of_the_outbox_outlives_its_container():
+    assert "archive:/var/lib/spillway/archive" in services()["worker"]
+    assert "/var/lib/spillway/archive" in read(ROOT / "deploy" / "docker" / "Dockerfile")
+
+
+def test_the_image_has_what_it_needs_to_send_mail_and_one_django():
+    dockerfile = read(ROOT / "deploy" / "docker" / "Dockerfile")
+    files = re.findall(r"-r /requirements/(\w+)\.txt", dockerfile)
+    assert {"base", "anymail"} <= set(files)
+    for app in {config.name for config in apps.get_app_configs()} & {
+        "config",
+        "outbox",
+        "buffer",
+        "notifications",
+    }:
+        assert f"COPY {app} ./{app}" in dockerfile
+
+
+@pytest.mark.parametrize("name", ["anymail", "demo", "test"])
+def test_no_extra_brings_another_version_of_what_base_has(name):
+    def pins(text):
+        return set(re.findall(r"^([\w.-]+)(?:\[[^\]]*\])?==(\S+)", text, re.MULTILINE))
+
+    base = pins(read(ROOT / "requirements" / "base.txt"))
+    names = {package for package, _ in base}
+    extra = {pin for pin in pins(read(ROOT / "requirements" / f"{name}.txt")) if pin[0] in names}
+    assert extra <= base
+
+
+# -- rights ------------------------------------------------------------------------------------------
+def tables() -> set[str]:
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        return set(connections[DEFAULT_DB_ALIAS].introspection.table_names(cursor))
+
+
+@pytest.mark.django_db
+def test_rights_are_about_tables_that_exist():
+    ours = tables()
+    mysql = read(ROOT / "deploy" / "grants" / "mysql_after_migrate.sql")
+    named = set(re.findall(r"GRANT DELETE ON spillway\.(\w+)", mysql))
+    assert named
+    assert named <= ours
+    postgresql = read(ROOT / "deploy" / "grants" / "postgresql_after_migrate.sql")
+    for name in re.findall(r"GRANT DELETE ON (\w+)", postgresql):
+        assert name in ours
+    append_only = re.search(r"relname ~ '\^\(([a-z_|]+)\)'", postgresql.split("-- The ledger")[1])[1]
+    assert set(append_only.split("|")) <= ours
+
+
+@pytest.mark.django_db
+def test_nothing_that_flows_can_be_deleted_by_the_application():
+    postgresql = read(ROOT / "deploy" / "grants" / "postgresql_after_migrate.sql")
+    pattern = re.search(r"relname ~ '(\^[^']+)' \\gexec\n-- Lifting", postgresql)[1]
+    flowing = {
+        model._meta.db_table
+        for model in apps.get_models()
+        if model._meta.app_label in ("buffer", "outbox", "notifications")
+    }
+    assert all(re.match(pattern, table) for table in flowing)
+    mysql = read(ROOT / "deploy" / "grants" / "mysql_after_migrate.sql")
+    assert flowing & set(re.findall(r"GRANT DELETE ON spillway\.(\w+)", mysql)) == {
+        "notifications_suppression"
+    }
