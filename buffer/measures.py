@@ -19,8 +19,8 @@ from config.kafka import topic_name
 from outbox import counters
 from outbox.picture import Reach
 from outbox.picture import gauges as shared_gauges
+from outbox.stages import Trends
 
-TREND = 24  # minutes
 MOST_BATCHES = 1000
 
 
@@ -34,10 +34,9 @@ def gauges(now: datetime) -> Iterator[Reading]:
 
 
 @dataclass
-class Numbers:
+class Numbers(Trends):
     """Counters and indexed look-ups, each asked once."""
 
-    now: datetime
     names: Sequence[str] = field(default_factory=lambda: list(streams()))
 
     @cached_property
@@ -94,15 +93,6 @@ class Numbers:
     @cached_property
     def open(self) -> int:
         return sum(counters.totals(name).get("open", 0) for name in self.names)
-
-    def history(self, *kinds: str, minutes: int = TREND + 1) -> list[int]:
-        """Counts per minute; the last one is the minute under way, which no line should draw as a fall."""
-        rows = [counters.history(name, kind, self.now, minutes) for name in self.names for kind in kinds]
-        return [sum(column) for column in zip(*rows, strict=True)]
-
-    def per_second(self, trend: Sequence[int]) -> float:
-        """Over the minute under way and the one before, so that a full minute's start does not read 0."""
-        return sum(trend[-2:]) / (60 + self.now.timestamp() % 60)
 
     def open_trend(self) -> list[int]:
         """Backwards from what is open now."""

@@ -12,7 +12,8 @@ from buffer.measures import MOST_BATCHES, Numbers
 from buffer.streams import streams
 from config import words
 from config.flows import Need, Picture, Stage
-from outbox.picture import BEHIND, LONG, letter_needs, letters_last_hour, open_letters, position_needs
+from outbox.picture import LONG, letter_needs, letters_last_hour, open_letters, position_needs
+from outbox.stages import reader_stage, topic_stage
 
 OVERDUE = timedelta(seconds=60)
 
@@ -34,8 +35,10 @@ def picture(now: datetime) -> Picture:
 
 # -- Stages ------------------------------------------------------------------------------------------------
 def _stages(numbers: Numbers) -> Iterator[Stage]:
-    yield _topic(numbers)
-    yield _ingest(numbers)
+    yield topic_stage(_name_of({stream.topic for stream in streams().values()}), numbers, numbers.reach)
+    yield reader_stage(
+        "Ingest", numbers, numbers.reach, "accepted", ["redelivered", "superseded"], ["parked", "late"]
+    )
     yield _buffer(numbers)
     yield _flush(numbers)
     yield _output(numbers)
@@ -43,48 +46,6 @@ def _stages(numbers: Numbers) -> Iterator[Stage]:
 
 def _name_of(topics: set[str]) -> str:
     return next(iter(topics)) if len(topics) == 1 else f"{len(topics)} topics"
-
-
-def _topic(numbers: Numbers) -> Stage:
-    trend, reach = numbers.history("read"), numbers.reach
-    late = reach.lag > 0 and (reach.behind or timedelta(0)) > BEHIND
-    behind = (
-        f"{words.length(reach.behind.total_seconds())} behind"
-        if reach.behind is not None
-        else "not measured yet"
-    )
-    return Stage(
-        _name_of({stream.topic for stream in streams().values()}),
-        words.rate(numbers.per_second(trend)),
-        "/s",
-        [f"lag {words.plural(reach.lag, 'record', 'records')}", behind],
-        reverse("admin:outbox_watermark_changelist"),
-        tone="warn" if late else "idle",
-        word="Behind" if late else "",
-        trend=trend[:-1],
-    )
-
-
-def _ingest(numbers: Numbers) -> Stage:
-    trend, reach = numbers.history("accepted"), numbers.reach
-    again = sum(numbers.history("redelivered", "superseded", minutes=60))
-    repeats = words.plural(again, "repeat", "repeats")
-    parked = sum(numbers.history("parked", "late", minutes=60))
-    first = f"{repeats} in 1 h"
-    if reach.seen is None:
-        first = "not seen yet"
-    elif reach.unseen:
-        first = f"not seen for {words.length((numbers.now - reach.seen).total_seconds(), coarse=True)}"
-    return Stage(
-        "Ingest",
-        words.rate(numbers.per_second(trend)),
-        "/s",
-        [first, f"{parked:,} parked in 1 h"],
-        reverse("admin:outbox_watermark_changelist"),
-        tone="bad" if reach.stopped else "warn" if reach.unseen else "idle",
-        word="Stopped" if reach.stopped else "Not seen" if reach.unseen else "",
-        trend=trend[:-1],
-    )
 
 
 def _buffer(numbers: Numbers) -> Stage:

@@ -12,17 +12,15 @@ from django.conf import settings
 from config import metrics
 from config.flows import Reading
 from config.kafka import topic_name
-from outbox import counters
 from outbox.cdc_health import GROUP, cdc_lag
 from outbox.handlers import handlers
 from outbox.models import ChannelState, IdempotencyKey, OutboxMessage
 from outbox.picture import Reach
 from outbox.picture import gauges as shared_gauges
+from outbox.stages import Trends
 
 FLOW = "outbox"
-TREND = 24  # minutes
 MOST = 100_000
-ENDS = ("sent", "dead_lettered", "expired", "cancelled")
 
 
 def gauges(now: datetime) -> Iterator[Reading]:
@@ -44,11 +42,11 @@ def gauges(now: datetime) -> Iterator[Reading]:
 
 
 @dataclass
-class Numbers:
+class Numbers(Trends):
     """Each asked once."""
 
-    now: datetime
-    names: Sequence[str] = field(default_factory=lambda: sorted(handlers()))
+    names: Sequence[str] = (FLOW,)
+    doors: Sequence[str] = field(default_factory=lambda: sorted(handlers()))
 
     @cached_property
     def pending(self) -> int:
@@ -59,7 +57,7 @@ class Numbers:
         """When the message became due that has been waiting longest."""
         firsts = [
             OutboxMessage.objects.due(name, self.now).values_list("available_at", flat=True).first()
-            for name in self.names
+            for name in self.doors
         ]
         return min((first for first in firsts if first), default=None)
 
@@ -106,12 +104,3 @@ class Numbers:
     def cdc_lag(self) -> float | None:
         """Seconds; None while no listener was ever started."""
         return cdc_lag(self.now) if self.reach.rows else None
-
-    def history(self, *kinds: str, minutes: int = TREND + 1) -> list[int]:
-        """Counts per minute; the last one is the minute under way."""
-        rows = [counters.history(FLOW, kind, self.now, minutes) for kind in kinds]
-        return [sum(column) for column in zip(*rows, strict=True)]
-
-    def per_second(self, trend: Sequence[int]) -> float:
-        """Over the minute under way and the one before."""
-        return sum(trend[-2:]) / (60 + self.now.timestamp() % 60)

@@ -1,4 +1,4 @@
-"""python -m tests.bench [--quick] [--only ingest,due,flush] [--database URL] [--peers] [--write FILE]"""
+"""python -m tests.bench [--quick] [--only PARTS] [--database URL] [--peers] [--write FILE]"""
 
 from __future__ import annotations
 

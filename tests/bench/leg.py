@@ -190,8 +190,27 @@ def lookup(plan: Plan) -> list[dict[str, str]]:
     return rows
 
 
+def outbox(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import outbox
+
+    return outbox.drain_rows(plan)
+
+
+def full(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import outbox
+
+    return outbox.full_rows(plan)
+
+
+def promises(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import promises
+
+    return promises.rows(plan)
+
+
 PARTS: dict[str, Callable[[Plan], list[dict[str, str]]]] = {
     "ingest": ingest, "due": due, "flush": flush, "ledger": ledger, "lookup": lookup,
+    "outbox": outbox, "full": full, "promises": promises,
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def state() -> tuple[Any, ...]:
     return (
         sorted(InventoryTracking.objects.values_list("reference_id", "stock_id", "delta")),
         dict(InventoryStock.objects.values_list("pk", "quantity")),
-        sorted(bytes(letter.payload) for letter in DeadLetter.objects.all()),
+        sorted(bytes(letter.payload or b"") for letter in DeadLetter.objects.all()),
         counters.totals("ledger"),
     )
 
@@ -118,9 +118,9 @@ def test_a_connection_that_is_cut_during_the_commit_changes_nothing_in_the_resul
     wire.produce(wave(0))
     with closing(Cutter(database_url(), b"INSERT INTO " + quote, moment)) as cutter:
         worker = workers.start("track_inventory", DATABASE_URL=cutter.url)
+        wait_for(lambda: "database_unavailable" in worker.text, 40, "the worker to notice")
         wait_for(lambda: written() == len(wave(0)), 40, "every record to be written")
         assert cutter.cuts == 1
-        assert "database_unavailable" in worker.text
         assert worker.stop() == 0
     assert_whole(1)
     again = counters.totals("ledger")["read"] - len(wave(0))

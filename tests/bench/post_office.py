@@ -1,0 +1,43 @@
+"""python -m tests.bench.post_office COUNT BATCH: django-post_office drains its queue into a backend that does nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from config.settings import DATABASES
+
+__all__ = ["DATABASES"]
+SECRET_KEY = "bench"
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
+INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "post_office"]
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+LOGGING_CONFIG = None
+POST_OFFICE = {"BACKENDS": {"default": "django.core.mail.backends.dummy.EmailBackend"}, "LOG_LEVEL": 0}
+
+
+def main(count: int, size: int) -> None:
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+    from post_office import mail
+    from post_office.models import Email
+
+    call_command("migrate", verbosity=0)
+    mail.get_batch_size = lambda: size
+    Email.objects.all().delete()
+    for start in range(0, count, 1000):
+        mail.send_many([
+            {"sender": "a@example.com", "recipients": ["b@example.com"], "subject": "paid", "message": "x" * 480}
+            for _ in range(min(1000, count - start))
+        ])  # fmt: skip
+    began = time.perf_counter()
+    while mail.get_queued().exists():
+        mail.send_queued(processes=1, log_level=0)
+    print(count / (time.perf_counter() - began))
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

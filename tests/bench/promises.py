@@ -1,0 +1,134 @@
+"""Promising mails: what an order's write costs with the outbox and without, and how soon a message leaves."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from config.clock import database_now
+from config.fields import uuid7, uuid7_after
+from notifications import changes
+from notifications.orders import Order
+from outbox.publish import publish
+from tests.bench import databases, worker
+from tests.bench.figures import number
+from tests.bench.leg import Plan
+from tests.bench.outbox import ATTEMPT, MESSAGE, NOOP, empty
+
+RATE = 167
+PAYLOAD = {"text": "x" * 480}
+
+
+def rows(plan: Plan) -> list[dict[str, str]]:
+    seconds = 5 if plan.quick else 15
+    settings.HANDLERS = {**settings.HANDLERS, "noop": "tests.bench.noop.Noop"}
+    late = sorted(to_send(seconds))
+    writes = sorted(paced(seconds))
+    with_it, without = alternating(300 if plan.quick else 1500)
+    return [{
+        "commit → send p50, ms": number(at(late, 0.5)), "p99, ms": number(at(late, 0.99)),
+        "order write p50, ms": number(at(writes, 0.5)), "p99, ms ": number(at(writes, 0.99)),
+        "with outbox, ms": number(with_it), "without, ms": number(without),
+        "overhead": f"{100 * (with_it / without - 1):.0f} %",
+    }]  # fmt: skip
+
+
+def at(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+@contextmanager
+def relaying() -> Iterator[None]:
+    """One relay of the channel that takes anything, until it is told to stop."""
+    command = [sys.executable, str(worker.ROOT / "manage.py"), "relay_outbox", "--channel", "noop"]
+    process = subprocess.Popen(command, cwd=worker.ROOT, env={**os.environ, **NOOP})
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def at_rate(seconds: float, work: Callable[[int], None]) -> None:
+    began = time.monotonic()
+    for turn in range(int(RATE * seconds)):
+        time.sleep(max(0.0, began + turn / RATE - time.monotonic()))
+        work(turn)
+
+
+def to_send(seconds: float) -> list[float]:
+    """Milliseconds from the moment a transaction writes its message to the call that sends it, by the database's clock."""
+    empty()
+
+    def promise(turn: int) -> None:
+        with transaction.atomic():
+            publish("order.paid", f"order:{turn}", PAYLOAD, idempotency_key=uuid7().hex, channel="noop")
+
+    with relaying():
+        at_rate(2, promise)
+        wait_until_sent()
+        databases.execute(f"DELETE FROM {ATTEMPT}")
+        at_rate(seconds, promise)
+        wait_until_sent()
+    found = databases.rows(
+        f"SELECT m.created_at, a.started_at FROM {ATTEMPT} a JOIN {MESSAGE} m ON m.id = a.message_id"
+    )
+    return [(started - created).total_seconds() * 1000 for created, started in found]
+
+
+def wait_until_sent() -> None:
+    deadline = time.monotonic() + 120
+    while databases.rows(f"SELECT COUNT(*) FROM {MESSAGE} WHERE state <> 'sent'") != [(0,)]:
+        if time.monotonic() > deadline:
+            raise RuntimeError("the relay does not come to an end")
+        time.sleep(0.1)
+
+
+def pending_orders(count: int) -> list[Any]:
+    now = database_now()
+    return [
+        order.pk
+        for order in Order.objects.bulk_create([
+            Order(user_email=f"u{n}@example.com", total_amount=1000, currency="EUR", created_at=now, updated_at=now)
+            for n in range(count)
+        ], batch_size=1000)
+    ]  # fmt: skip
+
+
+def paced(seconds: float) -> list[float]:
+    """Milliseconds of `pay` at the seed's peak: read, render, one transaction, woken relay."""
+    orders, times = pending_orders(int(RATE * seconds)), []
+
+    def pay(turn: int) -> None:
+        started = time.perf_counter()
+        changes.change(orders[turn], "pay")
+        times.append((time.perf_counter() - started) * 1000)
+
+    at_rate(seconds, pay)
+    return times
+
+
+def alternating(count: int) -> tuple[float, float]:
+    """Milliseconds of a change with its message and of the same change without, in turn; medians."""
+    orders = pending_orders(2 * count)
+    times: dict[bool, list[float]] = {True: [], False: []}
+    genuine = changes.publish
+    try:
+        for turn, order in enumerate(orders):
+            promised = turn % 2 == 0
+            changes.publish = genuine if promised else lambda *_, after=None, **__: uuid7_after(after)
+            started = time.perf_counter()
+            changes.change(order, "pay")
+            times[promised].append((time.perf_counter() - started) * 1000)
+    finally:
+        changes.publish = genuine
+    return statistics.median(times[True]), statistics.median(times[False])
