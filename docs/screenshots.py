@@ -31,6 +31,7 @@ def prepare(database: Path) -> None:
         "SECURE_SSL_REDIRECT": "0",
         "ENVIRONMENT_NAME": "production",
         "LOG_LEVEL": "ERROR",
+        "EMAIL_CHANNEL": "memory",
         # Playwright runs a loop in this thread; rows are only written between pages.
         "DJANGO_ALLOW_ASYNC_UNSAFE": "1",
     }
@@ -66,9 +67,12 @@ def answers() -> bool:
 
 def pages() -> dict[str, str]:
     """Names of pictures and where they are taken."""
-    from buffer.models import Batch, Bucket, BufferedEvent
-    from outbox.models import DeadLetter
+    from sample_flows import busiest_stock
 
+    from buffer.models import Batch, Bucket, BufferedEvent
+    from outbox.models import DeadLetter, OutboxMessage
+
+    waiting = OutboxMessage.objects.pending().earliest("pk")
     bucket = Bucket.objects.get(location_id="WH-07")
     batch = Batch.objects.filter(location_id="WH-07").latest("sequence")
     event = BufferedEvent.objects.filter(location_id="WH-07", status="pending").earliest("pk")
@@ -87,6 +91,9 @@ def pages() -> dict[str, str]:
         "event": f"buffer/bufferedevent/{event.pk}/change/",
         "flush": f"buffer/bucket/lever/flush/?id={bucket.pk}",
         "no-hit": "find/?q=A-00000",
+        "message": f"outbox/outboxmessage/{waiting.pk}/change/",
+        "channel": "outbox/channelstate/email/change/",
+        "stock": f"buffer/inventorystock/{busiest_stock()}/change/",
     }
     for letter in letters[:1]:
         found["letter"] = f"outbox/deadletter/{letter.pk}/change/"
@@ -122,12 +129,17 @@ def take(base: str, wanted: dict[str, str], folder: Path, *, dark: bool = False,
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder) / "pictures.sqlite3")
+        from sample_flows import fill_flows
         from sample_rows import fill
 
         fill(busy=True)
+        fill_flows()
         with served() as base:
             found = pages()
-            shown = {name: found[name] for name in ("home", "bucket", "batch", "letter", "groups", "discard")}
+            shown = {
+                name: found[name]
+                for name in ("home", "bucket", "batch", "letter", "groups", "discard", "message", "stock")
+            }
             take(base, shown, IMAGES)
             take(base, {"home-dark": ""}, IMAGES, dark=True)
             take(base, {"home-narrow": ""}, IMAGES, width=390)

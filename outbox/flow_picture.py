@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.urls import reverse
+from django.utils.text import Truncator
 
 from config import words
 from config.flows import Need, Picture, Stage, Tone
@@ -95,7 +96,9 @@ def _deliver(numbers: Numbers) -> Stage:
 def _door(numbers: Numbers, state: ChannelState) -> Stage:
     url = reverse("admin:outbox_channelstate_change", args=[state.pk])
     if state.paused:
-        return Stage(state.name, "0", "/s", [state.pause_reason[:20]], url, tone="bad", word="Paused")
+        return Stage(
+            state.name, "0", "/s", [Truncator(state.pause_reason).chars(20)], url, tone="bad", word="Paused"
+        )
     if state.breaker == OPEN:
         return Stage(state.name, "0", "/s", ["nobody answers"], url, tone="bad", word="Breaker")
     return Stage(state.name, "open", "", ["breaker closed"], url)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from buffer.ledger.effects import Merchant, Movements, Variant
 from buffer.ledger.record import Group, Row
 from config.kafka import Record
+from config.upsert import Packed
 from outbox.burial import Letter
 
 Key = tuple[str, str]  # reference, stock
@@ -42,6 +43,7 @@ class Prepared:
     read: Counter[Place] = field(default_factory=Counter)
     tracked: list[Tracked] = field(default_factory=list)
     rows: dict[Group, dict[Key, Row]] = field(default_factory=dict)  # sorted; the first record of a key
+    packed: dict[Group, Packed] = field(default_factory=dict)  # the same rows, as they will be written
     wholes: dict[Group, dict[str, set[str]]] = field(default_factory=dict)  # references to all they may move
     stocks: set[str] = field(default_factory=set)
     changes: list[tuple[Record, Merchant | Variant]] = field(default_factory=list)
@@ -54,7 +56,8 @@ class Prepared:
     def add(self, tracked: Tracked) -> None:
         self.tracked.append(tracked)
         record, (_, reference, deltas, whole), payload_hash = tracked
-        rows = self.rows.setdefault(tracked.group, {})
+        group = tracked.group
+        rows = self.rows.setdefault(group, {})
         rest = (record.partition, record.offset, record.timestamp, payload_hash)
         for stock, delta in deltas.items():
             known = rows.get((reference, stock))
@@ -63,12 +66,13 @@ class Prepared:
             elif known[2] != delta:
                 self.contradicts = True
         if whole:
-            stocks = self.wholes.setdefault(tracked.group, {}).setdefault(reference, set(deltas))
+            stocks = self.wholes.setdefault(group, {}).setdefault(reference, set(deltas))
             self.contradicts |= stocks != deltas.keys()
 
     def sort(self) -> Prepared:
         """By key: two workers with the same references then lock in the same order."""
         self.rows = {group: dict(sorted(rows.items())) for group, rows in sorted(self.rows.items())}
+        self.packed = {group: Packed(rows.values()) for group, rows in self.rows.items()}
         self.stocks = {stock for rows in self.rows.values() for _reference, stock in rows}
         return self
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -66,11 +66,11 @@ class Known(NamedTuple):
 KNOWN = ["delta", "topic", "topic_id", "source_partition", "source_offset", "payload_hash"]
 
 
-def record(group: Group, rows: Iterable[Row], topic_id: str, now: datetime) -> list[tuple[str, str]]:
+def record(group: Group, rows: Sequence[Row], topic_id: str, now: datetime) -> list[tuple[str, str]]:
     """Insert rows, sorted by key, whose keys are not known yet; returns the (reference, stock) of those."""
     topic, reference_type = group
     constants = {"reference_type": reference_type, "topic": topic, "topic_id": topic_id, "created_at": now}
-    return [tuple(key) for key in RECORD.run(list(rows), constants)]
+    return [tuple(key) for key in RECORD.run(rows, constants)]
 
 
 def read_known(reference_type: str, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Known]:

@@ -133,7 +133,8 @@ class Track:
         for group, rows in batch.prepared.rows.items():
             topic, reference_type = group
             topic_id = batch.topic_ids.get(topic, "")
-            mine = fresh[group] = {key: rows[key] for key in record(group, rows.values(), topic_id, now)}
+            packed = batch.prepared.packed[group]
+            mine = fresh[group] = {key: rows[key] for key in record(group, packed, topic_id, now)}
             if len(mine) == len(rows):
                 continue
             known = read_known(reference_type, [key for key in rows if key not in mine])
@@ -198,9 +199,14 @@ class Track:
             applied.settle(found, "applied" if mine else "duplicate")
             if mine:
                 applied.movements[found.topic, found.partition] += mine
-                applied.change(_reference(movements), found)
-                for stock in movements.deltas if settings.LEDGER_NEGATIVE_STOCK == "park" else ():
-                    applied.change(stock, found)
+                if applied.replayed:
+                    self._note(movements, found, applied)
+
+    def _note(self, movements: Movements, found: Record, applied: Applied) -> None:
+        """What the outcome of later records of a replay may depend on."""
+        applied.change(_reference(movements), found)
+        for stock in movements.deltas if settings.LEDGER_NEGATIVE_STOCK == "park" else ():
+            applied.change(stock, found)
 
     def _follow(self, batch: Batch, applied: Applied, now: datetime) -> None:
         changes = batch.prepared.changes

@@ -10,8 +10,13 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from django.db import connection
 
 from tests.tree import ROOT, read
+
+pytestmark = pytest.mark.skipif(
+    connection.vendor != "sqlite", reason="the copy has an SQLite of its own: once is enough"
+)
 
 CODE = ["manage.py", "config", "outbox", "buffer", "notifications", "throttler", "templates"]
 BLOCK = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -30,6 +35,7 @@ from config.housekeeping import rotate_and_sweep
 from config.kafka import Batch, Replayed
 from notifications import channels
 from notifications.tokens import issue
+from outbox.audit import Operator
 from outbox.models import OutboxMessage
 from outbox.publish import publish
 from outbox.replays import TopicReplay
@@ -49,7 +55,7 @@ for offset in (1, 2):
     with transaction.atomic():
         handler.apply(batch, database_now())
 
-token = issue("docs")
+_, token = issue("docs", Operator("docs"))
 get = lambda path: Client().get(path, secure=True, headers={"Authorization": f"Bearer {token}"})
 found["stock"] = get("/v1/stocks/S-1").json()
 found["missing"] = get("/v1/stocks/S-2").json()["status"]
@@ -135,7 +141,8 @@ def run(copy, *arguments) -> str:
     done = subprocess.run(
         [sys.executable, *arguments], cwd=copy, capture_output=True, text=True, timeout=120, check=False,
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings", "PYTHONPATH": str(copy), "DEMO": "1",
-             "DATABASE_URL": f"sqlite:///{copy}/db.sqlite3", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"},
+             "DATABASE_URL": f"sqlite:///{copy}/db.sqlite3", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+             "ALLOWED_HOSTS": "testserver"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -88,7 +88,7 @@ def test_prometheus_is_told_the_ports_of_the_target():
     assert ports <= set(re.findall(r'"host:(\d+)"', read(ROOT / "docs" / "operations.md")))
 
 
-def test_the_example_environment_is_fit_for_production():
+def test_the_example_environment_is_fit_for_production(tmp_path):
     given = dict(
         re.findall(
             r"^([A-Z_]+)=(.*)$",
@@ -102,7 +102,7 @@ def test_the_example_environment_is_fit_for_production():
     done = subprocess.run(
         [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"],
         cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**environment, **given, "SECRET_KEY": secret, "DATABASE_URL": "sqlite:////tmp/none.sqlite3"},
+        env={**environment, **given, "SECRET_KEY": secret, "DATABASE_URL": f"sqlite:///{tmp_path}/none.sqlite3"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
