@@ -1,8 +1,10 @@
-"""EMAIL_URL: one line that says which SMTP server, how to log in, and how the line is encrypted."""
+"""Settings of mail that are more than a word: the server, the sender, the provider, the secrets of webhooks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from email.utils import parseaddr
+from importlib.util import find_spec
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +27,10 @@ class MailServer:
 
 def server_from_url(url: str) -> MailServer:
     """`smtp://user:password@host:587/?tls`, `?ssl`, or neither. Raises BadSetting."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise BadSetting(f"EMAIL_URL: {error}") from None  # a bracket that is not closed
     security: Security = "ssl" if parts.scheme == "smtps" else "none"
     options = {option.partition("=")[0] for option in parts.query.split("&") if option}
     if unknown := options - {"tls", "ssl"}:
@@ -41,6 +46,30 @@ def server_from_url(url: str) -> MailServer:
     return MailServer(
         parts.hostname, port, unquote(parts.username or ""), unquote(parts.password or ""), security
     )
+
+
+def sender_from_text(text: str) -> str:
+    """EMAIL_FROM as it is, if there is an address in it. Raises BadSetting."""
+    local, _, domain = parseaddr(text)[1].rpartition("@")
+    if not local or not domain or not text.isprintable():
+        raise BadSetting(
+            f"EMAIL_FROM: {text!r} is no address, and none with a name: Shop <orders@example.com>"
+        )
+    return text
+
+
+def esp_from_text(name: str) -> str:
+    """The provider of EMAIL_CHANNEL=anymail, if django-anymail has a backend for it. Raises BadSetting.
+
+    Unknown ones must be found here: a try that fails for a reason of ours looks as if the mail might be out.
+    """
+    if not name:
+        raise BadSetting("EMAIL_ESP: EMAIL_CHANNEL=anymail needs to know which provider, such as resend")
+    if find_spec("anymail") is None:
+        raise BadSetting("EMAIL_CHANNEL: anymail needs the package django-anymail (extra anymail)")
+    if not name.isidentifier() or find_spec(f"anymail.backends.{name}") is None:
+        raise BadSetting(f"EMAIL_ESP: django-anymail has no backend {name!r}")
+    return name
 
 
 def secrets_from_text(text: str) -> dict[str, list[str]]:

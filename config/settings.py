@@ -9,7 +9,7 @@ from celery.schedules import crontab
 
 from config.databases import database_from_url
 from config.env import BadSetting, Env
-from config.mailserver import secrets_from_text, server_from_url
+from config.mailserver import esp_from_text, secrets_from_text, sender_from_text, server_from_url
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env(BASE_DIR / ".env")
@@ -188,7 +188,7 @@ CHANNELS = {
     "console": "notifications.channels.console.Console",
 }
 EMAIL_CHANNEL = env.choice("EMAIL_CHANNEL", "memory" if DEMO else "smtp", list(CHANNELS))
-EMAIL_FROM = env.text("EMAIL_FROM", "Spillway <orders@spillway.example>")
+EMAIL_FROM = sender_from_text(env.text("EMAIL_FROM", "Spillway <orders@spillway.example>"))
 EMAIL_SERVER = server_from_url(env.text("EMAIL_URL", "smtp://127.0.0.1:25"))
 EMAIL_ESP = env.text("EMAIL_ESP")
 EMAIL_RATE_PER_SECOND = env.number("EMAIL_RATE_PER_SECOND", 0)
@@ -198,8 +198,8 @@ EMAIL_WINDOW = env.integer("EMAIL_WINDOW", 1, least=1, most=50)
 EMAIL_WEBHOOK_SECRETS = secrets_from_text(env.text("EMAIL_WEBHOOK_SECRETS"))
 EMAIL_WEBHOOK_MAX_BYTES = env.integer("EMAIL_WEBHOOK_MAX_BYTES", 1_000_000, least=1000, most=2_500_000)
 ANYMAIL = env.prefixed("ANYMAIL_*")
-if EMAIL_CHANNEL == "anymail" and not EMAIL_ESP:
-    raise BadSetting("EMAIL_ESP: EMAIL_CHANNEL=anymail needs to know which provider, such as resend")
+if EMAIL_CHANNEL == "anymail":
+    esp_from_text(EMAIL_ESP)
 
 API_RATE_PER_SECOND = env.number("API_RATE_PER_SECOND", 50)
 API_MAX_BYTES = env.integer("API_MAX_BYTES", 262_144, least=1024)

@@ -7,6 +7,7 @@ from datetime import datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, parseaddr
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -109,14 +110,20 @@ def checked(mail: Mail) -> Mail:
     """The mail, if it goes to exactly one person and no value of it can become a header of its own."""
     if recipients.check(mail.to) != mail.to:
         raise ValueError("the recipient is not in its normal form")
-    recipients.check(parseaddr(mail.sender)[1])
-    recipients.header(mail.sender, "the sender")
+    _check_sender(mail.sender)
     recipients.header(mail.subject, "the subject")
     for name, value in mail.headers.items():
         if not name.isascii() or not name.replace("-", "").isalnum() or name.lower() in RESERVED:
             raise ValueError(f"a mail may not bring a header {name!r} of its own")
         recipients.header(value, name)
     return mail
+
+
+@lru_cache(maxsize=64)
+def _check_sender(sender: str) -> None:
+    """Parsing it costs more than all the other checks together, and nearly every mail has the same one."""
+    recipients.check(parseaddr(sender)[1])
+    recipients.header(sender, "the sender")
 
 
 def mime(mail: Mail) -> bytes:

@@ -11,6 +11,7 @@ LONGEST_HEADER = 900  # characters; 998 octets a line are the protocol's end
 # RFC 5322 dot-atom. Quoted local parts exist on paper, and in attacks.
 LOCAL_PART = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+CONTROLS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 SEPARATORS = re.compile(r"[,;:<>()\[\]\"\\]")
 
 
@@ -24,7 +25,7 @@ def check(address: str) -> str:
     address = address.strip(" ")
     if len(address) > LONGEST_ADDRESS:
         raise ValueError(f"the address is longer than {LONGEST_ADDRESS} characters")
-    if any(is_control(char) for char in address):
+    if has_control(address):
         raise ValueError("the address holds a control character")
     if SEPARATORS.search(address) or " " in address:
         raise ValueError("it is not one bare address: no names, lists, comments, quotes or spaces")
@@ -38,7 +39,7 @@ def check(address: str) -> str:
 
 def header(value: str, name: str = "a header") -> str:
     """A header's value as it is. ValueError when it could end the header, reverse its text, or is endless."""
-    if any(is_control(char) for char in value):
+    if has_control(value):
         raise ValueError(f"{name} holds a control character")
     if len(value) > LONGEST_HEADER:
         raise ValueError(f"{name} is longer than {LONGEST_HEADER} characters")
@@ -51,9 +52,10 @@ def masked(address: str) -> str:
     return f"{local[:1]}…@{domain}"
 
 
-def is_control(char: str) -> bool:
+def has_control(text: str) -> bool:
     """Controls, format characters such as right-to-left overrides, line separators, lone surrogates."""
-    return unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    # Nothing printable is one of these: nearly every text is through after one call, in C.
+    return not text.isprintable() and any(unicodedata.category(char) in CONTROLS for char in text)
 
 
 def _domain(domain: str) -> str:

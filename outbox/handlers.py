@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from config.env import BadSetting
+
 MARGIN = 0.1  # of the lease, kept for settling
 
 Kind = Literal["sent", "permanent", "transient", "unreachable", "throttled", "auth", "ambiguous"]
@@ -49,7 +51,9 @@ class Outcome:
     receipt: str = ""
     retry_after: float = 0.0  # seconds; 0 leaves the time to the backoff
     least_wait: float = 0.0  # seconds that a transient failure waits at least (greylisting)
-    reason: str = ""  # of the letter that a permanent failure becomes, if there is a better word than "refused"
+    reason: str = (
+        ""  # of the letter that a permanent failure becomes, if there is a better word than "refused"
+    )
 
     @property
     def ok(self) -> bool:
@@ -105,10 +109,14 @@ class MessageHandler:
 
 @cache
 def handlers() -> dict[str, MessageHandler]:
-    """The handlers of `settings.HANDLERS` by channel name."""
-    found = {name: import_string(path)() for name, path in settings.HANDLERS.items()}
-    for name, handler in found.items():
-        handler.name = name
+    """The handlers of `settings.HANDLERS` by channel name. Raises BadSetting for one that cannot be made."""
+    found: dict[str, MessageHandler] = {}
+    for name, path in settings.HANDLERS.items():
+        try:
+            found[name] = import_string(path)()
+        except ImportError as error:
+            raise BadSetting(f"HANDLERS[{name!r}]: {error}") from error
+        found[name].name = name
     return found
 
 

@@ -86,9 +86,9 @@ def moment(text: str) -> tuple[datetime, bool]:
     """An ISO time, in UTC, and whether its zone had to be assumed. Raises Refusal."""
     try:
         when = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return (when.astimezone(UTC), False) if when.tzinfo else (when.replace(tzinfo=UTC), True)
+    except (ValueError, OverflowError):  # the latter: in UTC it is before the year 1 or after 9999
         raise Refusal(f"{text!r} is no ISO time (2026-02-12T10:00:00Z)") from None
-    return (when.astimezone(UTC), False) if when.tzinfo else (when.replace(tzinfo=UTC), True)
 
 
 def span(text: str) -> timedelta:

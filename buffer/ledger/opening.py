@@ -141,7 +141,9 @@ def _line(number: int, cells: Sequence[str]) -> tuple[str, Line | None]:
         return "stock_id: empty", None
     quantity = names["quantity"].strip()
     # The length first: Python turns no more than 4300 digits into a number.
-    if not (quantity.isascii() and quantity.isdigit() and len(quantity) <= 30 and int(quantity) <= LARGEST_DELTA):
+    if not (
+        quantity.isascii() and quantity.isdigit() and len(quantity) <= 30 and int(quantity) <= LARGEST_DELTA
+    ):
         return f"quantity: {quantity[:30]!r} is no whole number from 0 to {LARGEST_DELTA}", None
     return "", Line(number, names["stock_id"], names["item"], names["location"], int(quantity))
 

@@ -61,8 +61,7 @@ class Consumer:
         self.topic_ids: dict[str, str] = {}
         self.sequence = 0
         self.pending: list[Any] = []
-        self.joined = False
-        self.rejoining = True
+        self.joined, self.rejoining = False, True
         self.held = False
         self.broker_away = False
 
@@ -84,7 +83,8 @@ class Consumer:
     def _loop(self, once: bool, until_idle: float | None) -> None:
         last_work = time.monotonic()
         while not self.stop.is_set():
-            if self._round():
+            waiting = self.rejoining or self.unplaced  # for its partitions, which is not being idle
+            if self._round() or waiting:
                 last_work = time.monotonic()
             self._refuse_if_all_stopped()
             quiet = time.monotonic() - last_work

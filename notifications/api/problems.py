@@ -151,9 +151,15 @@ def _of_status(error: HttpError) -> Problem:
 
 def _invalid(errors: Sequence[dict[str, Any]]) -> Problem:
     """Each wrong value by its place; the value itself is not repeated, it may be somebody's address."""
-    named = [{"where": ".".join(map(str, error["loc"])), "what": error["msg"]} for error in errors]
+    named = [{"where": _place(error["loc"]), "what": error["msg"]} for error in errors]
     keys = [error for error in named if error["where"].lower().replace("_", "-") == "header.idempotency-key"]
     return Problem("idempotency_key", errors=keys) if keys else Problem("invalid", errors=named)
+
+
+def _place(loc: Sequence[Any]) -> str:
+    """`body.total_amount`: as the caller wrote it, without the name that the body has in our function."""
+    parts = [*loc[:1], *loc[2:]] if loc[:1] == ("body",) else loc
+    return ".".join(map(str, parts))
 
 
 class ProblemDetails:
@@ -163,7 +169,7 @@ class ProblemDetails:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if not request.path_info.startswith(PREFIX):
+        if not f"{request.path_info}/".startswith(PREFIX):
             return self.get_response(request)
         length = request.META.get("CONTENT_LENGTH") or "0"
         if not length.isdecimal() or int(length) > settings.API_MAX_BYTES:

@@ -119,7 +119,7 @@ class OrderPage(Schema):
 
 
 class WrongValue(Schema):
-    where: str = Field(examples=["body.order.total_amount"])
+    where: str = Field(examples=["body.total_amount"])
     what: str = Field(examples=["Input should be greater than or equal to 1"])
 
 

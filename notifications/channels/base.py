@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from config.env import BadSetting
 from notifications.mail import Mail
 from outbox.handlers import Outcome
 
@@ -65,8 +66,11 @@ class Pool(Generic[Kept]):
 
 
 def configured() -> Channel:
-    """The channel that EMAIL_CHANNEL names."""
-    channel: Channel = import_string(settings.CHANNELS[settings.EMAIL_CHANNEL])()
+    """The channel that EMAIL_CHANNEL names. Raises BadSetting when it cannot be made."""
+    try:
+        channel: Channel = import_string(settings.CHANNELS[settings.EMAIL_CHANNEL])()
+    except ImportError as error:
+        raise BadSetting(f"CHANNELS[{settings.EMAIL_CHANNEL!r}]: {error}") from error
     return channel
 
 

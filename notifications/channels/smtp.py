@@ -6,7 +6,7 @@ import smtplib
 import socket
 import ssl
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from django.conf import settings
 
@@ -29,10 +29,17 @@ class Refused(Exception):
         super().__init__(f"{step}: {code} {reply}")
         self.step, self.code, self.reply = step, code, reply
 
+    @property
+    def refuses(self) -> bool:
+        """Whether it says no at all; -1 stands for what is no reply, such as a line without a number."""
+        return 400 <= self.code < 600
+
 
 def outcome_of(refused: Refused) -> Outcome:
     """What a reply means for the mail, for the channel, for the retry."""
     error = said(refused)
+    if not refused.refuses:
+        return Outcome("unreachable", error)  # no refusal at all: whoever answers speaks another protocol
     if refused.code == CLOSING:
         return Outcome("unreachable", error)
     if refused.code in LOGIN_NEEDED or refused.reply[:5] in LOGIN_REFUSED:
@@ -65,9 +72,12 @@ class Line:
                 return Outcome("permanent", f"the mail has {len(data)} bytes, the server takes {largest}")
             return self._converse(smtp, mail, data)
         except Refused as refused:
-            if refused.code == CLOSING or refused.step in ("connect", "EHLO", "STARTTLS", "AUTH"):
+            outcome = outcome_of(refused)
+            if outcome.kind == "unreachable" or refused.step in ("connect", "EHLO", "STARTTLS", "AUTH"):
                 self.drop()
-            return outcome_of(refused)
+            if self.dot_left and not refused.refuses:
+                return replace(outcome, kind="ambiguous")
+            return outcome
         except DEAD as error:
             self.drop()
             return Outcome(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -174,8 +173,8 @@ def store(reference_type: str, reference: str, stock: str, delta: int) -> None:
 
 
 # -- look-ups ----------------------------------------------------------------------------------------
-def look_ups(number: int, size: int = 500, repeat: int = 60) -> tuple[float, float]:
-    """`(ms to find a batch of known keys, ms to try to record it)` among `number` rows; any age, any order."""
+def look_ups(number: int, size: int = 500, repeat: int = 60) -> tuple[list[float], list[float]]:
+    """`(ms to find a batch of known keys, ms to try to record it)`, each time, among `number` rows; any age, any order."""
     rng = random.Random(number)
     found, refused = [], []
     for _ in range(repeat):
@@ -184,13 +183,13 @@ def look_ups(number: int, size: int = 500, repeat: int = 60) -> tuple[float, flo
         )
         started = time.perf_counter()
         known = read_known(OLD, keys)
-        found.append(time.perf_counter() - started)
+        found.append(1000 * (time.perf_counter() - started))
         rows = [(*key, 1, None, None, None, 0) for key in keys]
         started = time.perf_counter()
         fresh = RECORD.run(
             rows, {"reference_type": OLD, "topic": "", "topic_id": "", "created_at": database_now()}
         )
-        refused.append(time.perf_counter() - started)
+        refused.append(1000 * (time.perf_counter() - started))
         if len(known) != size or fresh:
             raise RuntimeError(f"{len(known)} of {size} keys were found, {len(fresh)} recorded again")
-    return statistics.median(found) * 1000, statistics.median(refused) * 1000
+    return found, refused

@@ -29,6 +29,16 @@ def test_values_are_read(env):
     assert env("").version("NAME") is None
 
 
+def test_empty_is_the_default_also_in_a_file(env, monkeypatch, tmp_path):
+    assert env("").text("NAME", "blue") == "blue"
+    monkeypatch.delenv("NAME")
+    (tmp_path / "name").write_text("\n")
+    monkeypatch.setenv("NAME_FILE", str(tmp_path / "name"))
+    assert Env().text("NAME", "blue") == "blue"
+    (tmp_path / "name").write_text("green\n")
+    assert Env().text("NAME", "blue") == "green"
+
+
 @pytest.mark.parametrize(
     ("value", "read"),
     [

@@ -58,7 +58,9 @@ class MailRun:
     say: Callable[[str], None] = print
     living: dict[str, Worker] = field(default_factory=dict)
     kills: list[Kill] = field(default_factory=list)
+    writers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     recoveries: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    looked_at: float = 0.0
     killed_recoveries: int = 0
 
     def __post_init__(self) -> None:
@@ -77,17 +79,17 @@ class MailRun:
             ends.enter_context(self.place.server)
             self.platform.environment |= self.place.environment
             began = time.monotonic()
-            writers = self._write()
-            for process in writers:
+            self.writers = self._write()
+            for process in self.writers:
                 ends.callback(process.kill)
             for name in self.names:
                 self._start(name)
             self._kill_all()
-            wait_for(lambda: all(process.poll() is not None for process in writers), 900, "the writers")
+            wait_for(lambda: all(process.poll() is not None for process in self.writers), 1800, "the writers")
             stuck = self._drain()
             took = time.monotonic() - began
             codes = {name: worker.stop() for name, worker in self.living.items()}
-            failed = [process.returncode for process in writers if process.returncode]
+            failed = [process.returncode for process in self.writers if process.returncode]
             return self._outcome(stuck, codes, failed, took)
 
     # -- workers --------------------------------------------------------------------------------------
@@ -151,8 +153,13 @@ class MailRun:
         )]  # fmt: skip
 
     def _attend(self) -> None:
-        """An operator who resumes a paused channel."""
-        self.resume()
+        """An operator who resumes a paused channel; a run in which something broke by itself ends at once."""
+        broken = [process.args for process in self.writers if process.poll()]
+        broken += [worker.text[-1500:] for worker in self.living.values() if worker.process.poll()]
+        assert not broken, broken
+        if time.monotonic() > self.looked_at + 0.5:
+            self.looked_at = time.monotonic()
+            self.resume()
 
     def _drain(self) -> str:
         """Until nothing is unfinished, or nothing has moved for long; why it is not."""

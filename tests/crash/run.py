@@ -186,7 +186,9 @@ def killed(crew: Crew, planned: int) -> Finding:
         if times != planned:
             offenders.append({"worker": name, "killed": times, "planned": planned})
     done = {name: [kill.done for kill in crew.kills if kill.worker == name] for name in crew.commands}
-    return Finding("every worker was killed at work with SIGKILL", f"done in the lives lost: {done}", offenders)
+    return Finding(
+        "every worker was killed at work with SIGKILL", f"done in the lives lost: {done}", offenders
+    )
 
 
 def verified(code: int, output: str) -> Finding:

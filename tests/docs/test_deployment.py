@@ -11,6 +11,7 @@ from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from config.flows import flows
+from tests.docs.test_docs_complete import variables
 from tests.tree import ROOT, read
 
 SYSTEMD = ROOT / "deploy" / "systemd"
@@ -161,6 +162,33 @@ def test_no_extra_brings_another_version_of_what_base_has(name):
     names = {package for package, _ in base}
     extra = {pin for pin in pins(read(ROOT / "requirements" / f"{name}.txt")) if pin[0] in names}
     assert extra <= base
+
+
+# -- alerts ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("alert", "name", "number"),
+    [
+        ("SpillwayOldestPending", "BUFFER_CAP_SECONDS", r"> (\d+) \+ 300"),
+        ("SpillwayBufferFull", "BUFFER_HIGH_WATER", r">= (\d+)"),
+        ("SpillwayOutboxLate", "OUTBOX_POLL_SECONDS", r"> (\d+) \+ 30"),
+        ("SpillwayCaptureLag", "OUTBOX_GRACE_SECONDS", r"> (\d+)"),
+        ("SpillwayPollerCarries", "OUTBOX_GRACE_SECONDS", r"<= (\d+)"),
+    ],
+)
+def test_an_alert_fits_the_default_of_its_setting(alert, name, number):
+    rule = (
+        read(ROOT / "deploy" / "prometheus" / "alerts.yml")
+        .split(f"- alert: {alert}\n")[1]
+        .split("- alert:")[0]
+    )
+    assert int(re.search(number, rule)[1]) == dict(variables())[name]
+
+
+def test_every_gauge_of_trouble_has_an_alert():
+    rules = read(ROOT / "deploy" / "prometheus" / "alerts.yml")
+    for word in ("breaker_open", "channel_paused", "outbox_held", "outbox_processing_stuck", "cdc_lag_seconds",
+                 "partition_stopped", "dead_letters_open", "webhooks_open", "idempotency_overdue_seconds"):  # fmt: skip
+        assert f"spillway_{word}" in rules
 
 
 # -- rights ------------------------------------------------------------------------------------------

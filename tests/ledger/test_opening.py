@@ -74,7 +74,7 @@ def test_a_changed_opening_quantity_is_refused_with_its_line_and_nothing_else_is
     [
         ("S1,V1,K", "3 cells instead of 4"), ("S1,V1,K,-1", "'-1' is no whole number"), ("S1,V1,K,x", "'x' is no whole"),
         ("S1,V1,K,1.5", "no whole number"), (",V1,K,1", "stock_id: empty"), ("S0,V1,K,1", "stands in line 2 already"),
-        ("S1,V1,K,99999999999999999999", "no whole number"), (f"S1,{'v' * 201},K,1", "item: longer than 200"),
+        ("S1,V1,K,99999999999999999999", "no whole number"), (f"S1,V1,K,{'1' * 5000}", "no whole number"), (f"S1,{'v' * 201},K,1", "item: longer than 200"),
     ],
 )  # fmt: skip
 def test_a_bad_line_is_named_and_the_file_changes_nothing(tmp_path, line, reason):

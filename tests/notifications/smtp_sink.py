@@ -23,7 +23,7 @@ FEATURES = ["250-sink", "250-SIZE 1000000", "250 8BITMIME"]
 
 class Sink:
     """`script` is a queue of `step:action[:seconds]`: step is connect, ehlo, auth, mail, rcpt, data or dot; action is
-    a code to answer, `drop`, `lose` (dot only), `slow`, or `ok`. The first entry waits for its step.
+    a code to answer, `drop`, `lose` (dot only), `slow`, `babble` (a line that is no reply), or `ok`. The first entry waits for its step.
     """
 
     def __init__(self, port: int = 0, journal: Path | None = None, trouble: float = 0.0, seed: int = 0,
@@ -137,7 +137,7 @@ class Session:
             raise Dropped
         if action[:1] == ["slow"]:
             await asyncio.sleep(float(action[1]))
-        if action and action[0].isdigit():
+        if action and (action[0].isdigit() or action[0] == "babble"):
             await self.say(f"{action[0]} as scripted")
             return False
         await self.say(good)
@@ -179,7 +179,7 @@ class Session:
         action = self.sink.action("dot")
         if action[:1] == ["lose"]:
             raise Dropped
-        if action and action[0].isdigit():
+        if action and (action[0].isdigit() or action[0] == "babble"):
             return await self.say(f"{action[0]} as scripted")
         self.sink.keep(data, self.recipients)
         if action[:1] == ["drop"]:

@@ -2,6 +2,8 @@
 
 import email
 import smtplib
+import sys
+import unicodedata
 from email.utils import getaddresses
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from notifications.mail import Mail, checked, mime
-from notifications.recipients import check, header
+from notifications.recipients import check, has_control, header
 
 HOSTILE = st.text(
     st.one_of(
@@ -92,6 +94,14 @@ def test_no_header_becomes_another_one(subject, value):
 def test_a_payload_cannot_bring_headers_that_decide_where_it_goes(name):
     with pytest.raises(ValueError, match="header"):
         checked(mail(headers={name: "eve@example.com"}))
+
+
+@pytest.mark.parametrize("category", ["Cc", "Cf", "Cs", "Zl", "Zp"])
+def test_no_control_character_of_any_kind_counts_as_printable(category):
+    found = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) == category]
+    assert found
+    assert all(has_control(f"x{char}x") for char in found)
+    assert not has_control("Ünïcode 例え €\u00a0\U0010fffd")
 
 
 def test_a_header_has_an_end():

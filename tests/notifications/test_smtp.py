@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from config.env import BadSetting
-from config.mailserver import MailServer, secrets_from_text, server_from_url
+from config.mailserver import MailServer, esp_from_text, secrets_from_text, sender_from_text, server_from_url
 from notifications.channels.smtp import Smtp
 from tests.notifications.smtp_sink import Sink
 from tests.notifications.test_recipients import mail
@@ -57,6 +57,9 @@ def test_the_connection_is_kept_and_each_try_starts_afresh(channel, sink):
         ("rcpt:drop", "unreachable", 0), ("rcpt:slow:5", "unreachable", 0),
         ("data:451", "transient", 0), ("data:554", "permanent", 0), ("data:drop", "unreachable", 0),
         ("dot:451", "transient", 0), ("dot:554", "permanent", 0), ("dot:421", "unreachable", 0),
+        # A line that is no reply, and a yes to another question, refuse nothing: no mail dies of them.
+        ("rcpt:babble", "unreachable", 0), ("data:babble", "unreachable", 0), ("data:250", "unreachable", 0),
+        ("dot:babble", "ambiguous", 0), ("dot:354", "ambiguous", 0),
         ("dot:drop", "ambiguous", 1), ("dot:lose", "ambiguous", 0), ("dot:slow:5", "ambiguous", 1),
     ],
 )  # fmt: skip
@@ -145,11 +148,22 @@ def test_a_url_names_the_server(url, server):
 
 
 @pytest.mark.parametrize(
-    "url", ["", "mail.example.com", "http://x", "smtp://", "smtp://x:99999", "smtp://x/?tsl"]
+    "url", ["", "mail.example.com", "http://x", "smtp://", "smtp://x:99999", "smtp://x/?tsl", "smtp://[::1"]
 )
 def test_a_bad_url_stops_the_start(url):
     with pytest.raises(BadSetting, match="^EMAIL_URL: "):
         server_from_url(url)
+
+
+def test_a_sender_and_a_provider_that_cannot_work_stop_the_start():
+    assert sender_from_text("Shop <orders@example.com>") == "Shop <orders@example.com>"
+    for text in ("no address", "orders@", "Shop <@example.com>", "a@b.cd\nBcc: x@y.zz"):
+        with pytest.raises(BadSetting, match=r"^EMAIL_FROM: [^\n]*$"):
+            sender_from_text(text)
+    assert esp_from_text("resend") == "resend"
+    for name in ("", "nope", "../x", "resend.x"):
+        with pytest.raises(BadSetting, match="^EMAIL_ESP: "):
+            esp_from_text(name)
 
 
 def test_secrets_are_listed_by_provider_with_room_for_one_rotation():

@@ -41,6 +41,14 @@ def test_a_consumer_that_starts_joins_once(broker: Broker, consumer: Consumer, m
 
 
 @on_kafka
+def test_who_waits_for_its_partitions_is_not_idle(broker: Broker, consumer: Consumer) -> None:
+    """The first poll lasts a second, whenever in it the partitions come; after a crash, a session timeout."""
+    broker.send(*[order(f"A{n}", f"WH-{n}") for n in range(20)])
+    consumer.run(until_idle=1.0)
+    assert BufferedEvent.objects.count() == 20
+
+
+@on_kafka
 def test_a_missing_topic_is_named(consumer: Consumer) -> None:
     consumer.topics = [f"{consumer.topics[0]}-gone"]
     with pytest.raises(ConsumerStopped, match="-gone does not exist: create_topics makes it"):

@@ -66,7 +66,7 @@ def test_a_stopped_relay_that_wakes_too_late_changes_nothing_and_is_counted(plat
         sink.script.append("dot:slow:1")
         first, *others = paid_orders(5)
         zombie = platform.start("relay_outbox", "--channel", "email")
-        wait_for(lambda: sink.accepted, 30, "the first mail to be accepted")
+        wait_for(lambda: sink.accepted, 90, "the first mail to be accepted")
         zombie.freeze()
         wait_for(lambda: zombie.frozen, 10, "the relay to stand still")
         assert {row[1] for row in rows()} == {"processing"}
@@ -75,7 +75,7 @@ def test_a_stopped_relay_that_wakes_too_late_changes_nothing_and_is_counted(plat
         before = rows()
         assert [row[:2] for row in before] == [(first, "uncertain"), *((name, "sent") for name in others)]
         zombie.thaw()
-        wait_for(lambda: zombie.count("fence_lost_total") >= 5, 30, "five lost rows to be counted")
+        wait_for(lambda: zombie.count("fence_lost_total") >= 5, 60, "five lost rows to be counted")
         assert zombie.stop() == 0
         assert rows() == before
         assert set(sink.counts().values()) == {1}
