@@ -32,6 +32,13 @@ class News(NamedTuple):
     detail: str = ""
 
 
+class Heard(NamedTuple):
+    """What a piece of news did: whether it changed the row, and whether it is what holds now, all things told."""
+
+    changed: bool
+    holds: bool
+
+
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
     """Sentences about deliveries. Partitioned by the message's id: name it, and one partition is read."""
 
@@ -138,17 +145,21 @@ def write(rows: Sequence[tuple[uuid.UUID, str, str, str]], provider: str, now: d
     ACCEPT.run(kept, {"provider": provider, "status": lattice.ACCEPTED, "detail": "", **times})
 
 
-def move(said: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.UUID, list[bool]]:
-    """Carry what was said of messages into their deliveries; tells for each piece whether it changed anything.
+def move(said: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.UUID, list[Heard]]:
+    """Carry what was said of messages into their deliveries; tells for each piece what it did.
 
     The rows are locked, the next state is computed here, and every UPDATE names the old one.
     """
-    told: dict[uuid.UUID, list[bool]] = {}
+    told: dict[uuid.UUID, list[Heard]] = {}
     changed: dict[str, list[tuple[str | None, ...]]] = {}
     for row in Delivery.objects.of_messages(said).locked():
         was = row.status
-        told[row.message_id] = [_hear(row, news) for news in said[row.message_id]]
-        if any(told[row.message_id]):
+        changes = [_hear(row, news) for news in said[row.message_id]]
+        told[row.message_id] = [
+            Heard(changes_it, (row.status, row.status_at) == news.standing)
+            for news, changes_it in zip(said[row.message_id], changes, strict=True)
+        ]
+        if any(changes):
             changed.setdefault(was, []).append(_values(row))
     for was, rows in sorted(changed.items()):
         moved = replace(MOVE, guard=f"old.status = '{was}'").run(rows, {"updated_at": now})

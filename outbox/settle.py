@@ -29,6 +29,7 @@ from outbox.take import Claim
 
 PATIENCE_AT_THE_END = 5.0  # seconds that a worker told to stop waits for its database
 THROTTLED_WAIT = 1.0  # seconds, where a 429 says no time
+LONGEST_THROTTLE = 3600.0  # seconds; a header that is wrong over there must not stop us for years
 
 HELD = "old.state = 'processing'"
 SENT = Rewrite(
@@ -181,7 +182,8 @@ def _tell_channel(claim: Claim, handler: MessageHandler, outcomes: list[Outcome]
         halt = "credentials refused"
     throttled = [outcome for outcome in outcomes if outcome.kind == "throttled"]
     if throttled:
-        channels.wait(claim.channel, max(o.retry_after or THROTTLED_WAIT for o in throttled), now)
+        told = max(o.retry_after or THROTTLED_WAIT for o in throttled)
+        channels.wait(claim.channel, min(told, LONGEST_THROTTLE), now)
         halt = halt or "told to wait"
     return halt
 

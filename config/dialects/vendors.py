@@ -53,6 +53,31 @@ class PostgreSQL(Dialect):
         plain = f"{alias}.{self.quoted(column.name)}"
         return plain if column.kind in ("text", "long") else self.cast(plain, column.kind)
 
+    def select_by_key(
+        self,
+        table: str,
+        columns: Sequence[str],
+        key: Sequence[Named],
+        fixed: Sequence[str],
+        prune: str,
+        count: int,
+    ) -> str:
+        """A look-up for each key, which `OFFSET 0` keeps apart.
+
+        Joined, 500 keys among 100 000 rows in 16 partitions cost ten times as much: the planner does not know
+        that each key needs one partition only, and reads the whole table.
+        """
+        where = [
+            f"t.{self.quoted(column.name)} = {self.value(column, position, 'k')}"
+            for position, column in enumerate(key)
+        ]
+        where += [f"t.{self.quoted(name)} = %s" for name in fixed]
+        where += [f"t.{self.quoted(prune)} IN ({', '.join(['%s'] * count)})"] if count else []
+        return (
+            f"SELECT {self.listed(columns, 'f.')} FROM {self.source(key, 'k')} CROSS JOIN LATERAL "
+            f"(SELECT {self.listed(columns, 't.')} FROM {self.quoted(table)} t WHERE {' AND '.join(where)} OFFSET 0) f"
+        )
+
 
 @cache
 def _binding_cursor(alias: str) -> type[Any]:

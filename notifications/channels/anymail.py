@@ -140,7 +140,7 @@ def outcome_of(response: Any, provider: str) -> Outcome:
         return Outcome("throttled", text, retry_after=retry_after(response))
     if status in OUR_FAULT or code in ACCOUNT_CODES.get(provider, set()):
         return Outcome("auth", text)
-    if status >= 500:
+    if status >= 500 or 300 <= status < 400:
         return Outcome("unreachable", text)
     if 200 <= status < 300:
         return Outcome("ambiguous", f"{text}, and nothing that can be read")

@@ -77,10 +77,10 @@ def _move(
     verdicts: dict[uuid.UUID, str] = {}
     stopped: dict[str, tuple[str, str]] = {}
     for place, events in said.items():
-        for event, changed in zip(events, told[place], strict=True):
-            verdicts[event.pk] = Verdict.APPLIED if changed else Verdict.NO_NEWS
-            # A bounce that a later delivery has overtaken stops nobody; a complaint always does.
-            if event.kind == lattice.COMPLAINED or (changed and event.kind == lattice.BOUNCED):
+        for event, heard in zip(events, told[place], strict=True):
+            verdicts[event.pk] = Verdict.APPLIED if heard.changed else Verdict.NO_NEWS
+            # A bounce that a later delivery has overtaken is noted, and stops nobody; a complaint always does.
+            if event.kind == lattice.COMPLAINED or (event.kind == lattice.BOUNCED and all(heard)):
                 _stop(stopped, people[place], event)
     suppression.suppress(stopped, now)
     return verdicts

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from config import metrics
 from config.clock import database_now
+from config.database_errors import Remedy, remedy_for
 from config.logs import log
 from notifications.webhooks.apply import apply
 from notifications.webhooks.event import Event, Malformed
@@ -38,14 +39,20 @@ def receive(request: HttpRequest, esp: str) -> HttpResponse:
     try:
         headers = {name.lower(): value for name, value in request.headers.items()}
         events = _let_in(request, esp, provider, headers)
+        now = database_now()
+        fresh = store(events, esp, {name: headers[name] for name in provider.keeps if name in headers}, now)
     except Rejected as rejected:
         metrics.WEBHOOKS.labels(esp, rejected.verdict).inc()
         log.warning("webhook_refused", provider=esp, verdict=rejected.verdict, why=str(rejected))
         # Who is wrong learns nothing; who is right reads our log.
         return HttpResponse(f"{rejected.verdict}\n", status=rejected.status, content_type="text/plain")
-    now = database_now()
-    kept = {name: headers[name] for name in provider.keeps if name in headers}
-    fresh = store(events, esp, kept, now)
+    except (DatabaseError, InterfaceError) as error:
+        if remedy_for(error) not in (Remedy.RERUN, Remedy.WAIT):
+            raise
+        log.warning("webhook_not_stored", provider=esp, error=type(error).__name__)
+        return HttpResponse(
+            "unavailable\n", status=503, content_type="text/plain", headers={"Retry-After": "2"}
+        )
     if repeated := len(events) - len(fresh):
         metrics.WEBHOOKS.labels(esp, "replayed").inc(repeated)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.urls import reverse
@@ -129,3 +130,14 @@ def test_search_finds_an_id_and_what_an_aggregate_still_has_to_send(boss, messag
         assert answer.status_code == 302
         assert "/outboxmessage/" in answer.url
     assert boss.get("/admin/find/?q=order:nobody").status_code == 200
+
+
+@pytest.mark.parametrize("page", ["change", "history", "delete"])
+def test_a_key_that_no_row_can_have_is_answered_like_one_that_no_row_has(boss, messages, page):
+    for key in ("_00", "%00", "nobody"):
+        answer = boss.get(f"{list_of(ChannelState)}{key}/{page}/")
+        assert answer.status_code in (302, 403), key
+    for key in ("\x00", "nobody"):
+        answer = pull(boss, "channelstate", "pause", SimpleNamespace(pk=key), reason="x")
+        assert answer.status_code in (302, 404), repr(key)
+    assert not ChannelState.objects.get().paused

@@ -7,7 +7,6 @@ import pytest
 from buffer.ledger import record as record_module
 from buffer.ledger import track
 from buffer.ledger.track import Track
-from buffer.ledger.verify import checks
 from buffer.models import InventoryStock, InventoryTracking
 from config.clock import database_now
 from outbox import counters
@@ -114,32 +113,6 @@ def test_another_quantity_under_a_known_key_is_a_letter_and_nothing_of_it_applie
     assert letters() == ["conflicting_effect"]
     assert DeadLetter.objects.get().business_key == "S1"
     assert quantities() == {"A": 8, "B": 10} == sums()
-
-
-@pytest.mark.parametrize("same_batch", [True, False])
-@pytest.mark.parametrize("ends", [("A", "C"), ("C", "B"), ("C", "D")])
-def test_a_transfer_that_comes_again_with_another_end_moves_nothing(same_batch, ends):
-    stocks(A=100, B=100, C=100, D=100)
-    first, second = record(moved("T1", "A", "B", 5)), record(moved("T1", *ends, 5))
-    if same_batch:
-        write(first, second)
-    else:
-        write(first)
-        write(second)
-    assert quantities() == {"A": 95, "B": 105, "C": 100, "D": 100}
-    assert letters() == ["conflicting_effect"]
-    assert all(check.ok for check in checks())
-
-
-def test_of_a_transfer_whose_one_end_was_lost_the_other_is_restored():
-    stocks(A=100, B=100)
-    found = record(moved("T1", "A", "B", 5))
-    write(found)
-    InventoryTracking.objects.filter(reference_id="T1", stock_id="B").delete()
-    InventoryStock.objects.filter(pk="B").update(quantity=100)
-    write(found, revision=1)
-    assert quantities() == {"A": 95, "B": 105}
-    assert not letters()
 
 
 def test_a_parked_record_makes_nothing_known():

@@ -84,7 +84,7 @@ def test_a_provider_without_keys_gets_metadata_only(use, provider, esp):
     ("script", "kind", "accepted"),
     [
         ("429:7", "throttled", 0), ("429", "throttled", 0), ("500", "unreachable", 0), ("502", "unreachable", 0),
-        ("503", "unreachable", 0), ("401", "auth", 0), ("403", "auth", 0), ("402", "auth", 0), ("400", "permanent", 0),
+        ("503", "unreachable", 0), ("302", "unreachable", 0), ("401", "auth", 0), ("403", "auth", 0), ("402", "auth", 0), ("400", "permanent", 0),
         ("422", "permanent", 0), ("413", "permanent", 0), ("408", "transient", 0), ("409", "permanent", 0),
         ('json:409:{"name": "concurrent_idempotent_requests"}', "transient", 0), ("json:200:[]", "ambiguous", 0),
         ("drop_before", "ambiguous", 0), ("drop_after", "ambiguous", 1), ("hang_before:5", "ambiguous", 0),

@@ -57,8 +57,16 @@ def test_of_bounce_and_delivery_the_later_holds(sent, swap, last, suppressed):
     delivery = Delivery.objects.get()
     assert delivery.delivered_at is not None
     assert delivery.bounced_at is not None
-    if suppressed:
-        assert Suppression.objects.get().address == "ada@example.com"
+    found = list(Suppression.objects.values_list("address", flat=True))
+    assert found == (["ada@example.com"] if suppressed else [])
+
+
+@pytest.mark.parametrize("last", ["delivered", "bounced"])
+def test_a_bounce_that_a_delivery_in_the_same_request_overtakes_stops_nobody(sent, last):
+    times = {"delivered": at(-10), "bounced": at(-20 if last == "delivered" else -5)}
+    tell(*[event(kind, sent.pk, occurred_at=when) for kind, when in times.items()])
+    assert status() == last
+    assert Suppression.objects.exists() is (last == "bounced")
 
 
 def test_a_complaint_is_recorded_whatever_came_before_or_after(sent):

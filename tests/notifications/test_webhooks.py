@@ -4,9 +4,12 @@ import json
 import time
 
 import pytest
+from django.db import OperationalError
 from django.test import Client
 
+from config.database_errors import Remedy
 from notifications.models import Delivery, Suppression, WebhookEvent
+from notifications.webhooks import views
 from tests.notifications import signing
 from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
 from tests.notifications.signing import event, generic, post, status, tell
@@ -52,6 +55,19 @@ def test_a_forged_event_leaves_nothing(sent, esp):
         answer = post(signed, esp)
         assert (answer.status_code, answer.content) == (401, b"forged\n")
     assert (status(), WebhookEvent.objects.count()) == ("accepted", 0)
+
+
+def test_without_a_database_the_provider_is_told_to_come_again(sent, monkeypatch):
+    def away(*_):
+        raise OperationalError("the connection is closed")
+
+    monkeypatch.setattr(views, "store", away)
+    monkeypatch.setattr(views, "remedy_for", lambda _: Remedy.WAIT)
+    answer = post(generic(event("delivered", sent.pk)))
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    monkeypatch.setattr(views, "remedy_for", lambda _: Remedy.BUG)
+    with pytest.raises(OperationalError):
+        post(generic(event("delivered", sent.pk)))
 
 
 @pytest.mark.parametrize("esp", ["generic", "resend"])

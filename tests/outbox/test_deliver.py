@@ -113,6 +113,16 @@ def test_throttled_channels_wait_as_told(memory, go):
     assert go(memory) == 2
 
 
+@pytest.mark.parametrize(("told", "waits"), [(0.0, 1), (30.0, 30), (2.3e9, 3600), (float("inf"), 3600)])
+def test_a_wait_of_years_is_cut_to_an_hour(memory, go, told, waits):
+    promise()
+    memory.answers = [Outcome("throttled", "429", retry_after=told)]
+    before = database_now()
+    go(memory)
+    until = ChannelState.objects.get().wait_until
+    assert timedelta(seconds=waits) <= until - before < timedelta(seconds=waits + 60)
+
+
 def test_refused_credentials_pause_the_channel_and_cost_nothing(memory, go):
     pks = [promise(f"order:{n}") for n in range(3)]
     memory.answers = [AUTH]

@@ -13,6 +13,7 @@ from config.clock import database_now
 from config.kafka import topic_name
 from outbox import cdc_health, channels, handlers, wake
 from outbox.audit import Operator
+from outbox.checks import handlers_fit_the_lease
 from outbox.models import JobLease, OutboxMessage, Watermark
 from outbox.relay import Relay
 from outbox.tasks import relay_outbox
@@ -95,6 +96,18 @@ def test_a_round_of_beat_sends_what_is_due_unless_another_is_at_it(memory):
 def test_a_channel_nobody_knows_is_refused_with_its_setting(memory):
     with pytest.raises(CommandError, match="HANDLERS has no channel 'pigeon'; it has memory"):
         call_command("relay_outbox", "--once", "--channel", "pigeon")
+
+
+@pytest.mark.parametrize("path", ["notifications.handler.EmailHandlr", "notifications.handlr.EmailHandler"])
+def test_a_slip_of_the_pen_in_handlers_is_one_line(settings, path):
+    settings.HANDLERS = {"email": path}
+    handlers.handlers.cache_clear()
+    try:
+        with pytest.raises(CommandError, match=r"^HANDLERS\['email'\]: [^\n]*handlr?$|EmailHandlr"):
+            call_command("relay_outbox", "--once")
+        assert handlers_fit_the_lease(None) == []
+    finally:
+        handlers.handlers.cache_clear()
 
 
 @db

@@ -7,6 +7,7 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.migrations.writer import MigrationWriter
 
+from config import doctor
 from config.database_errors import Remedy, is_duplicate, remedy_for
 from config.fields import uuid7, uuid7_floor
 from config.partitions import ensure_partitions, plan_for, rotate, runway_days
@@ -245,3 +246,12 @@ def test_ids_sort_with_time_on_every_database(schema):
     assert list(Letter.objects.order_by("pk").values_list("pk", flat=True)) == made
     assert isinstance(made[0], uuid.UUID)
     assert months(LETTERS)
+
+
+@pytest.mark.django_db
+def test_doctor_is_content_with_what_migrations_make(monkeypatch):
+    """Daily partitions are made fewer days ahead than monthly ones; each is measured by its own."""
+    ensure_partitions()
+    assert all(found.ok for found in doctor._partitions())
+    monkeypatch.setattr(doctor, "runway_days", lambda spec: 2)
+    assert not PARTITIONS_EXIST or not any(found.ok for found in doctor._partitions())

@@ -157,6 +157,7 @@ def test_every_refusal_is_one_line(day, replay):
         ({"since": DAY - timedelta(days=30), "until": DAY - timedelta(days=29)}, "no record between"),
         ({"slack": "soon"}, "no length of time"),
         ({"from": "yesterday"}, "--from: 'yesterday' is no ISO time"),
+        ({"from": "0001-01-01T00:00:00+14:00"}, "is no ISO time"),
     ]:
         with pytest.raises(CommandError, match=".*") as refused:
             replay(**options)
