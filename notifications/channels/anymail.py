@@ -87,6 +87,7 @@ class Anymail(Channel):
             line.drop()
 
     def _try(self, line: Line, mail: Mail, key: str) -> Outcome:
+        message: Any = None
         try:
             message = self._message(mail, key)
             backend = line.backend or line.open(self.provider, self._options())
@@ -98,7 +99,9 @@ class Anymail(Channel):
         except AnymailRecipientsRefused as error:
             return Outcome("permanent", f"the provider refuses the recipient: {said(error)}")
         except NEVER as error:
-            return Outcome("permanent", said(error))
+            # Anymail raises the same while it reads an answer: then the mail may be out.
+            answer = message.anymail_status.esp_response if hasattr(message, "anymail_status") else None
+            return Outcome("permanent", said(error)) if answer is None else outcome_of(answer, self.provider)
         except AnymailError as error:
             response = error.response
             return _without_answer(error) if response is None else outcome_of(response, self.provider)

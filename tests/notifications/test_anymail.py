@@ -102,6 +102,12 @@ def test_every_way_it_can_end_has_its_class(use, provider, script, kind, accepte
     assert channel.send(MAIL, "next").kind == "sent"
 
 
+def test_an_answer_that_anymail_cannot_read_may_mean_it_is_out(use, provider):
+    answer = '{"ErrorCode": 0, "Message": "OK", "MessageID": "x", "To": "", "SubmittedAt": ""}'
+    provider.script.append(f"json:200:{answer}")
+    assert use("postmark").send(MAIL, KEY).kind == "ambiguous"
+
+
 def test_nobody_there_is_unreachable(use, settings):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -103,7 +103,7 @@ def test_a_slip_of_the_pen_in_handlers_is_one_line(settings, path):
     settings.HANDLERS = {"email": path}
     handlers.handlers.cache_clear()
     try:
-        with pytest.raises(CommandError, match=r"^HANDLERS\['email'\]: [^\n]*handlr?$|EmailHandlr"):
+        with pytest.raises(CommandError, match=r"^HANDLERS\['email'\]: [^\n]+$"):
             call_command("relay_outbox", "--once")
         assert handlers_fit_the_lease(None) == []
     finally:
