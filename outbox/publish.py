@@ -13,36 +13,11 @@ from django.db import connection, transaction
 from config.clock import database_now
 from config.fields import uuid7_after
 from config.tracing import traceparent
-from config.upsert import Column, Constant, Upsert, uuid_text
 from outbox import wake
 from outbox.burial import digest
 from outbox.handlers import handler_of
 from outbox.models import IdempotencyKey, OutboxMessage
-
-SCOPE = "publish"
-KEYS = Upsert(
-    IdempotencyKey,
-    columns=[Column("key"), Column("payload_hash"), Column("message_id", "uuid"), Column("answer", "long")],
-    constants=[Constant("scope"), Constant("created_at", "timestamp")],
-    key=["scope", "key"],
-    update={},
-    token="token",  # noqa: S106 (a column)
-    returning=["key"],
-)
-MESSAGES = Upsert(
-    OutboxMessage,
-    columns=[
-        Column("id", "uuid"), Column("channel"), Column("event_type"), Column("aggregate"), Column("payload", "long"),
-        Column("correlation_id"), Column("traceparent"),
-    ],
-    constants=[
-        Constant("state"), Constant("attempts", "int"), Constant("available_at", "timestamp"),
-        Constant("expires_at", "timestamp"), Constant("times_uncertain", "int"), Constant("times_revived", "int"),
-        Constant("error_class"), Constant("error"), Constant("receipt"), Constant("created_at", "timestamp"),
-    ],
-    key=(),
-    update={},
-)  # fmt: skip
+from outbox.write import SCOPE, write
 
 
 class IdempotencyConflict(Exception):
@@ -76,24 +51,17 @@ def publish(
     text = encode(channel, event_type, aggregate, payload, idempotency_key)
     fingerprint = digest("\x1f".join((channel, event_type, aggregate, text)).encode())
     message_id, now = uuid7_after(after), now or database_now()
-    row = (idempotency_key, fingerprint, uuid_text(message_id), "")
-    if not KEYS.run([row], {"scope": SCOPE, "created_at": now}):
+    message = {
+        "id": message_id, "channel": channel, "event_type": event_type, "aggregate": aggregate, "payload": text,
+        "correlation_id": correlation_id[:100], "traceparent": traceparent(), **beginning(now),
+    }  # fmt: skip
+    if not write(idempotency_key, fingerprint, message):
         return _known(idempotency_key, fingerprint)
-    message = (
-        uuid_text(message_id),
-        channel,
-        event_type,
-        aggregate,
-        text,
-        correlation_id[:100],
-        traceparent(),
-    )
-    MESSAGES.run([message], constants(now))
     transaction.on_commit(wake.ring, robust=True)
     return message_id
 
 
-def constants(now: datetime) -> dict[str, Any]:
+def beginning(now: datetime) -> dict[str, Any]:
     """What every new message starts with."""
     return {
         "state": OutboxMessage.State.PENDING.value, "attempts": 0, "available_at": now,

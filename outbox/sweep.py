@@ -9,8 +9,8 @@ from django.db import transaction
 
 from outbox import counters
 from outbox.models import IdempotencyKey
-from outbox.publish import SCOPE
 from outbox.verify import FLOW, KEYS_SWEPT
+from outbox.write import SCOPE
 
 CHUNK = 2000
 

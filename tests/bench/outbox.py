@@ -15,12 +15,13 @@ from config.clock import database_now
 from config.fields import uuid7
 from config.upsert import uuid_text
 from outbox.models import OutboxMessage
-from outbox.publish import MESSAGES, constants
+from outbox.publish import beginning
 from outbox.scan import find_floor
 from tests.bench import databases, worker
 from tests.bench.figures import median, number, ratio
 from tests.bench.leg import Plan
 from tests.bench.rows import DIGITS, NUMBER, analyse, moment
+from tests.outbox.bulk import MESSAGES
 from tests.services.packages import CACHE
 
 MESSAGE, ATTEMPT = "outbox_outboxmessage", "outbox_deliveryattempt"
@@ -68,7 +69,7 @@ def fill(count: int) -> None:
             (uuid_text(uuid7()), "noop", "order.paid", f"order:{n}", PAYLOAD, "", "")
             for n in range(start, min(start + 2000, count))
         ]
-        MESSAGES.run(rows, constants(now))
+        MESSAGES.run(rows, beginning(now))
 
 
 def drained(count: int, size: int, *, clean: bool = True) -> float:

@@ -11,10 +11,11 @@ from config.fields import uuid7
 from config.upsert import uuid_text
 from outbox import attempts, settle
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.publish import MESSAGES, constants
+from outbox.publish import beginning
 from outbox.queries import first_unfinished_day
 from outbox.scan import floor, through_claims_index
 from outbox.take import PUT_OFF, TAKE
+from tests.outbox.bulk import MESSAGES
 
 pytestmark = pytest.mark.django_db
 SENT, UNFINISHED = 30_000, 600
@@ -29,7 +30,7 @@ def write(number: int, state: str, **more) -> list[uuid.UUID]:
             (uuid_text(pk), "memory", "order.paid", f"order:{n % 20_000}", "{}", "", "")
             for n, pk in enumerate(ids, start)
         ]
-        MESSAGES.run(rows, {**constants(now - timedelta(hours=1)), "state": state, "attempts": 1, **more})
+        MESSAGES.run(rows, {**beginning(now - timedelta(hours=1)), "state": state, "attempts": 1, **more})
         made += ids
     return made
 

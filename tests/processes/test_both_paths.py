@@ -16,9 +16,10 @@ from outbox import handlers as registry
 from outbox.channels import ensure
 from outbox.deliver import deliver
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.publish import MESSAGES, constants
+from outbox.publish import beginning
 from outbox.scan import floor
 from outbox.take import claim
+from tests.outbox.bulk import MESSAGES
 from tests.outbox.race import race, until_it_stands
 from tests.outbox.scripted import Scripted
 
@@ -46,7 +47,7 @@ def write(number: int) -> list:
             (uuid_text(pk), "memory", "order.paid", f"order:{n % AGGREGATES}", "{}", "", "")
             for n, pk in enumerate(ids, start)
         ]
-        MESSAGES.run(rows, constants(now))
+        MESSAGES.run(rows, beginning(now))
         made += ids
     return made
 
