@@ -192,8 +192,9 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
 
 
 def jobs() -> int:
-    """How many databases are tested at once: most of the time a test waits for a server or a worker."""
-    return int(os.environ.get("JOBS") or min(2, os.cpu_count() or 1))
+    """How many databases are tested at once: most of the time a test waits for a server or a worker, so that
+    two a processor still leave it half idle."""
+    return int(os.environ.get("JOBS") or min(4, 2 * (os.cpu_count() or 1)))
 
 
 def run(leg: Leg, others: list[Leg], arguments: list[str]) -> int:
