@@ -82,4 +82,5 @@ def test_each_of_ten_thousand_rows_is_sent_once(memory):
     assert Counter(OutboxMessage.objects.values_list("state", "attempts")) == {("sent", 1): ROWS}
     assert len(memory.accepted) == len(set(memory.accepted)) == ROWS
     assert Counter(DeliveryAttempt.objects.values_list("path", flat=True)) == won
-    assert min(won["poll"], won["cdc"]) > 0
+    if connection.vendor != "sqlite":  # there one of them may keep the only write lock to the end
+        assert min(won["poll"], won["cdc"]) > 0
