@@ -222,4 +222,5 @@ class OperatorActionAdmin(ReadOnlyAdmin):
 def _joined(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
+
 from outbox import message_admin, replay_admin  # noqa: E402, F401 (their pages)

@@ -74,9 +74,7 @@ class OutboxMessage(Claimable):
             models.Index(
                 fields=["state", "lease_until"],
                 name="outboxmessage_taken",
-                condition=Q(
-                    state__in=["processing", "uncertain", "dead_lettered", "cancelled", "expired"]
-                ),
+                condition=Q(state__in=["processing", "uncertain", "dead_lettered", "cancelled", "expired"]),
             ),
         ]
         permissions = [("cancel_outboxmessage", "Can cancel, retry and settle messages")]
