@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.apps import apps
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.backends.utils import CursorWrapper
 
+from config.database_errors import code_of
 from config.partitions import driver
 from config.partitions.driver import Driver, State
 from config.partitions.spec import Partition
 
+# A table to which a column was once added in place cannot be exchanged any more: its rows are copied.
+INSTANT_COLUMNS = 1731
 CATALOGUE = """
     SELECT partition_name, partition_description FROM information_schema.partitions
     WHERE table_schema = DATABASE() AND table_name = %s ORDER BY partition_ordinal_position
@@ -100,9 +103,15 @@ class MySQL(Driver):
         return bool(cursor.fetchone()[0])
 
     def _exchange(self, cursor: CursorWrapper, partition: Partition, aside: str) -> None:
-        if aside:
-            table, name = self.quote(self.table), self.quote(partition.name)
+        if not aside:
+            return
+        table, name = self.quote(self.table), self.quote(partition.name)
+        try:
             cursor.execute(f"ALTER TABLE {table} EXCHANGE PARTITION {name} WITH TABLE {self.quote(aside)}")
+        except DatabaseError as error:
+            if code_of(error) != INSTANT_COLUMNS:
+                raise
+            cursor.execute(f"INSERT INTO {self.quote(aside)} SELECT * FROM {table} PARTITION ({name})")  # noqa: S608
 
     def _locked(self, aside: str = "") -> str:
         tables = [self.table, *(apps.get_model(label)._meta.db_table for label in self.spec.locks)]

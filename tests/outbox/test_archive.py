@@ -145,3 +145,16 @@ def test_a_detach_that_died_half_way_is_finished_by_the_next_run(write, detach, 
     monkeypatch.setattr(MySQL, "_exchange", finished)
     rotate(specs=[MESSAGES])
     assert dropped_rows("outbox", MESSAGES) == 2
+
+
+def test_a_table_that_once_got_a_column_in_place_is_detached_by_copying(write, detach):
+    table = OutboxMessage._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} ADD COLUMN passing int")
+        cursor.execute(f"ALTER TABLE {table} DROP COLUMN passing")
+    write("sent", "expired")
+    (plan,) = rotate(specs=[MESSAGES])
+    assert plan.failures == []
+    assert left() == 0
+    assert sum(rows_of(name) for name in detach()) == 2
+    assert dropped_rows("outbox", MESSAGES) == 2
