@@ -38,13 +38,11 @@ MOST_EVENTS = 500
 class StateOfBatch(Segments):
     title = "state"
     parameter_name = "state"
+    field = "status"
     choices_in_words = [
         ("all", "All"), ("claimed", "Waiting to publish"), ("sent", "Sent"), ("parked", "Dead letter"),
         ("discarded", "Discarded"),
     ]  # fmt: skip
-
-    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        return queryset if self.chosen() == "all" else queryset.filter(status=self.chosen())
 
 
 @admin.register(Batch)

@@ -11,12 +11,12 @@ from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.retention import sweep_batches, sweep_minutes
 from buffer.samples import transfer_requests
 from buffer.streams import Stream, streams
-from buffer.supplement import position_of, send_late
+from buffer.supplement import send_late
 from buffer.verify import checks
 from config.flows import Check, Flow, Picture, Reading, Refusal, Sample, Worker
-from config.kafka import Batch as Records
-from config.kafka import Replayed, topic_name
+from config.kafka import topic_name
 from outbox import counters
+from outbox.exhume import batch_of
 from outbox.models import DeadLetter, Watermark
 
 
@@ -97,14 +97,7 @@ class Aggregator(Flow):
 
 def _handle_again(stream: Stream, letter: DeadLetter, now: datetime) -> str:
     """The flow's own handler, at the letter's own position and the next revision."""
-    at = position_of(letter)
-    record = Replayed(
-        letter.topic, at.partition, at.offset, at.timestamp,
-        bytes(letter.key) if letter.key is not None else None,
-        bytes(letter.payload) if letter.payload is not None else None,
-        [(name, value.encode()) for name, value in letter.headers],
-    )  # fmt: skip
-    batch = Records([record], {letter.topic: letter.topic_id}, revision=letter.revision + 1)
+    batch = batch_of(letter)
     handler = Ingest(stream)
     batch.prepared = handler.prepare(batch)
     handler.write(batch, now)

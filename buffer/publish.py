@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from itertools import count
 
 from django.conf import settings
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
 from buffer.models import Batch, BufferedEvent
 from buffer.streams import Stream, streams
-from config import metrics
+from config import loop, metrics
 from config.backoff import full_jitter
 from config.clock import database_now
-from config.database_errors import Remedy, code_of, remedy_for
+from config.database_errors import Remedy
 from config.kafka import Failed, Message, Outcome, Producer, Refused, Replayed, Sent, topic_name
 from config.logs import log
 from config.upsert import Column, Constant, Rewrite, uuid_writer
@@ -98,15 +96,14 @@ def message_of(batch: Batch) -> Message:
 
 def _settle_at_last(results: Sequence[tuple[Batch, Outcome]], token: uuid.UUID) -> None:
     """Settle, again after a deadlock: forgotten, these batches would wait for their lease and go out twice."""
-    for attempt in count(1):
-        try:
-            with transaction.atomic():
-                return settle(results, token, database_now())
-        except DatabaseError as error:
-            if attempt == SETTLE_ATTEMPTS or remedy_for(error) is not Remedy.RERUN:
-                raise
-            metrics.RERUN.labels("settle", str(code_of(error))).inc()
-            time.sleep(full_jitter(attempt, base=0.01, cap=0.5))
+
+    def unit() -> None:
+        with transaction.atomic():
+            settle(results, token, database_now())
+
+    loop.until_it_stands(
+        unit, "settle", lambda failures, remedy: remedy is Remedy.RERUN and failures < SETTLE_ATTEMPTS
+    )
 
 
 def settle(results: Sequence[tuple[Batch, Outcome]], token: uuid.UUID, now: datetime) -> None:

@@ -12,7 +12,7 @@ from config.flows import Check
 from config.snapshot import consistent_snapshot
 from outbox import counters
 from outbox.dropped import dropped_rows
-from outbox.verify import letters_counted
+from outbox.verify import every_record_has_an_outcome, letters_counted
 
 OUTCOMES = ("accepted", "redelivered", "superseded", "late", "parked")
 OFFENDERS = 20
@@ -35,8 +35,7 @@ def _rows_by_status(stream: str) -> dict[str, int]:
 
 
 def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
-    scopes = counters.by_scope(stream)
-    yield _every_record_has_an_outcome(stream, scopes)
+    yield every_record_has_an_outcome(stream, OUTCOMES)
     totals = counters.totals(stream)
     yield Check(f"{stream}: accepted = pending + claimed + sent + discarded + dropped",
                 totals.get("accepted", 0), sum(rows.values()) + dropped_rows(stream, EVENTS))  # fmt: skip
@@ -53,19 +52,6 @@ def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
         f"{stream}: every sent batch knows where it went",
         rows=list(unplaced.values_list("pk", flat=True)[:OFFENDERS]),
     )
-
-
-def _every_record_has_an_outcome(stream: str, scopes: dict[str, dict[str, int]]) -> Check:
-    came = went = 0
-    offenders = []
-    for scope, counts in sorted(scopes.items()):
-        read = counts.get("read", 0) + counts.get("replayed", 0)
-        accounted = sum(counts.get(name, 0) for name in OUTCOMES)
-        came += read
-        went += accounted
-        if read != accounted:
-            offenders.append({"partition": scope, **counts})
-    return Check(f"{stream}: read + replayed = {' + '.join(OUTCOMES)}", came, went, offenders)
 
 
 def _buckets_match(stream: str) -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 from buffer.flush import Flusher
 from buffer.gap import Gap
@@ -22,29 +23,13 @@ def ingest(
     once: bool = False,
     until_idle: float | None = None,
 ) -> None:
-    """Read the named streams (default all) until `stop`; one thread per further stream.
-
-    The first failure of any stream stops all of them and is raised: a process never lives half.
-    """
-    first, *others = chosen(names)
-    failures: list[BaseException] = []
+    """Read the named streams (default all) until `stop`; one thread per further stream."""
 
     def read(stream: Stream) -> None:
-        try:
-            consumer = Consumer(Ingest(stream), Watermarks(), stop, accept_reset=accept_reset)
-            consumer.run(once=once, until_idle=until_idle)
-        except Exception as error:  # noqa: BLE001 (raised by the main thread below)
-            failures.append(error)
-            stop.set()
+        consumer = Consumer(Ingest(stream), Watermarks(), stop, accept_reset=accept_reset)
+        consumer.run(once=once, until_idle=until_idle)
 
-    threads = [threading.Thread(target=read, args=[stream], name=stream.name) for stream in others]
-    for thread in threads:
-        thread.start()
-    read(first)
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    loop.together([partial(read, stream) for stream in chosen(names)], stop)
 
 
 def flush(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from types import FrameType
 from typing import TypeVar
 
-from django.db import DatabaseError, InterfaceError, close_old_connections, connection
+from django.db import DatabaseError, InterfaceError, close_old_connections, connection, connections
 
 from config import metrics
 from config.backoff import full_jitter
@@ -75,6 +76,56 @@ def run(
             return
         wait = asking.attempt(pause) or 0.0
         stop.wait(wait if until_idle is None else min(wait, until_idle / 4))
+
+
+def together(jobs: Sequence[Callable[[], None]], stop: threading.Event) -> None:
+    """Run jobs side by side, the first in this thread; the first failure stops all of them and is raised: a process
+    never lives half."""
+    failures: list[BaseException] = []
+
+    def guarded(job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001 (raised by the main thread below)
+            failures.append(error)
+            stop.set()
+
+    def in_thread(job: Callable[[], None]) -> None:
+        try:
+            guarded(job)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=in_thread, args=[job]) for job in jobs[1:]]
+    for thread in threads:
+        thread.start()
+    if jobs:
+        guarded(jobs[0])
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def until_it_stands(
+    unit: Callable[[], Result], worker: str, worth_it: Callable[[int, Remedy], bool]
+) -> Result:
+    """Run a transaction again while `worth_it(failures so far, what the last one asks for)` says so.
+
+    For what must be written down because it has happened already: forgotten, it would be done twice.
+    """
+    for failures in count(1):
+        try:
+            return unit()
+        except (DatabaseError, InterfaceError) as error:
+            remedy = remedy_for(error)
+            if remedy not in (Remedy.RERUN, Remedy.WAIT) or not worth_it(failures, remedy):
+                raise
+            metrics.RERUN.labels(worker, str(code_of(error) or type(error).__name__)).inc()
+            if remedy is Remedy.WAIT:
+                connection.close()
+            time.sleep(full_jitter(failures, base=0.01, cap=0.5) + 0.2 * (remedy is Remedy.WAIT))
+    raise AssertionError("count() does not end")
 
 
 class Patience:

@@ -19,7 +19,7 @@ from uuid import UUID
 from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from config.dialects import BOUNDS, Dialect, dialect_for, known_dialect
+from config.dialects import BOUNDS, Change, Dialect, Lookup, dialect_for, known_dialect
 
 Row = Sequence[Any]
 
@@ -114,7 +114,9 @@ class Upsert:
         key = [self.columns[position] for position in self._key_positions]
         pruned = next((index for index, column in enumerate(key) if column.name == self.prune), None)
         listed = sorted({row[pruned] for row in keys}) if pruned is not None else []
-        sql = dialect.select_by_key(self.table, columns, key, list(fixed or {}), self.prune, len(listed))
+        sql = dialect.select_by_key(
+            Lookup(self.table, key, list(fixed or {}), self.prune, len(listed), columns)
+        )
         with dialect.cursor(self.connection) as cursor:
             cursor.execute(sql, [*dialect.parameters(keys), *(fixed or {}).values(), *listed])
             return list(cursor.fetchall())
@@ -207,11 +209,7 @@ class Rewrite:
         connection = connections[self.using]
         dialect = dialect_for(connection)
         values = constants or {}
-        sql = dialect.update_by_key(
-            self.model._meta.db_table, self.key, self.changes, self.constants, self.fixed, self.guard,
-            self.span or self.prune, BOUNDS if self.span else len(prune),
-            self.key[0].name == self.model._meta.pk.column,
-        )  # fmt: skip
+        sql = dialect.update_by_key(self._change(BOUNDS if self.span else len(prune)))
         ordered = [
             connection.ops.adapt_datetimefield_value(values[constant.name])
             if constant.kind == "timestamp"
@@ -224,6 +222,13 @@ class Rewrite:
                 dialect.update_parameters(ordered, rows, [*[values[name] for name in self.fixed], *prune]),
             )
             return int(cursor.rowcount)
+
+    def _change(self, count: int) -> Change:
+        meta = self.model._meta
+        return Change(
+            meta.db_table, self.key, self.changes, self.constants, self.fixed, self.guard,
+            self.span or self.prune, count, primary=self.key[0].name == meta.pk.column,
+        )  # fmt: skip
 
 
 def _parameters(dialect: Dialect, rows: Sequence[Row]) -> list[Any]:

@@ -32,9 +32,14 @@ class Segments(admin.SimpleListFilter):
 
     template = "admin/filter.html"
     choices_in_words: Sequence[tuple[str, str]] = ()
+    field = ""  # what the choice is compared with; "all" leaves the list as it is
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
         return self.choices_in_words
+
+    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
+        chosen = self.chosen()
+        return queryset if chosen == "all" else queryset.filter(**{self.field: chosen})
 
     def chosen(self) -> str:
         known = [value for value, _ in self.choices_in_words]

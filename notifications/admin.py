@@ -10,7 +10,7 @@ from django.contrib import admin
 from django.db import models
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.html import format_html
 
@@ -20,8 +20,8 @@ from config.templatetags.spillway import chip
 from config.window import ReadOnlyAdmin, Segments, age_column
 from notifications import mail_admin, recipients  # noqa: F401 (importing it registers its pages)
 from notifications.console import REVOKE
+from notifications.currencies import money
 from notifications.history import Mail, mails_of
-from notifications.mail import money
 from notifications.models import ApiToken, Order
 from notifications.recipients import masked
 from notifications.tokens import issue
@@ -34,13 +34,11 @@ MOST_FOUND = 20
 class StatusOfOrder(Segments):
     title = "status"
     parameter_name = "status"
+    field = "status"
     choices_in_words = [
         ("all", "All"),
         *((status.value, status.label.capitalize()) for status in Order.Status),
     ]
-
-    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        return queryset if self.chosen() == "all" else queryset.filter(status=self.chosen())
 
 
 @admin.register(Order)
@@ -100,13 +98,8 @@ def _amount(mail: Mail, row: Order) -> str:
 
 
 def _url_of(mail: Mail) -> str:
-    """The message's own page; empty when it is gone, or has none."""
-    try:
-        return (
-            reverse("admin:outbox_outboxmessage_change", args=[mail.event.message_id]) if mail.message else ""
-        )
-    except NoReverseMatch:
-        return ""
+    """The message's own page; empty when retention took it."""
+    return reverse("admin:outbox_outboxmessage_change", args=[mail.event.message_id]) if mail.message else ""
 
 
 # -- API tokens --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The currencies of ISO 4217 that people are charged in."""
+"""The currencies of ISO 4217 that people are charged in, and how an amount is written."""
 
 from __future__ import annotations
 
@@ -11,3 +11,20 @@ ACTIVE = """
     TRY TTD TWD TZS UAH UGX USD UYI UYU UYW UZS VED VES VND VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG
 """
 CODES = frozenset(ACTIVE.split())
+# Those whose minor unit is not a hundredth.
+EXPONENTS = {
+    **dict.fromkeys(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"], 3),
+    **dict.fromkeys(
+        ["BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV",
+         "XAF", "XOF", "XPF"], 0,
+    ),
+    **dict.fromkeys(["CLF", "UYW"], 4),
+}  # fmt: skip
+
+
+def money(minor: int, currency: str) -> str:
+    """`1,234.50 EUR`, `1,235 JPY`, `1.250 KWD`: never through a float."""
+    exponent = EXPONENTS.get(currency, 2)
+    whole, rest = divmod(abs(minor), 10**exponent)
+    sign = "-" if minor < 0 else ""
+    return f"{sign}{whole:,}{f'.{rest:0{exponent}d}' if exponent else ''} {currency}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -116,6 +115,7 @@ MOVE = Rewrite(
         Column("complained_at", "timestamp"),
     ],
     constants=[Constant("updated_at", "timestamp")],
+    fixed=["status"],  # as it was when the row was locked
     span="message_id",
 )  # fmt: skip
 
@@ -162,7 +162,7 @@ def move(said: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
         if any(changes):
             changed.setdefault(was, []).append(_values(row))
     for was, rows in sorted(changed.items()):
-        moved = replace(MOVE, guard=f"old.status = '{was}'").run(rows, {"updated_at": now})
+        moved = MOVE.run(rows, {"updated_at": now, "status": was})
         if moved != len(rows):
             # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
             raise RuntimeError(f"moved {moved} of {len(rows)} locked deliveries")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -15,16 +14,9 @@ from django.conf import settings
 from django.template.loader import render_to_string
 
 from notifications import recipients
+from notifications.currencies import money
+from outbox.burial import digest
 
-# Currencies of ISO 4217 whose minor unit is not a hundredth.
-EXPONENTS = {
-    **dict.fromkeys(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"], 3),
-    **dict.fromkeys(
-        ["BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV",
-         "XAF", "XOF", "XPF"], 0,
-    ),
-    **dict.fromkeys(["CLF", "UYW"], 4),
-}  # fmt: skip
 SUBJECTS = {
     "order.paid": "We received your payment for order {number}",
     "order.cancelled": "Order {number} is cancelled",
@@ -84,16 +76,7 @@ def _plain(template: str, context: dict[str, Any]) -> str:
 def identity(key: str, date: datetime) -> dict[str, str]:
     """Date and Message-ID of a mail that has this idempotency key."""
     domain = parseaddr(settings.EMAIL_FROM)[1].rpartition("@")[2]
-    name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-    return {"Date": format_datetime(date), "Message-ID": f"<{name}@{domain}>"}
-
-
-def money(minor: int, currency: str) -> str:
-    """`1,234.50 EUR`, `1,235 JPY`, `1.250 KWD`: never through a float."""
-    exponent = EXPONENTS.get(currency, 2)
-    whole, rest = divmod(abs(minor), 10**exponent)
-    sign = "-" if minor < 0 else ""
-    return f"{sign}{whole:,}{f'.{rest:0{exponent}d}' if exponent else ''} {currency}"
+    return {"Date": format_datetime(date), "Message-ID": f"<{digest(key.encode())}@{domain}>"}
 
 
 def short(order_id: Any) -> str:
@@ -135,5 +118,5 @@ def mime(mail: Mail) -> bytes:
     message.set_content(mail.text, cte="quoted-printable")
     message.add_alternative(mail.html, subtype="html", cte="quoted-printable")
     # Left alone, the boundary is random.
-    message.set_boundary("=_" + hashlib.blake2b((mail.text + mail.html).encode(), digest_size=16).hexdigest())
+    message.set_boundary("=_" + digest((mail.text + mail.html).encode()))
     return message.as_bytes()

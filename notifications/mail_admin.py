@@ -36,10 +36,8 @@ def shown(request: HttpRequest, address: str) -> str:
 class StatusOfDelivery(Segments):
     title = "status"
     parameter_name = "status"
+    field = "status"
     choices_in_words = [("all", "All"), *((status.value, str(status.label)) for status in Delivery.Status)]
-
-    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        return queryset if self.chosen() == "all" else queryset.filter(status=self.chosen())
 
 
 @admin.register(Delivery)
@@ -88,13 +86,11 @@ class DeliveryAdmin(ReadOnlyAdmin):
 class VerdictOfEvent(Segments):
     title = "verdict"
     parameter_name = "verdict"
+    field = "verdict"
     choices_in_words = [
         ("all", "All"), ("applied", "Applied"), ("no_news", "No news"), ("parked", "Waiting"),
         ("unknown_message", "Unknown message"), ("other_recipient", "Other recipient"), ("ignored", "Ignored"),
     ]  # fmt: skip
-
-    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        return queryset if self.chosen() == "all" else queryset.filter(verdict=self.chosen())
 
 
 @admin.register(WebhookEvent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -14,13 +13,14 @@ from config.upsert import Column, Constant, Upsert
 from notifications import recipients
 from outbox import audit
 from outbox.audit import Operator
+from outbox.burial import digest
 
 
 class SuppressionQuerySet(models.QuerySet["Suppression"]):
     """Sentences about suppressed addresses."""
 
     def of(self, addresses: Iterable[str]) -> SuppressionQuerySet:
-        return self.filter(address_hash__in={digest(address) for address in addresses if address})
+        return self.filter(address_hash__in={hash_of(address) for address in addresses if address})
 
 
 class Suppression(models.Model):
@@ -61,9 +61,9 @@ SUPPRESS = Upsert(
 )
 
 
-def digest(address: str) -> str:
+def hash_of(address: str) -> str:
     """What an address is found by: no provider keeps apart what differs only in case."""
-    return hashlib.blake2b(address.casefold().encode(), digest_size=16).hexdigest()
+    return digest(address.casefold().encode())
 
 
 def reasons(addresses: Iterable[str]) -> dict[str, str]:
@@ -73,13 +73,13 @@ def reasons(addresses: Iterable[str]) -> dict[str, str]:
         return {}
     rows = Suppression.objects.of(asked).values_list("address_hash", "reason")
     found = {address_hash: Suppression.Reason(reason).label for address_hash, reason in rows}
-    return {address: str(found[digest(address)]) for address in asked if digest(address) in found}
+    return {address: str(found[hash_of(address)]) for address in asked if hash_of(address) in found}
 
 
 def suppress(found: Mapping[str, tuple[str, str]], now: datetime) -> None:
     """Write down `{address: (reason, note)}`; a known address keeps its time, and a complaint its reason."""
     rows = {
-        digest(address): (digest(address), address, reason, note[:300])
+        hash_of(address): (hash_of(address), address, reason, note[:300])
         for address, (reason, note) in found.items()
     }
     SUPPRESS.run([rows[key] for key in sorted(rows)], {"since": now})
@@ -87,13 +87,13 @@ def suppress(found: Mapping[str, tuple[str, str]], now: datetime) -> None:
 
 def add(addresses: Sequence[str], operator: Operator, reason: str) -> int:
     """Suppress by hand; returns how many were not suppressed before. ValueError names a bad address."""
-    checked = {digest(address): address for address in map(recipients.check, addresses)}
+    checked = {hash_of(address): address for address in map(recipients.check, addresses)}
     with transaction.atomic():
         known = reasons(checked.values())
         fresh = [address for address in checked.values() if address not in known]
         suppress(dict.fromkeys(fresh, ("manual", reason)), database_now())
         for address in fresh:
-            audit.record(operator, "suppress", f"address {digest(address)}", reason=reason)
+            audit.record(operator, "suppress", f"address {hash_of(address)}", reason=reason)
     return len(fresh)
 
 

@@ -32,13 +32,11 @@ TABS = [("Groups", "admin:outbox_failuregroup_changelist"), ("Letters", "admin:o
 class StateOfLetter(Segments):
     title = "state"
     parameter_name = "state"
+    field = "status"
     choices_in_words = [
         ("open", "Open"), ("requeued", "Requeued"), ("resolved", "Resolved"), ("discarded", "Discarded"),
         ("all", "All"),
     ]  # fmt: skip
-
-    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        return queryset if self.chosen() == "all" else queryset.filter(status=self.chosen())
 
 
 @admin.register(DeadLetter)

@@ -15,11 +15,10 @@ from django.db.models import Count
 from config.logs import log
 from config.partitions import Keep, Partition, PartitionSpec
 from outbox import dropped
-from outbox.models import OutboxMessage
+from outbox.messages import FLOW
+from outbox.queries import UNFINISHED
 
-FLOW = "outbox"
 CHUNK = 2000
-UNFINISHED = (OutboxMessage.State.PENDING, OutboxMessage.State.PROCESSING, OutboxMessage.State.UNCERTAIN)
 
 
 def before_drop(using: str, spec: PartitionSpec, partition: Partition) -> None:

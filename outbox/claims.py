@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from django.db import models, transaction
 from django.db.models import Q
@@ -23,18 +23,18 @@ Row = TypeVar("Row", bound="Claimable")
 class ClaimQuerySet(models.QuerySet[Row]):
     """Sentences about leases; every change is one guarded UPDATE."""
 
-    def free(self, now: datetime) -> ClaimQuerySet[Row]:
+    def free(self, now: datetime) -> Self:
         """Rows nobody holds, or whose holder's lease ran out."""
         return self.filter(Q(lease_until__isnull=True) | Q(lease_until__lte=now))
 
-    def leased(self, now: datetime) -> ClaimQuerySet[Row]:
+    def leased(self, now: datetime) -> Self:
         return self.filter(lease_until__gt=now)
 
-    def stuck(self, now: datetime) -> ClaimQuerySet[Row]:
+    def stuck(self, now: datetime) -> Self:
         """Rows whose holder did not come back in time."""
         return self.filter(lease_token__isnull=False, lease_until__lte=now)
 
-    def held_by(self, token: uuid.UUID) -> ClaimQuerySet[Row]:
+    def held_by(self, token: uuid.UUID) -> Self:
         return self.filter(lease_token=token)
 
     def lease(self, ids: list[Any], token: uuid.UUID, until: datetime, now: datetime) -> int:
@@ -56,7 +56,7 @@ class ClaimQuerySet(models.QuerySet[Row]):
             )
         return settled
 
-    def lock_free(self, now: datetime) -> ClaimQuerySet[Row]:
+    def lock_free(self, now: datetime) -> Self:
         """Free rows, locked for this transaction; rows another worker is looking at are skipped."""
         return self.free(now).select_for_update(skip_locked=True)
 

@@ -8,16 +8,15 @@ from datetime import datetime
 from django.db import transaction
 
 from config.clock import database_now
-from config.kafka import Replayed
 from config.logs import log
 from config.upsert import Column, Constant, Rewrite
 from outbox import counters
-from outbox.burial import Letter, bury
+from outbox.burial import bury
+from outbox.fate import letter_of
 from outbox.handlers import Message
-from outbox.models import OutboxMessage
+from outbox.messages import FLOW, OutboxMessage
 from outbox.scan import floor, read_due
 
-SOURCE = "outbox"
 A_ROUND = 200
 
 EXPIRE = Rewrite(
@@ -31,26 +30,6 @@ EXPIRE = Rewrite(
 TEXT = "it was not sent before its expires_at"
 
 
-def letter(channel: str, message: Message, step: str, reason: str, error: str, now: datetime) -> Letter:
-    """The dead letter of a message; each revival may bury it once more."""
-    headers = [
-        (name, value.encode())
-        for name, value in (
-            ("message_id", str(message.id)), ("channel", channel), ("event_type", message.event_type),
-            ("correlation_id", message.correlation_id), ("traceparent", message.traceparent),
-        )
-        if value
-    ]  # fmt: skip
-    record = Replayed(
-        "", -1, message.attempts, int(now.timestamp() * 1000), message.aggregate.encode(),
-        message.payload.encode(), headers,
-    )  # fmt: skip
-    return Letter(
-        SOURCE, step, reason, error, record, topic_id=str(message.id), revision=message.times_revived,
-        business_key=message.aggregate,
-    )  # fmt: skip
-
-
 def expire(channel: str, messages: Sequence[Message], now: datetime) -> None:
     """End locked pending messages, inside the caller's transaction."""
     rows = [(message.id.hex,) for message in messages]
@@ -59,8 +38,8 @@ def expire(channel: str, messages: Sequence[Message], now: datetime) -> None:
     )
     if ended != len(rows):
         raise RuntimeError(f"expired {ended} of {len(rows)} locked messages")
-    bury([letter(channel, message, "expire", "expired", TEXT, now) for message in messages], SOURCE, now)
-    counters.add({(SOURCE, channel, "expired"): len(rows)}, now)
+    bury([letter_of(channel, message, "expire", "expired", TEXT, now) for message in messages], FLOW, now)
+    counters.add({(FLOW, channel, "expired"): len(rows)}, now)
     log.warning("messages_expired", channel=channel, messages=len(rows))
 
 

@@ -8,7 +8,11 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from config.backoff import full_jitter
+from config.kafka import Replayed
+from config.upsert import Column, timestamp_text
+from outbox.burial import Letter
 from outbox.handlers import Message, Outcome
+from outbox.messages import FLOW
 
 CRASHES = 5  # tries beyond the last retry after which a message is taken for what kills its workers
 UNREACHABLE_WAIT = 1.0  # seconds; after a few of them the breaker takes over
@@ -59,6 +63,21 @@ class Fate:
         return self.state in ("sent", "dead_lettered")
 
 
+# What a statement that writes fates changes, and its row for one of them.
+CHANGES = [
+    Column("state"), Column("attempts", "int"), Column("available_at", "timestamp"), Column("times_uncertain", "int"),
+    Column("error_class"), Column("error", "long"),
+]  # fmt: skip
+
+
+def row_of(message: Message, fate: Fate) -> tuple[str, str, int, str, int, str, str]:
+    """The message's id, then `CHANGES`."""
+    return (
+        message.id.hex, fate.state, fate.attempts, timestamp_text(fate.available_at), fate.times_uncertain,
+        fate.error_class, fate.error,
+    )  # fmt: skip
+
+
 def fate_of(
     message: Message, outcome: Outcome, now: datetime, rules: Limits, fraction: float | None = None
 ) -> Fate:
@@ -87,3 +106,23 @@ def wait_after(attempts: int, outcome: Outcome, rules: Limits, fraction: float |
     """Full jitter, and at least what the other side wants (greylisting takes minutes)."""
     jitter = full_jitter(attempts, base=rules.base, cap=rules.cap, fraction=fraction)
     return timedelta(seconds=max(jitter, outcome.least_wait, outcome.retry_after))
+
+
+def letter_of(channel: str, message: Message, step: str, reason: str, error: str, now: datetime) -> Letter:
+    """The dead letter of a message; each revival may bury it once more."""
+    headers = [
+        (name, value.encode())
+        for name, value in (
+            ("message_id", str(message.id)), ("channel", channel), ("event_type", message.event_type),
+            ("correlation_id", message.correlation_id), ("traceparent", message.traceparent),
+        )
+        if value
+    ]  # fmt: skip
+    record = Replayed(
+        "", -1, message.attempts, int(now.timestamp() * 1000), message.aggregate.encode(),
+        message.payload.encode(), headers,
+    )  # fmt: skip
+    return Letter(
+        FLOW, step, reason, error, record, topic_id=str(message.id), revision=message.times_revived,
+        business_key=message.aggregate,
+    )  # fmt: skip

@@ -13,8 +13,9 @@ from config.gate import Refused
 from config.kafka import topic_name
 from outbox import cdc, counters, levers
 from outbox.handlers import handlers
-from outbox.measures import FLOW, Numbers, gauges
-from outbox.models import ChannelState, DeadLetter, OutboxMessage, Watermark
+from outbox.measures import Numbers, gauges
+from outbox.messages import FLOW, ChannelState, OutboxMessage
+from outbox.models import DeadLetter, Watermark
 from outbox.sweep import sweep_keys
 from outbox.verify import checks
 

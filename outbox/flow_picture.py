@@ -11,10 +11,11 @@ from django.utils.text import Truncator
 
 from config import words
 from config.flows import Need, Picture, Stage, Tone
-from outbox.measures import FLOW, MOST, Numbers
-from outbox.models import ChannelState
+from outbox.measures import MOST, Numbers
+from outbox.messages import FLOW, ChannelState
 from outbox.picture import LONG, letter_needs, letters_last_hour, open_letters, position_needs
 
+LETTERS = ("parked", "buried", "given_up", "expired")  # counters of what became a letter
 LATE = timedelta(seconds=90)  # the poller's promise
 LIST = "admin:outbox_outboxmessage_changelist"
 CHANNELS = "admin:outbox_channelstate_changelist"
@@ -29,7 +30,7 @@ def picture(numbers: Numbers) -> Picture:
         stages=_stages(numbers),
         needs=list(_needs(numbers)),
         letters_open=open_letters([FLOW])[FLOW],
-        letters_last_hour=letters_last_hour([FLOW], numbers.now),
+        letters_last_hour=letters_last_hour([FLOW], numbers.now, LETTERS),
         url=reverse(LIST),
         letters_url=reverse("admin:outbox_failuregroup_changelist"),
     )

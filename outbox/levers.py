@@ -15,8 +15,7 @@ from django.db.models import F
 from config.clock import database_now
 from outbox import audit, counters, reconcile
 from outbox.audit import Operator
-from outbox.expiry import SOURCE
-from outbox.models import DeliveryAttempt, OutboxMessage
+from outbox.messages import FLOW, DeliveryAttempt, OutboxMessage
 from outbox.queries import MessageQuerySet
 from outbox.scan import floor, read_messages
 from outbox.wake import ring
@@ -49,6 +48,7 @@ def it_was_sent(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> in
         now = database_now()
         rows = _locked(ids, [State.UNCERTAIN])
         changed = rows.update(state=State.SENT, sent_at=now, error_class="", error="")
+        DeliveryAttempt.objects.of(rows.ids).open().close(now, "sent")
         return _done(operator, "mark as sent", ids, changed, reason, "confirmed", rows)
 
 
@@ -124,10 +124,8 @@ def _done(
 ) -> int:
     if not changed:
         return 0
-    if counted == "confirmed" and rows:
-        DeliveryAttempt.objects.of(rows.ids).open().close(database_now(), "sent")
     if counted and rows:
-        per_channel = Counter((SOURCE, channel, counted) for channel in rows.channels.values())
+        per_channel = Counter((FLOW, channel, counted) for channel in rows.channels.values())
         counters.add(per_channel, database_now())
     subject = f"Message {ids[0]}" + (f" and {len(ids) - 1} more" if len(ids) > 1 else "")
     audit.record(

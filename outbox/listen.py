@@ -21,8 +21,8 @@ from config.partitions import ensure_partitions
 from outbox import cdc, cdc_health, counters
 from outbox.burial import Letter, bury
 from outbox.deliver import deliver
-from outbox.expiry import SOURCE
 from outbox.handlers import MessageHandler, handlers
+from outbox.messages import FLOW
 from outbox.take import Claim, claim
 
 NAME = "outbox-listen"
@@ -114,9 +114,9 @@ class Listen:
         bury(verdicts.letters, topic_name(self.group), now)
         counts = Counter(
             {
-                (SOURCE, "cdc", "hinted"): len(verdicts.ids),
-                (SOURCE, "cdc", "skipped"): verdicts.skipped,
-                (SOURCE, "cdc", "parked"): len(verdicts.letters),
+                (FLOW, "cdc", "hinted"): len(verdicts.ids),
+                (FLOW, "cdc", "skipped"): verdicts.skipped,
+                (FLOW, "cdc", "parked"): len(verdicts.letters),
             }
         )
         counters.add(counts, now)
@@ -137,7 +137,7 @@ class Listen:
 
     def _letter(self, batch: Batch, record: Record, step: str, reason: str, text: str, **more: Any) -> Letter:
         topic_id = batch.topic_ids.get(record.topic, "")
-        return Letter(SOURCE, step, reason, text, record, topic_id, batch.revision, **more)
+        return Letter(FLOW, step, reason, text, record, topic_id, batch.revision, **more)
 
     def pressure(self) -> bool:
         """While a channel has its hands full, hints wait in Kafka; should that take long, the poller helps."""

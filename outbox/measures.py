@@ -14,12 +14,11 @@ from config.flows import Reading
 from config.kafka import topic_name
 from outbox.cdc_health import GROUP, cdc_lag
 from outbox.handlers import handlers
-from outbox.models import ChannelState, IdempotencyKey, OutboxMessage
+from outbox.messages import FLOW, ChannelState, IdempotencyKey, OutboxMessage
 from outbox.picture import Reach
 from outbox.picture import gauges as shared_gauges
 from outbox.stages import Trends
 
-FLOW = "outbox"
 MOST = 100_000
 
 

@@ -45,13 +45,11 @@ MAIL_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; san
 class StateOfMessage(Segments):
     title = "state"
     parameter_name = "state"
+    field = "state"
     choices_in_words = [
         ("all", "All"), ("pending", "Pending"), ("processing", "Processing"), ("uncertain", "Uncertain"),
         ("sent", "Sent"), ("dead_lettered", "Dead letter"), ("expired", "Expired"), ("cancelled", "Cancelled"),
     ]  # fmt: skip
-
-    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        return queryset if self.chosen() == "all" else queryset.filter(state=self.chosen())
 
 
 @admin.register(OutboxMessage)

@@ -11,6 +11,8 @@ from config.fields import IdentifierField, uuid7
 from outbox.claims import Claimable
 from outbox.queries import AttemptQuerySet, ChannelQuerySet, MessageQuerySet
 
+FLOW = "outbox"  # the name of the flow, of its counters and of its dead letters
+
 
 class OutboxMessage(Claimable):
     """An intent to tell somebody something, written in the transaction of the change it tells of (seed 4).

@@ -32,10 +32,11 @@ def open_letters(sources: Sequence[str]) -> dict[str, int]:
     return {**dict.fromkeys(sources, 0), **{source: int(total) for source, total in found}}
 
 
-def letters_last_hour(sources: Sequence[str], now: datetime) -> int:
-    return sum(
-        sum(counters.history(source, name, now, 60)) for source in sources for name in ("parked", "late")
-    )
+def letters_last_hour(
+    sources: Sequence[str], now: datetime, kinds: Sequence[str] = ("parked", "late")
+) -> int:
+    """Letters of the last hour, from the counters that a flow keeps of what it buries."""
+    return sum(sum(counters.history(source, name, now, 60)) for source in sources for name in kinds)
 
 
 def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator[Need]:

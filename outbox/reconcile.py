@@ -12,10 +12,9 @@ from config.clock import database_now
 from config.logs import log
 from outbox import counters
 from outbox.burial import bury
-from outbox.expiry import SOURCE, letter
-from outbox.fate import limits
+from outbox.fate import letter_of, limits
 from outbox.handlers import Message, MessageHandler
-from outbox.models import DeliveryAttempt, OutboxMessage
+from outbox.messages import FLOW, DeliveryAttempt, OutboxMessage
 from outbox.scan import floor, read_messages
 
 A_ROUND = 200
@@ -38,7 +37,7 @@ def confirm(message_id: uuid.UUID, receipt: str, now: datetime) -> bool:
         )  # fmt: skip
         if changed:
             DeliveryAttempt.objects.of([message_id]).open().close(now, "sent", receipt=receipt[:300])
-            counters.add({(SOURCE, channel or "", "confirmed"): 1}, now)
+            counters.add({(FLOW, channel or "", "confirmed"): 1}, now)
             log.info("message_confirmed", message_id=str(message_id), channel=channel)
     return bool(changed)
 
@@ -61,7 +60,7 @@ def decide(handler: MessageHandler) -> int:
         moved = retry([m.id for m in again], now)
         give_up(handler.name, spent, UNDECIDED, now)
         if messages:
-            counters.add({(SOURCE, handler.name, "retried_uncertain"): moved}, now)
+            counters.add({(FLOW, handler.name, "retried_uncertain"): moved}, now)
     return len(messages)
 
 
@@ -77,6 +76,6 @@ def give_up(channel: str, messages: Sequence[Message], why: str, now: datetime) 
         return 0
     rows = OutboxMessage.objects.among([m.id for m in messages]).uncertain()
     ended = rows.update(state=OutboxMessage.State.DEAD_LETTERED, error=why)
-    bury([letter(channel, m, "deliver", "uncertain", why, now) for m in messages], SOURCE, now)
-    counters.add({(SOURCE, channel, "given_up"): ended}, now)
+    bury([letter_of(channel, m, "deliver", "uncertain", why, now) for m in messages], FLOW, now)
+    counters.add({(FLOW, channel, "given_up"): ended}, now)
     return ended

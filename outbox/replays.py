@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
 
 from config.fields import IdentifierField
 from outbox.claims import Claimable, ClaimQuerySet
@@ -23,7 +22,7 @@ class TopicReplayQuerySet(ClaimQuerySet["TopicReplay"]):
 
     def next_in_line(self, now: datetime) -> TopicReplayQuerySet:
         """Unfinished ones that no worker is at, the oldest first."""
-        return self.unfinished().filter(Q(lease_until__isnull=True) | Q(lease_until__lte=now)).order_by("pk")
+        return self.unfinished().free(now).order_by("pk")
 
     def take(self, pk: int, token: uuid.UUID, now: datetime) -> int:
         """Begin, or go on where the last worker stopped; 0 when somebody was faster."""

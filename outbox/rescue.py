@@ -12,13 +12,12 @@ from django.db import transaction
 
 from config import metrics
 from config.logs import log
-from config.upsert import Column, Constant, Rewrite, timestamp_text
+from config.upsert import Column, Constant, Rewrite
 from outbox import counters
 from outbox.burial import bury
-from outbox.expiry import SOURCE, letter
-from outbox.fate import CRASHES, Fate, limits
+from outbox.fate import CHANGES, CRASHES, Fate, letter_of, limits, row_of
 from outbox.handlers import Message, handlers
-from outbox.models import DeliveryAttempt, OutboxMessage
+from outbox.messages import FLOW, DeliveryAttempt, OutboxMessage
 from outbox.scan import floor, read_messages
 
 A_ROUND = 500
@@ -28,10 +27,7 @@ LOST = "the worker did not come back; the other side may have accepted"
 RECOVER = Rewrite(
     OutboxMessage,
     key=[Column("id", "uuid")],
-    changes=[
-        Column("state"), Column("attempts", "int"), Column("available_at", "timestamp"), Column("times_uncertain", "int"),
-        Column("error_class"), Column("error", "long"),
-    ],
+    changes=CHANGES,
     constants=[Constant("lease_token", "uuid"), Constant("lease_until", "timestamp")],
     guard="old.state = 'processing'",
     span="id",
@@ -106,17 +102,12 @@ def fate_of_lost(message: Message, channel: str, tried: bool, now: datetime) -> 
 
 
 def _write(fates: Sequence[tuple[Message, Fate]], named: dict[uuid.UUID, str], now: datetime) -> None:
-    changed = RECOVER.run(
-        [
-            (m.id.hex, fate.state, fate.attempts, timestamp_text(fate.available_at), fate.times_uncertain,
-             fate.error_class, fate.error)
-            for m, fate in fates
-        ],
-        {"lease_token": None, "lease_until": None},
-    )  # fmt: skip
+    rows = [row_of(m, fate) for m, fate in fates]
+    changed = RECOVER.run(rows, {"lease_token": None, "lease_until": None})
     if changed != len(fates):
         raise RuntimeError(f"recovered {changed} of {len(fates)} locked messages")
     dead = [(m, fate) for m, fate in fates if fate.letter]
-    bury([letter(named[m.id], m, "deliver", fate.letter, fate.error, now) for m, fate in dead], SOURCE, now)
-    counts = Counter((SOURCE, named[m.id], "recovered") for m, _ in fates)
+    bury([letter_of(named[m.id], m, "deliver", fate.letter, fate.error, now) for m, fate in dead], FLOW, now)
+    counts = Counter((FLOW, named[m.id], "recovered") for m, _ in fates)
+    counts.update((FLOW, named[m.id], "buried") for m, _ in dead)
     counters.add(counts, now)

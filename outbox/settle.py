@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import count
 
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import transaction
 
 from config import metrics
-from config.backoff import full_jitter
 from config.clock import database_now
-from config.database_errors import Remedy, code_of, remedy_for
+from config.database_errors import Remedy
 from config.logs import log
+from config.loop import until_it_stands
 from config.upsert import Column, Constant, Rewrite, timestamp_text, uuid_text
 from outbox import attempts, breaker, channels, counters
 from outbox.burial import bury
-from outbox.expiry import SOURCE, letter
-from outbox.fate import Fate, fate_of, limits
+from outbox.fate import CHANGES, Fate, fate_of, letter_of, limits, row_of
 from outbox.handlers import Message, MessageHandler, Outcome
-from outbox.models import ChannelState, OutboxMessage
+from outbox.messages import FLOW, ChannelState, OutboxMessage
 from outbox.take import Claim
 
 PATIENCE_AT_THE_END = 5.0  # seconds that a worker told to stop waits for its database
@@ -45,10 +42,7 @@ SENT = Rewrite(
 UNSENT = Rewrite(
     OutboxMessage,
     key=[Column("id", "uuid")],
-    changes=[
-        Column("state"), Column("attempts", "int"), Column("available_at", "timestamp"), Column("times_uncertain", "int"),
-        Column("error_class"), Column("error", "long"),
-    ],
+    changes=CHANGES,
     constants=[Constant("lease_until", "timestamp")],
     fixed=["lease_token"],
     guard=HELD,
@@ -90,19 +84,12 @@ class Call:
 
 def settle_at_last(claim: Claim, handler: MessageHandler, call: Call, stop: threading.Event) -> Settlement:
     """Settle, again after a deadlock and while the database is away: what is not written goes out twice."""
-    for attempt in count(1):
-        try:
-            return settle(claim, handler, call)
-        except (DatabaseError, InterfaceError) as error:
-            remedy = remedy_for(error)
-            patience = PATIENCE_AT_THE_END if stop.is_set() else claim.lease_left
-            if remedy not in (Remedy.RERUN, Remedy.WAIT) or attempt * 0.2 > patience or claim.lease_left < 0:
-                raise
-            metrics.RERUN.labels("outbox-settle", str(code_of(error) or type(error).__name__)).inc()
-            if remedy is Remedy.WAIT:
-                connection.close()
-            time.sleep(full_jitter(attempt, base=0.01, cap=0.5) + (0.2 if remedy is Remedy.WAIT else 0))
-    raise AssertionError("count() does not end")
+
+    def worth_it(failures: int, _remedy: Remedy) -> bool:
+        patience = PATIENCE_AT_THE_END if stop.is_set() else claim.lease_left
+        return failures * 0.2 <= patience and claim.lease_left >= 0
+
+    return until_it_stands(lambda: settle(claim, handler, call), "outbox-settle", worth_it)
 
 
 def settle(claim: Claim, handler: MessageHandler, call: Call) -> Settlement:
@@ -146,13 +133,8 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
          "error": "", "lease_token": token},
     )  # fmt: skip
     changed += UNSENT.run(
-        [
-            (m.id.hex, fate.state, fate.attempts, timestamp_text(fate.available_at), fate.times_uncertain,
-             fate.error_class, fate.error)
-            for m, _, fate in unsent
-        ],
-        {"lease_until": None, "lease_token": token},
-    )  # fmt: skip
+        [row_of(m, fate) for m, _, fate in unsent], {"lease_until": None, "lease_token": token}
+    )
     if changed != len(results):
         raise FenceLost
     if call.opened is None:
@@ -160,12 +142,14 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
     else:
         attempts.close_attempts(results, call.opened, now)
     dead = [(m, fate) for m, _, fate in unsent if fate.letter]
-    bury([letter(claim.channel, m, "deliver", fate.letter, fate.error, now) for m, fate in dead], SOURCE, now)
+    bury(
+        [letter_of(claim.channel, m, "deliver", fate.letter, fate.error, now) for m, fate in dead], FLOW, now
+    )
     handler.settled(results, now)
     settlement = Settlement({m.id: fate for m, _, fate in unsent})
     if results:
         settlement.halt = _tell_channel(claim, handler, [outcome for _, outcome in results], now)
-    _add_counts(claim, results, now)
+    _add_counts(claim, results, len(dead), now)
     return settlement
 
 
@@ -188,9 +172,10 @@ def _tell_channel(claim: Claim, handler: MessageHandler, outcomes: list[Outcome]
     return halt
 
 
-def _add_counts(claim: Claim, results: Results, now: datetime) -> None:
-    kinds = Counter(outcome.kind for _, outcome in results)
-    counters.add({(SOURCE, claim.channel, kind): number for kind, number in kinds.items()}, now)
+def _add_counts(claim: Claim, results: Results, buried: int, now: datetime) -> None:
+    kinds: Counter[str] = Counter(outcome.kind for _, outcome in results)
+    counts = {(FLOW, claim.channel, kind): number for kind, number in kinds.items()}
+    counters.add({**counts, (FLOW, claim.channel, "buried"): buried}, now)
 
 
 def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str) -> int:

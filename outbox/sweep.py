@@ -8,8 +8,8 @@ from django.conf import settings
 from django.db import transaction
 
 from outbox import counters
-from outbox.models import IdempotencyKey
-from outbox.verify import FLOW, KEYS_SWEPT
+from outbox.messages import FLOW, IdempotencyKey
+from outbox.verify import KEYS_SWEPT
 from outbox.write import SCOPE
 
 CHUNK = 2000

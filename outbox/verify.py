@@ -16,10 +16,11 @@ from config.flows import Check
 from config.snapshot import consistent_snapshot
 from outbox import counters
 from outbox.dropped import dropped_rows
-from outbox.models import DeadLetter, DeliveryAttempt, FailureGroup, IdempotencyKey, OutboxMessage
+from outbox.messages import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage
+from outbox.models import DeadLetter, FailureGroup
 from outbox.partitioned import MESSAGES
+from outbox.write import SCOPE
 
-FLOW = "outbox"
 KEYS_SWEPT = "keys_swept"
 OFFENDERS = 20
 State = OutboxMessage.State
@@ -42,7 +43,7 @@ def checks() -> Iterator[Check]:
 
 def _published_is_somewhere(states: dict[str, int]) -> Check:
     """Every message was written with its idempotency key: two tables that must agree."""
-    keys = IdempotencyKey.objects.filter(scope="publish").count() + counters.totals(FLOW).get(KEYS_SWEPT, 0)
+    keys = IdempotencyKey.objects.filter(scope=SCOPE).count() + counters.totals(FLOW).get(KEYS_SWEPT, 0)
     names = " + ".join(state.value for state in State)
     return Check(
         f"outbox: published = {names} + dropped by retention",
@@ -53,7 +54,7 @@ def _published_is_somewhere(states: dict[str, int]) -> Check:
 
 def _every_key_has_its_message(now: datetime) -> Check:
     kept = _floor(now, min(settings.OUTBOX_RETENTION_DAYS, settings.OUTBOX_IDEMPOTENCY_DAYS) - 1)
-    lost = IdempotencyKey.objects.filter(scope="publish", message_id__gte=kept).exclude(
+    lost = IdempotencyKey.objects.filter(scope=SCOPE, message_id__gte=kept).exclude(
         Exists(OutboxMessage.objects.filter(pk=OuterRef("message_id")))
     )
     return Check(
@@ -99,6 +100,20 @@ def _order_was_kept() -> Check:
     )
     late = regular.annotate(older_sent_at=older).filter(older_sent_at__gt=F("sent_at")).order_by()
     return Check("outbox: no aggregate out of order", rows=_shown(late.values_list("aggregate", "pk")))
+
+
+def every_record_has_an_outcome(flow: str, outcomes: Sequence[str]) -> Check:
+    """What a flow read, first or again, is what came out of it, partition by partition."""
+    came = went = 0
+    offenders = []
+    for scope, counts in sorted(counters.by_scope(flow).items()):
+        read = counts.get("read", 0) + counts.get("replayed", 0)
+        accounted = sum(counts.get(name, 0) for name in outcomes)
+        came += read
+        went += accounted
+        if read != accounted:
+            offenders.append({"partition": scope, **counts})
+    return Check(f"{flow}: read + replayed = {' + '.join(outcomes)}", came, went, offenders[:OFFENDERS])
 
 
 def letters_counted(sources: Sequence[str]) -> Check:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from django.db import connection, connections
+from django.db import connection
 
 from config import loop
 from config.env import BadSetting
@@ -34,7 +34,7 @@ def relay(
             worker.close()
 
     jobs = [partial(run, handler) for handler in chosen for _ in range(threads_of(handler))]
-    together(jobs, stop)
+    loop.together(jobs, stop)
 
 
 def threads_of(handler: MessageHandler) -> int:
@@ -55,34 +55,6 @@ def relay_round(seconds: float) -> int:
             moved += done
         worker.close()
     return moved
-
-
-def together(jobs: Sequence[Callable[[], None]], stop: threading.Event) -> None:
-    """Run jobs side by side, the first in this thread; the first failure stops all of them and is raised."""
-    failures: list[BaseException] = []
-
-    def guarded(job: Callable[[], None]) -> None:
-        try:
-            job()
-        except Exception as error:  # noqa: BLE001 (raised by the main thread below)
-            failures.append(error)
-            stop.set()
-
-    def in_thread(job: Callable[[], None]) -> None:
-        try:
-            guarded(job)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=in_thread, args=[job]) for job in jobs[1:]]
-    for thread in threads:
-        thread.start()
-    if jobs:
-        guarded(jobs[0])
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def _chosen(names: Sequence[str] | None) -> list[MessageHandler]:

@@ -8,13 +8,14 @@ from datetime import datetime
 from django.conf import settings
 from django.db.models import QuerySet
 
+from buffer.ledger.record import NAME
 from buffer.ledger.samples import stock_traffic
-from buffer.ledger.track import GROUP, NAME, Track
+from buffer.ledger.track import GROUP, Track
 from buffer.ledger.verify import checks
-from buffer.supplement import position_of
 from config.flows import Check, Flow, Picture, Reading, Refusal, Sample, Worker
-from config.kafka import Batch, Replayed, topic_name
+from config.kafka import Batch, topic_name
 from outbox import counters
+from outbox.exhume import batch_of
 from outbox.models import DeadLetter, Watermark
 
 
@@ -61,7 +62,7 @@ class Ledger(Flow):
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         alarms = [f"{mark.topic}/{mark.partition}: {mark.alarm}" for mark in _positions().exclude(alarm="")]
-        yield "ledger", not alarms, "; ".join(alarms) or "no partition is stopped"
+        yield NAME, not alarms, "; ".join(alarms) or "no partition is stopped"
 
     def replays(self) -> Mapping[str, Callable[[], Track]]:
         return dict.fromkeys(settings.MOVEMENTS, Track)
@@ -93,11 +94,4 @@ def _positions() -> QuerySet[Watermark]:
 def _batch_of(letter: DeadLetter) -> Batch:
     if letter.topic not in {topic_name(name) for name in settings.MOVEMENTS}:
         raise Refusal(f"topic {letter.topic} is not in MOVEMENTS any more")
-    at = position_of(letter)
-    record = Replayed(
-        letter.topic, at.partition, at.offset, at.timestamp,
-        bytes(letter.key) if letter.key is not None else None,
-        bytes(letter.payload) if letter.payload is not None else None,
-        [(name, value.encode()) for name, value in letter.headers],
-    )  # fmt: skip
-    return Batch([record], {letter.topic: letter.topic_id}, revision=letter.revision + 1)
+    return batch_of(letter)

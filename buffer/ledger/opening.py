@@ -13,7 +13,7 @@ from django.db import transaction
 from buffer.ledger.effects import LARGEST_DELTA
 from buffer.ledger.models import NEVER
 from buffer.ledger.queries import batched
-from buffer.ledger.record import Row, read_known, record
+from buffer.ledger.record import NAME, Row, read_known, record
 from buffer.models import InventoryItem, InventoryLocation, InventoryStock
 from config.clock import database_now
 from config.env import BadSetting
@@ -195,4 +195,4 @@ def _open(chunk: Sequence[Line], done: Imported, now: datetime) -> None:
 
 def count_movements(scope: str, number: int, now: datetime) -> None:
     """For `verify`: movements that came from no record."""
-    counters.add({("ledger", scope, "movements"): number}, now)
+    counters.add({(NAME, scope, "movements"): number}, now)

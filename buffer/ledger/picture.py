@@ -8,9 +8,10 @@ from datetime import datetime
 from functools import cached_property
 
 from django.conf import settings
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 
-from buffer.ledger.track import GROUP, NAME
+from buffer.ledger.record import NAME
+from buffer.ledger.track import GROUP
 from config.flows import Need, Picture, Reading, Stage
 from config.kafka import topic_name
 from outbox import counters
@@ -29,7 +30,7 @@ def picture(now: datetime) -> Picture:
         needs=list(_needs(numbers)),
         letters_open=sum(open_letters([NAME]).values()),
         letters_last_hour=letters_last_hour([NAME], now),
-        url=page("inventorystock"),
+        url=reverse("admin:buffer_inventorystock_changelist"),
         letters_url=reverse("admin:outbox_failuregroup_changelist"),
     )
 
@@ -37,14 +38,6 @@ def picture(now: datetime) -> Picture:
 def gauges(now: datetime) -> Iterator[Reading]:
     """What /metrics says of the ledger."""
     yield from shared_gauges([NAME], Numbers(now).reach)
-
-
-def page(model: str) -> str:
-    """The list of a model in the admin, if it is registered there."""
-    try:
-        return reverse(f"admin:buffer_{model}_changelist")
-    except NoReverseMatch:
-        return ""
 
 
 @dataclass
@@ -80,7 +73,7 @@ def _ledger(numbers: Numbers) -> Stage:
             f"unknown stock: {settings.LEDGER_UNKNOWN_STOCK}",
             f"negative stock: {settings.LEDGER_NEGATIVE_STOCK}",
         ],
-        page("inventorytracking"),
+        reverse("admin:buffer_inventorytracking_changelist"),
         trend=trend[:-1],
     )
 

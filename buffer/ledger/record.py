@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from buffer.models import InventoryStock, InventoryTracking
 from config.upsert import Column, Constant, Upsert
 
+NAME = "ledger"  # of this flow, in counters, letters and watermarks
+
 # Reference, stock, delta; partition, offset and timestamp of the record, None if it was none; its hash.
 Row = tuple[str, str, int, int | None, int | None, int | None, int]
 Group = tuple[str, str]  # topic as the broker knows it, reference type: the same in all rows of a statement

@@ -17,7 +17,7 @@ from buffer.ledger.judge import Judge
 from buffer.ledger.mirror import mirror
 from buffer.ledger.movements import Source, sources
 from buffer.ledger.prepared import Applied, Key, Place, Prepared, Tracked
-from buffer.ledger.record import Group, Known, Row, adjust, read_known, read_stocks, record
+from buffer.ledger.record import NAME, Group, Known, Row, adjust, read_known, read_stocks, record
 from buffer.models import InventoryStock
 from config import gate, metrics
 from config.kafka import Batch, Record, Tally, topic_name
@@ -25,7 +25,6 @@ from config.partitions import ensure_partitions
 from outbox import counters
 from outbox.burial import Letter, bury
 
-NAME = "ledger"
 GROUP = "buffer-track"
 Fresh = dict[Group, dict[Key, Row]]  # what was inserted
 

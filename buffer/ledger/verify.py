@@ -8,12 +8,12 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, Sum
 
-from buffer.ledger.track import NAME
+from buffer.ledger.record import NAME
 from buffer.models import InventoryStock, InventoryTracking
-from buffer.verify import letters_counted
 from config.flows import Check
 from config.snapshot import consistent_snapshot
 from outbox import counters
+from outbox.verify import every_record_has_an_outcome, letters_counted
 
 OUTCOMES = ("applied", "duplicate", "skipped", "parked")
 OFFENDERS = 20
@@ -22,24 +22,11 @@ OFFENDERS = 20
 def checks() -> Iterator[Check]:
     """All of them, in one snapshot; two of them read the whole ledger once each, grouped by the server."""
     with consistent_snapshot():
-        yield _every_record_has_an_outcome()
+        yield every_record_has_an_outcome(NAME, OUTCOMES)
         yield _sums_are_quantities()
         yield _no_half_transfer()
         yield _rows_are_counted()
         yield letters_counted([NAME])
-
-
-def _every_record_has_an_outcome() -> Check:
-    came = went = 0
-    offenders = []
-    for scope, counts in sorted(counters.by_scope(NAME).items()):
-        read = counts.get("read", 0) + counts.get("replayed", 0)
-        accounted = sum(counts.get(name, 0) for name in OUTCOMES)
-        came += read
-        went += accounted
-        if read != accounted:
-            offenders.append({"partition": scope, **counts})
-    return Check(f"{NAME}: read + replayed = {' + '.join(OUTCOMES)}", came, went, offenders[:OFFENDERS])
 
 
 def _sums_are_quantities() -> Check:

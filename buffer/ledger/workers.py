@@ -8,7 +8,8 @@ from datetime import datetime
 
 from django.db import transaction
 
-from buffer.ledger.track import NAME, Track
+from buffer.ledger.record import NAME
+from buffer.ledger.track import Track
 from config.kafka import Consumer, Replayed
 from config.kafka.positions import TopicPartition
 from outbox.burial import Letter, bury

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from config.dialects.base import BOUNDS, Dialect
+from config.dialects.base import BOUNDS, Change, Dialect, Lookup
 from config.dialects.vendors import MariaDB, MySQL, PostgreSQL, SQLite
 
-__all__ = ["BOUNDS", "Dialect", "dialect_for", "known_dialect"]
+__all__ = ["BOUNDS", "Change", "Dialect", "Lookup", "dialect_for", "known_dialect"]
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect for dialect in (PostgreSQL(), SQLite(), MySQL(), MariaDB())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +26,45 @@ class Named(Protocol):
 
 def encode(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Stored rows of a table wanted by the keys of unpacked rows.
+
+    `fixed`: key columns with one value for all; `prune`: the partition column, `count` values of it.
+    """
+
+    table: str
+    key: Sequence[Named]
+    fixed: Sequence[str]
+    prune: str
+    count: int
+    columns: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """`UPDATE … SET` of a table's rows by the keys of unpacked rows, with what follows the key in each.
+
+    `constants`: one value for all; `fixed`, `prune`, `count` as in `Lookup` (`BOUNDS`: between two values);
+    `primary`: the key begins with the primary key.
+    """
+
+    table: str
+    key: Sequence[Named]
+    changes: Sequence[Named]
+    constants: Sequence[Named]
+    fixed: Sequence[str]
+    guard: str
+    prune: str
+    count: int
+    primary: bool = False
+
+    @property
+    def columns(self) -> list[Named]:
+        """Of the unpacked rows."""
+        return [*self.key, *self.changes]
 
 
 class Dialect:
@@ -104,52 +144,33 @@ class Dialect:
         where = f" WHERE {guard}" if guard else ""
         return f" ON CONFLICT ({self.listed(key)}) DO UPDATE SET {assignments}{where}"
 
-    def select_by_key(
-        self,
-        table: str,
-        columns: Sequence[str],
-        key: Sequence[Named],
-        fixed: Sequence[str],
-        prune: str,
-        count: int,
-    ) -> str:
+    def select_by_key(self, lookup: Lookup) -> str:
         """Stored rows joined to the unpacked keys."""
-        pairs = [
-            f"t.{self.quoted(column.name)} = {self.value(column, position, 'k')}"
-            for position, column in enumerate(key)
-        ]
-        joined = " AND ".join([*pairs, *[f"t.{self.quoted(name)} = %s" for name in fixed]])
+        pairs, pruned = self._lookup_parts(lookup)
         sql = (
-            f"SELECT {self.listed(columns, 't.')} FROM {self.source(key, 'k')} "
-            f"{self.join} {self.quoted(table)} t ON {joined}"
+            f"SELECT {self.listed(lookup.columns, 't.')} FROM {self.source(lookup.key, 'k')} "
+            f"{self.join} {self.quoted(lookup.table)} t ON {' AND '.join(pairs)}"
         )
-        # Joined values prune no partition on MySQL: the list does, before the statement runs.
-        return sql + (f" WHERE t.{self.quoted(prune)} IN ({', '.join(['%s'] * count)})" if count else "")
+        return sql + (f" WHERE {pruned}" if pruned else "")
 
     join = "JOIN"
 
-    def update_by_key(
-        self,
-        table: str,
-        key: Sequence[Named],
-        changes: Sequence[Named],
-        constants: Sequence[Named],
-        fixed: Sequence[str],
-        guard: str,
-        prune: str,
-        count: int,
-        primary: bool = False,
-    ) -> str:
-        """`UPDATE t SET … FROM unpacked rows`; parameters come in the order of `update_parameters`.
+    def _lookup_parts(self, lookup: Lookup) -> tuple[list[str], str]:
+        """Conditions on the key, and the one on the partition column: joined values prune no partition on MySQL,
+        a list does, before the statement runs."""
+        pairs = [
+            f"t.{self.quoted(column.name)} = {self.value(column, position, 'k')}"
+            for position, column in enumerate(lookup.key)
+        ]
+        pairs += [f"t.{self.quoted(name)} = %s" for name in lookup.fixed]
+        listed = ", ".join(["%s"] * lookup.count)
+        return pairs, f"t.{self.quoted(lookup.prune)} IN ({listed})" if listed else ""
 
-        `primary`: the key begins with the primary key.
-        """
-        columns = [*key, *changes]
-        assignments, joined, where = self._update_parts(
-            table, key, changes, constants, fixed, guard, prune, count
-        )
+    def update_by_key(self, change: Change) -> str:
+        """The statement; its parameters come in the order of `update_parameters`."""
+        assignments, joined, where = self._update_parts(change)
         return (
-            f"UPDATE {self.quoted(table)} SET {assignments} FROM {self.source(columns, 'r')} "
+            f"UPDATE {self.quoted(change.table)} SET {assignments} FROM {self.source(change.columns, 'r')} "
             f"WHERE {' AND '.join([*joined, *where])}"
         )
 
@@ -158,33 +179,30 @@ class Dialect:
     ) -> list[Any]:
         return [*constants, *self.parameters(rows), *prune]
 
-    def _update_parts(
-        self,
-        table: str,
-        key: Sequence[Named],
-        changes: Sequence[Named],
-        constants: Sequence[Named],
-        fixed: Sequence[str],
-        guard: str,
-        prune: str,
-        count: int,
-    ) -> tuple[str, list[str], list[str]]:
-        target = f"{self.quoted(table)}." if self.name in ("mysql", "mariadb") else ""
-        at = {column.name: self.value(column, index, "r") for index, column in enumerate([*key, *changes])}
+    def _update_parts(self, change: Change) -> tuple[str, list[str], list[str]]:
+        target = f"{self.quoted(change.table)}." if self.name in ("mysql", "mariadb") else ""
+        at = {column.name: self.value(column, index, "r") for index, column in enumerate(change.columns)}
         assignments = [
             f"{target}{self.quoted(constant.name)} = {self.cast('%s', constant.kind)}"
-            for constant in constants
+            for constant in change.constants
         ]
-        assignments += [f"{target}{self.quoted(column.name)} = {at[column.name]}" for column in changes]
-        joined = [f"{self.old(table, column.name)} = {at[column.name]}" for column in key]
-        where = [f"{self.old(table, name)} = %s" for name in fixed]
-        where += [self._pruned(table, prune, count)] if count else []
-        if guard:
-            where.append(REFERENCE.sub(lambda m: self.old(table, m[2]) if m[1] == "old" else at[m[2]], guard))
+        assignments += [
+            f"{target}{self.quoted(column.name)} = {at[column.name]}" for column in change.changes
+        ]
+        joined = [f"{self.old(change.table, column.name)} = {at[column.name]}" for column in change.key]
+        where = [f"{self.old(change.table, name)} = %s" for name in change.fixed]
+        where += [self._pruned(change)] if change.count else []
+        where += [self._guarded(change, at)] if change.guard else []
         return ", ".join(assignments), joined, where
 
-    def _pruned(self, table: str, prune: str, count: int) -> str:
-        column = self.old(table, prune)
-        return (
-            f"{column} BETWEEN %s AND %s" if count == BOUNDS else f"{column} IN ({', '.join(['%s'] * count)})"
+    def _guarded(self, change: Change, at: Mapping[str, str]) -> str:
+        return REFERENCE.sub(
+            lambda match: self.old(change.table, match[2]) if match[1] == "old" else at[match[2]],
+            change.guard,
         )
+
+    def _pruned(self, change: Change) -> str:
+        column = self.old(change.table, change.prune)
+        if change.count == BOUNDS:
+            return f"{column} BETWEEN %s AND %s"
+        return f"{column} IN ({', '.join(['%s'] * change.count)})"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from config.dialects.base import Dialect, Named, encode
+from config.dialects.base import Change, Dialect, Lookup, Named, encode
 from config.fields import IDENTIFIER_LENGTH
 
 
@@ -53,29 +53,18 @@ class PostgreSQL(Dialect):
         plain = f"{alias}.{self.quoted(column.name)}"
         return plain if column.kind in ("text", "long") else self.cast(plain, column.kind)
 
-    def select_by_key(
-        self,
-        table: str,
-        columns: Sequence[str],
-        key: Sequence[Named],
-        fixed: Sequence[str],
-        prune: str,
-        count: int,
-    ) -> str:
+    def select_by_key(self, lookup: Lookup) -> str:
         """A look-up for each key, which `OFFSET 0` keeps apart.
 
         Joined, 500 keys among 100 000 rows in 16 partitions cost ten times as much: the planner does not know
         that each key needs one partition only, and reads the whole table.
         """
-        where = [
-            f"t.{self.quoted(column.name)} = {self.value(column, position, 'k')}"
-            for position, column in enumerate(key)
-        ]
-        where += [f"t.{self.quoted(name)} = %s" for name in fixed]
-        where += [f"t.{self.quoted(prune)} IN ({', '.join(['%s'] * count)})"] if count else []
+        pairs, pruned = self._lookup_parts(lookup)
+        where = " AND ".join([*pairs, pruned] if pruned else pairs)
+        columns, table = lookup.columns, self.quoted(lookup.table)
         return (
-            f"SELECT {self.listed(columns, 'f.')} FROM {self.source(key, 'k')} CROSS JOIN LATERAL "
-            f"(SELECT {self.listed(columns, 't.')} FROM {self.quoted(table)} t WHERE {' AND '.join(where)} OFFSET 0) f"
+            f"SELECT {self.listed(columns, 'f.')} FROM {self.source(lookup.key, 'k')} CROSS JOIN LATERAL "
+            f"(SELECT {self.listed(columns, 't.')} FROM {table} t WHERE {where} OFFSET 0) f"
         )
 
 
@@ -109,25 +98,12 @@ class SQLite(Dialect):
     # all rows for each row of the table: a claim among 40 000 orders held the one write lock for minutes.
     join = "CROSS JOIN"
 
-    def update_by_key(
-        self,
-        table: str,
-        key: Sequence[Named],
-        changes: Sequence[Named],
-        constants: Sequence[Named],
-        fixed: Sequence[str],
-        guard: str,
-        prune: str,
-        count: int,
-        primary: bool = False,
-    ) -> str:
-        assignments, joined, where = self._update_parts(
-            table, key, changes, constants, fixed, guard, prune, count
-        )
-        name = self.quoted(table)
+    def update_by_key(self, change: Change) -> str:
+        assignments, joined, where = self._update_parts(change)
+        name = self.quoted(change.table)
         return (
             f"UPDATE {name} SET {assignments} FROM (SELECT {name}.rowid AS place, r.value AS value "
-            f"FROM {self.source([*key, *changes], 'r')} {self.join} {name} ON {' AND '.join([*joined, *where])} "
+            f"FROM {self.source(change.columns, 'r')} {self.join} {name} ON {' AND '.join([*joined, *where])} "
             # The limit keeps this a table of its own, looked up first.
             f"LIMIT -1) AS r WHERE {name}.rowid = r.place"
         )
@@ -172,24 +148,11 @@ class MySQL(Dialect):
         )
         return f"JSON_TABLE(%s, '$[*]' COLUMNS ({unpacked})) AS {alias}"
 
-    def update_by_key(
-        self,
-        table: str,
-        key: Sequence[Named],
-        changes: Sequence[Named],
-        constants: Sequence[Named],
-        fixed: Sequence[str],
-        guard: str,
-        prune: str,
-        count: int,
-        primary: bool = False,
-    ) -> str:
-        columns = [*key, *changes]
-        assignments, joined, where = self._update_parts(
-            table, key, changes, constants, fixed, guard, prune, count
-        )
+    def update_by_key(self, change: Change) -> str:
+        assignments, joined, where = self._update_parts(change)
+        found = f"{self.quoted(change.table)}{self.found_by(change.primary)}"
         sql = (
-            f"UPDATE {self.source(columns, 'r')} STRAIGHT_JOIN {self.quoted(table)}{self.found_by(primary)} "
+            f"UPDATE {self.source(change.columns, 'r')} STRAIGHT_JOIN {found} "
             f"ON {' AND '.join(joined)} SET {assignments}"
         )
         return sql + (f" WHERE {' AND '.join(where)}" if where else "")

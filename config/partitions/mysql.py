@@ -17,7 +17,7 @@ from django.db.backends.utils import CursorWrapper
 from config.database_errors import code_of
 from config.partitions import driver
 from config.partitions.driver import Driver, State
-from config.partitions.spec import Partition
+from config.partitions.spec import Keep, Partition
 
 # A table to which a column was once added in place cannot be exchanged any more: its rows are copied.
 INSTANT_COLUMNS = 1731
@@ -61,7 +61,9 @@ class MySQL(Driver):
             aside = self._made_aside(cursor, partition)
             cursor.execute(f"LOCK TABLES {self._locked(aside)}")
             try:
-                if not self._has_rows(cursor, aside):  # else a run died after its exchange: all is recorded
+                if self._has_rows(cursor, aside):  # a run died after its exchange: all is recorded
+                    self._must_be_empty(cursor, partition, aside)
+                else:
                     # Not START TRANSACTION, which would unlock: Django's atomic() only turns autocommit off.
                     with transaction.atomic(self.using):
                         self.guard(partition)
@@ -102,6 +104,14 @@ class MySQL(Driver):
         cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {self.quote(table)})")  # noqa: S608 (a name of ours)
         return bool(cursor.fetchone()[0])
 
+    def _must_be_empty(self, cursor: CursorWrapper, partition: Partition, aside: str) -> None:
+        cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {self._rows_of(partition)})")  # noqa: S608
+        if cursor.fetchone()[0]:
+            raise Keep(f"it has rows although {aside} took them: rename that table, then run again")
+
+    def _rows_of(self, partition: Partition) -> str:
+        return f"{self.quote(self.table)} PARTITION ({self.quote(partition.name)})"
+
     def _exchange(self, cursor: CursorWrapper, partition: Partition, aside: str) -> None:
         if not aside:
             return
@@ -111,7 +121,10 @@ class MySQL(Driver):
         except DatabaseError as error:
             if code_of(error) != INSTANT_COLUMNS:
                 raise
-            cursor.execute(f"INSERT INTO {self.quote(aside)} SELECT * FROM {table} PARTITION ({name})")  # noqa: S608
+            # Moved as a whole or not at all, so that a run which dies after it left what an exchange leaves.
+            with transaction.atomic(self.using):
+                cursor.execute(f"INSERT INTO {self.quote(aside)} SELECT * FROM {self._rows_of(partition)}")  # noqa: S608
+                cursor.execute(f"DELETE FROM {self._rows_of(partition)}")  # noqa: S608
 
     def _locked(self, aside: str = "") -> str:
         tables = [self.table, *(apps.get_model(label)._meta.db_table for label in self.spec.locks)]

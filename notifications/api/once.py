@@ -5,7 +5,6 @@ Key, change and answer commit together. There is no moment at which an order exi
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +16,7 @@ from config.contention import written_elsewhere
 from config.upsert import Column, Constant, Upsert
 from notifications.api.problems import RETRY_IN_PROGRESS, Answer, Problem
 from notifications.changes import until_done
+from outbox.burial import digest
 from outbox.messages import IdempotencyKey
 
 # When the change is, and what makes it, called inside the transaction.
@@ -43,7 +43,7 @@ class Asked:
 
     @classmethod
     def of(cls, scope: str, key: str, body: bytes) -> Asked:
-        return cls(scope, key, hashlib.blake2b(body, digest_size=16).hexdigest())
+        return cls(scope, key, digest(body))
 
 
 def once(asked: Asked, plan: Plan) -> Answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 
 from notifications import lattice
+from outbox.burial import digest
 
 OTHER = "other"  # opened, clicked, and whatever they invent next: stored, without effect
 LONGEST_ID = 200
@@ -90,7 +90,7 @@ def moment(value: datetime | float | str | None) -> datetime | None:
 
 def identity(*parts: Any) -> str:
     """A dedup id from what makes an event one, where the provider gives none that is stable."""
-    return hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=16).hexdigest()
+    return digest("\x1f".join(map(str, parts)).encode())
 
 
 def known(value: str, meanings: dict[str, str]) -> str:

@@ -132,11 +132,16 @@ def test_old_records_are_gone_loudly(broker, connect, producer):
 def test_a_topic_made_again_has_another_id(broker, connect):
     BROKER_API_VERSIONS[embedded.API_VERSION] = embedded.api_versions(BROKER_API_VERSIONS)
     cluster = connect(KafkaConsumer, "orders", api_version=embedded.API_VERSION)._client.cluster
-    before = until(lambda: cluster.topic_id("orders"))
+
+    def now() -> Any:
+        # Asked each time: a subscription that meets a request under way waits for the one minutes later.
+        cluster.request_update()
+        return cluster.topic_id("orders")
+
+    before = until(now)
     broker.delete_topic("orders")
     broker.create_topic("orders", 3)
-    cluster.request_update()
-    assert until(lambda: cluster.topic_id("orders") not in (None, before))
+    assert until(lambda: now() not in (None, before))
 
 
 # -- groups ---------------------------------------------------------------------------------------

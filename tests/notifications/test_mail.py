@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from django.utils.timezone import datetime, timedelta, timezone
 
-from notifications.mail import SUBJECTS, decode, mime, money, render
+from notifications.currencies import money
+from notifications.mail import SUBJECTS, decode, mime, render
 from notifications.orders import OrderEvent
 
 WHEN = datetime(2026, 11, 20, 12, 0, tzinfo=timezone(timedelta(0)))

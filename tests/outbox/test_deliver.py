@@ -10,6 +10,8 @@ from config.clock import database_now
 from outbox import channels, counters
 from outbox.audit import Operator
 from outbox.expiry import expire_due
+from outbox.flow_picture import picture
+from outbox.measures import Numbers
 from outbox.models import ChannelState, DeadLetter, DeliveryAttempt, OperatorAction, OutboxMessage
 from tests.outbox.scripted import (
     AMBIGUOUS,
@@ -75,6 +77,14 @@ def test_each_answer_has_its_fate(install, go, acknowledges, answer, state, atte
     assert attempt.finished_at
     assert DeadLetter.objects.count() == letters
     assert memory.settlements == [(pk, answer.kind)]
+
+
+def test_home_counts_the_letters_of_the_last_hour(memory, go):
+    for order in range(3):
+        promise(f"order:{order}")
+    memory.answers = [PERMANENT, SENT, PERMANENT]
+    go(memory)
+    assert picture(Numbers(database_now())).letters_last_hour == 2
 
 
 def test_a_letter_holds_all_that_is_needed(memory, go):

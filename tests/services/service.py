@@ -4,12 +4,16 @@ import fcntl
 import shutil
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from tests.services.process import Process
+
+RESERVED: dict[int, TextIO] = {}  # what this process has chosen
 
 USER = PASSWORD = DATABASE = "spillway"
 
@@ -131,10 +135,27 @@ def noted_port(note: Path, otherwise: int) -> int:
 def choose_port(note: Path, first: int) -> None:
     """The port of last time if still free, else the next free one ten further: checkouts run side by side."""
     for port in [noted_port(note, first), *range(first, first + 200, 10)]:
-        if free(port):
+        if reserved(port) and free(port):
             note.write_text(str(port))
             return
     raise Unavailable(f"no free port near {first}")
+
+
+def reserved(port: int) -> bool:
+    """Whether no other process has chosen this port: a server takes seconds to bind what was free for it.
+
+    Held until this process ends, by when the server listens.
+    """
+    if port in RESERVED:
+        return True
+    handle = (Path(tempfile.gettempdir()) / f"spillway-port-{port}.lock").open("w")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.close()
+        return False
+    RESERVED[port] = handle
+    return True
 
 
 def free(port: int) -> bool:
