@@ -119,12 +119,12 @@ class Ingest:
         and their groups, counters. Two workers never wait for each other in a ring.
         """
         absorbed = Absorbed()
-        if self.sent is None:
+        if (sent := self.sent) is None:
             self._absorb(batch, absorbed, now)
         else:
-            before, after = self._split(batch, self.sent)
+            before, after = self._split(batch, sent)
             changed = self._absorb(before, absorbed, now)
-            absorbed.settled = self._acknowledge(changed, self.sent, now)
+            absorbed.settled = self._acknowledge(changed, sent, now)
             self._absorb(after, absorbed, now)
             # Not before the commit: a batch that is run again must find what was sent once more.
             transaction.on_commit(partial(self._close_gaps, batch))
@@ -132,7 +132,8 @@ class Ingest:
         batch.tally = absorbed.tally(batch) if batch.from_log else batch.tally
 
     def _close_gaps(self, batch: Batch) -> None:
-        self.gaps = {tp: end for tp, end in self.gaps.items() if batch.ends.get(tp, 0) < end}
+        for tp in [tp for tp, end in list(self.gaps.items()) if batch.ends.get(tp, 0) >= end]:
+            self.gaps.pop(tp, None)
         if not self.gaps:
             self.sent = None  # from here on the database knows everything itself
 
@@ -252,8 +253,7 @@ class Ingest:
         counts = {(self.name, str(partition), name): number for (partition, name), number in outcomes.items()}
         for partition, number in absorbed.read.items():
             counts[self.name, str(partition), "replayed" if revision else "read"] = number
-            accepted = outcomes[partition, "accepted"]
-            if accepted:
+            if accepted := outcomes[partition, "accepted"]:
                 counts[self.name, str(partition), "open"] = accepted
         counts[self.name, "recounted", "open"] = recounted
         counters.add(counts, now)

@@ -12,6 +12,7 @@ from buffer.ingest import Ingest
 from buffer.streams import Stream, chosen
 from config import loop
 from config.kafka import Consumer, Producer
+from config.kafka.writers import abreast
 from outbox.watermarks import Watermarks
 
 
@@ -26,7 +27,8 @@ def ingest(
     """Read the named streams (default all) until `stop`; one thread per further stream."""
 
     def read(stream: Stream) -> None:
-        consumer = Consumer(Ingest(stream), Watermarks(), stop, accept_reset=accept_reset)
+        handler = Ingest(stream)
+        consumer = Consumer(handler, Watermarks(), stop, accept_reset=accept_reset, writers=abreast())
         consumer.run(once=once, until_idle=until_idle)
 
     loop.together([partial(read, stream) for stream in chosen(names)], stop)

@@ -125,6 +125,7 @@ KAFKA_SSL_CAFILE = env.text("KAFKA_SSL_CAFILE")
 KAFKA_API_VERSION = env.version("KAFKA_API_VERSION")
 KAFKA_SESSION_TIMEOUT_MS = env.integer("KAFKA_SESSION_TIMEOUT_MS", 10_000, least=1000, most=1_800_000)
 KAFKA_POLL_RECORDS = env.integer("KAFKA_POLL_RECORDS", 2000, least=1, most=10_000)
+KAFKA_WRITERS = env.integer("KAFKA_WRITERS", 2, least=1, most=8)
 KAFKA_POLL_BYTES = env.integer("KAFKA_POLL_BYTES", 4_000_000, least=100_000)
 KAFKA_REPLICATION_FACTOR = env.integer("KAFKA_REPLICATION_FACTOR", -1, least=-1, most=100)
 # What `create_topics` makes: partitions, and configuration where the broker's default is wrong.

@@ -12,6 +12,7 @@ from buffer.ledger.record import NAME
 from buffer.ledger.track import Track
 from config.kafka import Consumer, Replayed
 from config.kafka.positions import TopicPartition
+from config.kafka.writers import abreast
 from outbox.burial import Letter, bury
 from outbox.watermarks import Watermarks
 
@@ -41,5 +42,6 @@ def track(
     until_idle: float | None = None,
 ) -> None:
     """Read all stock topics until `stop`."""
-    consumer = Consumer(Track(), AlarmedWatermarks(), stop, accept_reset=accept_reset)
+    positions = AlarmedWatermarks()
+    consumer = Consumer(Track(), positions, stop, accept_reset=accept_reset, writers=abreast())
     consumer.run(once=once, until_idle=until_idle)

@@ -29,6 +29,7 @@ from config.kafka.records import Batch, cut
 from config.kafka.sightings import Lookout
 from config.kafka.topics import topic_name
 from config.kafka.writer import Handler, Writer
+from config.kafka.writers import Writers
 from config.logs import log
 
 __all__ = ["Consumer", "ConsumerStopped", "Handler"]
@@ -42,34 +43,31 @@ class Consumer:
     """Reads the topics of a handler in its group until told to stop.
 
     1. Assignment: start at the smaller of committed offset and watermark, or stop the partition with an alarm.
-    2. Poll and decode batch n + 1 while the writer's thread stores batch n.
+    2. Poll and decode batch n + 1 while a writer's thread stores batch n.
     3. Commit offsets only of batches that are in the database; the watermark in the database is the truth.
     4. Revocation: finish the batch in hand, commit it, let go.
     """
 
     def __init__(
-        self, handler: Handler, positions: Positions, stop: threading.Event, *, accept_reset: bool = False
-    ) -> None:
-        self.handler = handler
-        self.positions = positions
-        self.stop = stop
-        self.accept_reset = accept_reset
+        self, handler: Handler, positions: Positions, stop: threading.Event, *,
+        accept_reset: bool = False, writers: int = 1,
+    ) -> None:  # fmt: skip
+        self.handler, self.positions, self.stop = handler, positions, stop
+        self.accept_reset, self.parallel = accept_reset, writers
         self.topics = [topic_name(topic) for topic in handler.topics]
         self.group = topic_name(handler.group)
         self.stopped: dict[TopicPartition, str] = {}
         self.unplaced: set[TopicPartition] = set()
         self.topic_ids: dict[str, str] = {}
-        self.sequence = 0
         self.pending: list[Any] = []
         self.joined, self.rejoining = False, True
-        self.held = False
-        self.broker_away = False
+        self.held = self.broker_away = False
 
     def run(self, *, once: bool = False, until_idle: float | None = None) -> None:
         """Work until `stop`; `once` ends at the log end seen first, `until_idle` after that many quiet seconds."""
         self.consumer = client.new_consumer(self.group)
-        self.writer = Writer(self.handler, self.positions, self.group)
-        self.offsets = Offsets(self.consumer, self.writer)
+        self.writers = Writers(self.handler, self.positions, self.group, self.parallel)
+        self.offsets = Offsets(self.consumer, self.writers)
         self.lookout = Lookout(self.consumer, self.group)
         # Before anything is asked of the topics: else subscribing changes the metadata once more, and the group is
         # joined twice.
@@ -98,16 +96,16 @@ class Consumer:
 
     def _round(self) -> int:
         """One poll and what follows from it; returns how many records it brought."""
-        self._hold(self.writer.pressed or self.writer.waiting)
+        self._hold(self.writers.pressed or self.writers.waiting)
         polled = self._poll(self._patience())
         records, self.pending = [*self.pending, *polled], []
         if self.unplaced:
             self._place()
         self._submit_all(records)
         self._commit()
-        self.lookout.look(self.sequence, self.stopped.keys() | self.unplaced)
-        sightings = self.lookout.sightings(self.offsets.done_sequence)
-        if sightings and self.writer.beat(sightings):
+        self.lookout.look(self.writers.sequence, self._resting)
+        if sightings := self.lookout.sightings(self.writers.done_sequence):
+            self.writers.beat(sightings)
             self.lookout.reported()
         return len(records)
 
@@ -134,39 +132,40 @@ class Consumer:
             self._broker_is_away(error)  # whatever it is, the group is joined again by polling
             return []
         self._refuse_recreated_topics()
-        idle = self.stopped.keys() | self.unplaced
-        return [
-            record for tp, part in found.items() if (tp.topic, tp.partition) not in idle for record in part
-        ]
+        resting = self._resting
+        return [r for tp, part in found.items() if (tp.topic, tp.partition) not in resting for r in part]
 
     def _submit_all(self, records: list[Any]) -> None:
-        parts = list(cut(records, settings.KAFKA_POLL_BYTES))
-        for number, part in enumerate(parts):
-            if not self._submit(part):
+        shares = self.writers.deal(records)
+        parts = [(writer, part) for writer, share in shares for part in cut(share, settings.KAFKA_POLL_BYTES)]
+        for number, (writer, part) in enumerate(parts):
+            if not self._submit(writer, part):
                 # Nothing behind a part that was not written may be written: the watermark would skip it.
-                left = [record for rest in parts[number:] for record in rest]
+                left = [record for _writer, rest in parts[number:] for record in rest]
                 self._start_over({(record.topic, record.partition) for record in left})
                 return
 
-    def _submit(self, records: Any) -> bool:
+    def _submit(self, writer: Writer, records: Any) -> bool:
         """Decode here, store there; while the writer is busy, keep polling so that the group keeps us."""
         batch = Batch(records, self.topic_ids)
         try:
             batch.prepared = self.handler.prepare(batch)
         except Exception:  # noqa: BLE001 (the writer prepares again and bisects to the guilty record)
             log.exception("prepare_failed", worker=self.handler.name)
-        self.sequence += 1
-        while not self.writer.submit(batch, self.sequence, timeout=1.0):
+        while not self.writers.submit(writer, batch, timeout=1.0):
             self._hold(True)
             self.pending += self._poll(self._patience() if self.rejoining else 0)
             self._commit()
             if self.stop.is_set() or not self._owned().issuperset(batch.ends):
-                self.sequence -= 1
                 return False  # not written, not committed: read again by whoever owns it next
         return True
 
     def _owned(self) -> set[TopicPartition]:
         return {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
+
+    @property
+    def _resting(self) -> set[TopicPartition]:
+        return self.stopped.keys() | self.unplaced
 
     def _start_over(self, partitions: set[TopicPartition]) -> None:
         """Drop what was polled of these partitions and is not with the writer; they are placed anew."""
@@ -187,7 +186,7 @@ class Consumer:
         """Finish and commit the batch in hand before another member starts."""
         self.rejoining = True
         limit = time.monotonic() + (0 if self.stop.is_set() else 10)
-        while self.writer.busy and time.monotonic() < limit:
+        while self.writers.busy and time.monotonic() < limit:
             await client.nap(self.consumer, 0.01)
         await self.offsets.commit_inside()
         self.forget({(tp.topic, tp.partition) for tp in partitions})
@@ -201,8 +200,8 @@ class Consumer:
 
     def _place(self) -> None:
         """Seek every newly assigned partition to its start, or stop it with an alarm."""
-        if not self.writer.drain(patience=1.0):
-            return  # the batch in hand moves the very marks that decide
+        if not self.writers.drain(patience=1.0):
+            return  # what is in hand moves the very marks that decide
         waiting = self.unplaced & self._owned()
         try:
             close_old_connections()
@@ -282,8 +281,8 @@ class Consumer:
         if hold == self.held:
             return
         self.held = hold
-        idle = self.stopped.keys() | self.unplaced
-        running = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) not in idle]
+        resting = self._resting
+        running = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) not in resting]
         (self.consumer.pause if hold else self.consumer.resume)(*running)
         log.info("consumer_paused" if hold else "consumer_resumed", worker=self.handler.name)
 
@@ -292,9 +291,9 @@ class Consumer:
             self.broker_away = False
 
     def _idle(self) -> bool:
-        return not self.unplaced and self.offsets.done_sequence == self.sequence
+        return not self.unplaced and self.writers.done_sequence == self.writers.sequence
 
     def _leave(self) -> None:
-        self.writer.close()
+        self.writers.close()
         self.offsets.commit_now()
         self.consumer.close(autocommit=False)

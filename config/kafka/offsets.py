@@ -6,17 +6,16 @@ from typing import Any
 
 from config.kafka import client
 from config.kafka.positions import TopicPartition
-from config.kafka.writer import Writer
+from config.kafka.writers import Writers
 from config.logs import log
 
 
 class Offsets:
-    """Commits what the writer has finished. The watermark in the database is the truth; this informs others."""
+    """Commits what the writers have finished. The watermark in the database is the truth; this informs others."""
 
-    def __init__(self, consumer: Any, writer: Writer) -> None:
+    def __init__(self, consumer: Any, writers: Writers) -> None:
         self.consumer = consumer
-        self.writer = writer
-        self.done_sequence = 0  # of the last batch that is in the database
+        self.writers = writers
 
     def commit_soon(self) -> bool:
         """Send what is new without waiting; False when there was nothing."""
@@ -43,9 +42,7 @@ class Offsets:
 
     def _new(self) -> dict[Any, Any]:
         ends: dict[TopicPartition, int] = {}
-        while not self.writer.done.empty():
-            done = self.writer.done.get()
-            self.done_sequence = done.sequence
+        for done in self.writers.finished():
             ends |= done.ends
         # A batch may be done after its partition was taken away: its new owner knows better.
         mine = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) in ends]

@@ -91,7 +91,9 @@ class Writer:
         self.waiting = False  # the database is away
         self.pressed = False  # the handler asked for a pause
         self.done: queue.SimpleQueue[Done] = queue.SimpleQueue()
+        self.finished = 0  # the sequence of the last batch that is in the database
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=1)
+        self._late_beat: Mapping[TopicPartition, Sighting] = {}
         self._abandon = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"{handler.name}-writer", daemon=True)
         self._thread.start()
@@ -100,9 +102,13 @@ class Writer:
         """Hand over a batch; False when the one before is still at work after `timeout` seconds."""
         return self._put(lambda: self._finish(batch, sequence), timeout)
 
-    def beat(self, sightings: Mapping[TopicPartition, Sighting], timeout: float = 0.0) -> bool:
-        """Record how far the log reaches and ask the handler for its pressure; skipped while busy."""
-        return self._put(lambda: self._beat(sightings), timeout)
+    def beat(self, sightings: Mapping[TopicPartition, Sighting]) -> None:
+        """Record how far the log reaches and ask the handler for its pressure; while busy, after the job at work.
+
+        Batches may follow each other for hours: the pause at the high-water mark must not wait for a gap.
+        """
+        if not self._put(lambda: self._beat(sightings), timeout=0):
+            self._late_beat = {**self._late_beat, **sightings}
 
     def drain(self, patience: float) -> bool:
         """Wait until everything submitted is written; False when `patience` seconds were not enough."""
@@ -112,15 +118,24 @@ class Writer:
         return not self.busy
 
     @property
+    def backlog(self) -> int:
+        """Jobs in hand, the one at work included."""
+        return self._jobs.unfinished_tasks
+
+    @property
     def busy(self) -> bool:
-        return bool(self._jobs.unfinished_tasks)
+        return bool(self.backlog)
 
     def close(self, patience: float = 30.0) -> None:
         """Finish the batch in hand, or abandon it (its transaction rolls back) after `patience` seconds."""
         self.drain(patience)
-        self._abandon.set()
+        self.abandon()
         self._put(None, timeout=1.0)
         self._thread.join(timeout=LONGEST_WAIT + 1)
+
+    def abandon(self) -> None:
+        """Begin nothing any more; what failed is not tried again."""
+        self._abandon.set()
 
     def _put(self, job: Callable[[], None] | None, timeout: float) -> bool:
         try:
@@ -136,6 +151,9 @@ class Writer:
             except Exception:  # noqa: BLE001 (the thread must outlive any job; the batch is not committed)
                 log.exception("writer_failed", worker=self.handler.name)
             finally:
+                late, self._late_beat = self._late_beat, {}
+                if late:
+                    self._beat(late)
                 self._jobs.task_done()
         self._jobs.task_done()
         connection.close()
@@ -144,6 +162,7 @@ class Writer:
         self._store(batch)
         if not self._abandon.is_set():
             self.done.put(Done(sequence, batch.ends))
+            self.finished = sequence
 
     def _store(self, batch: Batch) -> None:
         """Write `batch`, whatever it takes; returns early only when abandoned."""

@@ -140,7 +140,7 @@ def test_an_abandoned_batch_is_neither_done_nor_marked(writer, handler):
 
 def test_a_beat_reports_the_reach_and_asks_for_pressure(writer, handler):
     store(writer, batch(1))
-    assert writer.beat({("t", 0): Sighting(2, time.monotonic(), caught_up=True)}, timeout=5)
+    writer.beat({("t", 0): Sighting(2, time.monotonic(), caught_up=True)})
     assert writer.drain(patience=30)
     found = Watermark.objects.get()
     assert (found.end_offset, found.caught_up_at is not None, writer.pressed) == (2, True, True)

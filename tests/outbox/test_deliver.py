@@ -253,4 +253,4 @@ def test_everything_is_counted(memory, go):
         promise(f"order:{n}")
         memory.answers.append(answer)
     go(memory)
-    assert counters.totals("outbox") == {"sent": 2, "permanent": 1, "ambiguous": 1}
+    assert counters.totals("outbox") == {"sent": 2, "permanent": 1, "ambiguous": 1, "buried": 1}

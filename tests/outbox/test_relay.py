@@ -17,7 +17,7 @@ from outbox.checks import handlers_fit_the_lease
 from outbox.models import JobLease, OutboxMessage, Watermark
 from outbox.relay import Relay
 from outbox.tasks import relay_outbox
-from outbox.workers import relay, together
+from outbox.workers import relay
 from tests.outbox.race import race
 from tests.outbox.scripted import message, promise, states
 
@@ -151,7 +151,7 @@ def test_the_first_failure_stops_all_workers_and_is_raised():
         raise RuntimeError("boom")
 
     with pytest.raises(RuntimeError, match="boom"):
-        together([lambda: stop.wait(30), broken], stop)
+        loop.together([lambda: stop.wait(30), broken], stop)
     assert stop.is_set()
 
 
