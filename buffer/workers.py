@@ -37,11 +37,15 @@ def ingest(
 def flush(
     names: Sequence[str] | None, stop: threading.Event, *, once: bool = False, until_idle: float | None = None
 ) -> None:
-    """Flush the named streams (default all) until `stop`."""
-    producer = Producer()
+    """Flush the named streams (default all) until `stop`: while one round is on its way to Kafka, the next is cut."""
     streams = chosen(names)
-    flusher = Flusher(streams, producer, must_wait=Gap(streams).is_open)
-    try:
-        loop.run(flusher.tick, stop, pause=flusher.pause, once=once, until_idle=until_idle)
-    finally:
-        producer.close()
+
+    def rounds() -> None:
+        producer = Producer()
+        flusher = Flusher(streams, producer, must_wait=Gap(streams).is_open)
+        try:
+            loop.run(flusher.tick, stop, pause=flusher.pause, once=once, until_idle=until_idle)
+        finally:
+            producer.close()
+
+    loop.together([rounds] * abreast(), stop)

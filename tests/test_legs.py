@@ -1,5 +1,6 @@
 """The table that says which legs ran is as true when something is missing as when all is well."""
 
+import os
 from xml.etree import ElementTree
 
 import pytest
@@ -81,6 +82,31 @@ def test_each_run_has_a_database_name_of_its_own():
 def test_a_leg_that_ran_and_failed_fails_the_whole(capsys):
     assert legs.report([Leg("sqlite", ran=True, passed=3, failed=1)], [Leg("kafka", reason="absent")]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 1 failed, 0 skipped"
+
+
+def test_what_fails_only_beside_other_databases_is_run_again_alone_and_named(tmp_path, monkeypatch, capsys):
+    """A test fails once and then passes, one always fails: the table tells them apart."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_some.py").write_text(
+        "import pathlib\n"
+        "def test_fine(): pass\n"
+        "def test_once():\n"
+        "    been = pathlib.Path(__file__).with_name('been')\n"
+        "    first = not been.exists()\n"
+        "    been.touch()\n"
+        "    assert not first\n"
+        "def test_never(): assert False\n"
+    )
+    monkeypatch.setenv("LEGS", "sqlite")
+    monkeypatch.setenv("JOBS", "2")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(legs, "environment", lambda *_: {"PATH": os.environ["PATH"]})
+    servers = {name: Leg(name, reason="absent") for name in legs.VARIABLES}
+    databases = legs.run_all(servers, [str(tmp_path)])
+    assert legs.report(databases, []) == 1
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("sqlite  "))
+    assert "2 passed    1 failed" in line
+    assert "1 passed only when run again alone" in line
 
 
 def test_what_is_required_and_missing_is_named(capsys, monkeypatch):
