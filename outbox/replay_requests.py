@@ -13,7 +13,7 @@ from django.db import transaction
 from config.clock import database_now
 from config.flows import Refusal
 from outbox.audit import Operator
-from outbox.replaying import record_end, replayable, unknown_topic
+from outbox.replaying import audit_end, replayable, unknown_topic
 from outbox.replays import LEASE, TopicReplay
 
 LONGEST_SLACK = timedelta(days=30)
@@ -43,7 +43,7 @@ def request(
             user=operator.user, created_at=now,
         )  # fmt: skip
         if not dry_run:
-            record_end(replay, 0, "asked for")
+            audit_end(replay, 0, "asked for")
     return replay
 
 
@@ -68,7 +68,7 @@ def cancel(ids: Sequence[int], operator: Operator, reason: str) -> int:
             if done:
                 replay.refresh_from_db()
                 replay.requested_by, replay.user, replay.reason = operator.name, operator.user, reason
-                record_end(replay, replay.applied, "cancelled")
+                audit_end(replay, replay.applied, "cancelled")
             ended += done
     return ended
 

@@ -174,7 +174,7 @@ def _finish(replay: TopicReplay, token: uuid.UUID, journal: Journal) -> bool:
         state = {**journal.state(), "looked_at": replay.total, "note": ""}
         done = TopicReplay.objects.run_by(token).filter(pk=replay.pk).finish(State.DONE, now, **state)
         if done and not replay.dry_run:
-            record_end(replay, journal.counts["applied"], "done")
+            audit_end(replay, journal.counts["applied"], "done")
     return bool(done)
 
 
@@ -184,10 +184,10 @@ def fail(replay: TopicReplay, why: str) -> None:
         failed = TopicReplay.objects.filter(pk=replay.pk).finish(State.FAILED, database_now(), note=why[:500])
         if failed and not replay.dry_run:
             replay.refresh_from_db()
-            record_end(replay, replay.applied, f"failed: {why}")
+            audit_end(replay, replay.applied, f"failed: {why}")
 
 
-def record_end(replay: TopicReplay, applied: int, result: str) -> None:
+def audit_end(replay: TopicReplay, applied: int, result: str) -> None:
     audit.record(
         Operator(replay.requested_by, replay.user), "replay", str(replay), reason=replay.reason, result=result,
         rows=applied, url=page_of(replay), detail={"replay": replay.pk},
