@@ -24,7 +24,7 @@ def install(monkeypatch, settings):
     def put(*found: Scripted) -> Scripted:
         settings.HANDLERS = {one.name: "tests.outbox.scripted.Scripted" for one in found}
         monkeypatch.setattr(registry, "handlers", lambda: {one.name: one for one in found})
-        for module in ("outbox.rescue", "outbox.workers"):
+        for module in ("outbox.rescue", "outbox.workers", "outbox.measures"):
             monkeypatch.setattr(f"{module}.handlers", lambda: {one.name: one for one in found})
         floor.forget()
         return found[0]
