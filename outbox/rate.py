@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-BURST_SECONDS = (
-    0.1  # of the rate may go at once: enough to send in small batches, too little for a limit to notice
-)
+# So many seconds of the rate may go at once, enough to send in small batches. Tokens are paid at the claim, not
+# at the call: in any T seconds at most rate · T + (1 + workers) · capacity leave.
+BURST_SECONDS = 0.1
 
 
 def capacity(per_second: float) -> float:

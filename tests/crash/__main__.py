@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.crash import databases, run, stock_run
+from tests.crash import databases, outage, run, stock_run
 from tests.crash.mail import QUICK, Mails
 from tests.crash.run import Plan
 
@@ -23,6 +23,8 @@ class Flow:
     full: int
     places: int
     words: str
+    killed: bool = True
+    servers_only: bool = False
 
 
 FLOWS = {
@@ -30,6 +32,9 @@ FLOWS = {
     "ledger": Flow(stock_run, 10_000, 100_000, 1000, "payments and transfers over {} stocks"),
     "outbox": Flow(Mails("smtp"), QUICK, 20_000, 0, "order events by SMTP"),
     "outbox-keys": Flow(Mails("keys"), QUICK, 20_000, 0, "order events to a provider that honours keys"),
+    "outage": Flow(
+        outage, 2, 30, 0, "simulated minutes without the provider", killed=False, servers_only=True
+    ),
 }
 
 
@@ -47,12 +52,15 @@ def main() -> int:
         orders, min(flow.places, orders), arguments.kills, arguments.seed, arguments.seconds, arguments.logs
     )
     chosen = databases.named(arguments.database) if arguments.database else databases.known()
+    if flow.servers_only and not arguments.database:
+        print(f"--flow {arguments.flow} is for servers: SQLite is left out")
+        del chosen["sqlite"]
     return int(not all([one(flow, name, url, servers, plan) for name, url in chosen.items()]))
 
 
 def one(flow: Flow, name: str, url: str, servers: str, plan: Plan) -> bool:
-    print(f"\n=== {name}: {plan.orders} {flow.words.format(plan.warehouses)}, {plan.kills} kills of each worker, "
-          f"seed {plan.seed}", flush=True)  # fmt: skip
+    kills = f", {plan.kills} kills of each worker, seed {plan.seed}" if flow.killed else ""
+    print(f"\n=== {name}: {plan.orders} {flow.words.format(plan.warehouses)}{kills}", flush=True)
     outcome = flow.runner.run(name, url, servers, plan, lambda text: print(f"      {text}", flush=True))
     print(*outcome.findings, sep="\n")
     for figure, value in outcome.figures.items():
@@ -68,9 +76,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--orders", type=int, default=0,
-        help="distinct orders, payments and transfers (default " + ", ".join(f"{name} {flow.quick}" for name, flow in FLOWS.items()) + ")",
+        help="distinct orders, payments and transfers, or minutes (default " + ", ".join(f"{name} {flow.quick}" for name, flow in FLOWS.items()) + ")",
     )  # fmt: skip
-    parser.add_argument("--full", action="store_true", help="ten times as many")
+    parser.add_argument("--full", action="store_true", help="ten times as many; of the outage all 30 minutes")
     parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each worker (default 3)")
     parser.add_argument(
         "--seed", type=int, default=random.randrange(1_000_000), help="default: another each time"
