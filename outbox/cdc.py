@@ -123,9 +123,11 @@ def whole(read: UUID) -> UUID:
     """The id as it stands in the table: one of 256 comes from MariaDB with its end at its beginning.
 
     The binary log leaves out zero bytes at the end of a fixed-length value, and Debezium (3.5.0) fills a native
-    uuid up from the front. The ids of the outbox never begin with a zero byte: version 7 did so until 2004.
+    uuid up from the front. What was moved may look like version 7, too (one of 4096), but then of a time before
+    2004: no id of the outbox begins with a zero byte.
     """
-    return read if read.version == 7 else UUID(bytes=read.bytes.lstrip(b"\0").ljust(16, b"\0"))
+    restored = UUID(bytes=read.bytes.lstrip(b"\0").ljust(16, b"\0"))
+    return restored if restored.version == 7 else read
 
 
 def time_of(value: object) -> datetime | None:

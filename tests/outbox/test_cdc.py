@@ -77,6 +77,8 @@ def test_an_id_is_read_as_any_column_type_writes_it(identity):
         ("0001a1ff-80ab-aa71-c685-2482b7b1ffff", "01a1ff80abaa71c6852482b7b1ffff00"),
         ("000001a1-ff80-abaa-71c6-852482b7b1ff", "01a1ff80abaa71c6852482b7b1ff0000"),
         ("00000000-01a1-ff80-abaa-71c6852482b7", "01a1ff80abaa71c6852482b700000000"),
+        # Moved, it is still of version 7.
+        ("0001a200-6da4-7475-b897-6e6f371b7f58", "01a2006da47475b8976e6f371b7f5800"),
         # Nothing was moved here.
         ("01a1ff80-abaa-71c6-8524-82b7b1ff0020", "01a1ff80abaa71c6852482b7b1ff0020"),
         ("00a1ff80-abaa-71c6-8524-82b7b1ffff00", "00a1ff80abaa71c6852482b7b1ffff00"),
