@@ -6,12 +6,12 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from buffer.models import Batch, BufferedEvent
 from tests.conftest import order
@@ -141,7 +141,8 @@ def end_sessions() -> None:
             "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
         )
         for (session,) in cursor.fetchall():
-            cursor.execute(f"KILL CONNECTION {session}")
+            with suppress(OperationalError):  # it has ended by itself meanwhile
+                cursor.execute(f"KILL CONNECTION {session}")
 
 
 @on_kafka
