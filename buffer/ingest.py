@@ -133,7 +133,7 @@ class Ingest:
 
     def _close_gaps(self, batch: Batch) -> None:
         for tp in [tp for tp, end in list(self.gaps.items()) if batch.ends.get(tp, 0) >= end]:
-            self.gaps.pop(tp, None)
+            self.gaps.pop(tp, None)  # in place: another writer may close one meanwhile
         if not self.gaps:
             self.sent = None  # from here on the database knows everything itself
 

@@ -73,7 +73,7 @@ class Writers:
             self._ahead.remove(self.done_sequence)
 
     def beat(self, sightings: Mapping[TopicPartition, Sighting]) -> None:
-        """As of one writer."""
+        """Of one writer, always the same: `pressed` is its answer."""
         self._all[0].beat(sightings)
 
     def drain(self, patience: float) -> bool:

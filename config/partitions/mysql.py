@@ -19,7 +19,7 @@ from config.partitions import driver
 from config.partitions.driver import Driver, State
 from config.partitions.spec import Keep, Partition
 
-# A table to which a column was once added in place cannot be exchanged any more: its rows are copied.
+# A table to which a column was once added in place cannot be exchanged any more: its rows are moved.
 INSTANT_COLUMNS = 1731
 CATALOGUE = """
     SELECT partition_name, partition_description FROM information_schema.partitions

@@ -139,7 +139,7 @@ def died(write, detach, monkeypatch, request):
     """A run that was killed between setting the rows aside and taking the partition away."""
     if connection.vendor != "mysql" or connection.mysql_is_mariadb:
         pytest.skip("elsewhere the detach is one statement or one transaction")
-    if request.param == "copied":
+    if request.param == "moved":
         add_a_column_in_place()
     write("sent", "expired")
     finished = MySQL._exchange
@@ -154,7 +154,7 @@ def died(write, detach, monkeypatch, request):
     monkeypatch.setattr(MySQL, "_exchange", finished)
 
 
-either_way = pytest.mark.parametrize("died", ["exchanged", "copied"], indirect=True)
+either_way = pytest.mark.parametrize("died", ["exchanged", "moved"], indirect=True)
 
 
 @either_way
@@ -175,7 +175,7 @@ def test_rows_that_came_after_a_detach_that_died_are_kept(died, write, detach):
     assert sum(rows_of(table) for table in detach()) == 2
 
 
-def test_a_table_that_once_got_a_column_in_place_is_detached_by_copying(write, detach):
+def test_a_table_that_once_got_a_column_in_place_is_detached_by_moving_its_rows(write, detach):
     add_a_column_in_place()
     write("sent", "expired")
     (plan,) = rotate(specs=[MESSAGES])
