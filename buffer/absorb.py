@@ -11,9 +11,9 @@ from config.upsert import Column, Constant, Rewrite, Upsert
 EVENTS = Upsert(
     BufferedEvent,
     columns=[
-        Column("partition_key", "int"), Column("order_id"), Column("location_id"), Column("payload", "long"),
-        Column("payload_hash"), Column("source_partition", "int"), Column("source_offset", "bigint"),
-        Column("source_timestamp", "bigint"),
+        Column("partition_key", "int"), Column("order_id"), Column("location_id"), Column("payload_hash"),
+        Column("source_partition", "int"), Column("source_offset", "bigint"), Column("source_timestamp", "bigint"),
+        Column("payload", "long"),
     ],
     constants=[
         Constant("stream"), Constant("status"), Constant("topic_id"), Constant("revision", "int"),

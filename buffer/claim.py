@@ -35,9 +35,9 @@ STORE = Upsert(
     Batch,
     columns=[
         Column("batch_id", "uuid"), Column("location_id"), Column("sequence", "bigint"), Column("reason"),
-        Column("partition_key", "int"), Column("event_count", "int"), Column("payload", "long"),
-        Column("headers", "json"), Column("months", "json"), Column("event_ids", "json"),
-        Column("lease_token", "uuid"), Column("lease_until", "timestamp"),
+        Column("partition_key", "int"), Column("event_count", "int"), Column("lease_token", "uuid"),
+        Column("lease_until", "timestamp"), Column("months", "json"), Column("headers", "json"),
+        Column("event_ids", "json"), Column("payload", "long"),
     ],
     constants=[Constant("stream"), Constant("status"), Constant("attempts", "int"), Constant("error"),
                Constant("claimed_at", "timestamp")],
@@ -229,8 +229,8 @@ def _stored(batches: Sequence[Batch], token: str, until: str) -> list[tuple[Any,
     text = uuid_writer()
     return [
         (text(batch.pk), batch.location_id, batch.sequence, batch.reason, batch.partition_key, batch.event_count,
-         batch.payload, encode(batch.headers), encode(batch.months), encode(batch.event_ids),
-         *((token, until) if batch.lease_token else (None, None)))
+         *((token, until) if batch.lease_token else (None, None)),
+         encode(batch.months), encode(batch.headers), encode(batch.event_ids), batch.payload)
         for batch in batches
     ]  # fmt: skip
 

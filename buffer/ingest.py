@@ -71,11 +71,11 @@ class Ingest:
             key = (month, message.order_id, message.location_id)
             row = (
                 *key,
-                value.decode() if value else "",
                 digest(value),
                 record.partition,
                 record.offset,
                 record.timestamp,
+                value.decode() if value else "",
             )
             known = rows.get(key)
             if known is None:
@@ -205,8 +205,8 @@ class Ingest:
             outcomes[partition, "superseded"] += number - accepted[partition]
         for key in prepared.repeated.intersection(changed):
             for row, _record in prepared.records[key]:
-                outcomes[row[5], "superseded"] += 1
-            outcomes[prepared.rows[key][5], "superseded"] -= 1
+                outcomes[row[4], "superseded"] += 1
+            outcomes[prepared.rows[key][4], "superseded"] -= 1
         numbers = Counter([row[2] for row in new])
         for location, partition in {row[2]: row[4] for row in found}.items():
             arrivals[location] = (arrivals.get(location, (0, 0))[0] + numbers[location], partition)
@@ -238,8 +238,8 @@ class Ingest:
         for stored in EVENTS.read(EVENTS.keys_of(rows), STORED, {"stream": self.name}):
             judge = Judge(*stored[3:])
             for row, record in batch.prepared.records[stored[:3]]:
-                verdict = judge.verdict(position(row, topic_id), row[4])
-                absorbed.outcomes[row[5], "redelivered" if verdict == "redelivered" else "late"] += 1
+                verdict = judge.verdict(position(row, topic_id), row[3])
+                absorbed.outcomes[row[4], "redelivered" if verdict == "redelivered" else "late"] += 1
                 if verdict != "redelivered":
                     letters.append(self._letter(batch, record, "late", verdict, REASONS[verdict], row[1]))
             if judge.changed:

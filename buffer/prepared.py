@@ -12,7 +12,8 @@ from config.upsert import Packed
 from outbox.burial import Letter
 
 Key = tuple[int, str, str]  # month, order, location
-Row = tuple[int, str, str, str, str, int, int, int]  # … payload, hash, partition, offset, timestamp
+# … hash, partition, offset, timestamp, payload: MariaDB walks a row from its start for each column it unpacks.
+Row = tuple[int, str, str, str, int, int, int, str]
 Changed = tuple[int, str, str, int, int]  # … revision, partition
 
 
@@ -55,4 +56,4 @@ class Absorbed:
 
 
 def position(row: Row, topic_id: str) -> Position:
-    return Position(topic_id, row[5], row[6], row[7])
+    return Position(topic_id, row[4], row[5], row[6])

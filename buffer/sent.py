@@ -54,7 +54,7 @@ class SentOrders:
 
     def late(self, rows: Iterable[Row]) -> set[tuple[int, int]]:
         """(partition, offset) of the deliveries that came after what was sent."""
-        return {(row[5], row[6]) for row in rows if self.comes_after(row[1], row[2], row[5], row[6])}
+        return {(row[4], row[5]) for row in rows if self.comes_after(row[1], row[2], row[4], row[5])}
 
 
 def read_sent(

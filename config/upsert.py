@@ -58,7 +58,8 @@ class Upsert:
     mapping leaves known rows alone. Without a `key` it is a plain INSERT, and a known row an error. With a
     `token` column every inserted or updated row carries this run's token: that is how MariaDB and MySQL tell
     a changed row from an untouched one (RETURNING and row counts cannot). Keys must be distinct within one
-    run: PostgreSQL refuses to change a row twice.
+    run: PostgreSQL refuses to change a row twice. Long columns go last: MariaDB walks each row from its start
+    for every column it unpacks (a payload of 370 bytes in the middle of eight: 1.5 times as slow).
     """
 
     model: type[models.Model]

@@ -119,7 +119,7 @@ def one_by_one(number: int) -> float:
 
 
 def store(stream: str, row: Row) -> None:
-    month, order, location, payload, digest, partition, offset, timestamp = row
+    month, order, location, digest, partition, offset, timestamp, payload = row
     now = database_now()
     event, created = BufferedEvent.objects.get_or_create(
         partition_key=month, stream=stream, order_id=order, location_id=location,
