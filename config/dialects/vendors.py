@@ -5,9 +5,11 @@ from __future__ import annotations
 from binascii import hexlify
 from collections.abc import Mapping, Sequence
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from config.dialects.base import Change, Dialect, Lookup, Named, encode
@@ -29,7 +31,10 @@ class PostgreSQL(Dialect):
     }
 
     def cursor(self, connection: BaseDatabaseWrapper) -> Any:
-        # Parameters beside the statement: as literals of it, a megabyte is escaped here and parsed over there.
+        """Parameters beside the statement: as literals of it, a megabyte is escaped here and parsed over there.
+
+        And prepared, once a session: planning an INSERT into a partitioned table takes longer than the INSERT.
+        """
         connection.ensure_connection()
         session = connection.connection
         usual = session.cursor_factory
@@ -74,7 +79,24 @@ def _binding_cursor(alias: str) -> type[Any]:
     from django.db.backends.postgresql.base import ServerBindingCursor  # needs the driver, which is an extra
     from django_prometheus.db.common import ExportingCursorWrapper
 
-    return ExportingCursorWrapper(ServerBindingCursor, alias, "postgresql")
+    usual: Any = ServerBindingCursor
+
+    class PreparingCursor(ServerBindingCursor):
+        """Prepares what it executes; Django's session itself prepares nothing."""
+
+        def execute(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
+            threshold = self.connection.prepare_threshold
+            self.connection.prepare_threshold = 0
+            try:
+                return usual.execute(self, query, params, **options)
+            finally:
+                self.connection.prepare_threshold = threshold
+                # Where Django's own log of queries looks; of what was prepared the driver leaves nothing there.
+                self._query = self._query or SimpleNamespace(query=query.encode())
+
+    # Behind a pooler that shares sessions by transaction there is nothing to prepare in: Django's own switch.
+    pooled = connections[alias].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+    return ExportingCursorWrapper(usual if pooled else PreparingCursor, alias, "postgresql")
 
 
 class SQLite(Dialect):

@@ -2,9 +2,10 @@
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django_prometheus.db.metrics import execute_total
 
-from config.dialects import dialect_for, known_dialect
+from config.dialects import dialect_for, known_dialect, vendors
 from config.upsert import Packed
 from outbox.counters import ADD
 from outbox.models import FlowCounter
@@ -75,3 +76,40 @@ def test_the_session_has_its_usual_cursor_afterwards():
     usual = getattr(connection.connection, "cursor_factory", None)
     ADD.run([("flow", "a", "b", 1)])
     assert getattr(connection.connection, "cursor_factory", None) is usual
+
+
+def prepared() -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement FROM pg_prepared_statements")
+        return [statement for (statement,) in cursor.fetchall() if "outbox_flowcounter" in statement]
+
+
+@pytest.fixture
+def fresh_session():
+    if connection.vendor != "postgresql":
+        pytest.skip("only PostgreSQL prepares")
+    vendors._binding_cursor.cache_clear()
+    with connection.cursor() as cursor:
+        cursor.execute("DEALLOCATE ALL")
+    connection.connection._prepared.clear()
+    yield
+    vendors._binding_cursor.cache_clear()
+
+
+def test_a_batch_is_planned_once_a_session(fresh_session):
+    for number in range(3):
+        ADD.run([("flow", "", "odd", number)])
+    assert len(prepared()) == 1
+    assert stored() == {("flow", "", "odd", 3)}
+    assert connection.connection.prepare_threshold is None  # what Django runs itself is not prepared
+    with CaptureQueriesContext(connection) as queries:
+        ADD.run([("flow", "", "odd", 4)])
+    assert "outbox_flowcounter" in queries[0]["sql"]
+
+
+def test_behind_a_pooler_nothing_is_prepared(fresh_session, monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+    for number in range(3):
+        ADD.run([("flow", "", "odd", number)])
+    assert not prepared()
+    assert stored() == {("flow", "", "odd", 3)}
