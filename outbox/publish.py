@@ -16,7 +16,7 @@ from config.tracing import traceparent
 from outbox import wake
 from outbox.burial import digest
 from outbox.handlers import handler_of
-from outbox.models import IdempotencyKey, OutboxMessage
+from outbox.models import IdempotencyKey
 from outbox.write import SCOPE, write
 
 
@@ -51,23 +51,20 @@ def publish(
     text = encode(channel, event_type, aggregate, payload, idempotency_key)
     fingerprint = digest("\x1f".join((channel, event_type, aggregate, text)).encode())
     message_id, now = uuid7_after(after), now or database_now()
-    message = {
-        "id": message_id, "channel": channel, "event_type": event_type, "aggregate": aggregate, "payload": text,
-        "correlation_id": correlation_id[:100], "traceparent": traceparent(), **beginning(now),
-    }  # fmt: skip
-    if not write(idempotency_key, fingerprint, message):
+    written = write({
+        "key": idempotency_key, "payload_hash": fingerprint, "id": message_id, "channel": channel,
+        "event_type": event_type, "aggregate": aggregate, "payload": text, "correlation_id": correlation_id[:100],
+        "traceparent": traceparent(), "created_at": now, "expires_at": expiry_of(now),
+    })  # fmt: skip
+    if not written:
         return _known(idempotency_key, fingerprint)
     transaction.on_commit(wake.ring, robust=True)
     return message_id
 
 
-def beginning(now: datetime) -> dict[str, Any]:
-    """What every new message starts with."""
-    return {
-        "state": OutboxMessage.State.PENDING.value, "attempts": 0, "available_at": now,
-        "expires_at": now + timedelta(seconds=settings.OUTBOX_EXPIRES_SECONDS), "times_uncertain": 0,
-        "times_revived": 0, "error_class": "", "error": "", "receipt": "", "created_at": now,
-    }  # fmt: skip
+def expiry_of(now: datetime) -> datetime:
+    """When nobody wants a message any more that is written now."""
+    return now + timedelta(seconds=settings.OUTBOX_EXPIRES_SECONDS)
 
 
 def encode(channel: str, event_type: str, aggregate: str, payload: Any, idempotency_key: str) -> str:

@@ -15,13 +15,12 @@ from config.clock import database_now
 from config.fields import uuid7
 from config.upsert import uuid_text
 from outbox.models import OutboxMessage
-from outbox.publish import beginning
 from outbox.scan import find_floor
 from tests.bench import databases, worker
 from tests.bench.figures import median, number, ratio
 from tests.bench.leg import Plan
 from tests.bench.rows import DIGITS, NUMBER, analyse, moment
-from tests.outbox.bulk import MESSAGES
+from tests.outbox.bulk import MESSAGES, beginning
 from tests.services.packages import CACHE
 
 MESSAGE, ATTEMPT = "outbox_outboxmessage", "outbox_deliveryattempt"

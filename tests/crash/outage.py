@@ -148,7 +148,6 @@ def promise(events: Sequence[tuple[int, str]]) -> None:
     from outbox import wake
     from outbox.burial import digest
     from outbox.models import IdempotencyKey
-    from outbox.publish import beginning
     from outbox.write import SCOPE
     from tests.outbox import bulk
 
@@ -161,7 +160,7 @@ def promise(events: Sequence[tuple[int, str]]) -> None:
         now = database_now()
         keys.run([(row[4], digest(row[4].encode()), row[0]) for row in rows],
                  {"scope": SCOPE, "answer": "", "token": 0, "created_at": now})  # fmt: skip
-        bulk.MESSAGES.run(rows, beginning(now))
+        bulk.MESSAGES.run(rows, bulk.beginning(now))
         transaction.on_commit(wake.ring)
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 from config.upsert import Column, Constant, Upsert
 from outbox.models import OutboxMessage
+from outbox.publish import expiry_of
+from outbox.write import NEW
 
 MESSAGES = Upsert(
     OutboxMessage,
@@ -19,3 +24,8 @@ MESSAGES = Upsert(
     key=(),
     update={},
 )  # fmt: skip
+
+
+def beginning(now: datetime) -> dict[str, Any]:
+    """What every new message starts with."""
+    return {**NEW, "available_at": now, "expires_at": expiry_of(now), "created_at": now}

@@ -11,11 +11,10 @@ from config.fields import uuid7
 from config.upsert import uuid_text
 from outbox import attempts, settle
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.publish import beginning
 from outbox.queries import first_unfinished_day
 from outbox.scan import floor, through_claims_index
 from outbox.take import PUT_OFF, TAKE
-from tests.outbox.bulk import MESSAGES
+from tests.outbox.bulk import MESSAGES, beginning
 
 pytestmark = pytest.mark.django_db
 SENT, UNFINISHED = 30_000, 600

@@ -16,10 +16,9 @@ from outbox import handlers as registry
 from outbox.channels import ensure
 from outbox.deliver import deliver
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.publish import beginning
 from outbox.scan import floor
 from outbox.take import claim
-from tests.outbox.bulk import MESSAGES
+from tests.outbox.bulk import MESSAGES, beginning
 from tests.outbox.race import race, until_it_stands
 from tests.outbox.scripted import Scripted
 
