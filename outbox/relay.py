@@ -38,7 +38,6 @@ class Relay:
         self.sleep = FIRST_SLEEP
         self.chores_at = 0.0
         self.look_again: float | None = None
-        self.echo = False
 
     def tick(self) -> int:
         """One round; returns how many messages it moved."""
@@ -69,18 +68,11 @@ class Relay:
             return 0.0
         longest = min(self.longest_sleep, self._until_next(), self.chores_at - time.monotonic() + 0.01)
         if self.bell.audible and not self.grace.read():
-            self._listen(max(longest, 0.0))
+            self.bell.wait(max(longest, 0.0))
             return 0.0
         wait = max(0.0, min(longest, self.sleep))
         self.sleep = min(self.sleep * 2, LONGEST_SLEEP)
         return wait
-
-    def _listen(self, longest: float) -> None:
-        if self.echo:
-            # Commits right after a ring are silent: they are found by looking once more.
-            self.echo = False
-            longest = min(longest, wake.LOOK_AGAIN)
-        self.echo = self.bell.wait(longest)
 
     def _until_next(self) -> float:
         """Seconds until the first pending message of the channel is due."""

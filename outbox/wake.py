@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from typing import Any
@@ -11,31 +12,82 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from config.logs import log
 
 CHANNEL = "spillway_outbox"
-# Commits of one process within so many seconds share a ring. The relay looks again after LOOK_AGAIN, so that
-# the last of them is not lost.
-SILENCE = 0.02
-LOOK_AGAIN = 0.03
+SILENCE = 0.02  # seconds after a ring; commits of one process within them share the next one
+RETRY = 1.0  # seconds, while the database is away
+IDLE = 30.0  # seconds after which a process that commits nothing gives the connection back
 SLICE = 0.25  # seconds after which a wait looks whether the process is to stop
 
 _lock = threading.Lock()
-_rang_at = 0.0
+_ringers: dict[str, Ringer] = {}
 
 
 def ring(using: str = DEFAULT_DB_ALIAS) -> None:
-    """Tell relays that something was committed; after the commit, because NOTIFY inside a transaction makes all
-    committers queue (measured: a fifth to two fifths of their throughput)."""
-    global _rang_at
-    connection = connections[using]
-    if connection.vendor != "postgresql":
+    """Tell relays that something was committed: soon, and without waiting for it."""
+    if connections[using].vendor != "postgresql":
         return
-    with _lock:
-        now = time.monotonic()
-        if now - _rang_at < SILENCE:
-            return
-        _rang_at = now
-    with connection.cursor() as cursor:
-        # A commit of its own, and one that need not reach the disk: whoever lost it polls anyway.
-        cursor.execute(f"BEGIN; SET LOCAL synchronous_commit TO off; NOTIFY {CHANNEL}; COMMIT")
+    ringer = _ringers.get(using)
+    if ringer is None or not ringer.is_alive():  # also in the child of a fork
+        with _lock:
+            ringer = _ringers[using] = Ringer(using)
+            ringer.start()
+    ringer.pressed.set()
+
+
+@atexit.register
+def hush() -> None:
+    """Ring what is left to be rung, and give the connections back."""
+    while _ringers:
+        _, ringer = _ringers.popitem()
+        ringer.leave()
+
+
+class Ringer(threading.Thread):
+    """Rings for its process, on a connection of its own: whoever commits does not wait for it.
+
+    After the commit, because NOTIFY inside a transaction makes all committers queue (measured: a fifth to two
+    fifths of their throughput).
+    """
+
+    def __init__(self, using: str) -> None:
+        super().__init__(name="outbox-ring", daemon=True)
+        self.using = using
+        self.pressed = threading.Event()
+        self.leaving = threading.Event()
+
+    def run(self) -> None:
+        while not self.leaving.is_set():
+            if self.pressed.wait(IDLE):
+                self.pressed.clear()
+                self.leaving.wait(SILENCE if self._notify() else RETRY)
+            else:
+                connections[self.using].close()
+        if self.pressed.is_set():
+            self._notify()
+        connections[self.using].close()
+
+    def leave(self) -> None:
+        self.leaving.set()
+        self.pressed.set()
+        self.join(1.0)
+
+    def _notify(self) -> bool:
+        try:
+            self._session().execute(f"NOTIFY {CHANNEL}")
+            return True
+        except Exception as error:  # noqa: BLE001 (polling is the truth; the bell only shortens the wait)
+            log.warning("ring_lost", error=str(error).strip())
+            connections[self.using].close()
+            self.pressed.set()
+            return False
+
+    def _session(self) -> Any:
+        """The driver's own connection: a ring is too small for everything Django does around a statement."""
+        connection: Any = connections[self.using]
+        if connection.connection is None:
+            connection.ensure_connection()
+            # A commit that need not reach the disk: whoever lost it polls anyway.
+            connection.connection.execute("SET synchronous_commit TO off")
+        return connection.connection
 
 
 class Doorbell:

@@ -15,6 +15,7 @@ from buffer.ingest import Ingest
 from buffer.streams import streams
 from config.clock import database_now
 from config.kafka import Batch, Message, Replayed, Sent
+from outbox import wake
 
 ORDERED_AT = datetime.now(UTC).isoformat().replace("+00:00", "Z")
 TOPIC_ID = "11111111-2222-3333-4444-555555555555"
@@ -46,6 +47,13 @@ def empty_by_delete() -> Iterator[None]:
     operations.sql_flush = delete  # type: ignore[method-assign]
     yield
     operations.sql_flush = truncate  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True)
+def no_ringers() -> Iterator[None]:
+    """What rings for this process has a connection: it would outlive the test, and then the test database."""
+    yield
+    wake.hush()
 
 
 @pytest.fixture

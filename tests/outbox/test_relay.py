@@ -206,20 +206,59 @@ def test_a_lost_bell_is_hung_up_again(memory):
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %%' AND datname = current_database()"
         )
     assert bell.wait(10)  # another connection, and whatever was committed before
-    wake._rang_at = 0.0
     race(wake.ring)
     assert bell.wait(5)
     bell.close()
 
 
 @ALONE
-def test_rings_of_one_process_are_few(memory):
+def test_rings_of_one_process_are_few(memory, monkeypatch):
     if connection.vendor != "postgresql":
         pytest.skip("only PostgreSQL rings")
-    rung = []
-    with connection.execute_wrapper(lambda run, sql, *rest: rung.append(sql) or run(sql, *rest)):
-        started = time.monotonic()
-        for _ in range(50):
-            wake.ring()
-        seconds = time.monotonic() - started
-    assert 1 <= len(rung) <= seconds / wake.SILENCE + 1
+    rung: list[float] = []
+    monkeypatch.setattr(wake.Ringer, "_notify", lambda self: rung.append(time.monotonic()))
+    started = time.monotonic()
+    for _ in range(50):
+        wake.ring()
+        last = time.monotonic()
+        time.sleep(0.001)
+    deadline = last + 5
+    while (not rung or rung[-1] < last) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert 1 < len(rung) <= (rung[-1] - started) / wake.SILENCE + 2
+    assert rung[-1] >= last  # no commit stays without a ring after it
+
+
+RINGERS = "FROM pg_stat_activity WHERE query LIKE 'NOTIFY %' AND datname = current_database()"
+
+
+@ALONE
+def test_a_process_that_ends_has_rung(memory):
+    if connection.vendor != "postgresql":
+        pytest.skip("only PostgreSQL rings")
+    bell = wake.Doorbell(threading.Event())
+    assert bell.wait(5)  # whatever was committed before
+    wake.ring()
+    wake.ring()
+    wake.hush()
+    assert bell.wait(1)
+    bell.close()
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pid {RINGERS}")
+        assert not cursor.fetchall()
+
+
+@ALONE
+def test_whoever_lost_its_session_rings_again(memory):
+    if connection.vendor != "postgresql":
+        pytest.skip("only PostgreSQL rings")
+    bell = wake.Doorbell(threading.Event())
+    assert bell.wait(5)  # whatever was committed before
+    wake.ring()
+    assert bell.wait(5)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_terminate_backend(pid) {RINGERS}")
+        assert len(cursor.fetchall()) == 1
+    wake.ring()
+    assert bell.wait(5)
+    bell.close()
