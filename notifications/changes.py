@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import structlog
 from django.db import DatabaseError, transaction
@@ -22,6 +22,7 @@ from config.backoff import full_jitter
 from config.clock import database_now
 from config.database_errors import Remedy, code_of, remedy_for
 from notifications import mail, recipients
+from notifications.mail import Mail
 from notifications.orders import Order, OrderEvent
 from outbox.publish import publish
 
@@ -65,7 +66,7 @@ class Change:
     seen: Order
     step: Step
     after: Order
-    payload: dict[str, Any]
+    mail: Mail
 
 
 def next_step(order: Order, action: Action, amount: int = 0) -> Step:
@@ -131,7 +132,7 @@ def carry_out(planned: Change) -> Order:
         raise Stale
     # The event's number, never the try: a key that changes with every retry protects nothing.
     message_id = publish(
-        step.event_type, after.aggregate, planned.payload,
+        step.event_type, after.aggregate, planned.mail,
         idempotency_key=f"{after.aggregate}:{after.version}", after=seen.last_message_id, now=after.updated_at,
         correlation_id=str(structlog.contextvars.get_contextvars().get("correlation_id", "")),
     )  # fmt: skip

@@ -27,7 +27,10 @@ RESERVED = {"to", "cc", "bcc", "from", "subject", "sender", "reply-to", "mime-ve
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """The payload of an e-mail message. `headers` holds Date and Message-ID: every try sends the same ones."""
+    """The payload of an e-mail message. `headers` holds Date and Message-ID: every try sends the same ones.
+
+    One that exists goes to exactly one person, and no value of it can become a header of its own: ValueError.
+    """
 
     to: str
     sender: str = msgspec.field(name="from")
@@ -38,8 +41,18 @@ class Mail(msgspec.Struct, frozen=True):
     order_id: str = ""
     event_type: str = ""
 
+    def __post_init__(self) -> None:
+        if recipients.check(self.to) != self.to:
+            raise ValueError("the recipient is not in its normal form")
+        _check_sender(self.sender)
+        recipients.header(self.subject, "the subject")
+        for name, value in self.headers.items():
+            if not name.isascii() or not name.replace("-", "").isalnum() or name.lower() in RESERVED:
+                raise ValueError(f"a mail may not bring a header {name!r} of its own")
+            recipients.header(value, name)
 
-def render(event_type: str, order: Any, amount: int = 0) -> dict[str, Any]:
+
+def render(event_type: str, order: Any, amount: int = 0) -> Mail:
     """The payload of the mail about what has just happened to `order`; `amount` is that of a refund.
 
     A function of the order as it is now: the same version renders the same bytes. Raises ValueError when the
@@ -56,16 +69,16 @@ def render(event_type: str, order: Any, amount: int = 0) -> dict[str, Any]:
         "left": money(order.total_amount - order.refunded_amount, order.currency),
     }
     template = f"notifications/{event_type.replace('.', '_')}"
-    return {
-        "to": recipients.check(order.user_email),
-        "from": settings.EMAIL_FROM,
-        "subject": recipients.header(subject, "the subject"),
-        "text": _plain(f"{template}.txt", context),
-        "html": _plain(f"{template}.html", context),
-        "headers": identity(f"{order.pk}/{order.version}/{event_type}", order.updated_at),
-        "order_id": str(order.pk),
-        "event_type": event_type,
-    }
+    return Mail(
+        to=recipients.check(order.user_email),
+        sender=settings.EMAIL_FROM,
+        subject=subject,
+        text=_plain(f"{template}.txt", context),
+        html=_plain(f"{template}.html", context),
+        headers=identity(f"{order.pk}/{order.version}/{event_type}", order.updated_at),
+        order_id=str(order.pk),
+        event_type=event_type,
+    )
 
 
 def _plain(template: str, context: dict[str, Any]) -> str:
@@ -86,20 +99,10 @@ def short(order_id: Any) -> str:
 
 def decode(payload: str | bytes) -> Mail:
     """The mail in a payload. ValueError when it is none, or could never be delivered."""
-    return checked(msgspec.json.decode(payload, type=Mail))
-
-
-def checked(mail: Mail) -> Mail:
-    """The mail, if it goes to exactly one person and no value of it can become a header of its own."""
-    if recipients.check(mail.to) != mail.to:
-        raise ValueError("the recipient is not in its normal form")
-    _check_sender(mail.sender)
-    recipients.header(mail.subject, "the subject")
-    for name, value in mail.headers.items():
-        if not name.isascii() or not name.replace("-", "").isalnum() or name.lower() in RESERVED:
-            raise ValueError(f"a mail may not bring a header {name!r} of its own")
-        recipients.header(value, name)
-    return mail
+    try:
+        return msgspec.json.decode(payload, type=Mail)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
 
 
 @lru_cache(maxsize=64)

@@ -121,7 +121,7 @@ class Writer:
     def note(self, planned: Any, rolled_back: bool) -> None:
         line = {
             "order": planned.seen.pk.hex, "number": planned.after.version, "event": planned.step.event_type,
-            "mail": planned.payload["headers"]["Message-ID"], "rolled_back": rolled_back,
+            "mail": planned.mail.headers["Message-ID"], "rolled_back": rolled_back,
         }  # fmt: skip
         self.journal.write(json.dumps(line) + "\n")
         self.journal.flush()

@@ -42,17 +42,17 @@ def test_there_is_a_mail_for_every_event():
 
 @pytest.mark.parametrize("event", SUBJECTS)
 def test_a_mail_says_what_happened_in_both_forms(event):
-    payload = render(event, order(refunded_amount=23450), amount=450)
-    assert payload["to"] == "ada@example.com"
-    assert "456789AB" in payload["subject"]
+    mail = render(event, order(refunded_amount=23450), amount=450)
+    assert mail.to == "ada@example.com"
+    assert "456789AB" in mail.subject
     amount = {"order.paid": "1,234.50 EUR", "order.cancelled": "1,234.50 EUR"}.get(event, "4.50 EUR")
-    assert amount in payload["text"]
-    assert amount in payload["html"]
+    assert amount in mail.text
+    assert amount in mail.html
     if event == "order.part_refunded":
-        assert "234.50 EUR" in payload["text"]
-        assert "1,000.00 EUR" in payload["html"]
-    assert "<" not in payload["text"]
-    assert payload["event_type"] == event
+        assert "234.50 EUR" in mail.text
+        assert "1,000.00 EUR" in mail.html
+    assert "<" not in mail.text
+    assert mail.event_type == event
 
 
 def test_the_same_version_of_an_order_renders_the_same_bytes():
@@ -64,27 +64,27 @@ def test_the_same_version_of_an_order_renders_the_same_bytes():
 
 def test_another_event_is_another_mail():
     names = {
-        render(event, order(version=version))["headers"]["Message-ID"]
+        render(event, order(version=version)).headers["Message-ID"]
         for event, version in [("order.paid", 1), ("order.part_refunded", 2), ("order.part_refunded", 3)]
     }
     assert len(names) == 3
 
 
 def test_what_stands_in_the_payload_arrives():
-    payload = render("order.paid", order())
-    parsed = email.message_from_bytes(mime(decode(msgspec.json.encode(payload))), policy=default)
+    mail = render("order.paid", order())
+    parsed = email.message_from_bytes(mime(decode(msgspec.json.encode(mail))), policy=default)
     assert parsed["Date"].datetime == WHEN
-    assert parsed["Message-ID"] == payload["headers"]["Message-ID"]
-    assert parsed.get_body(["plain"]).get_content().replace("\r\n", "\n") == payload["text"]
-    assert parsed.get_body(["html"]).get_content().replace("\r\n", "\n") == payload["html"]
-    assert all(len(line) <= 998 for line in mime(decode(msgspec.json.encode(payload))).split(b"\r\n"))
+    assert parsed["Message-ID"] == mail.headers["Message-ID"]
+    assert parsed.get_body(["plain"]).get_content().replace("\r\n", "\n") == mail.text
+    assert parsed.get_body(["html"]).get_content().replace("\r\n", "\n") == mail.html
+    assert all(len(line) <= 998 for line in mime(decode(msgspec.json.encode(mail))).split(b"\r\n"))
 
 
 def test_what_a_customer_entered_is_text_in_html():
-    payload = render("order.paid", order(currency="<b>"))
-    assert "<b>" not in payload["html"]
-    assert "&lt;b&gt;" in payload["html"]
-    assert "<b>" in payload["text"]
+    mail = render("order.paid", order(currency="<b>"))
+    assert "<b>" not in mail.html
+    assert "&lt;b&gt;" in mail.html
+    assert "<b>" in mail.text
 
 
 def test_an_order_without_a_proper_address_renders_nothing():

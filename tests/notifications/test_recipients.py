@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from notifications.mail import Mail, checked, mime
+from notifications.mail import Mail, mime
 from notifications.recipients import check, has_control, header
 
 HOSTILE = st.text(
@@ -81,7 +81,7 @@ def test_whatever_passes_is_one_recipient_on_the_wire(text):
 @example("x\x85Bcc: eve@example.com", "x")
 def test_no_header_becomes_another_one(subject, value):
     try:
-        written = checked(mail(subject=subject, headers={"X-Ref": value, "Message-ID": "<1@x.yz>"}))
+        written = mail(subject=subject, headers={"X-Ref": value, "Message-ID": "<1@x.yz>"})
     except ValueError:
         return
     parsed = email.message_from_bytes(mime(written))
@@ -93,7 +93,7 @@ def test_no_header_becomes_another_one(subject, value):
 @pytest.mark.parametrize("name", ["Bcc", "to", "Content-Type", "X Ref", "X:Ref", "X-Ref\r\nBcc", "", "Ünder"])
 def test_a_payload_cannot_bring_headers_that_decide_where_it_goes(name):
     with pytest.raises(ValueError, match="header"):
-        checked(mail(headers={name: "eve@example.com"}))
+        mail(headers={name: "eve@example.com"})
 
 
 @pytest.mark.parametrize("category", ["Cc", "Cf", "Cs", "Zl", "Zp"])
