@@ -35,17 +35,21 @@ class IdentifierField(models.CharField):
 
 @models.Field.register_lookup
 class AnyOf(In):
-    """`column__any=[…]` is `column__in`, for lists of hundreds: PostgreSQL gets them as one array.
+    """`column__any={…}` is `column__in`, for sets of hundreds: PostgreSQL gets them as one array.
 
-    Django prepares, quotes and joins each value instead, which takes longer than the query itself.
+    Django prepares, quotes and joins each value instead, which takes longer than the query itself; a list it
+    would even search for expressions.
     """
 
     lookup_name = "any"
     prepare_rhs = False
 
+    def get_prep_lookup(self) -> Any:
+        return list(self.rhs)
+
     def as_postgresql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
         lhs, params = self.process_lhs(compiler, connection)
-        return f"{lhs} = ANY(%s)", [*params, list(self.rhs)]
+        return f"{lhs} = ANY(%s)", [*params, self.rhs]
 
 
 @models.Field.register_lookup

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter as Counted
+from collections.abc import Sequence
+
 from prometheus_client import Counter, Gauge, Histogram, start_http_server
 
 INGESTED = Counter(
@@ -80,6 +84,14 @@ OLDEST_PENDING = Gauge("spillway_buffer_oldest_pending_seconds", "Age of the old
 LETTERS_OPEN = Gauge("spillway_dead_letters_open", "Dead letters that wait for a person.", ["source"])
 PARTITION_RUNWAY = Gauge("spillway_partition_runway_days", "Days until the last partition ends.", ["table"])
 PARTITION_AHEAD = Gauge("spillway_partition_ahead_days", "Days that rotation keeps ahead.", ["table"])
+
+
+def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
+    """Observe many values of a histogram without labels; one by one costs the relay a tenth of its time."""
+    buckets = Counted(bisect_left(histogram._upper_bounds, value) for value in values)
+    histogram._sum.inc(sum(values))
+    for bucket, number in buckets.items():
+        histogram._buckets[bucket].inc(number)
 
 
 def serve(port: int) -> None:

@@ -30,11 +30,10 @@ class Delivery:
     halt: str = ""
     released: list[tuple[Message, datetime]] = field(default_factory=list)
     blocked: dict[str, datetime] = field(default_factory=dict)
-    untried: dict[uuid.UUID, Message] = field(default_factory=dict)
+    tried: list[Message] = field(default_factory=list)
 
     def run(self) -> int:
         """Send what can be sent; returns how many were accepted."""
-        self.untried = {message.id: message for message in self.claim.messages}
         try:
             for wave in in_waves(self.claim.messages):
                 for chunk in self._chunks(self._unblocked(wave)):
@@ -43,20 +42,30 @@ class Delivery:
                     self._send(chunk)
         finally:
             # Also when something broke: what was not tried must not wait for the lease to run out.
-            rest = [(message, message.available_at) for message in self.untried.values()]
+            rest = [(message, message.available_at) for message in self._untried()]
             release(
                 self.claim, [*self.released, *rest], self.halt or "an earlier message of the aggregate waits"
             )
         return self.sent
 
-    def _unblocked(self, wave: Sequence[Message]) -> list[Message]:
+    def _untried(self) -> list[Message]:
+        """What was neither tried nor put behind an earlier message."""
+        messages = self.claim.messages
+        if len(self.tried) + len(self.released) == len(messages):
+            return []
+        done = {message.id for message in [*self.tried, *(message for message, _ in self.released)]}
+        return [message for message in messages if message.id not in done]
+
+    def _unblocked(self, wave: Sequence[Message]) -> Sequence[Message]:
+        if not self.blocked:
+            return wave
         free: list[Message] = []
         for message in wave:
             until = None if message.times_revived else self.blocked.get(message.aggregate)
             if until is None:
                 free.append(message)
             else:
-                self.released.append((self.untried.pop(message.id), max(until, message.available_at)))
+                self.released.append((message, max(until, message.available_at)))
         return free
 
     def _chunks(self, wave: Sequence[Message]) -> Iterator[Sequence[Message]]:
@@ -75,8 +84,7 @@ class Delivery:
         claim, handler = self.claim, self.handler
         started = claim.clock()
         screened = handler.screen(chunk)
-        for message in chunk:
-            del self.untried[message.id]
+        self.tried += chunk
         opened: dict[uuid.UUID, str] | None = None
         if handler.acknowledges == "each":
             opened = open_attempts(chunk, claim.channel, claim.token, claim.path, started)
@@ -89,6 +97,9 @@ class Delivery:
 
     def _learn(self, results: Sequence[tuple[Message, Outcome]], settlement: Settlement) -> None:
         self.halt = self.halt or settlement.halt
+        if all(outcome.ok for _, outcome in results):
+            self.sent += len(results)
+            return
         for message, outcome in results:
             fate = settlement.fates.get(message.id)
             if outcome.ok:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -28,14 +28,14 @@ class Obstacle(NamedTuple):
 
 
 def choose(
-    candidates: Sequence[Message], unfinished: Iterable[Obstacle], now: datetime
+    candidates: Sequence[Message], unfinished: Sequence[Obstacle], now: datetime
 ) -> tuple[list[Message], list[tuple[Message, datetime]]]:
     """Candidates whose every predecessor is a candidate, too; and the others, each with the time it is put off to.
 
     Putting them off is what keeps 500 messages behind one that is stuck from filling every claim.
     """
-    mine = {message.id for message in candidates}
     first: dict[str, Obstacle] = {}
+    mine = {message.id for message in candidates} if unfinished else set()
     for obstacle in unfinished:
         known = first.get(obstacle.aggregate)
         if obstacle.id not in mine and (known is None or obstacle.id < known.id):

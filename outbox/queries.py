@@ -32,10 +32,10 @@ class MessageQuerySet(ClaimQuerySet):
 
     def among(self, ids: Iterable[uuid.UUID]) -> MessageQuerySet:
         """These messages; their smallest and largest id prune the partitions, also inside a join."""
-        listed = list(ids)
-        if not listed:
+        wanted = frozenset(ids)
+        if not wanted:
             return self.none()
-        return self.filter(id__any=listed, id__gte=min(listed), id__lte=max(listed))
+        return self.filter(id__any=wanted, id__gte=min(wanted), id__lte=max(wanted))
 
     def pending(self) -> MessageQuerySet:
         return self.filter(state="pending")
@@ -69,7 +69,7 @@ class MessageQuerySet(ClaimQuerySet):
         """
         undecided = Q(state="uncertain", available_at__lte=now)
         return (
-            self.in_channel(channel).unfinished().filter(aggregate__any=list(aggregates), times_revived=0)
+            self.in_channel(channel).unfinished().filter(aggregate__any=frozenset(aggregates), times_revived=0)
             .exclude(undecided)
         )  # fmt: skip
 
@@ -85,7 +85,7 @@ class AttemptQuerySet(models.QuerySet):
         return self.filter(finished_at__isnull=True)
 
     def of(self, message_ids: Iterable[uuid.UUID]) -> AttemptQuerySet:
-        return self.filter(message_id__any=list(message_ids))
+        return self.filter(message_id__any=frozenset(message_ids))
 
     def since(self, moment: datetime) -> AttemptQuerySet:
         """Prune the partitions before that day."""

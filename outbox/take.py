@@ -13,6 +13,7 @@ from django.db import connection, transaction
 
 from config import metrics
 from config.clock import database_now
+from config.durability import commit_lazily
 from config.rows import fast_rows
 from config.upsert import Column, Constant, Rewrite, timestamp_text, uuid_text
 from outbox import channels, expiry
@@ -79,6 +80,8 @@ def claim(
     """
     lowest = floor.read()
     with transaction.atomic():
+        if handler.acknowledges == "batch":
+            commit_lazily()  # a batch may be sent again without harm, whoever forgot that it was claimed
         now = database_now()
         found = Claim(handler.name, path, now)
         granted = channels.permit(handler.name, handler.rate(), most, now, probing=ids is None)
@@ -113,14 +116,17 @@ def _choose(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[
 
 
 def _obstacles(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Obstacle]:
-    """Unfinished messages of the candidates' aggregates that are no candidates: rarely any, so ids come first."""
+    """Unfinished messages of the candidates' aggregates, if there are any besides the candidates: rarely.
+
+    So they are counted first. The candidates are among them, locked; only what was revived is in nobody's way.
+    """
     aggregates = {message.aggregate for message in candidates}
     newest = max(message.id for message in candidates)
-    unfinished = OutboxMessage.objects.in_the_way(found.channel, aggregates, found.now).from_id(lowest)
-    ids = [row[0] for row in fast_rows(unfinished.filter(id__lte=newest).values_list("id"))]
-    foreign = set(ids).difference(message.id for message in candidates)
-    rows = OutboxMessage.objects.among(foreign).values_list(*Obstacle._fields) if foreign else ()
-    return [Obstacle._make(row) for row in rows]
+    unfinished = OutboxMessage.objects.in_the_way(found.channel, aggregates, found.now)
+    unfinished = unfinished.from_id(lowest).filter(id__lte=newest)
+    if unfinished.count() == sum(not message.times_revived for message in candidates):
+        return []
+    return [Obstacle._make(row) for row in fast_rows(unfinished.values_list(*Obstacle._fields))]
 
 
 def _take(found: Claim) -> None:

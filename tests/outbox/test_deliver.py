@@ -5,6 +5,7 @@ import time
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 
 from config.clock import database_now
 from outbox import channels, counters
@@ -254,3 +255,22 @@ def test_everything_is_counted(memory, go):
         memory.answers.append(answer)
     go(memory)
     assert counters.totals("outbox") == {"sent": 2, "permanent": 1, "ambiguous": 1, "buried": 1}
+
+
+@pytest.mark.parametrize(("acknowledges", "lazy"), [("each", 0), ("batch", 1)])
+def test_only_the_claim_of_what_may_go_twice_is_lost_by_a_crash_of_the_server(
+    install, go, acknowledges, lazy
+):
+    if connection.vendor != "postgresql":
+        pytest.skip("elsewhere no transaction decides how safe its commit is")
+    memory = install(Scripted(acknowledges=acknowledges))
+    channels.ensure([memory.name])
+    promise()
+    said: list[str] = []
+    with connection.execute_wrapper(lambda run, sql, *rest: said.append(sql) or run(sql, *rest)):
+        assert go(memory) == 1
+    assert [sql for sql in said if "synchronous_commit" in sql] == [
+        "SET LOCAL synchronous_commit TO off"
+    ] * lazy
+    settling = next(index for index, sql in enumerate(said) if "sent_at" in sql)
+    assert not any("synchronous_commit" in sql for sql in said[settling - 3 :])
