@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import F, Q
+from django.db.models import F, QuerySet
 
+from config.compiled import compiled
 from config.logs import log
 from outbox.handlers import Outcome
 from outbox.models import ChannelState
@@ -38,8 +40,8 @@ def note(channel: str, outcomes: Sequence[Outcome], now: datetime) -> bool:
     """
     rows = ChannelState.objects.named(channel)
     run = outages_at_end(outcomes)
-    if run < len(outcomes):
-        closed = rows.filter(Q(failures__gt=0) | Q(breaker=OPEN)).update(
+    if run < len(outcomes) and list(_ailing(channel=channel)):
+        closed = rows.ailing().update(
             failures=0, breaker=CLOSED, opened_at=None, probe_at=None, updated_at=now
         )
         if closed:
@@ -53,3 +55,8 @@ def note(channel: str, outcomes: Sequence[Outcome], now: datetime) -> bool:
     if opened:
         log.error("breaker_opened", channel=channel, error=outcomes[-1].error)
     return rows.broken().exists()
+
+
+@compiled
+def _ailing(channel: str) -> QuerySet[Any, Any]:
+    return ChannelState.objects.named(channel).ailing().values_list("name")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from config.clock import database_now
+from config.compiled import compiled
 from config.logs import log
 from config.upsert import Column, Constant, Upsert
 from outbox import audit, rate
@@ -29,6 +32,19 @@ CREATE = Upsert(
     key=["name"],
     update={},
 )  # fmt: skip
+
+
+class Door(NamedTuple):
+    """What of a `ChannelState` a claim asks for."""
+
+    name: str
+    paused: bool
+    wait_until: datetime | None
+    breaker: str
+    opened_at: datetime | None
+    probe_at: datetime | None
+    tokens: float
+    tokens_at: datetime | None
 
 
 @dataclass
@@ -62,8 +78,7 @@ def permit(channel: str, per_second: float, most: int, now: datetime, *, probing
     With a rate the row stays locked until the claim has committed, so that tokens are taken once. Of an open
     breaker exactly one worker gets the probe: it moves `probe_at` on, guarded by the old value.
     """
-    rows = ChannelState.objects.named(channel)
-    state = (rows.select_for_update() if per_second else rows).first()
+    state = next((Door._make(row) for row in _door(channel=channel, locked=bool(per_second))), None)
     if state is None:
         ensure([channel])
         return permit(channel, per_second, most, now, probing=probing)
@@ -81,7 +96,13 @@ def permit(channel: str, per_second: float, most: int, now: datetime, *, probing
     return Permit(min(most, int(tokens)), tokens=tokens)
 
 
-def _probe(state: ChannelState, now: datetime) -> Permit:
+@compiled
+def _door(channel: str, locked: bool) -> QuerySet[Any, Any]:
+    rows = ChannelState.objects.named(channel).values_list(*Door._fields)
+    return rows.select_for_update() if locked else rows
+
+
+def _probe(state: Door, now: datetime) -> Permit:
     probe_at = state.probe_at or now
     if probe_at > now:
         return Permit(0, look_again=probe_at, why="breaker open")

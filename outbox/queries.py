@@ -19,16 +19,20 @@ NOT_SENT = ("processing", "uncertain", "dead_lettered", "cancelled", "expired")
 DAY_MS = 86_400_000
 
 
+def tomorrow() -> uuid.UUID:
+    """An id no message has yet, whatever the clocks of hosts differ by."""
+    return uuid7_floor(int(time.time() * 1000) + DAY_MS)
+
+
 class MessageQuerySet(ClaimQuerySet):
     """Outbox messages: many, nearly all of them sent; every query names an index and, by id, the partitions."""
 
     def in_channel(self, channel: str) -> MessageQuerySet:
         return self.filter(channel=channel)
 
-    def from_id(self, floor: uuid.UUID) -> MessageQuerySet:
+    def from_id(self, floor: uuid.UUID, before: uuid.UUID | None = None) -> MessageQuerySet:
         """Prune the partitions before `floor`, and those made for the days to come."""
-        tomorrow = int(time.time() * 1000) + DAY_MS
-        return self.filter(id__gte=floor, id__lt=uuid7_floor(tomorrow))
+        return self.filter(id__gte=floor, id__lt=before or tomorrow())
 
     def among(self, ids: Iterable[uuid.UUID]) -> MessageQuerySet:
         """These messages; their smallest and largest id prune the partitions, also inside a join."""
@@ -101,6 +105,10 @@ class ChannelQuerySet(models.QuerySet):
 
     def named(self, channel: str) -> ChannelQuerySet:
         return self.filter(name=channel)
+
+    def ailing(self) -> ChannelQuerySet:
+        """Outages were counted, or the breaker is open."""
+        return self.filter(Q(failures__gt=0) | Q(breaker="open"))
 
     def broken(self) -> ChannelQuerySet:
         return self.filter(breaker="open")

@@ -6,16 +6,21 @@ import random
 import threading
 import time
 from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from config import metrics
 from config.clock import database_now
+from config.compiled import compiled
 from outbox import expiry, reconcile, wake
 from outbox.cdc_health import Grace
 from outbox.deliver import deliver
 from outbox.handlers import MessageHandler
 from outbox.models import OutboxMessage
+from outbox.queries import tomorrow
 from outbox.rescue import rescue
 from outbox.scan import floor
 from outbox.take import claim
@@ -76,14 +81,20 @@ class Relay:
 
     def _until_next(self) -> float:
         """Seconds until the first pending message of the channel is due."""
-        rows = OutboxMessage.objects.in_channel(self.handler.name).pending().from_id(floor.read())
-        first = rows.order_by("available_at", "id").values_list("available_at", "created_at").first()
-        if first is None:
+        found = list(_first_pending(channel=self.handler.name, lowest=floor.read(), before=tomorrow()))
+        if not found:
             return self.longest_sleep
-        due = max(first[0], first[1] + self.grace.read())
+        available_at, created_at = found[0]
+        due = max(available_at, created_at + self.grace.read())
         left = (due - database_now() + timedelta(milliseconds=1)).total_seconds()
         # Due, and yet not claimed: another worker has it in its hands at this moment.
         return left if left > 0 else FIRST_SLEEP
 
     def close(self) -> None:
         self.bell.close()
+
+
+@compiled
+def _first_pending(channel: str, lowest: UUID, before: UUID) -> QuerySet[Any, Any]:
+    rows = OutboxMessage.objects.in_channel(channel).pending().from_id(lowest, before)
+    return rows.order_by("available_at", "id").values_list("available_at", "created_at")[:1]

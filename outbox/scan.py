@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import F
+from django.db.models import F, QuerySet
 
+from config.compiled import compiled
 from config.fields import uuid7
 from config.rows import fast_rows
 from outbox.handlers import Message
 from outbox.models import OutboxMessage
-from outbox.queries import MessageQuerySet, first_unfinished_day
+from outbox.queries import MessageQuerySet, first_unfinished_day, tomorrow
 
 FLOOR_SECONDS = 3.0
 COLUMNS: list[Any] = [F("attempts") + 1 if name == "attempts" else name for name in Message._fields]
@@ -35,6 +37,27 @@ def read_due(rows: MessageQuerySet) -> list[Message]:
         return read_messages(rows)
     with connection.execute_wrapper(lambda run, sql, *rest: run(through_claims_index(sql), *rest)):
         return read_messages(rows)
+
+
+@compiled
+def _due(
+    channel: str, now: datetime, created_until: datetime, lowest: uuid.UUID, before: uuid.UUID, size: int
+) -> QuerySet[Any, Any]:
+    rows = OutboxMessage.objects.due(channel, now).older_than(created_until).from_id(lowest, before)
+    return rows.locked()[:size].values_list(*COLUMNS)
+
+
+def lock_due(
+    channel: str, now: datetime, created_until: datetime, lowest: uuid.UUID, size: int
+) -> list[Message]:
+    """Up to `size` due messages, locked, that were written at `created_until` or before."""
+    if connection.vendor == "mysql":
+        rows = OutboxMessage.objects.due(channel, now).older_than(created_until).from_id(lowest)
+        return read_due(rows.locked()[:size])
+    found = _due(
+        channel=channel, now=now, created_until=created_until, lowest=lowest, before=tomorrow(), size=size
+    )
+    return [Message._make(row) for row in found]
 
 
 def through_claims_index(sql: str) -> str:

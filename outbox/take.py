@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Count, QuerySet
 
 from config import metrics
 from config.clock import database_now
+from config.compiled import compiled
 from config.durability import commit_lazily
 from config.rows import fast_rows
 from config.upsert import Column, Constant, Rewrite, timestamp_text, uuid_text
@@ -20,7 +23,8 @@ from outbox import channels, expiry
 from outbox.handlers import Message, MessageHandler
 from outbox.models import OutboxMessage
 from outbox.order import Obstacle, choose, in_waves
-from outbox.scan import floor, read_due
+from outbox.queries import MessageQuerySet
+from outbox.scan import floor, lock_due, read_due
 
 PROBE_CANDIDATES = 20  # of which one is taken: the first may be waiting for another
 
@@ -88,11 +92,12 @@ def claim(
         found.look_again = granted.look_again
         if not granted.most:
             return found
-        rows = OutboxMessage.objects.due(handler.name, now).from_id(lowest)
-        rows = rows.older_than(now - older_than) if older_than else rows
-        rows = rows.among(ids) if ids is not None else rows
         limit = PROBE_CANDIDATES if granted.probe else granted.most
-        candidates = read_due(rows.locked()[:limit])
+        if ids is None:
+            candidates = lock_due(handler.name, now, now - older_than, lowest, limit)
+        else:
+            rows = OutboxMessage.objects.due(handler.name, now).from_id(lowest).among(ids)
+            candidates = read_due(rows.locked()[:limit])
         found.looked_at = len(candidates)
         chosen = _choose(found, candidates, lowest)
         found.messages = in_waves(chosen)[0][:1] if granted.probe and chosen else chosen
@@ -120,13 +125,25 @@ def _obstacles(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> li
 
     So they are counted first. The candidates are among them, locked; only what was revived is in nobody's way.
     """
-    aggregates = {message.aggregate for message in candidates}
-    newest = max(message.id for message in candidates)
-    unfinished = OutboxMessage.objects.in_the_way(found.channel, aggregates, found.now)
-    unfinished = unfinished.from_id(lowest).filter(id__lte=newest)
-    if unfinished.count() == sum(not message.times_revived for message in candidates):
+    about: dict[str, Any] = {
+        "channel": found.channel, "aggregates": frozenset(message.aggregate for message in candidates),
+        "now": found.now, "lowest": lowest, "newest": max(message.id for message in candidates),
+    }  # fmt: skip
+    unfinished = sum(number for (number,) in _count_in_the_way(**about))
+    if unfinished == sum(not message.times_revived for message in candidates):
         return []
-    return [Obstacle._make(row) for row in fast_rows(unfinished.values_list(*Obstacle._fields))]
+    return [Obstacle._make(row) for row in fast_rows(_in_the_way(**about).values_list(*Obstacle._fields))]
+
+
+def _in_the_way(
+    channel: str, aggregates: Iterable[str], now: datetime, lowest: uuid.UUID, newest: uuid.UUID
+) -> MessageQuerySet:
+    return OutboxMessage.objects.in_the_way(channel, aggregates, now).filter(id__gte=lowest, id__lte=newest)
+
+
+@compiled
+def _count_in_the_way(**about: Any) -> QuerySet[Any, Any]:
+    return _in_the_way(**about).values("channel").annotate(number=Count("*")).values_list("number")
 
 
 def _take(found: Claim) -> None:

@@ -86,7 +86,8 @@ class Ringer(threading.Thread):
         if connection.connection is None:
             connection.ensure_connection()
             # A commit that need not reach the disk: whoever lost it polls anyway.
-            connection.connection.execute("SET synchronous_commit TO off")
+            with connection.cursor() as cursor:
+                cursor.execute("SET synchronous_commit TO off")
         return connection.connection
 
 
