@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import QuerySet
 
+from config.fields import as_json
 from config.rows import fetch
 
 # What stands for a value while the SQL is made: nothing that a query would say by itself.
@@ -43,7 +44,7 @@ class compiled:
             self._known[flags] = self._compile(values)
         sql, places = self._known[flags]
         params = [values[place.name] if isinstance(place, Place) else place for place in places]
-        return fetch(connection, sql, [list(p) if isinstance(p, frozenset) else p for p in params])
+        return fetch(connection, sql, [as_json(p) if isinstance(p, frozenset) else p for p in params])
 
     def _compile(self, values: Mapping[str, Any]) -> tuple[str, list[Any]]:
         named = [name for name, value in values.items() if type(value) in STAND_INS]
@@ -53,7 +54,7 @@ class compiled:
 
     def _place(self, param: Any, stand_ins: Mapping[str, Any]) -> Any:
         for name, stand_in in stand_ins.items():
-            if param == (list(stand_in) if isinstance(stand_in, frozenset) else stand_in):
+            if param == (as_json(stand_in) if isinstance(stand_in, frozenset) else stand_in):
                 return Place(name)
         if not isinstance(param, str | int):
             # A moment or an id that the query thought of itself would stay the same for ever.

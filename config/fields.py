@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.lookups import In
@@ -33,12 +35,17 @@ class IdentifierField(models.CharField):
         return {**super().db_parameters(connection), "collation": collation_for(connection)}
 
 
+def as_json(values: Iterable[Any]) -> str:
+    """Words or ids as `AnyOf` gives them to PostgreSQL."""
+    return msgspec.json.encode(list(values)).decode()
+
+
 @models.Field.register_lookup
 class AnyOf(In):
-    """`column__any={…}` is `column__in`, for sets of hundreds: PostgreSQL gets them as one array.
+    """`column__any={…}` is `column__in`, for sets of hundreds of words or ids: PostgreSQL gets them as one JSON array.
 
     Django prepares, quotes and joins each value instead, which takes longer than the query itself; a list it
-    would even search for expressions.
+    would even search for expressions. The driver's own arrays take half as long.
     """
 
     lookup_name = "any"
@@ -49,7 +56,9 @@ class AnyOf(In):
 
     def as_postgresql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
         lhs, params = self.process_lhs(compiler, connection)
-        return f"{lhs} = ANY(%s)", [*params, self.rhs]
+        kind = "uuid" if isinstance(self.lhs.output_field, models.UUIDField) else "text"
+        array = f"ARRAY(SELECT wanted::{kind} FROM json_array_elements_text(%s::json) wanted)"  # noqa: S608 (a name of ours)
+        return f"{lhs} = ANY({array})", [*params, as_json(self.rhs)]
 
 
 @models.Field.register_lookup
