@@ -58,8 +58,12 @@ def write(values: Mapping[str, Any]) -> bool:
             return bool(cursor.rowcount)
     adapted = {name: _adapted(connection, value) for name, value in values.items()}
     with connection.cursor() as cursor:
-        cursor.execute(_key(connection.vendor), adapted)
-        cursor.execute(_message(), adapted)
+        if connection.vendor == "mysql":
+            cursor.execute(f"{_key('mysql')}; {_message()}", adapted)  # one way there and back
+            cursor.nextset()
+        else:
+            cursor.execute(_key(connection.vendor), adapted)
+            cursor.execute(_message(), adapted)
         return bool(cursor.rowcount)
 
 

@@ -42,15 +42,17 @@ def drain_rows(plan: Plan) -> list[dict[str, str]]:
     found = []
     count = 10_000 if plan.quick else 40_000
     for size in (100, 500):
-        ours, ceilings, theirs = [], [ceiling(count, size)], []
+        ours, ceilings, theirs, unlogged = [], [ceiling(count, size)], [], []
         for _ in range(plan.repeat):
             ours.append(drained(count, size))
             ceilings.append(ceiling(count, size))
             if plan.connect_port or os.environ.get("PEERS") == "1":
                 theirs.append(peer(count // 10, size))
+                unlogged.append(peer(count // 10, size, log=0))
         found.append({
             "batch": str(size), "Spillway": median(ours), "bare claim and mark": median(ceilings),
             "of it": ratio(ours, ceilings), PEER: median(theirs) if theirs else "–", "times it": ratio(ours, theirs),
+            f"{PEER} without its log": median(unlogged) if unlogged else "–", "times that": ratio(ours, unlogged),
         })  # fmt: skip
     return found
 
@@ -134,15 +136,16 @@ def mark(changes: str, ids: list, *values: object, token: str = "") -> None:
 
 
 # -- the peer -----------------------------------------------------------------------------------------
-def peer(count: int, size: int) -> float:
-    """django-post_office in a process of its own; installed for the bench alone, not beside our packages."""
+def peer(count: int, size: int, log: int = 2) -> float:
+    """django-post_office in a process of its own; installed for the bench alone, not beside our packages. By default
+    it writes a log row for each mail, as we write an attempt; `log=0` writes none."""
     place = CACHE / "bench-peers"
     needed = worker.ROOT / "tests" / "bench" / "post_office.txt"
     if not (place / "post_office").exists():
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place)]
         subprocess.run([*command, "-r", str(needed)], check=True)
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.bench.post_office", str(count), str(size)], cwd=worker.ROOT, check=True,
+        [sys.executable, "-m", "tests.bench.post_office", str(count), str(size), str(log)], cwd=worker.ROOT, check=True,
         env={**os.environ, "PYTHONPATH": str(place), "DJANGO_SETTINGS_MODULE": "tests.bench.post_office"},
         capture_output=True, text=True,
     )  # fmt: skip

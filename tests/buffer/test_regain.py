@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from config.kafka import Batch
 from outbox import counters
 from outbox.models import DeadLetter
 from tests.conftest import TOPIC_ID, order
+from tests.outbox.race import race
 
 pytestmark = pytest.mark.django_db(transaction=True)
 EVENTS, BUCKETS, LETTERS, COUNTERS = range(4)
@@ -93,3 +96,23 @@ def test_rows_that_workers_share_come_last_and_each_kind_once(again):
         write(handler, batch)
     assert set(ranks) == {EVENTS, BUCKETS, LETTERS, COUNTERS}
     assert ranks == sorted(ranks)
+
+
+def test_two_writers_close_their_gaps_at_once(stream, records):
+    """Each reads its partition again; the warehouse is the same, and so is what they know of what was sent."""
+    handler = Ingest(stream)
+    batches = []
+    sent = {}
+    for partition, name in enumerate("AB"):
+        found = records(*(order(f"{name}{n}", "WH-1") for n in range(20)), partition=partition)
+        sent |= {(f"{name}{n}", "WH-1"): Version(uuid.uuid4(), partition, found[n].offset) for n in range(5)}
+        batches.append(Batch(found, {found[0].topic: TOPIC_ID}))
+    handler.sent = SentOrders(sent)
+    for batch in batches:
+        handler.gaps.update(batch.ends)
+        batch.prepared = handler.prepare(batch)
+    race(*(partial(write, handler, batch) for batch in batches))
+    assert Counter(statuses().values()) == {"sent": 10, "pending": 30}
+    assert {order_id for order_id, status in statuses().items() if status == "sent"} == {pk for pk, _ in sent}
+    assert Bucket.objects.get().open_count == counters.totals("transfer-requests")["open"] == 30
+    assert (handler.gaps, handler.sent) == ({}, None)

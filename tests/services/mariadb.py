@@ -22,6 +22,8 @@ class MariaDB(Service):
     variable = "TEST_MARIADB_URL"
     scheme = "mysql"
     first_port = 23306
+    # By default 96 MB: full within seconds, and then pages are written out instead of rows taken in.
+    redo_log = "--innodb-log-file-size=512M"
 
     def install(self) -> None:
         # The -core packages hold the programs without the system service.
@@ -55,6 +57,7 @@ class MariaDB(Service):
             "--binlog-expire-logs-seconds=86400",
             "--character-set-server=utf8mb4",
             "--innodb-buffer-pool-size=512M",
+            self.redo_log,
             "--max-connections=200",
         ]
 

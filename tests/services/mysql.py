@@ -29,6 +29,7 @@ class MySQL(MariaDB):
     name = "mysql"
     variable = "TEST_MYSQL_URL"
     first_port = 23307
+    redo_log = "--innodb-redo-log-capacity=512M"
 
     def install(self) -> None:
         with locked(CACHE / "mysql.lock"):
