@@ -14,11 +14,16 @@ STALE = timedelta(seconds=10)
 class Waiting(Protocol):
     """A bucket, as far as these rules care."""
 
-    open_count: int
-    urged: str
-    idle_at: datetime | None
-    cap_at: datetime | None
-    source_partition: int | None
+    @property
+    def open_count(self) -> int: ...
+    @property
+    def urged(self) -> str: ...
+    @property
+    def idle_at(self) -> datetime | None: ...
+    @property
+    def cap_at(self) -> datetime | None: ...
+    @property
+    def source_partition(self) -> int | None: ...
 
 
 @dataclass(frozen=True)

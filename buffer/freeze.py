@@ -30,6 +30,19 @@ class Claimed(NamedTuple):
     source_offset: int
 
 
+class Parcel(NamedTuple):
+    """A cut batch on its way: what sending and settling it needs of a `Batch`, which takes longer to make."""
+
+    pk: uuid.UUID
+    stream: str
+    location_id: str
+    payload: str
+    headers: dict[str, str]
+    months: list[int]
+    event_ids: list[int]
+    attempts: int = 0
+
+
 @dataclass(frozen=True)
 class Frozen:
     """What will be published: the same content has the same id, and other content never has it."""

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
+from buffer.freeze import Parcel
 from buffer.models import Batch, BufferedEvent
 from buffer.streams import Stream, streams
 from config import loop, metrics
@@ -77,7 +78,7 @@ def in_order(candidates: Sequence[Batch], unsent: Sequence[tuple[str, str, int]]
     return [batch for batch in ordered if batch.sequence < first_foreign[batch.stream, batch.location_id]]
 
 
-def publish(batches: Sequence[Batch], token: uuid.UUID, producer: Producer) -> bool:
+def publish(batches: Sequence[Batch | Parcel], token: uuid.UUID, producer: Producer) -> bool:
     """Send leased batches and settle them; False when the broker did not take them all."""
     if not batches:
         return True
@@ -86,7 +87,7 @@ def publish(batches: Sequence[Batch], token: uuid.UUID, producer: Producer) -> b
     return not any(isinstance(outcome, Failed) for outcome in outcomes)
 
 
-def message_of(batch: Batch) -> Message:
+def message_of(batch: Batch | Parcel) -> Message:
     """The frozen bytes: every attempt sends the same."""
     # Sorted, because MySQL hands the keys of a JSON object back in an order of its own.
     headers = [(name, value.encode()) for name, value in sorted(batch.headers.items())]
@@ -94,7 +95,7 @@ def message_of(batch: Batch) -> Message:
     return Message(topic_name(output), batch.location_id, batch.payload.encode(), headers)
 
 
-def _settle_at_last(results: Sequence[tuple[Batch, Outcome]], token: uuid.UUID) -> None:
+def _settle_at_last(results: Sequence[tuple[Batch | Parcel, Outcome]], token: uuid.UUID) -> None:
     """Settle, again after a deadlock: forgotten, these batches would wait for their lease and go out twice."""
 
     def unit() -> None:
@@ -106,7 +107,7 @@ def _settle_at_last(results: Sequence[tuple[Batch, Outcome]], token: uuid.UUID) 
     )
 
 
-def settle(results: Sequence[tuple[Batch, Outcome]], token: uuid.UUID, now: datetime) -> None:
+def settle(results: Sequence[tuple[Batch | Parcel, Outcome]], token: uuid.UUID, now: datetime) -> None:
     """Write what became of each batch, for those still held by `token`."""
     held = set(
         Batch.objects.claimed().held_by(token).select_for_update()
@@ -125,7 +126,7 @@ def settle(results: Sequence[tuple[Batch, Outcome]], token: uuid.UUID, now: date
             park(batch, outcome.error, now)
 
 
-def _settle_sent(results: Sequence[tuple[Batch, Sent]], now: datetime) -> None:
+def _settle_sent(results: Sequence[tuple[Batch | Parcel, Sent]], now: datetime) -> None:
     if not results:
         return
     text = uuid_writer()
@@ -144,7 +145,7 @@ def _settle_sent(results: Sequence[tuple[Batch, Sent]], now: datetime) -> None:
     log.info("batches_sent", batches=len(results), events=len(events))
 
 
-def _settle_failed(results: Sequence[tuple[Batch, Failed]], now: datetime) -> None:
+def _settle_failed(results: Sequence[tuple[Batch | Parcel, Failed]], now: datetime) -> None:
     """Back to the pool, not before a while: an outage is not the batch's fault, so nothing is ever given up."""
     if not results:
         return
@@ -156,7 +157,7 @@ def _settle_failed(results: Sequence[tuple[Batch, Failed]], now: datetime) -> No
     log.warning("publish_failed", batches=len(results), error=results[0][1].error)
 
 
-def park(batch: Batch, error: str, now: datetime) -> None:
+def park(batch: Batch | Parcel, error: str, now: datetime) -> None:
     """The broker refuses this batch for good: its letter frees it (requeue) or closes it (discard)."""
     Batch.objects.filter(pk=batch.pk).update(
         status=Batch.Status.PARKED,
