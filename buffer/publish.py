@@ -111,7 +111,7 @@ def settle(results: Sequence[tuple[Batch | Parcel, Outcome]], token: uuid.UUID, 
     """Write what became of each batch, for those still held by `token`."""
     held = set(
         Batch.objects.claimed().held_by(token).select_for_update()
-        .filter(pk__in=[batch.pk for batch, _ in results]).values_list("pk", flat=True)
+        .filter(pk__any={batch.pk for batch, _ in results}).values_list("pk", flat=True)
     )  # fmt: skip
     lost = len(results) - len(held)
     if lost:

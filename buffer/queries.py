@@ -24,7 +24,7 @@ class EventQuerySet(models.QuerySet):
         return self.filter(stream=stream)
 
     def at(self, stream: str, locations: Iterable[str]) -> EventQuerySet:
-        return self.filter(stream=stream, location_id__in=list(locations))
+        return self.filter(stream=stream, location_id__any=frozenset(locations))
 
     def in_months(self, months: Iterable[int]) -> EventQuerySet:
         """Prune to these partitions."""
@@ -82,7 +82,7 @@ class BatchQuerySet(ClaimQuerySet):
         return self.filter(stream__in=list(streams))
 
     def at(self, locations: Iterable[str]) -> BatchQuerySet:
-        return self.filter(location_id__in=list(locations))
+        return self.filter(location_id__any=frozenset(locations))
 
     def oldest_first(self) -> BatchQuerySet:
         return self.order_by("claimed_at", "sequence")
