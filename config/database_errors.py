@@ -8,6 +8,8 @@ from django.db import DataError, IntegrityError, InterfaceError, OperationalErro
 
 RERUN = {"40001", "40P01", "55P03", 1213, 1205, "locked"}
 NO_PARTITION = {1526}
+# A column that a prepared statement returns has another type since: the next session plans anew.
+STALE_PLAN = {"0A000"}
 DATA = {1366, 1406, 1264, 3140, 1292, 4025, 3819, 1300, 1048, 1690}
 
 
@@ -15,7 +17,7 @@ class Remedy(Enum):
     """What to do about a failed transaction."""
 
     RERUN = "rerun"  # deadlock, lock timeout, serialisation failure: the whole unit again, from BEGIN
-    WAIT = "wait"  # the server is gone, refuses, or is not in shape: retry with backoff
+    WAIT = "wait"  # the server is gone, refuses, or is not in shape: retry with backoff, on a new session
     PARTITION = "partition"  # rows for a partition that does not exist: make it, then again
     DATA = "data"  # some row cannot be stored: bisect until it is alone
     BUG = "bug"  # anything else
@@ -42,7 +44,7 @@ def remedy_for(error: BaseException) -> Remedy:
         return Remedy.PARTITION
     if code in DATA or isinstance(error, DataError | IntegrityError | ValueError | OverflowError):
         return Remedy.DATA
-    if isinstance(error, OperationalError | InterfaceError | ProgrammingError):
+    if code in STALE_PLAN or isinstance(error, OperationalError | InterfaceError | ProgrammingError):
         return Remedy.WAIT
     return Remedy.BUG
 

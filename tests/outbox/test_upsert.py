@@ -1,10 +1,11 @@
 """How rows travel into one statement: any text, on a session with any mode, encoded ahead or not."""
 
 import pytest
-from django.db import connection
+from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django_prometheus.db.metrics import execute_total
 
+from config.database_errors import Remedy, remedy_for
 from config.dialects import dialect_for, known_dialect, vendors
 from config.upsert import Packed
 from outbox.counters import ADD
@@ -113,3 +114,18 @@ def test_behind_a_pooler_nothing_is_prepared(fresh_session, monkeypatch):
         ADD.run([("flow", "", "odd", number)])
     assert not prepared()
     assert stored() == {("flow", "", "odd", 3)}
+
+
+def test_a_table_that_changed_its_type_is_no_reason_to_bury_records(fresh_session):
+    def names() -> list[tuple[str]]:
+        with dialect_for(connection).cursor(connection) as cursor:
+            cursor.execute("SELECT name FROM outbox_flowcounter WHERE flow = %s", ["flow"])
+            return cursor.fetchall()
+
+    ADD.run([("flow", "", "odd", 1)])
+    assert names() == [("odd",)]
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE outbox_flowcounter ALTER COLUMN name TYPE text")
+    with pytest.raises(DatabaseError) as caught, transaction.atomic():
+        names()
+    assert remedy_for(caught.value) is Remedy.WAIT  # and whoever waits opens another session
