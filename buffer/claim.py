@@ -13,12 +13,13 @@ from django.conf import settings
 from django.db import transaction
 
 from buffer.due import Verdict, judge
-from buffer.freeze import Claimed, Frozen, Parcel, cut, encode, freeze
+from buffer.freeze import Claimed, Frozen, LeasedBatch, cut, freeze
 from buffer.ingest import GROUP
 from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.queries import BucketQuerySet
 from buffer.streams import Stream
 from config import metrics
+from config.as_json import as_json
 from config.clock import database_now
 from config.kafka import topic_name
 from config.logs import log
@@ -85,7 +86,7 @@ class Round:
     """What one claim transaction did: batches leased to `token`, and how many buckets it looked at."""
 
     token: uuid.UUID
-    batches: list[Parcel] = field(default_factory=list)
+    batches: list[LeasedBatch] = field(default_factory=list)
     looked_at: int = 0
 
 
@@ -208,9 +209,16 @@ def _store_batches(
     for bucket, verdict, batches in frozen:
         free = bucket.location_id not in blocked
         for batch in batches:
-            parcel = _parcel(stream, bucket, batch)
-            rows.append(_row(parcel, text(parcel.pk), batch, verdict, leased if free else unleased))
-            round_.batches += [parcel] if free else []
+            events = [event.id for event in batch.events]
+            rows.append((
+                text(batch.batch_id), bucket.location_id, batch.sequence, verdict.reason, batch.months[-1], len(events),
+                *(leased if free else unleased), as_json(batch.months), as_json(batch.headers), as_json(events),
+                batch.payload,
+            ))  # fmt: skip
+            if free:
+                round_.batches.append(LeasedBatch(
+                    batch.batch_id, stream.name, bucket.location_id, batch.payload, batch.headers, batch.months, events
+                ))  # fmt: skip
         reasons[verdict.reason] += len(batches)
     STORE.run(
         rows,
@@ -225,29 +233,6 @@ def _store_batches(
     log.info("batches_cut", stream=stream.name, **reasons)
     for reason, number in reasons.items():
         metrics.FLUSHED.labels(stream.name, reason).inc(number)
-
-
-def _parcel(stream: Stream, bucket: Candidate, frozen: Frozen) -> Parcel:
-    events = [event.id for event in frozen.events]
-    return Parcel(
-        frozen.batch_id,
-        stream.name,
-        bucket.location_id,
-        frozen.payload,
-        frozen.headers,
-        frozen.months,
-        events,
-    )
-
-
-def _row(
-    parcel: Parcel, name: str, frozen: Frozen, verdict: Verdict, lease: tuple[str | None, str | None]
-) -> tuple[Any, ...]:
-    """In the order of STORE's columns."""
-    return (
-        name, parcel.location_id, frozen.sequence, verdict.reason, frozen.months[-1], len(frozen.events), *lease,
-        encode(parcel.months), encode(parcel.headers), encode(parcel.event_ids), parcel.payload,
-    )  # fmt: skip
 
 
 def _take_events(batches: Sequence[Frozen], now: datetime) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from buffer.freeze import Parcel
+from buffer.freeze import LeasedBatch
 from buffer.models import Batch, BufferedEvent
 from buffer.streams import Stream, streams
 from config import loop, metrics
@@ -44,7 +44,7 @@ EVENTS_SENT = Rewrite(
 )
 
 
-def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[Batch]]:
+def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]]:
     """Take over claimed batches that nobody holds, oldest first per location.
 
     A batch waits while an older one of its location is unsent and not among those taken here: two flushers
@@ -58,7 +58,10 @@ def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[Batch]]:
         batches = in_order(candidates, _unsent_at(candidates))
         until = now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS)
         Batch.objects.lease([batch.pk for batch in batches], token, until, now)
-    return token, batches
+    return token, [
+        LeasedBatch(b.pk, b.stream, b.location_id, b.payload, b.headers, b.months, b.event_ids, b.attempts)
+        for b in batches
+    ]
 
 
 def _unsent_at(candidates: Sequence[Batch]) -> list[tuple[str, str, int]]:
@@ -78,7 +81,7 @@ def in_order(candidates: Sequence[Batch], unsent: Sequence[tuple[str, str, int]]
     return [batch for batch in ordered if batch.sequence < first_foreign[batch.stream, batch.location_id]]
 
 
-def publish(batches: Sequence[Batch | Parcel], token: uuid.UUID, producer: Producer) -> bool:
+def publish(batches: Sequence[LeasedBatch], token: uuid.UUID, producer: Producer) -> bool:
     """Send leased batches and settle them; False when the broker did not take them all."""
     if not batches:
         return True
@@ -87,7 +90,7 @@ def publish(batches: Sequence[Batch | Parcel], token: uuid.UUID, producer: Produ
     return not any(isinstance(outcome, Failed) for outcome in outcomes)
 
 
-def message_of(batch: Batch | Parcel) -> Message:
+def message_of(batch: LeasedBatch) -> Message:
     """The frozen bytes: every attempt sends the same."""
     # Sorted, because MySQL hands the keys of a JSON object back in an order of its own.
     headers = [(name, value.encode()) for name, value in sorted(batch.headers.items())]
@@ -95,7 +98,7 @@ def message_of(batch: Batch | Parcel) -> Message:
     return Message(topic_name(output), batch.location_id, batch.payload.encode(), headers)
 
 
-def _settle_at_last(results: Sequence[tuple[Batch | Parcel, Outcome]], token: uuid.UUID) -> None:
+def _settle_at_last(results: Sequence[tuple[LeasedBatch, Outcome]], token: uuid.UUID) -> None:
     """Settle, again after a deadlock: forgotten, these batches would wait for their lease and go out twice."""
 
     def unit() -> None:
@@ -107,7 +110,7 @@ def _settle_at_last(results: Sequence[tuple[Batch | Parcel, Outcome]], token: uu
     )
 
 
-def settle(results: Sequence[tuple[Batch | Parcel, Outcome]], token: uuid.UUID, now: datetime) -> None:
+def settle(results: Sequence[tuple[LeasedBatch, Outcome]], token: uuid.UUID, now: datetime) -> None:
     """Write what became of each batch, for those still held by `token`."""
     held = set(
         Batch.objects.claimed().held_by(token).select_for_update()
@@ -126,7 +129,7 @@ def settle(results: Sequence[tuple[Batch | Parcel, Outcome]], token: uuid.UUID, 
             park(batch, outcome.error, now)
 
 
-def _settle_sent(results: Sequence[tuple[Batch | Parcel, Sent]], now: datetime) -> None:
+def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> None:
     if not results:
         return
     text = uuid_writer()
@@ -145,7 +148,7 @@ def _settle_sent(results: Sequence[tuple[Batch | Parcel, Sent]], now: datetime) 
     log.info("batches_sent", batches=len(results), events=len(events))
 
 
-def _settle_failed(results: Sequence[tuple[Batch | Parcel, Failed]], now: datetime) -> None:
+def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime) -> None:
     """Back to the pool, not before a while: an outage is not the batch's fault, so nothing is ever given up."""
     if not results:
         return
@@ -157,7 +160,7 @@ def _settle_failed(results: Sequence[tuple[Batch | Parcel, Failed]], now: dateti
     log.warning("publish_failed", batches=len(results), error=results[0][1].error)
 
 
-def park(batch: Batch | Parcel, error: str, now: datetime) -> None:
+def park(batch: LeasedBatch, error: str, now: datetime) -> None:
     """The broker refuses this batch for good: its letter frees it (requeue) or closes it (discard)."""
     Batch.objects.filter(pk=batch.pk).update(
         status=Batch.Status.PARKED,

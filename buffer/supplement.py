@@ -6,11 +6,12 @@ import uuid
 from datetime import datetime
 from typing import Any
 
-from buffer.freeze import encode, headers_of, iso
+from buffer.freeze import headers_of, iso
 from buffer.ingest import Ingest
 from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.positions import Position
 from buffer.streams import Stream
+from config.as_json import as_json
 from config.flows import Refusal
 from outbox import counters
 from outbox.burial import digest
@@ -112,7 +113,7 @@ def _supplement(
     return Batch.objects.create(
         batch_id=batch_id, stream=stream.name, location_id=event.location_id, sequence=bucket.sequence + 1,
         reason="supplement", supplement_of=original, partition_key=event.partition_key, event_count=1,
-        payload=encode(message), headers=headers_of(batch_id, [[at.partition, at.offset]], at.topic_id),
+        payload=as_json(message), headers=headers_of(batch_id, [[at.partition, at.offset]], at.topic_id),
         months=[event.partition_key], event_ids=[], claimed_at=now,
     )  # fmt: skip
 

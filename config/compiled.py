@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import QuerySet
 
-from config.fields import as_json
+from config.as_json import as_json
 from config.rows import fetch
 
 # What stands for a value while the SQL is made: nothing that a query would say by itself.
@@ -35,16 +35,16 @@ class compiled:
         self.__doc__ = make.__doc__
         self._known: dict[tuple[Any, ...], tuple[str, list[Any]]] = {}
 
-    def __call__(self, **values: Any) -> Iterable[tuple[Any, ...]]:
+    def __call__(self, **values: Any) -> list[tuple[Any, ...]]:
         connection = connections[DEFAULT_DB_ALIAS]
         if connection.vendor != "postgresql":
-            return self.make(**values)
+            return list(self.make(**values))
         flags = tuple(item for item in values.items() if type(item[1]) not in STAND_INS)
         if flags not in self._known:
             self._known[flags] = self._compile(values)
         sql, places = self._known[flags]
-        params = [values[place.name] if isinstance(place, Place) else place for place in places]
-        return fetch(connection, sql, [as_json(p) if isinstance(p, frozenset) else p for p in params])
+        params = [_sent(values[place]) if isinstance(place, Place) else place for place in places]
+        return fetch(connection, sql, params)
 
     def _compile(self, values: Mapping[str, Any]) -> tuple[str, list[Any]]:
         named = [name for name, value in values.items() if type(value) in STAND_INS]
@@ -54,7 +54,7 @@ class compiled:
 
     def _place(self, param: Any, stand_ins: Mapping[str, Any]) -> Any:
         for name, stand_in in stand_ins.items():
-            if param == (as_json(stand_in) if isinstance(stand_in, frozenset) else stand_in):
+            if param == _sent(stand_in):
                 return Place(name)
         if not isinstance(param, str | int):
             # A moment or an id that the query thought of itself would stay the same for ever.
@@ -62,8 +62,12 @@ class compiled:
         return param
 
 
-class Place:
-    """Where the value of this name goes."""
+class Place(str):
+    """The name of the value that goes here."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    __slots__ = ()
+
+
+def _sent(value: Any) -> Any:
+    """As a lookup gives it to PostgreSQL (`config.fields.AnyOf`)."""
+    return as_json(value) if isinstance(value, frozenset) else value

@@ -6,7 +6,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 
 def commit_lazily(using: str = DEFAULT_DB_ALIAS) -> None:
-    """Do not wait for the disk when the transaction under way commits: half of the waiting of short rounds.
+    """Do not wait for the disk when the transaction under way commits.
 
     A server that crashes within a second may have forgotten it (whole, never half of it), so this is for what
     is simply done again then. Only PostgreSQL decides this by transaction; elsewhere nothing changes.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.lookups import In
+
+from config.as_json import as_json
 
 IDENTIFIER_LENGTH = 200
 
@@ -33,11 +33,6 @@ class IdentifierField(models.CharField):
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, Any]:
         return {**super().db_parameters(connection), "collation": collation_for(connection)}
-
-
-def as_json(values: Iterable[Any]) -> str:
-    """Words or ids as `AnyOf` gives them to PostgreSQL."""
-    return msgspec.json.encode(list(values)).decode()
 
 
 @models.Field.register_lookup

@@ -87,7 +87,10 @@ PARTITION_AHEAD = Gauge("spillway_partition_ahead_days", "Days that rotation kee
 
 
 def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
-    """Observe many values of a histogram without labels; one by one costs the relay a tenth of its time."""
+    """Observe many values of a histogram without labels; one by one costs the relay a tenth of its time.
+
+    The library has no such method, so this adds to its buckets itself.
+    """
     buckets = Counted(bisect_left(histogram._upper_bounds, value) for value in values)
     histogram._sum.inc(sum(values))
     for bucket, number in buckets.items():

@@ -34,14 +34,14 @@ def choose(
 
     Putting them off is what keeps 500 messages behind one that is stuck from filling every claim.
     """
+    if not unfinished:
+        return list(candidates), []
+    mine = {message.id for message in candidates}
     first: dict[str, Obstacle] = {}
-    mine = {message.id for message in candidates} if unfinished else set()
     for obstacle in unfinished:
         known = first.get(obstacle.aggregate)
         if obstacle.id not in mine and (known is None or obstacle.id < known.id):
             first[obstacle.aggregate] = obstacle
-    if not first:
-        return list(candidates), []
     chosen: list[Message] = []
     put_off: list[tuple[Message, datetime]] = []
     for message in candidates:

@@ -81,7 +81,7 @@ class Relay:
 
     def _until_next(self) -> float:
         """Seconds until the first pending message of the channel is due."""
-        found = list(_first_pending(channel=self.handler.name, lowest=floor.read(), before=tomorrow()))
+        found = _first_pending(channel=self.handler.name, lowest=floor.read(), before=tomorrow())
         if not found:
             return self.longest_sleep
         available_at, created_at = found[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -28,14 +30,8 @@ def read_messages(rows: MessageQuerySet) -> list[Message]:
 
 
 def read_due(rows: MessageQuerySet) -> list[Message]:
-    """As `read_messages`, for rows of `due`, in any case through the claim's own index.
-
-    MySQL likes another index that begins with the state, sorts, and so locks every pending row: a second worker
-    would find nothing, and writers would wait.
-    """
-    if connection.vendor != "mysql":
-        return read_messages(rows)
-    with connection.execute_wrapper(lambda run, sql, *rest: run(through_claims_index(sql), *rest)):
+    """As `read_messages`, for rows of `due`, in any case through the claim's own index."""
+    with claims_index():
         return read_messages(rows)
 
 
@@ -51,13 +47,22 @@ def lock_due(
     channel: str, now: datetime, created_until: datetime, lowest: uuid.UUID, size: int
 ) -> list[Message]:
     """Up to `size` due messages, locked, that were written at `created_until` or before."""
-    if connection.vendor == "mysql":
-        rows = OutboxMessage.objects.due(channel, now).older_than(created_until).from_id(lowest)
-        return read_due(rows.locked()[:size])
-    found = _due(
-        channel=channel, now=now, created_until=created_until, lowest=lowest, before=tomorrow(), size=size
-    )
+    with claims_index():
+        found = _due(
+            channel=channel, now=now, created_until=created_until, lowest=lowest, before=tomorrow(), size=size
+        )
     return [Message._make(row) for row in found]
+
+
+@contextmanager
+def claims_index() -> Iterator[None]:
+    """MySQL likes another index that begins with the state, sorts, and so locks every pending row: a second worker
+    would find nothing, and writers would wait."""
+    if connection.vendor != "mysql":
+        yield
+        return
+    with connection.execute_wrapper(lambda run, sql, *rest: run(through_claims_index(sql), *rest)):
+        yield
 
 
 def through_claims_index(sql: str) -> str:

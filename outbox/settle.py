@@ -125,12 +125,8 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
     now = database_now()
     token = uuid_text(claim.token)
     rules = limits()
-    sent = [pair for pair in results if pair[1].ok]
-    unsent = [
-        (m, outcome, fate_of(m, outcome, now, rules))
-        for m, outcome in (results if len(sent) < len(results) else ())
-        if not outcome.ok
-    ]
+    sent = [(message, outcome) for message, outcome in results if outcome.ok]
+    unsent = [(m, outcome, fate_of(m, outcome, now, rules)) for m, outcome in results if not outcome.ok]
     changed = SENT.run(
         [(m.id.hex, outcome.receipt[: attempts.LONGEST_RECEIPT]) for m, outcome in sent],
         {"state": OutboxMessage.State.SENT.value, "sent_at": now, "lease_until": None, "error_class": "",
@@ -164,8 +160,6 @@ def _tell_channel(claim: Claim, handler: MessageHandler, outcomes: list[Outcome]
         outcomes if handler.acknowledges == "each" else [min(outcomes, key=lambda o: o.kind == "unreachable")]
     )
     halt = "breaker open" if breaker.note(claim.channel, calls, now) else ""
-    if all(outcome.ok for outcome in outcomes):
-        return halt
     refused = next((outcome for outcome in outcomes if outcome.kind == "auth"), None)
     if refused:
         channels.pause(claim.channel, channels.ITSELF, f"credentials refused: {refused.error}")
@@ -213,7 +207,7 @@ def _count(claim: Claim, results: Results) -> None:
     now = claim.clock()
     metrics.observe_all(
         metrics.COMMIT_TO_SEND,
-        [(now - message.created_at).total_seconds() for message, outcome in results if outcome.ok],
+        [max(0.0, (now - m.created_at).total_seconds()) for m, outcome in results if outcome.ok],
     )
     for message, outcome in results:
         if not outcome.ok:

@@ -27,10 +27,17 @@ def ring(using: str = DEFAULT_DB_ALIAS) -> None:
         return
     ringer = _ringers.get(using)
     if ringer is None or not ringer.is_alive():  # also in the child of a fork
-        with _lock:
+        ringer = _start(using)
+    ringer.pressed.set()
+
+
+def _start(using: str) -> Ringer:
+    with _lock:
+        ringer = _ringers.get(using)
+        if ringer is None or not ringer.is_alive():  # nobody else was faster
             ringer = _ringers[using] = Ringer(using)
             ringer.start()
-    ringer.pressed.set()
+        return ringer
 
 
 @atexit.register

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import msgspec
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+from config.as_json import as_json
 
 # Instead of a number of values: the partition column lies between two bounds.
 BOUNDS = -1
@@ -22,10 +23,6 @@ class Named(Protocol):
     def name(self) -> str: ...
     @property
     def kind(self) -> str: ...
-
-
-def encode(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class Dialect:
 
     def parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """The rows as statement parameters."""
-        return [encode(rows)]
+        return [as_json(rows)]
 
     def source(self, columns: Sequence[Named], alias: str) -> str:
         """A FROM item that unpacks `parameters`."""

@@ -12,7 +12,8 @@ import msgspec
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from config.dialects.base import Change, Dialect, Lookup, Named, encode
+from config.as_json import as_json
+from config.dialects.base import Change, Dialect, Lookup, Named
 from config.fields import IDENTIFIER_LENGTH
 
 
@@ -48,7 +49,7 @@ class PostgreSQL(Dialect):
         return f"{sql}::{self.casts[kind]}"
 
     def parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        return [encode(column) for column in zip(*rows, strict=True)]
+        return [as_json(column) for column in zip(*rows, strict=True)]
 
     def source(self, columns: Sequence[Named], alias: str) -> str:
         arrays = ", ".join(["json_array_elements_text(%s::json)"] * len(columns))

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import msgspec
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.db import DatabaseError, InterfaceError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
+from config.as_json import as_json
 from config.database_errors import Remedy, remedy_for
 from config.gate import Refused
 from config.logs import log
@@ -109,7 +109,7 @@ class Problem(Exception):
         }  # fmt: skip
         if self.errors:
             body["errors"] = list(self.errors)
-        return Answer(status, msgspec.json.encode(body).decode())
+        return Answer(status, as_json(body))
 
     def response(self) -> HttpResponse:
         return self.answer().response(self.headers)

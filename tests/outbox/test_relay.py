@@ -216,7 +216,7 @@ def test_rings_of_one_process_are_few(memory, monkeypatch):
     if connection.vendor != "postgresql":
         pytest.skip("only PostgreSQL rings")
     rung: list[float] = []
-    monkeypatch.setattr(wake.Ringer, "_notify", lambda self: rung.append(time.monotonic()))
+    monkeypatch.setattr(wake.Ringer, "_notify", lambda self: rung.append(time.monotonic()) or True)
     started = time.monotonic()
     for _ in range(50):
         wake.ring()
@@ -232,29 +232,30 @@ def test_rings_of_one_process_are_few(memory, monkeypatch):
 RINGERS = "FROM pg_stat_activity WHERE query LIKE 'NOTIFY %' AND datname = current_database()"
 
 
-@ALONE
-def test_a_process_that_ends_has_rung(memory):
+@pytest.fixture
+def bell(memory):
     if connection.vendor != "postgresql":
         pytest.skip("only PostgreSQL rings")
     bell = wake.Doorbell(threading.Event())
     assert bell.wait(5)  # whatever was committed before
+    yield bell
+    bell.close()
+
+
+@ALONE
+def test_a_process_that_ends_has_rung(bell):
     wake.ring()
     assert bell.wait(5)
     wake.ring()  # within the silence after the first one
     wake.hush()
     assert bell.wait(1)
-    bell.close()
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pid {RINGERS}")
         assert not cursor.fetchall()
 
 
 @ALONE
-def test_whoever_lost_its_session_rings_again(memory):
-    if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL rings")
-    bell = wake.Doorbell(threading.Event())
-    assert bell.wait(5)  # whatever was committed before
+def test_whoever_lost_its_session_rings_again(bell):
     wake.ring()
     assert bell.wait(5)
     with connection.cursor() as cursor:
@@ -262,4 +263,20 @@ def test_whoever_lost_its_session_rings_again(memory):
         assert len(cursor.fetchall()) == 1
     wake.ring()
     assert bell.wait(5)
-    bell.close()
+
+
+@ALONE
+def test_threads_that_commit_first_together_have_one_ringer(bell, monkeypatch):
+    made: list[wake.Ringer] = []
+    real = wake.Ringer
+
+    def slow(using: str) -> wake.Ringer:
+        time.sleep(0.01)
+        made.append(real(using))
+        return made[-1]
+
+    wake.hush()
+    monkeypatch.setattr(wake, "Ringer", slow)
+    race(*[wake.ring] * 8)
+    assert len(made) == 1
+    assert bell.wait(5)
