@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from buffer.queries import BatchQuerySet, BucketQuerySet, EventQuerySet
-from config.fields import IdentifierField
+from config.fields import IdentifierField, StatusField
 from outbox.claims import Claimable
 
 
@@ -29,7 +29,9 @@ class BufferedEvent(models.Model):
     order_id = IdentifierField()
     payload = models.TextField(help_text="The newest accepted message, as received.")
     payload_hash = models.CharField(max_length=32)
-    status = IdentifierField(max_length=10, choices=Status, default=Status.PENDING)
+    status = StatusField(
+        max_length=10, choices=Status, default=Status.PENDING, flags={Status.PENDING: "is_pending"}
+    )
     batch_id = models.UUIDField(null=True, blank=True)
     revision = models.IntegerField(default=0, help_text="How often a newer message replaced the payload.")
     token = models.BigIntegerField(default=0, help_text="The ingest transaction that last changed this row.")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models.lookups import In
+from django.db.models.lookups import Exact, In
 
 from config.as_json import as_json
 
@@ -33,6 +34,32 @@ class IdentifierField(models.CharField):
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, Any]:
         return {**super().db_parameters(connection), "collation": collation_for(connection)}
+
+
+class StatusField(IdentifierField):
+    """A status; `flags` names the columns of those values that MySQL finds by a flag (`IndexByFlag`)."""
+
+    def __init__(self, *args: Any, flags: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.flags = dict(flags or {})
+
+    def deconstruct(self) -> Any:
+        """As what it is in the database: migrations know no flags."""
+        name, _path, args, kwargs = super().deconstruct()
+        return name, f"{IdentifierField.__module__}.{IdentifierField.__qualname__}", args, kwargs
+
+
+@StatusField.register_lookup
+class IsStatus(Exact):
+    """`status="pending"`; where there are no partial indexes it says so by the flag, too: that is what is indexed."""
+
+    def as_mysql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
+        sql, params = self.as_sql(compiler, connection)
+        flag = self.lhs.output_field.flags.get(self.rhs)
+        if not flag:
+            return sql, params
+        column = f"{compiler.quote_name_unless_alias(self.lhs.alias)}.{connection.ops.quote_name(flag)}"
+        return f"({sql} AND {column} = 1)", params
 
 
 @models.Field.register_lookup

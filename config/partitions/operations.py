@@ -117,7 +117,7 @@ class IndexWithoutPartial(DatabaseOnly):
         self._replace(schema_editor, model, models.Index(fields=self.fields, name=self.name))
 
     def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
-        self._replace(schema_editor, model, self._original(model))
+        self._replace(schema_editor, model, index_named(self.name, model))
 
     def describe(self) -> str:
         return f"Index {self.name} on {self.model_name} where partial indexes do not exist"
@@ -126,11 +126,63 @@ class IndexWithoutPartial(DatabaseOnly):
         self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model], index: models.Index
     ) -> None:
         if not schema_editor.connection.features.supports_partial_indexes:
-            schema_editor.remove_index(model, self._original(model))
+            schema_editor.remove_index(model, index_named(self.name, model))
             schema_editor.add_index(model, index)
 
-    def _original(self, model: type[models.Model]) -> models.Index:
-        return next(index for index in model._meta.indexes if index.name == self.name)
+
+class IndexByFlag(DatabaseOnly):
+    """As good as a partial index where there are none: on a stored column that is 1 where the condition holds.
+
+    A row that goes on from one other state to the next leaves such an index alone; with the state itself in the
+    index, each step is an entry removed and one added. The column is invisible: `SELECT *` and INSERTs do not know
+    it; `config.fields.StatusField` does. `before` are the columns that the index `name` has had until here.
+    MariaDB and MySQL rewrite the table.
+    """
+
+    def __init__(self, model_name: str, name: str, flag: str, before: Sequence[str]) -> None:
+        self.model_name = model_name
+        self.name = name
+        self.flag = flag
+        self.before = list(before)
+
+    def forwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        index = index_named(self.name, model)
+        # Django leaves conditions out where it cannot use them, so only Django's own builder of them will do.
+        condition = index._get_condition_sql(model, schema_editor)  # type: ignore[attr-defined]
+        flag = f"tinyint GENERATED ALWAYS AS (IF({condition}, 1, NULL)) STORED INVISIBLE"
+        self._alter(
+            schema_editor, model, f"ADD COLUMN {{}} {flag}", [self.flag, *columns_of(model, index.fields)]
+        )
+
+    def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        self._alter(schema_editor, model, "DROP COLUMN {}", columns_of(model, self.before))
+
+    def describe(self) -> str:
+        return f"Index {self.name} on {self.model_name} by {self.flag} where partial indexes do not exist"
+
+    def _alter(
+        self,
+        schema_editor: BaseDatabaseSchemaEditor,
+        model: type[models.Model],
+        change: str,
+        columns: Sequence[str],
+    ) -> None:
+        if schema_editor.connection.features.supports_partial_indexes:
+            return
+        quote = schema_editor.quote_name
+        indexed = ", ".join(map(quote, columns))
+        schema_editor.execute(
+            f"ALTER TABLE {quote(model._meta.db_table)} DROP INDEX {quote(self.name)}, "
+            f"{change.format(quote(self.flag))}, ADD INDEX {quote(self.name)} ({indexed})"
+        )
+
+
+def index_named(name: str, model: type[models.Model]) -> models.Index:
+    return next(index for index in model._meta.indexes if index.name == name)
+
+
+def columns_of(model: type[models.Model], fields: Sequence[str]) -> list[str]:
+    return [str(model._meta.get_field(name).column) for name in fields]  # type: ignore[union-attr]
 
 
 class NumberBySequence(DatabaseOnly):
