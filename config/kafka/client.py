@@ -113,7 +113,7 @@ def new_producer(**overrides: Any) -> kafka.KafkaProducer:
         **connection_options(),
         "acks": "all",
         "enable_idempotence": True,
-        "linger_ms": 2,
+        "linger_ms": 20,  # until the producer says that all is there
         "batch_size": 256 * 1024,
         "delivery_timeout_ms": 30_000,
         "request_timeout_ms": 10_000,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +98,14 @@ class Producer:
         absent: dict[str, Failed] = {}  # topics whose partitions nobody knew: each is waited for once
         started = [absent.get(message.topic) or self._start(message, absent) for message in messages]
         deadline = time.monotonic() + self.patience
+        self._push()
         return [self._fate(found, deadline) if hasattr(found, "is_done") else found for found in started]
+
+    def _push(self) -> None:
+        """Let what was started leave in full requests now: left to linger, each few messages are a request."""
+        if self._client is not None:
+            with suppress(client.KafkaError):  # every message has a verdict of its own
+                self._client.flush(timeout=self.patience)
 
     def _start(self, message: Message, absent: dict[str, Failed]) -> Any:
         if message.size > client.MAX_REQUEST_BYTES:
@@ -117,7 +125,7 @@ class Producer:
             return _Fatal(_text(error))
 
     def _fate(self, future: Any, deadline: float) -> Any:
-        """Wait for one future; flush() would not do, it returns too early when a batch was split."""
+        """Wait for one future; flush() alone would not do, it returns too early when a batch was split."""
         try:
             found = future.get(timeout=max(0.0, deadline - time.monotonic()))
         except client.RetriableError as error:

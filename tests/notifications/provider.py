@@ -9,6 +9,7 @@ import argparse
 import hashlib
 import json
 import random
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -48,10 +49,7 @@ class Provider:
         self.accepted: list[dict[str, str]] = []
         self.keys: dict[str, tuple[str, str]] = {}
         self.lock = threading.Lock()
-        self.server = ThreadingHTTPServer(
-            ("127.0.0.1", port), type("Handler", (Handler,), {"provider": self})
-        )
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", port), type("Handler", (Handler,), {"provider": self}))
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def __enter__(self) -> Provider:
@@ -92,6 +90,16 @@ class Provider:
                 with self.journal.open("a") as file:
                     file.write(json.dumps(kept) + "\n")
         return 200, name
+
+
+class Server(ThreadingHTTPServer):
+    """Says nothing of clients that were killed at their request."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class Handler(BaseHTTPRequestHandler):
