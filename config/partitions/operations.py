@@ -149,13 +149,13 @@ class IndexByFlag(DatabaseOnly):
         index = index_named(self.name, model)
         # Django leaves conditions out where it cannot use them, so only Django's own builder of them will do.
         condition = index._get_condition_sql(model, schema_editor)  # type: ignore[attr-defined]
-        flag = f"tinyint GENERATED ALWAYS AS (IF({condition}, 1, NULL)) STORED INVISIBLE"
+        column = f"{self.flag} tinyint GENERATED ALWAYS AS (IF({condition}, 1, NULL)) STORED INVISIBLE"
         self._alter(
-            schema_editor, model, f"ADD COLUMN {{}} {flag}", [self.flag, *columns_of(model, index.fields)]
+            schema_editor, model, f"ADD COLUMN {column}", [self.flag, *columns_of(model, index.fields)]
         )
 
     def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
-        self._alter(schema_editor, model, "DROP COLUMN {}", columns_of(model, self.before))
+        self._alter(schema_editor, model, f"DROP COLUMN {self.flag}", columns_of(model, self.before))
 
     def describe(self) -> str:
         return f"Index {self.name} on {self.model_name} by {self.flag} where partial indexes do not exist"
@@ -172,8 +172,8 @@ class IndexByFlag(DatabaseOnly):
         quote = schema_editor.quote_name
         indexed = ", ".join(map(quote, columns))
         schema_editor.execute(
-            f"ALTER TABLE {quote(model._meta.db_table)} DROP INDEX {quote(self.name)}, "
-            f"{change.format(quote(self.flag))}, ADD INDEX {quote(self.name)} ({indexed})"
+            f"ALTER TABLE {quote(model._meta.db_table)} DROP INDEX {quote(self.name)}, {change}, "
+            f"ADD INDEX {quote(self.name)} ({indexed})"
         )
 
 
