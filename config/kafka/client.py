@@ -125,6 +125,19 @@ def new_producer(**overrides: Any) -> kafka.KafkaProducer:
     return kafka.KafkaProducer(**{**options, **overrides})
 
 
+def close_producer(producer: kafka.KafkaProducer, timeout: float) -> None:
+    """Let it send what it holds for `timeout` seconds, then drop the rest.
+
+    Its own close() gives up where that time runs out, and leaves its thread running for ever.
+    """
+    try:
+        producer.close(timeout=timeout)
+    except KafkaError:
+        producer._sender.force_close()
+        producer._sender.join(timeout)
+        producer.close(timeout=0)
+
+
 def new_admin() -> kafka.KafkaAdminClient:
     """An administration client; the embedded broker has no administration API."""
     return kafka.KafkaAdminClient(**connection_options(), request_timeout_ms=10_000)

@@ -1,8 +1,9 @@
 """The producer: many messages, one verdict each, and a client that is replaced when an error kills it.
 
 kafka-python's idempotent producer treats every non-retriable error as fatal for ever: after one refused
-record all later sends fail with a copy of its error (docs/adr/0004). Here the client is rebuilt, and what
-failed is sent again one by one until the culprit is known.
+record all later sends fail with a copy of its error, and after one that expired on its second try nothing
+leaves any more (docs/adr/0004). Here the client is rebuilt; what an error killed is sent again one by one
+until the culprit is known.
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ class Failed:
     error: str
 
 
+@dataclass(frozen=True)
+class Unacknowledged(Failed):
+    """Given to a client that got no answer in time, and may never send anything again."""
+
+
 Outcome = Sent | Refused | Failed
 
 
@@ -76,7 +82,7 @@ class Producer:
         with self._lock:
             outcomes = self._send(messages)
             suspects = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, _Fatal)]
-            if suspects:
+            if suspects or any(isinstance(outcome, Unacknowledged) for outcome in outcomes):
                 self._rebuild()
             for index in suspects:
                 outcomes[index] = self._send_alone(messages[index])
@@ -117,7 +123,9 @@ class Producer:
                 message.topic, key=message.key.encode(), value=message.value, headers=list(message.headers)
             )
         except client.KafkaTimeoutError as error:
-            why = Failed(f"{message.topic}: {error} (does the topic exist? create_topics makes it)")
+            why = Failed(
+                f"{message.topic}: {error} (is the broker up, and has create_topics made the topic?)"
+            )
             return absent.setdefault(message.topic, why)
         except client.RetriableError as error:
             return Failed(_text(error))
@@ -129,7 +137,7 @@ class Producer:
         try:
             found = future.get(timeout=max(0.0, deadline - time.monotonic()))
         except client.RetriableError as error:
-            return Failed(_text(error))
+            return Unacknowledged(_text(error))
         except client.KafkaError as error:
             return _Fatal(_text(error))
         return Sent(found.partition, found.offset)
@@ -141,10 +149,7 @@ class Producer:
 
     def _discard(self) -> None:
         if self._client is not None:
-            try:
-                self._client.close(timeout=5)
-            except client.KafkaError as error:
-                log.warning("producer_close_failed", error=str(error))
+            client.close_producer(self._client, timeout=5)
             self._client = None
 
 

@@ -1,12 +1,14 @@
 """The producer: one verdict per message, and a client that survives what kills it."""
 
+import threading
+
 import pytest
 
 from config.kafka import Failed, Message, Producer, Refused, Sent
 from config.kafka.reading import Reader
 
-PRODUCE = 0
-MESSAGE_TOO_LARGE, INVALID_RECORD, NOT_LEADER = 10, 87, 6
+PRODUCE, INIT_PRODUCER_ID = 0, 22
+INVALID_RECORD, NOT_LEADER, LOADING = 87, 6, 14
 
 
 @pytest.fixture
@@ -68,6 +70,35 @@ def test_a_moved_leader_is_retried(producer, broker, make_topic):
     topic = make_topic("t")
     broker.push_errors(PRODUCE, NOT_LEADER, NOT_LEADER)
     assert producer.send_all([message(topic, b"a")]) == [Sent(0, 0)]
+
+
+def test_a_client_whose_second_try_expires_is_replaced(broker, make_topic):
+    """kafka-python gives its producer id back then and never asks for another: nothing would leave again."""
+    if broker is None:
+        pytest.skip("needs errors on demand, which only the embedded broker has")
+    topic = make_topic("t")
+    producer = Producer(patience=10, delivery_timeout_ms=1_000, request_timeout_ms=500)
+    broker.push_errors(PRODUCE, *[NOT_LEADER] * 1_000)
+    (outcome,) = producer.send_all([message(topic, b"a")])
+    assert isinstance(outcome, Failed)
+    broker.clear_errors(PRODUCE)
+    assert producer.send_all([message(topic, b"b")]) == [Sent(0, 0)]
+    producer.close()
+
+
+def test_a_client_that_never_answers_is_ended_with_its_thread(broker, make_topic):
+    if broker is None:
+        pytest.skip("needs errors on demand, which only the embedded broker has")
+    topic = make_topic("t")
+    before = set(threading.enumerate())
+    producer = Producer(patience=1)
+    broker.push_errors(INIT_PRODUCER_ID, *[LOADING] * 1_000)
+    (outcome,) = producer.send_all([message(topic, b"a")])
+    assert isinstance(outcome, Failed)
+    assert set(threading.enumerate()) <= before
+    broker.clear_errors(INIT_PRODUCER_ID)
+    assert producer.send_all([message(topic, b"b")]) == [Sent(0, 0)]
+    producer.close()
 
 
 def test_a_broker_that_is_away_fails_without_harm_and_recovers(producer, broker, make_topic):
