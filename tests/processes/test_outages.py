@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,38 @@ def test_a_broker_that_is_down_for_a_while_loses_nothing(broker: Broker, both: A
     assert_verified()
     own_kafka.stop()
     assert (ingest.stop(), flush.stop()) == (0, 0)
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="a minute, in which no database has a part")
+@pytest.mark.parametrize("broker", ["own-kafka"], indirect=True)
+def test_a_broker_that_freezes_in_the_middle_of_a_request_is_sent_to_again(
+    broker: Broker, both: Any, own_kafka: Kafka
+) -> None:
+    """For longer than the Kafka client tries: by itself it would never send again (docs/adr/0004)."""
+    ingest, flush = both(BUFFER_IDLE_SECONDS="6", BUFFER_CAP_SECONDS="6")
+    broker.send(*orders("A"))
+    broker.wait_for_orders(*ids("A"))  # from here on the client knows the topic and sends at once
+    broker.send(*orders("B"))
+    wait_for(lambda: BufferedEvent.objects.count() == 40, 40, "40 orders in the buffer")
+    with frozen(own_kafka):
+        wait_for(lambda: "publish_failed" in flush.text, 90, "the flusher to give up a request")
+    broker.send(*orders("C"))
+    broker.wait_for_orders(*ids("A", "B", "C"), seconds=90)
+    assert flush.count("producer_rebuilt_total") >= 1
+    assert_verified()
+    assert (ingest.stop(), flush.stop()) == (0, 0)
+
+
+@contextmanager
+def frozen(service: Kafka) -> Iterator[None]:
+    """Its connections stay open and take requests; nothing is answered."""
+    pid = service.process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture
