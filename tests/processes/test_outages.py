@@ -91,7 +91,7 @@ def test_a_broker_that_freezes_in_the_middle_of_a_request_is_sent_to_again(
     with frozen(own_kafka):
         wait_for(lambda: "publish_failed" in flush.text, 90, "the flusher to give up a request")
     broker.send(*orders("C"))
-    broker.wait_for_orders(*ids("A", "B", "C"), seconds=90)
+    broker.wait_for_orders(*ids("A", "B", "C"), seconds=150)
     assert flush.count("producer_rebuilt_total") >= 1
     assert_verified()
     assert (ingest.stop(), flush.stop()) == (0, 0)
