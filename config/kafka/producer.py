@@ -149,7 +149,7 @@ class Producer:
 
     def _discard(self) -> None:
         if self._client is not None:
-            client.close_producer(self._client, timeout=5)
+            client.close_producer(self._client, timeout=1)  # all that was sent has been waited for
             self._client = None
 
 
