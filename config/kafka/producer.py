@@ -60,11 +60,6 @@ class Failed:
     error: str
 
 
-@dataclass(frozen=True)
-class Unacknowledged(Failed):
-    """Given to a client that got no answer in time, and may never send anything again."""
-
-
 Outcome = Sent | Refused | Failed
 
 
@@ -82,8 +77,6 @@ class Producer:
         with self._lock:
             outcomes = self._send(messages)
             suspects = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, _Fatal)]
-            if suspects or any(isinstance(outcome, Unacknowledged) for outcome in outcomes):
-                self._rebuild()
             for index in suspects:
                 outcomes[index] = self._send_alone(messages[index])
         return outcomes
@@ -95,17 +88,17 @@ class Producer:
 
     def _send_alone(self, message: Message) -> Outcome:
         (outcome,) = self._send([message])
-        if isinstance(outcome, _Fatal):
-            self._rebuild()
-            return Refused(outcome.error)
-        return outcome
+        return Refused(outcome.error) if isinstance(outcome, _Fatal) else outcome
 
     def _send(self, messages: Sequence[Message]) -> list[Any]:
         absent: dict[str, Failed] = {}  # topics whose partitions nobody knew: each is waited for once
         started = [absent.get(message.topic) or self._start(message, absent) for message in messages]
         deadline = time.monotonic() + self.patience
         self._push()
-        return [self._fate(found, deadline) if hasattr(found, "is_done") else found for found in started]
+        outcomes = [self._fate(found, deadline) if hasattr(found, "is_done") else found for found in started]
+        if any(map(_is_the_end, started, outcomes)):
+            self._rebuild()
+        return outcomes
 
     def _push(self) -> None:
         """Let what was started leave in full requests now: left to linger, each few messages are a request."""
@@ -137,7 +130,7 @@ class Producer:
         try:
             found = future.get(timeout=max(0.0, deadline - time.monotonic()))
         except client.RetriableError as error:
-            return Unacknowledged(_text(error))
+            return Failed(_text(error))
         except client.KafkaError as error:
             return _Fatal(_text(error))
         return Sent(found.partition, found.offset)
@@ -158,6 +151,11 @@ class _Fatal:
     """An error that ended the client; whose fault it was is found by sending alone."""
 
     error: str
+
+
+def _is_the_end(started: Any, outcome: Any) -> bool:
+    """Of the client: an error killed it, or it took a message, got no answer in time and may never send again."""
+    return isinstance(outcome, _Fatal) or (isinstance(outcome, Failed) and outcome is not started)
 
 
 def _text(error: BaseException) -> str:

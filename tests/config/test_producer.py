@@ -18,6 +18,21 @@ def producer(broker):
     found.close()
 
 
+@pytest.fixture
+def impatient(scripted):
+    found = Producer(patience=10, delivery_timeout_ms=1_000, request_timeout_ms=500)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def scripted(broker):
+    """The broker, which answers with the errors that it is told."""
+    if broker is None:
+        pytest.skip("needs errors on demand, which only the embedded broker has")
+    return broker
+
+
 def values(topic):
     with Reader(topic) as reader:
         return [record.value for part in reader.batches() for record in part]
@@ -64,39 +79,40 @@ def test_what_the_broker_refuses_for_good_does_not_take_the_others_with_it(produ
     assert values(topic) == [b"good", b"later"]
 
 
-def test_a_moved_leader_is_retried(producer, broker, make_topic):
-    if broker is None:
-        pytest.skip("needs errors on demand, which only the embedded broker has")
+def test_a_moved_leader_is_retried(producer, scripted, make_topic):
     topic = make_topic("t")
-    broker.push_errors(PRODUCE, NOT_LEADER, NOT_LEADER)
+    scripted.push_errors(PRODUCE, NOT_LEADER, NOT_LEADER)
     assert producer.send_all([message(topic, b"a")]) == [Sent(0, 0)]
 
 
-def test_a_client_whose_second_try_expires_is_replaced(broker, make_topic):
+def test_a_client_whose_second_try_expires_is_replaced(impatient, scripted, make_topic):
     """kafka-python gives its producer id back then and never asks for another: nothing would leave again."""
-    if broker is None:
-        pytest.skip("needs errors on demand, which only the embedded broker has")
     topic = make_topic("t")
-    producer = Producer(patience=10, delivery_timeout_ms=1_000, request_timeout_ms=500)
-    broker.push_errors(PRODUCE, *[NOT_LEADER] * 1_000)
-    (outcome,) = producer.send_all([message(topic, b"a")])
-    assert isinstance(outcome, Failed)
-    broker.clear_errors(PRODUCE)
-    assert producer.send_all([message(topic, b"b")]) == [Sent(0, 0)]
-    producer.close()
+    scripted.push_errors(PRODUCE, *[NOT_LEADER] * 1_000)
+    (outcome,) = impatient.send_all([message(topic, b"a")])
+    assert type(outcome) is Failed  # one of the three verdicts: its name is the value of a label
+    scripted.clear_errors(PRODUCE)
+    assert impatient.send_all([message(topic, b"b")]) == [Sent(0, 0)]
 
 
-def test_a_client_that_never_answers_is_ended_with_its_thread(broker, make_topic):
-    if broker is None:
-        pytest.skip("needs errors on demand, which only the embedded broker has")
+def test_so_is_one_whose_message_expires_when_it_is_sent_alone(impatient, scripted, make_topic):
+    topic = make_topic("t")
+    scripted.push_errors(PRODUCE, INVALID_RECORD, *[NOT_LEADER] * 1_000)
+    (outcome,) = impatient.send_all([message(topic, b"a")])
+    assert type(outcome) is Failed
+    scripted.clear_errors(PRODUCE)
+    assert impatient.send_all([message(topic, b"b")]) == [Sent(0, 0)]
+
+
+def test_a_client_that_never_answers_is_ended_with_its_thread(scripted, make_topic):
     topic = make_topic("t")
     before = set(threading.enumerate())
     producer = Producer(patience=1)
-    broker.push_errors(INIT_PRODUCER_ID, *[LOADING] * 1_000)
+    scripted.push_errors(INIT_PRODUCER_ID, *[LOADING] * 1_000)
     (outcome,) = producer.send_all([message(topic, b"a")])
     assert isinstance(outcome, Failed)
     assert set(threading.enumerate()) <= before
-    broker.clear_errors(INIT_PRODUCER_ID)
+    scripted.clear_errors(INIT_PRODUCER_ID)
     assert producer.send_all([message(topic, b"b")]) == [Sent(0, 0)]
     producer.close()
 
