@@ -217,7 +217,7 @@ def _store_batches(
             ))  # fmt: skip
             if free:
                 round_.batches.append(LeasedBatch(
-                    batch.batch_id, stream.name, bucket.location_id, batch.payload, batch.headers, batch.months, events
+                    batch.batch_id, stream.name, bucket.location_id, batch.payload, batch.headers, len(events)
                 ))  # fmt: skip
         reasons[verdict.reason] += len(batches)
     STORE.run(

@@ -100,11 +100,12 @@ def why_not_flush(bucket: Bucket) -> str:
 
 
 def why_not_withdraw(event: BufferedEvent) -> str:
-    age = words.ago(event.updated_at, timezone.now())
-    return {
-        BufferedEvent.Status.CLAIMED: f"Order {event.order_id} was put into a batch {age}.",
-        BufferedEvent.Status.SENT: f"Order {event.order_id} was sent {age}.",
-    }.get(event.status, f"Order {event.order_id} is {event.status} already.")  # type: ignore[call-overload]
+    if event.status == BufferedEvent.Status.CLAIMED:
+        return f"Order {event.order_id} was put into a batch {words.ago(event.updated_at, timezone.now())}."
+    batch = Batch.objects.sent().filter(pk=event.batch_id).first()
+    if event.status == BufferedEvent.Status.SENT and batch and batch.sent_at:
+        return f"Order {event.order_id} was sent {words.ago(batch.sent_at, timezone.now())}."
+    return f"Order {event.order_id} is {event.status} already."
 
 
 def source_of(event: BufferedEvent) -> str:

@@ -118,9 +118,10 @@ def _discard_batch(letter: DeadLetter, now: datetime) -> str:
     batch = Batch.objects.parked().select_for_update().filter(pk=letter.business_key).first()
     if batch is None:
         raise Refusal("the batch is no longer parked")
-    Batch.objects.parked().filter(pk=batch.pk).update(status=Batch.Status.DISCARDED)
+    # Its orders first: once their batch waits no longer they are sent ones.
     rows = BufferedEvent.objects.take(
         batch.pk, batch.months, batch.event_ids, BufferedEvent.Status.DISCARDED.value, now
     )
+    Batch.objects.parked().filter(pk=batch.pk).update(status=Batch.Status.DISCARDED)
     counters.add({(batch.stream, "flush", "discarded"): rows}, now)
     return f"the batch and its {rows} orders are discarded"

@@ -40,8 +40,7 @@ class LeasedBatch(NamedTuple):
     location_id: str
     payload: str
     headers: dict[str, str]
-    months: list[int]
-    event_ids: list[int]
+    orders: int  # sent with it for the first time: none with a supplement
     attempts: int = 0
 
 

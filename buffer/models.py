@@ -6,7 +6,8 @@ from django.db import models
 from django.db.models import Q
 
 from buffer.queries import BatchQuerySet, BucketQuerySet, EventQuerySet
-from config.fields import IdentifierField, StatusField
+from buffer.status import EventStatusField
+from config.fields import IdentifierField
 from outbox.claims import Claimable
 
 
@@ -29,7 +30,7 @@ class BufferedEvent(models.Model):
     order_id = IdentifierField()
     payload = models.TextField(help_text="The newest accepted message, as received.")
     payload_hash = models.CharField(max_length=32)
-    status = StatusField(
+    status = EventStatusField(
         max_length=10, choices=Status, default=Status.PENDING, flags={Status.PENDING: "is_pending"}
     )
     batch_id = models.UUIDField(null=True, blank=True)

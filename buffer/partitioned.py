@@ -1,5 +1,6 @@
 """Which tables of this app are partitioned by time, and what keeps a partition alive."""
 
+from buffer.status import UNSENT
 from config.partitions import PartitionSpec
 
 EVENTS = PartitionSpec(
@@ -10,7 +11,7 @@ EVENTS = PartitionSpec(
     # One more than the window of ingestion reaches: a new month begins before the day's rotation has run.
     ahead=4,
     keep_months_setting="BUFFER_RETENTION_MONTHS",
-    unfinished="status IN ('pending', 'claimed')",
+    unfinished=f"status = 'pending' OR status = 'claimed' AND {UNSENT.format('buffer_bufferedevent.batch_id')}",
     before_drop="buffer.retention.count_dropped",
-    locks=("outbox.FlowCounter",),
+    locks=("outbox.FlowCounter", "buffer.Batch"),
 )

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import transaction
 
 from buffer.freeze import LeasedBatch
-from buffer.models import Batch, BufferedEvent
+from buffer.models import Batch
 from buffer.streams import Stream, streams
 from config import loop, metrics
 from config.backoff import full_jitter
@@ -34,14 +34,6 @@ SENT = Rewrite(
                Constant("lease_until", "timestamp")],
     guard="old.status = 'claimed'",
 )  # fmt: skip
-EVENTS_SENT = Rewrite(
-    BufferedEvent,
-    key=[Column("id", "bigint"), Column("batch_id", "uuid")],
-    changes=[],
-    constants=[Constant("status"), Constant("updated_at", "timestamp")],
-    guard="old.status = 'claimed'",
-    prune="partition_key",
-)
 
 
 def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]]:
@@ -59,7 +51,7 @@ def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]
         until = now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS)
         Batch.objects.lease([batch.pk for batch in batches], token, until, now)
     return token, [
-        LeasedBatch(b.pk, b.stream, b.location_id, b.payload, b.headers, b.months, b.event_ids, b.attempts)
+        LeasedBatch(b.pk, b.stream, b.location_id, b.payload, b.headers, len(b.event_ids), b.attempts)
         for b in batches
     ]
 
@@ -130,6 +122,7 @@ def settle(results: Sequence[tuple[LeasedBatch, Outcome]], token: uuid.UUID, now
 
 
 def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> None:
+    """The batches are sent, and with them their orders, whose rows say so without a write (buffer/status.py)."""
     if not results:
         return
     text = uuid_writer()
@@ -137,15 +130,12 @@ def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> 
         [(text(batch.pk), outcome.partition, outcome.offset) for batch, outcome in results],
         {"status": Batch.Status.SENT.value, "sent_at": now, "lease_token": None, "lease_until": None},
     )
-    events = [(event, name) for batch, _ in results for name in [text(batch.pk)] for event in batch.event_ids]
-    months = sorted({month for batch, _ in results for month in batch.months})
-    EVENTS_SENT.run(events, {"status": BufferedEvent.Status.SENT.value, "updated_at": now}, months)
     counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
     for batch, _ in results:
         counts[batch.stream, "flush", "batches_sent"] += 1
-        counts[batch.stream, "flush", "events_sent"] += len(batch.event_ids)
+        counts[batch.stream, "flush", "events_sent"] += batch.orders
     counters.add(counts, now)
-    log.info("batches_sent", batches=len(results), events=len(events))
+    log.info("batches_sent", batches=len(results), events=sum(batch.orders for batch, _ in results))
 
 
 def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import models
+from django.db.models import Exists, OuterRef
 
 from outbox.claims import ClaimQuerySet
 
@@ -17,8 +18,10 @@ class EventQuerySet(models.QuerySet):
     def pending(self) -> EventQuerySet:
         return self.filter(status="pending")
 
-    def open(self) -> EventQuerySet:
-        return self.filter(status__in=("pending", "claimed"))
+    def astray(self, batches: models.QuerySet, since: Any) -> EventQuerySet:
+        """Of the months from `since` on: taken for a batch that is not among `batches`, and so read as sent."""
+        taken = self.filter(status__stored="claimed", partition_key__gte=since)
+        return taken.exclude(Exists(batches.filter(pk=OuterRef("batch_id"))))
 
     def of_stream(self, stream: str) -> EventQuerySet:
         return self.filter(stream=stream)

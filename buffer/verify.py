@@ -8,6 +8,7 @@ from django.db.models import Count, Sum
 
 from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.partitioned import EVENTS
+from config.clock import database_now
 from config.flows import Check
 from config.snapshot import consistent_snapshot
 from outbox import counters
@@ -45,6 +46,7 @@ def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
         .aggregate(total=Sum("event_count"))["total"]
     )  # fmt: skip
     yield Check(f"{stream}: claimed rows = orders of unsent batches", in_batches or 0, rows.get("claimed", 0))
+    yield _every_order_has_its_batch(stream)
     yield _buckets_match(stream)
     yield _one_row_per_order(stream)
     unplaced = Batch.objects.sent().of_streams([stream]).filter(output_offset=None)
@@ -52,6 +54,16 @@ def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
         f"{stream}: every sent batch knows where it went",
         rows=list(unplaced.values_list("pk", flat=True)[:OFFENDERS]),
     )
+
+
+def _every_order_has_its_batch(stream: str) -> Check:
+    """Batches leave with their newest month, never before: the order of a batch that is gone would pass for sent."""
+    oldest = EVENTS.oldest(database_now().date())
+    astray = BufferedEvent.objects.of_stream(stream).astray(
+        Batch.objects.all(), EVENTS.value(oldest) if oldest else 0
+    )
+    found = astray.values("order_id", "location_id", "batch_id")[:OFFENDERS]
+    return Check(f"{stream}: every claimed or sent order has its batch", rows=[dict(row) for row in found])
 
 
 def _buckets_match(stream: str) -> Check:

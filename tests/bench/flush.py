@@ -1,4 +1,4 @@
-"""From the buffer into Kafka: the real process, and the bare claim and mark of the same rows."""
+"""From the buffer into Kafka: the real process, and the bare claim of the same rows."""
 
 from __future__ import annotations
 
@@ -61,21 +61,20 @@ def process(load: Load) -> tuple[float, float, worker.Usage]:
 
 
 def ceiling(load: Load) -> float:
-    """Events per second of claim and mark alone: read and lock, claim, commit, mark sent, commit."""
+    """Events per second of the claim alone, all that a flush writes of them: read and lock, claim, commit."""
     stream = chosen(None)[0]
     fill(stream, load.buckets, load.events_each, due=load.buckets)
     ((month,),) = databases.rows("SELECT MIN(partition_key) FROM buffer_bufferedevent")
     locations = [row[0] for row in databases.rows("SELECT location_id FROM buffer_bucket ORDER BY id")]
     started = time.perf_counter()
     for start in range(0, load.buckets, load.a_round):
-        claim_and_mark(stream.name, month, locations[start : start + load.a_round])
+        bare_claim(stream.name, month, locations[start : start + load.a_round])
     return load.events / (time.perf_counter() - started)
 
 
-def claim_and_mark(stream: str, month: int, locations: list[str]) -> None:
+def bare_claim(stream: str, month: int, locations: list[str]) -> None:
     with transaction.atomic():
         select = SELECT.format(BY_FLAG.get(connection.vendor, ""), ", ".join(["%s"] * len(locations)))
         found = databases.rows(select, [stream, *locations])
         ids = ", ".join(str(row[0]) for row in found)
         databases.execute(UPDATE.format("status = 'claimed', batch_id = %s", ids), [uuid.uuid4().hex, month])
-    databases.execute(UPDATE.format("status = 'sent'", ids), [month])

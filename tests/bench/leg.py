@@ -138,7 +138,7 @@ def flush_row(load: Any, repeat: int) -> dict[str, str]:
         "buckets": f"{number(load.buckets)} × {load.events_each}",
         "events/s": median(events),
         "batches/s": median([run[1] for run in runs]),
-        "bare claim and mark, events/s": median(ceilings),
+        "bare claim, events/s": median(ceilings),
         "of it": ratio(events, ceilings),
         "peak MB": number(max(run[2].megabytes for run in runs)),
     }
