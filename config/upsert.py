@@ -1,8 +1,8 @@
-"""One statement writes a whole batch: JSON in one parameter, unpacked by the server, guarded, and it says what changed.
+"""One statement writes a whole batch: its rows in one parameter, unpacked by the server, guarded, and it says what changed.
 
 Per-row ORM calls reach 1 000 rows/s and `bulk_create(update_conflicts=True)` cannot express "only while
-pending and only if newer". One constant statement per batch with JSON arrays reaches 50 000 and more
-(docs/benchmarks.md). All vendor differences of such statements live here.
+pending and only if newer". One statement per batch with JSON arrays (PostgreSQL, SQLite) or literals (MariaDB, MySQL:
+docs/adr/0016) reaches 50 000 and more (docs/benchmarks.md). How it reads for each vendor stands in config/dialects.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Packed(list[Any]):
         super().__init__(rows)
         # Which database this is only a connection can tell, and this thread may have none: known once one was used.
         self.dialect = known_dialect(using)
-        self.parameters = self.dialect.parameters(self) if self.dialect and self else []
+        self.parameters = self.dialect.insertable(self) if self.dialect and self else []
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Upsert:
         constant_values = [
             self._adapted(values[constant.name], constant.kind) for constant in self._constants
         ]
-        params = [*constant_values, *_parameters(dialect, rows)]
+        params = [*constant_values, *_insertable(dialect, rows)]
         with dialect.cursor(self.connection) as cursor:
             cursor.execute(sql, params)
             found = cursor.fetchall() if returns else []
@@ -232,10 +232,10 @@ class Rewrite:
         )  # fmt: skip
 
 
-def _parameters(dialect: Dialect, rows: Sequence[Row]) -> list[Any]:
+def _insertable(dialect: Dialect, rows: Sequence[Row]) -> list[Any]:
     if isinstance(rows, Packed) and rows.dialect is dialect:
         return rows.parameters
-    return dialect.parameters(rows)
+    return dialect.insertable(rows)
 
 
 def timestamp_text(value: datetime, using: str = DEFAULT_DB_ALIAS) -> str:

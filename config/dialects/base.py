@@ -94,6 +94,14 @@ class Dialect:
         """A FROM item that unpacks `parameters`."""
         raise NotImplementedError
 
+    def insertable(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """Rows for `fresh` as statement parameters."""
+        return self.parameters(rows)
+
+    def fresh(self, columns: Sequence[Named], alias: str) -> str:
+        """A FROM item with rows that are only inserted: nothing is found by them, so their collation does not matter."""
+        return self.source(columns, alias)
+
     def value(self, column: Named, position: int, alias: str) -> str:
         """One unpacked column."""
         return f"{alias}.{self.quoted(column.name)}"
@@ -127,7 +135,7 @@ class Dialect:
         values += [self.value(column, position, "r") for position, column in enumerate(columns)]
         sql = (
             f"INSERT INTO {self.quoted(table)} ({self.listed(names)}) "
-            f"SELECT {', '.join(values)} FROM {self.source(columns, 'r')}"
+            f"SELECT {', '.join(values)} FROM {self.fresh(columns, 'r')}"
         )
         sql += self.on_conflict(table, key, update, guard, token) if key else ""
         return sql + (f" RETURNING {self.listed(returning)}" if returning else "")

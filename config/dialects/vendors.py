@@ -14,6 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from config.as_json import as_json
 from config.dialects.base import Change, Dialect, Lookup, Named
+from config.dialects.literals import rows_of_literals
 from config.fields import IDENTIFIER_LENGTH
 
 
@@ -171,6 +172,15 @@ class MySQL(Dialect):
         )
         return f"JSON_TABLE(%s, '$[*]' COLUMNS ({unpacked})) AS {alias}"
 
+    row = "ROW"  # before each row of a VALUES list
+
+    def insertable(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        return [Literal(rows_of_literals(rows, self.row))]
+
+    def fresh(self, columns: Sequence[Named], alias: str) -> str:
+        """A table of literals: the server takes JSON apart in twice the time in which it parses them."""
+        return f"(VALUES %s) AS {alias} ({self.listed([column.name for column in columns])})"
+
     def update_by_key(self, change: Change) -> str:
         assignments, joined, where = self._update_parts(change)
         found = f"{self.quoted(change.table)}{self.found_by(change.primary)}"
@@ -224,3 +234,8 @@ class MariaDB(MySQL):
     returns_rows = True
     returns_only_changed = False
     collation = "utf8mb4_nopad_bin"
+    row = ""
+
+    def fresh(self, columns: Sequence[Named], alias: str) -> str:
+        names = self.listed([column.name for column in columns])
+        return f"(WITH given ({names}) AS (VALUES %s) SELECT * FROM given) AS {alias}"
