@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.services import supervisor
 from tests.services.kafka import Kafka
 
 DATABASES = ("postgres", "mariadb", "mysql")
+PATIENCE = 30  # seconds
 
 
 def known() -> dict[str, str]:
@@ -52,7 +54,18 @@ def fresh(url: str) -> Iterator[str]:
     try:
         yield where._replace(path=f"/{name}").geturl()
     finally:
-        run(url, f"DROP DATABASE {name}{' WITH (FORCE)' if where.scheme.startswith('postgres') else ''}")
+        drop(url, f"DROP DATABASE {name}{' WITH (FORCE)' if where.scheme.startswith('postgres') else ''}")
+
+
+def drop(url: str, statement: str) -> None:
+    """PostgreSQL's own vacuum may be at work in it, which only a superuser may end: then again a little later."""
+    for left in reversed(range(PATIENCE)):
+        try:
+            return run(url, statement)
+        except Exception:
+            if not left:
+                raise
+            time.sleep(1)
 
 
 def run(url: str, statement: str) -> None:
