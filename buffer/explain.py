@@ -102,10 +102,14 @@ def why_not_flush(bucket: Bucket) -> str:
 def why_not_withdraw(event: BufferedEvent) -> str:
     if event.status == BufferedEvent.Status.CLAIMED:
         return f"Order {event.order_id} was put into a batch {words.ago(event.updated_at, timezone.now())}."
-    batch = Batch.objects.sent().filter(pk=event.batch_id).first()
-    if event.status == BufferedEvent.Status.SENT and batch and batch.sent_at:
-        return f"Order {event.order_id} was sent {words.ago(batch.sent_at, timezone.now())}."
+    if event.status == BufferedEvent.Status.SENT and (sent_at := _sent_at(event)):
+        return f"Order {event.order_id} was sent {words.ago(sent_at, timezone.now())}."
     return f"Order {event.order_id} is {event.status} already."
+
+
+def _sent_at(event: BufferedEvent) -> datetime | None:
+    """When its batch was, as long as that is kept."""
+    return Batch.objects.sent().filter(pk=event.batch_id).values_list("sent_at", flat=True).first()
 
 
 def source_of(event: BufferedEvent) -> str:

@@ -11,7 +11,7 @@ EVENTS = PartitionSpec(
     # One more than the window of ingestion reaches: a new month begins before the day's rotation has run.
     ahead=4,
     keep_months_setting="BUFFER_RETENTION_MONTHS",
-    unfinished=f"status = 'pending' OR status = 'claimed' AND {UNSENT.format('buffer_bufferedevent.batch_id')}",
+    unfinished=f"status = 'pending' OR status = 'claimed' AND buffer_bufferedevent.batch_id IN ({UNSENT})",
     before_drop="buffer.retention.count_dropped",
     locks=("outbox.FlowCounter", "buffer.Batch"),
 )

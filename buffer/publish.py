@@ -46,14 +46,18 @@ def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]
     with transaction.atomic():
         now = database_now()
         ours = Batch.objects.claimed().of_streams([stream.name for stream in wanted]).oldest_first()
-        candidates = list(ours.lock_free(now)[:BATCHES_A_ROUND])
+        candidates = list(ours.lock_free(now).defer("event_ids", "months")[:BATCHES_A_ROUND])
         batches = in_order(candidates, _unsent_at(candidates))
         until = now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS)
         Batch.objects.lease([batch.pk for batch in batches], token, until, now)
-    return token, [
-        LeasedBatch(b.pk, b.stream, b.location_id, b.payload, b.headers, len(b.event_ids), b.attempts)
-        for b in batches
-    ]
+    return token, list(map(_leased, batches))
+
+
+def _leased(batch: Batch) -> LeasedBatch:
+    orders = 0 if batch.supplement_of else batch.event_count
+    return LeasedBatch(
+        batch.pk, batch.stream, batch.location_id, batch.payload, batch.headers, orders, batch.attempts
+    )
 
 
 def _unsent_at(candidates: Sequence[Batch]) -> list[tuple[str, str, int]]:

@@ -18,7 +18,11 @@ class EventQuerySet(models.QuerySet):
     def pending(self) -> EventQuerySet:
         return self.filter(status="pending")
 
-    def astray(self, batches: models.QuerySet, since: Any) -> EventQuerySet:
+    def in_batches(self, batches: models.QuerySet) -> EventQuerySet:
+        """Those that one of `batches` has taken."""
+        return self.filter(status__stored="claimed", batch_id__in=batches.values("pk"))
+
+    def orphaned(self, batches: models.QuerySet, since: Any) -> EventQuerySet:
         """Of the months from `since` on: taken for a batch that is not among `batches`, and so read as sent."""
         taken = self.filter(status__stored="claimed", partition_key__gte=since)
         return taken.exclude(Exists(batches.filter(pk=OuterRef("batch_id"))))
@@ -77,6 +81,9 @@ class BatchQuerySet(ClaimQuerySet):
 
     def parked(self) -> BatchQuerySet:
         return self.filter(status="parked")
+
+    def unsent(self) -> BatchQuerySet:
+        return self.filter(status__in=("claimed", "parked"))
 
     def sent(self) -> BatchQuerySet:
         return self.filter(status="sent")

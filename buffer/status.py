@@ -11,10 +11,7 @@ from django.db.models.expressions import Col
 from config.fields import IdentifierField, IsStatus, StatusField
 
 # Without an alias: under LOCK TABLES, where MySQL drops a month, there are none.
-UNSENT = (
-    "EXISTS (SELECT 1 FROM buffer_batch"
-    " WHERE buffer_batch.batch_id = {} AND buffer_batch.status IN ('claimed', 'parked'))"
-)
+UNSENT = "SELECT buffer_batch.batch_id FROM buffer_batch WHERE buffer_batch.status IN ('claimed', 'parked')"
 
 
 class EventStatusField(StatusField):
@@ -25,14 +22,18 @@ class EventStatusField(StatusField):
     the database (docs/adr/0015). SQL of our own meets what is stored: guards ask for `pending` only, which is the same.
     """
 
-    UNREAD = frozenset({"pending", "discarded"})  # stored exactly as they are read
+    AS_STORED = frozenset({"pending", "discarded"})  # no batch changes how they are read
 
     def get_col(self, alias: str, output_field: Any = None) -> Col:
         return StatusCol(alias, self, output_field)
 
 
 class StatusCol(Col):
-    """The column, and a look at the batch of a claimed order, by its key."""
+    """The column, and a look at the batch of a claimed order, by its key.
+
+    As `batch_id IN (…)` the same is cheaper for a whole table and dearer for one row: with some thousand unsent
+    batches PostgreSQL reads the row with parallel workers, 50 ms instead of 2.
+    """
 
     def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
         status, params = super().as_sql(compiler, connection)
@@ -48,7 +49,7 @@ class StatusCol(Col):
         """Whether its batch is unsent. One that is gone was sent or discarded: no other is swept away."""
         names = [self.alias, "batch_id"] if self.alias else ["batch_id"]
         mine = ".".join(map(compiler.quote_name_unless_alias, names))
-        return UNSENT.format(mine)
+        return f"EXISTS ({UNSENT} AND buffer_batch.batch_id = {mine})"
 
 
 @EventStatusField.register_lookup
@@ -56,7 +57,7 @@ class IsEventStatus(IsStatus):
     """`status="pending"` without a look at any batch, so that the indexes on the column serve it."""
 
     def process_lhs(self, compiler: Any, connection: BaseDatabaseWrapper, lhs: Any = None) -> Any:
-        plain = isinstance(self.lhs, StatusCol) and self.rhs in EventStatusField.UNREAD
+        plain = isinstance(self.lhs, StatusCol) and self.rhs in EventStatusField.AS_STORED
         return super().process_lhs(compiler, connection, self.lhs.stored() if plain else lhs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from django.db.models import Count, Sum
@@ -31,8 +32,13 @@ def checks(streams: list[str]) -> Iterator[Check]:
 
 
 def _rows_by_status(stream: str) -> dict[str, int]:
+    """As `status` reads, with one look at the unsent batches instead of one for each order."""
     events = BufferedEvent.objects.of_stream(stream)
-    return dict(events.values_list("status").annotate(number=Count("id")).order_by())
+    rows = Counter(dict(events.values_list("status__stored").annotate(number=Count("id")).order_by()))
+    unsent = events.in_batches(Batch.objects.unsent()).count()
+    rows["sent"] += rows["claimed"] - unsent
+    rows["claimed"] = unsent
+    return rows
 
 
 def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
@@ -42,8 +48,7 @@ def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
                 totals.get("accepted", 0), sum(rows.values()) + dropped_rows(stream, EVENTS))  # fmt: skip
     yield Check(f"{stream}: open counter = pending rows", totals.get("open", 0), rows.get("pending", 0))
     in_batches = (
-        Batch.objects.of_streams([stream]).filter(status__in=("claimed", "parked"), supplement_of=None)
-        .aggregate(total=Sum("event_count"))["total"]
+        Batch.objects.unsent().of_streams([stream]).filter(supplement_of=None).aggregate(total=Sum("event_count"))["total"]
     )  # fmt: skip
     yield Check(f"{stream}: claimed rows = orders of unsent batches", in_batches or 0, rows.get("claimed", 0))
     yield _every_order_has_its_batch(stream)
@@ -59,10 +64,10 @@ def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
 def _every_order_has_its_batch(stream: str) -> Check:
     """Batches leave with their newest month, never before: the order of a batch that is gone would pass for sent."""
     oldest = EVENTS.oldest(database_now().date())
-    astray = BufferedEvent.objects.of_stream(stream).astray(
+    orphaned = BufferedEvent.objects.of_stream(stream).orphaned(
         Batch.objects.all(), EVENTS.value(oldest) if oldest else 0
     )
-    found = astray.values("order_id", "location_id", "batch_id")[:OFFENDERS]
+    found = orphaned.values("order_id", "location_id", "batch_id")[:OFFENDERS]
     return Check(f"{stream}: every claimed or sent order has its batch", rows=[dict(row) for row in found])
 
 

@@ -47,7 +47,7 @@ class Packed(list[Any]):
         super().__init__(rows)
         # Which database this is only a connection can tell, and this thread may have none: known once one was used.
         self.dialect = known_dialect(using)
-        self.parameters = self.dialect.insertable(self) if self.dialect and self else []
+        self.parameters = self.dialect.incoming_parameters(self) if self.dialect and self else []
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Upsert:
         constant_values = [
             self._adapted(values[constant.name], constant.kind) for constant in self._constants
         ]
-        params = [*constant_values, *_insertable(dialect, rows)]
+        params = [*constant_values, *_incoming(dialect, rows)]
         with dialect.cursor(self.connection) as cursor:
             cursor.execute(sql, params)
             found = cursor.fetchall() if returns else []
@@ -232,10 +232,10 @@ class Rewrite:
         )  # fmt: skip
 
 
-def _insertable(dialect: Dialect, rows: Sequence[Row]) -> list[Any]:
+def _incoming(dialect: Dialect, rows: Sequence[Row]) -> list[Any]:
     if isinstance(rows, Packed) and rows.dialect is dialect:
         return rows.parameters
-    return dialect.insertable(rows)
+    return dialect.incoming_parameters(rows)
 
 
 def timestamp_text(value: datetime, using: str = DEFAULT_DB_ALIAS) -> str:

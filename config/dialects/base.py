@@ -94,11 +94,11 @@ class Dialect:
         """A FROM item that unpacks `parameters`."""
         raise NotImplementedError
 
-    def insertable(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """Rows for `fresh` as statement parameters."""
+    def incoming_parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """Rows for `incoming` as statement parameters."""
         return self.parameters(rows)
 
-    def fresh(self, columns: Sequence[Named], alias: str) -> str:
+    def incoming(self, columns: Sequence[Named], alias: str) -> str:
         """A FROM item with rows that are only inserted: nothing is found by them, so their collation does not matter."""
         return self.source(columns, alias)
 
@@ -135,7 +135,7 @@ class Dialect:
         values += [self.value(column, position, "r") for position, column in enumerate(columns)]
         sql = (
             f"INSERT INTO {self.quoted(table)} ({self.listed(names)}) "
-            f"SELECT {', '.join(values)} FROM {self.fresh(columns, 'r')}"
+            f"SELECT {', '.join(values)} FROM {self.incoming(columns, 'r')}"
         )
         sql += self.on_conflict(table, key, update, guard, token) if key else ""
         return sql + (f" RETURNING {self.listed(returning)}" if returning else "")

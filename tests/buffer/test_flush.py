@@ -1,17 +1,19 @@
 """The flush: claim, freeze, publish, settle, in every order in which things can go wrong."""
 
+import uuid
 from datetime import timedelta
 
 import pytest
 
 from buffer import publish as publishing
-from buffer.claim import claim
+from buffer.claim import STORE, claim
 from buffer.flush import Flusher
 from buffer.models import Batch, Bucket, BufferedEvent
 from buffer.publish import in_order, lease_unsent
 from buffer.verify import checks
 from config.clock import database_now
 from config.kafka import Failed, Refused
+from config.upsert import uuid_text
 from outbox.models import DeadLetter, Watermark
 from outbox.recovery import recover_claims
 from tests.conftest import order
@@ -232,3 +234,16 @@ def test_above_the_high_water_mark_every_bucket_is_due(ingest, records, flusher,
     ingest(records(order("A1"), order("A2", "WH-2")))
     assert flusher.tick() == 2
     assert set(Batch.objects.values_list("reason", flat=True)) == {"pressure"}
+
+
+def test_long_payloads_of_any_letters_are_stored_as_they_are():
+    long = ["x" * 900_000, "back\\slash" * 90_000, "it's" * 200_000, "ünï 🙂" * 90_000]
+    rows = [
+        (uuid_text(uuid.uuid4()), f"WH-{n}", n, "idle", 202611, 1, None, None, "[]", "{}", "[]", payload)
+        for n, payload in enumerate(long)
+    ]
+    STORE.run(
+        rows, {"stream": "long", "status": "sent", "attempts": 0, "error": "", "claimed_at": database_now()}
+    )
+    stored = Batch.objects.of_streams(["long"]).order_by("sequence")
+    assert list(stored.values_list("payload", flat=True)) == long

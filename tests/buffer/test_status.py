@@ -34,9 +34,7 @@ def statuses() -> dict[str, str]:
 
 
 def test_settling_a_batch_writes_none_of_its_orders(claimed, producer):
-    with CaptureQueriesContext(
-        connection,
-    ) as ran:
+    with CaptureQueriesContext(connection) as ran:
         publish(claimed.batches, claimed.token, producer)
     assert not [query["sql"] for query in ran if "buffer_bufferedevent" in query["sql"]]
     assert statuses() == {"A1": "sent", "A2": "sent", "B1": "sent", "C1": "pending"}
@@ -61,12 +59,8 @@ def test_it_is_sent_in_every_kind_of_query(claimed):
     assert dict(events.values_list("status").annotate(number=Count("id")).order_by()) == {
         "sent": 2, "claimed": 1, "pending": 1,
     }  # fmt: skip
-    assert [event.status for event in events.order_by("status", "order_id")] == [
-        "claimed",
-        "pending",
-        "sent",
-        "sent",
-    ]
+    in_order = events.order_by("status", "order_id")
+    assert [event.status for event in in_order] == ["claimed", "pending", "sent", "sent"]
     assert {event.order_id: event.status for event in events.select_for_update()} == statuses()
     event = events.get(order_id="B1")
     Batch.objects.update(status="sent")
