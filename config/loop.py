@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from queue import SimpleQueue
 from types import FrameType
 from typing import TypeVar
 
@@ -32,21 +33,31 @@ def stop_on_signal() -> Iterator[threading.Event]:
         yield stop
         return
     previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    asked: SimpleQueue[bool] = SimpleQueue()
 
     def restore() -> None:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
     def ask(number: int, frame: FrameType | None) -> None:
-        stop.set()
+        # Not stop.set(): it needs the lock that this very thread may have been about to release.
+        asked.put(True)
         restore()
 
+    def obey() -> None:
+        if asked.get():
+            stop.set()
+
+    thread = threading.Thread(target=obey, name="signals", daemon=True)
+    thread.start()
     for number in previous:
         signal.signal(number, ask)
     try:
         yield stop
     finally:
         restore()
+        asked.put(False)
+        thread.join()
 
 
 def run(
