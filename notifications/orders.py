@@ -94,7 +94,10 @@ class OrderEventQuerySet(models.QuerySet["OrderEvent"]):
 
 
 class OrderEvent(models.Model):
-    """One edge an order took, written with it: the message it promised outlives neither more nor less."""
+    """One edge an order took, written with it: the message it promised outlives neither more nor less.
+
+    Named by that message: a number of its own would have to be asked for, which is a round trip.
+    """
 
     class Kind(models.TextChoices):
         PAID = "order.paid", "paid"
@@ -102,11 +105,11 @@ class OrderEvent(models.Model):
         PART_REFUNDED = "order.part_refunded", "partly refunded"
         REFUNDED = "order.refunded", "refunded"
 
+    message_id = models.UUIDField(primary_key=True)
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="events", db_index=False)
     number = models.IntegerField(help_text="The order's version after it.")
     event_type = IdentifierField(max_length=30, choices=Kind)
     amount = models.BigIntegerField(default=0, help_text="Of a refund, in minor units.")
-    message_id = models.UUIDField()
     created_at = models.DateTimeField()
 
     objects = OrderEventQuerySet.as_manager()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 from django.conf import settings
@@ -17,49 +19,86 @@ from outbox import wake
 from outbox.burial import digest
 from outbox.handlers import handler_of
 from outbox.models import IdempotencyKey
-from outbox.write import SCOPE, write
+from outbox.write import SCOPE, KnownKey, writing
 
 
 class IdempotencyConflict(Exception):
     """The key was used for another message."""
 
 
+class Options(TypedDict, total=False):
+    """What may be said about a message beside its content.
+
+    `after` is the aggregate's previous message, where the caller knows it: it keeps the order of ids between hosts
+    whose clocks differ. `now` is the database's time if the caller has just read it.
+    """
+
+    channel: str  # "email" unless it is said
+    after: uuid.UUID | None
+    correlation_id: str
+    now: datetime | None
+
+
 def publish(
-    event_type: str,
-    aggregate: str,
-    payload: Any,
-    *,
-    idempotency_key: str,
-    channel: str = "email",
-    after: uuid.UUID | None = None,
-    correlation_id: str = "",
-    now: datetime | None = None,
+    event_type: str, aggregate: str, payload: Any, *, idempotency_key: str, **options: Unpack[Options]
 ) -> uuid.UUID:
     """Promise that `payload` (JSON-able) leaves through `channel`, if the transaction under way commits.
 
     Lock the row the message is about first (change it, with a guard): ids rise in the order of the calls, and
-    messages of one aggregate leave in the order of their ids. `after` is the aggregate's previous message,
-    where the caller knows it: it keeps that order between hosts whose clocks differ. `now` is the database's
-    time if the caller has just read it.
+    messages of one aggregate leave in the order of their ids.
 
     A known key changes nothing and returns the first message's id. Raises IdempotencyConflict when it was used
     for something else, ValueError for a message that could never be delivered, RuntimeError outside a
     transaction.
     """
+    message = _message(event_type, aggregate, payload, idempotency_key, **options)
+    try:
+        with writing(message):
+            pass
+    except KnownKey:
+        return _known(idempotency_key, message["payload_hash"])
+    transaction.on_commit(wake.ring, robust=True)
+    return message["id"]
+
+
+@contextmanager
+def publishing(
+    event_type: str, aggregate: str, payload: Any, *, idempotency_key: str, **options: Unpack[Options]
+) -> Iterator[uuid.UUID]:
+    """As `publish`, for a key nobody can have used, with the id for rows that the block writes about the message.
+
+    On PostgreSQL they share its round trip, unless the block asks for their outcome. Raises IdempotencyConflict at
+    the end of the block when the key was used after all: let it roll back what names a message that is not there.
+    """
+    message = _message(event_type, aggregate, payload, idempotency_key, **options)
+    try:
+        with writing(message):
+            yield message["id"]
+    except KnownKey:
+        raise IdempotencyConflict(f"the key {idempotency_key!r} was used for another message") from None
+    transaction.on_commit(wake.ring, robust=True)
+
+
+def _message(
+    event_type: str,
+    aggregate: str,
+    payload: Any,
+    key: str,
+    channel: str = "email",
+    after: uuid.UUID | None = None,
+    correlation_id: str = "",
+    now: datetime | None = None,
+) -> dict[str, Any]:
+    """What `writing` needs."""
     if not connection.in_atomic_block:
         raise RuntimeError("publish() outside a transaction: the message could outlive a change that failed")
-    text = encode(channel, event_type, aggregate, payload, idempotency_key)
-    fingerprint = digest("\x1f".join((channel, event_type, aggregate, text)).encode())
-    message_id, now = uuid7_after(after), now or database_now()
-    written = write({
-        "key": idempotency_key, "payload_hash": fingerprint, "id": message_id, "channel": channel,
-        "event_type": event_type, "aggregate": aggregate, "payload": text, "correlation_id": correlation_id[:100],
-        "traceparent": traceparent(), "created_at": now, "expires_at": expiry_of(now),
-    })  # fmt: skip
-    if not written:
-        return _known(idempotency_key, fingerprint)
-    transaction.on_commit(wake.ring, robust=True)
-    return message_id
+    text, now = encode(channel, event_type, aggregate, payload, key), now or database_now()
+    return {
+        "key": key, "payload_hash": digest("\x1f".join((channel, event_type, aggregate, text)).encode()),
+        "id": uuid7_after(after), "channel": channel, "event_type": event_type, "aggregate": aggregate,
+        "payload": text, "correlation_id": correlation_id[:100], "traceparent": traceparent(),
+        "created_at": now, "expires_at": expiry_of(now),
+    }  # fmt: skip
 
 
 def expiry_of(now: datetime) -> datetime:

@@ -73,7 +73,7 @@ class Relay:
             return 0.0
         longest = min(self.longest_sleep, self._until_next(), self.chores_at - time.monotonic() + 0.01)
         if self.bell.audible and not self.grace.read():
-            self.bell.wait(max(longest, 0.0))
+            self.bell.wait(self.bell.patience(max(longest, 0.0)))
             return 0.0
         wait = max(0.0, min(longest, self.sleep))
         self.sleep = min(self.sleep * 2, LONGEST_SLEEP)

@@ -12,7 +12,9 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from config.logs import log
 
 CHANNEL = "spillway_outbox"
-SILENCE = 0.02  # seconds after a ring; commits of one process within them share the next one
+SILENCE = 0.2  # seconds after a ring in which its process rings no more, and relays look by themselves
+LOOK = 0.02  # seconds between these looks
+ECHO = 1.5 * SILENCE  # seconds after a ring was heard: the next one may be a little late
 RETRY = 1.0  # seconds, while the database is away
 IDLE = 30.0  # seconds after which a process that commits nothing gives the connection back
 SLICE = 0.25  # seconds after which a wait looks whether the process is to stop
@@ -106,6 +108,11 @@ class Doorbell:
         self.using = using
         self._listener: Any = None
         self.audible = connections[using].vendor == "postgresql"
+        self._echoes_until = 0.0
+
+    def patience(self, seconds: float) -> float:
+        """How much of them a relay may wait: shortly after a ring, others that committed meanwhile did not ring."""
+        return min(seconds, LOOK) if time.monotonic() < self._echoes_until else seconds
 
     def wait(self, seconds: float) -> bool:
         """Whether somebody rang within `seconds`."""
@@ -118,6 +125,7 @@ class Doorbell:
             if left <= 0:
                 return False
             if self._heard(min(left, SLICE)):
+                self._echoes_until = time.monotonic() + ECHO
                 return True
         return False
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -43,28 +44,39 @@ MESSAGE = {
 }  # fmt: skip
 
 
-def write(values: Mapping[str, Any]) -> bool:
-    """Insert key and message, or neither when the key is known; True when they are new.
+class KnownKey(Exception):
+    """Neither key nor message was written."""
+
+
+@contextmanager
+def writing(values: Mapping[str, Any]) -> Iterator[None]:
+    """Insert key and message; on PostgreSQL in one round trip with what the block writes. KnownKey at its end.
 
     `values` are those that `KEY` and `MESSAGE` name. A no-op upsert, never a caught error: another transaction
-    with the same key is waited for. The message goes in only behind a key that names it. PostgreSQL takes both
-    as one statement, planned once a session: orders are written more often than anything else, and each round
-    trip is a tenth of the outbox's share of them.
+    with the same key is waited for. The message goes in only behind a key that names it.
     """
     connection = connections[DEFAULT_DB_ALIAS]
+    dialect = dialect_for(connection)
+    with dialect.cursor(connection) as cursor:
+        with dialect.one_round_trip(connection):
+            _insert_both(connection, cursor, values)
+            yield
+        if not cursor.rowcount:
+            raise KnownKey
+
+
+def _insert_both(connection: BaseDatabaseWrapper, cursor: Any, values: Mapping[str, Any]) -> None:
+    """PostgreSQL takes both as one statement, planned once a session: orders are written more often than anything else."""
     if connection.vendor == "postgresql":
-        with dialect_for(connection).cursor(connection) as cursor:
-            cursor.execute(_both(), values)
-            return bool(cursor.rowcount)
+        cursor.execute(_both(), values)
+        return
     adapted = {name: _adapted(connection, value) for name, value in values.items()}
-    with connection.cursor() as cursor:
-        if connection.vendor == "mysql":
-            cursor.execute(f"{_key('mysql')}; {_message()}", adapted)  # one way there and back
-            cursor.nextset()
-        else:
-            cursor.execute(_key(connection.vendor), adapted)
-            cursor.execute(_message(), adapted)
-        return bool(cursor.rowcount)
+    if connection.vendor == "mysql":
+        cursor.execute(f"{_key('mysql')}; {_message()}", adapted)  # one way there and back
+        cursor.nextset()
+    else:
+        cursor.execute(_key(connection.vendor), adapted)
+        cursor.execute(_message(), adapted)
 
 
 def _adapted(connection: BaseDatabaseWrapper, value: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from binascii import hexlify
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -45,6 +46,17 @@ class PostgreSQL(Dialect):
             return connection.cursor()
         finally:
             session.cursor_factory = usual
+
+    @contextmanager
+    def one_round_trip(self, connection: BaseDatabaseWrapper) -> Iterator[None]:
+        from psycopg import Pipeline
+
+        connection.ensure_connection()
+        if _pooled(connection.alias) or not Pipeline.is_supported():
+            yield
+        else:
+            with connection.wrap_database_errors, connection.connection.pipeline():
+                yield
 
     def cast(self, sql: str, kind: str) -> str:
         return f"{sql}::{self.casts[kind]}"
@@ -96,9 +108,12 @@ def _binding_cursor(alias: str) -> type[Any]:
                 # Where Django's own log of queries looks; of what was prepared the driver leaves nothing there.
                 self._query = self._query or SimpleNamespace(query=query.encode())
 
-    # Behind a pooler that shares sessions by transaction there is nothing to prepare in: Django's own switch.
-    pooled = connections[alias].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
-    return ExportingCursorWrapper(usual if pooled else PreparingCursor, alias, "postgresql")
+    return ExportingCursorWrapper(usual if _pooled(alias) else PreparingCursor, alias, "postgresql")
+
+
+def _pooled(alias: str) -> bool:
+    """Behind a pooler that shares sessions by transaction there is nothing to prepare in: Django's own switch."""
+    return bool(connections[alias].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
 
 
 class SQLite(Dialect):

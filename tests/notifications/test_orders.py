@@ -139,7 +139,7 @@ def test_order_and_message_commit_together(order):
 
 
 @pytest.mark.parametrize(
-    "place", ["notifications.changes.publish", "notifications.changes.OrderEvent.objects.create"]
+    "place", ["notifications.changes.publishing", "notifications.changes.OrderEvent.objects.create"]
 )
 def test_a_failure_inside_leaves_nothing(order, monkeypatch, place):
     def fail(*args, **kwargs):

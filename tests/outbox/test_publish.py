@@ -3,11 +3,12 @@
 import uuid
 
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 
 from config.fields import uuid7_floor
-from outbox.models import IdempotencyKey, OutboxMessage
-from outbox.publish import IdempotencyConflict, publish
+from outbox import wake
+from outbox.models import FlowCounter, IdempotencyKey, OutboxMessage
+from outbox.publish import IdempotencyConflict, publish, publishing
 from tests.outbox.race import race
 from tests.outbox.scripted import message, promise
 
@@ -116,3 +117,90 @@ def test_what_could_never_be_delivered_is_refused_before_it_is_written(memory, s
 def test_a_new_message_takes_two_statements_and_the_time(memory, django_assert_max_num_queries):
     with transaction.atomic(), django_assert_max_num_queries(4 if connection.vendor == "mysql" else 3):
         publish("order.paid", "order:1", {}, idempotency_key="k", channel="memory")
+
+
+def along(**given):
+    """`publishing`, as `promise` calls `publish`."""
+    wanted = {"key": "k", "aggregate": "order:1", "payload": {"n": 1}, **given}
+    return publishing(
+        "order.paid", wanted["aggregate"], wanted["payload"], idempotency_key=wanted["key"], channel="memory"
+    )
+
+
+def note(name, value=0):
+    FlowCounter.objects.create(flow="along", scope="", name=str(name), value=value)
+
+
+def notes():
+    return FlowCounter.objects.filter(flow="along")
+
+
+def test_rows_written_along_name_the_message(memory):
+    with transaction.atomic(), along() as pk:
+        note(pk)
+    assert OutboxMessage.objects.get().pk == pk == uuid.UUID(notes().get().name)
+
+
+@ALONE
+def test_outside_a_transaction_nothing_is_written_along(memory):
+    with pytest.raises(RuntimeError, match="outside a transaction"), along() as pk:
+        note(pk)
+    assert not notes().exists()
+
+
+@ALONE
+def test_a_key_that_was_used_takes_what_is_written_along_with_it(memory):
+    promise(key="k")
+    with pytest.raises(IdempotencyConflict, match="'k'"), transaction.atomic(), along() as pk:
+        note(pk)
+    assert not notes().exists()
+    assert OutboxMessage.objects.count() == 1
+
+
+@ALONE
+def test_a_failure_of_the_block_takes_the_message_with_it(memory):
+    with pytest.raises(ZeroDivisionError), transaction.atomic(), along() as pk:
+        note(pk)
+        raise ZeroDivisionError
+    assert not OutboxMessage.objects.exists()
+    assert promise() == OutboxMessage.objects.get().pk  # the session is as good as before
+
+
+@ALONE
+def test_what_the_database_refuses_is_the_same_error_as_ever(memory):
+    note("twice")
+    with pytest.raises(IntegrityError), transaction.atomic(), along():
+        FlowCounter.objects.bulk_create([FlowCounter(flow="along", scope="", name="twice", value=1)])
+    assert not OutboxMessage.objects.exists()
+    assert promise() == OutboxMessage.objects.get().pk
+
+
+def test_more_messages_within_the_block(memory):
+    with transaction.atomic(), along(key="k1") as first:
+        second = promise(key="k2")
+        assert promise(key="k2") == second
+        assert promise(key="k1") == first
+    assert OutboxMessage.objects.count() == 2
+
+
+@ALONE
+def test_a_commit_rings_for_what_was_written_along(memory, monkeypatch):
+    rung = []
+    monkeypatch.setattr(wake, "ring", lambda: rung.append(1))
+    with transaction.atomic(), along():
+        assert not rung
+    assert rung == [1]
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_on_postgresql_they_share_a_round_trip_unless_a_pooler_shares_the_session(memory, pooled):
+    if connection.vendor != "postgresql":
+        pytest.skip("only PostgreSQL's driver has a pipeline")
+    connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = pooled
+    try:
+        with transaction.atomic(), along() as pk:
+            assert bool(connection.connection.pgconn.pipeline_status) is not pooled
+        assert connection.connection.pgconn.pipeline_status == 0
+    finally:
+        connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = False
+    assert OutboxMessage.objects.get().pk == pk

@@ -6,19 +6,17 @@ from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, connections
 
 from config import loop
 from config.clock import database_now
 from config.kafka import topic_name
-from outbox import cdc_health, channels, handlers, wake
+from outbox import cdc_health, channels, handlers
 from outbox.audit import Operator
 from outbox.checks import handlers_fit_the_lease
 from outbox.models import JobLease, OutboxMessage, Watermark
 from outbox.relay import Relay
 from outbox.tasks import relay_outbox
 from outbox.workers import relay
-from tests.outbox.race import race
 from tests.outbox.scripted import message, promise, states
 
 ALONE = pytest.mark.django_db(transaction=True)
@@ -153,130 +151,3 @@ def test_the_first_failure_stops_all_workers_and_is_raised():
     with pytest.raises(RuntimeError, match="boom"):
         loop.together([lambda: stop.wait(30), broken], stop)
     assert stop.is_set()
-
-
-def running(handler, stop: threading.Event) -> threading.Thread:
-    def work():
-        worker = Relay(handler, stop)
-        try:
-            loop.run(worker.tick, stop, pause=worker.pause)
-        finally:
-            worker.close()
-            connections.close_all()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread
-
-
-@ALONE
-def test_commits_wake_the_relay_and_none_of_a_burst_is_forgotten(memory, settings):
-    """On PostgreSQL by the bell, with polls of a minute; elsewhere by looking often."""
-    stop = threading.Event()
-    thread = running(memory, stop)
-    try:
-        time.sleep(0.5)
-        waits = []
-        for n in range(60):
-            started = time.monotonic()
-            # Two at once: the second one's ring falls into the silence after the first.
-            pks = [promise(f"order:{n}"), promise(f"other:{n}")]
-            deadline = started + 20
-            while not set(pks) <= set(memory.accepted) and time.monotonic() < deadline:
-                time.sleep(0.002)
-            assert set(pks) <= set(memory.accepted)
-            waits.append(time.monotonic() - started)
-            time.sleep(0.01 * (n % 5))
-        assert sorted(waits)[30] < 1.0
-    finally:
-        stop.set()
-        thread.join(30)
-    assert not memory.repeats
-
-
-@ALONE
-def test_a_lost_bell_is_hung_up_again(memory):
-    if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL rings")
-    stop = threading.Event()
-    bell = wake.Doorbell(stop)
-    assert bell.wait(5)  # whatever was committed before
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %%' AND datname = current_database()"
-        )
-    assert bell.wait(10)  # another connection, and whatever was committed before
-    race(wake.ring)
-    assert bell.wait(5)
-    bell.close()
-
-
-@ALONE
-def test_rings_of_one_process_are_few(memory, monkeypatch):
-    if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL rings")
-    rung: list[float] = []
-    monkeypatch.setattr(wake.Ringer, "_notify", lambda self: rung.append(time.monotonic()) or True)
-    started = time.monotonic()
-    for _ in range(50):
-        wake.ring()
-        last = time.monotonic()
-        time.sleep(0.001)
-    deadline = last + 5
-    while (not rung or rung[-1] < last) and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert 1 < len(rung) <= (rung[-1] - started) / wake.SILENCE + 2
-    assert rung[-1] >= last  # no commit stays without a ring after it
-
-
-RINGERS = "FROM pg_stat_activity WHERE query LIKE 'NOTIFY %' AND datname = current_database()"
-
-
-@pytest.fixture
-def bell(memory):
-    if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL rings")
-    bell = wake.Doorbell(threading.Event())
-    assert bell.wait(5)  # whatever was committed before
-    yield bell
-    bell.close()
-
-
-@ALONE
-def test_a_process_that_ends_has_rung(bell):
-    wake.ring()
-    assert bell.wait(5)
-    wake.ring()  # within the silence after the first one
-    wake.hush()
-    assert bell.wait(1)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pid {RINGERS}")
-        assert not cursor.fetchall()
-
-
-@ALONE
-def test_whoever_lost_its_session_rings_again(bell):
-    wake.ring()
-    assert bell.wait(5)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pg_terminate_backend(pid) {RINGERS}")
-        assert len(cursor.fetchall()) == 1
-    wake.ring()
-    assert bell.wait(5)
-
-
-@ALONE
-def test_threads_that_commit_first_together_have_one_ringer(bell, monkeypatch):
-    made: list[wake.Ringer] = []
-    real = wake.Ringer
-
-    def slow(using: str) -> wake.Ringer:
-        time.sleep(0.01)
-        made.append(real(using))
-        return made[-1]
-
-    wake.hush()
-    monkeypatch.setattr(wake, "Ringer", slow)
-    race(*[wake.ring] * 8)
-    assert len(made) == 1
-    assert bell.wait(5)
