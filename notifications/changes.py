@@ -23,7 +23,7 @@ from config.clock import database_now
 from config.database_errors import Remedy, code_of, remedy_for
 from notifications import mail, recipients
 from notifications.mail import Mail
-from notifications.orders import Order, OrderEvent
+from notifications.orders import Order, OrderEvent, order_as_it_is
 from outbox.publish import publishing
 
 Action = Literal["pay", "cancel", "refund"]
@@ -111,7 +111,7 @@ def change(order_id: uuid.UUID, action: Action, amount: int = 0) -> Order:
 
 def plan(order_id: uuid.UUID, action: Action, amount: int = 0) -> Change:
     """Read the order and render its mail: whatever takes time or fails does it before anything is locked."""
-    seen = Order.objects.with_last_message().filter(pk=order_id).first()
+    seen = order_as_it_is(order_id)
     if seen is None:
         raise UnknownOrder(f"there is no order {order_id}")
     step = next_step(seen, action, amount)

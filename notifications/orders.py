@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from typing import Any
 
-from django.db import models
+from django.db import DEFAULT_DB_ALIAS, models
 from django.db.models import F, OuterRef, Q, Subquery
 
+from config.compiled import compiled
 from config.fields import IdentifierField, uuid7
 
 MOST_AMOUNT = 999_999_999_999  # minor units; far below what a double can hold exactly
@@ -58,7 +60,7 @@ class Order(models.Model):
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 
-    last_message_id: uuid.UUID | None  # by `with_last_message` only
+    last_message_id: uuid.UUID | None  # by `order_as_it_is` only
 
     objects = OrderQuerySet.as_manager()
 
@@ -119,3 +121,20 @@ class OrderEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event_type} no. {self.number} of {self.order_id}"
+
+
+FIELDS = [field.attname for field in Order._meta.concrete_fields]
+
+
+def order_as_it_is(order_id: uuid.UUID) -> Order | None:
+    """The order, with its `last_message_id`. Every change begins with it: the ORM takes 2 ms to think of the query."""
+    for *values, last_message_id in _order(order_id=order_id):
+        order = Order.from_db(DEFAULT_DB_ALIAS, FIELDS, values)
+        order.last_message_id = last_message_id
+        return order
+    return None
+
+
+@compiled
+def _order(order_id: uuid.UUID) -> models.QuerySet[Any, Any]:
+    return Order.objects.with_last_message().filter(pk=order_id).values_list(*FIELDS, "last_message_id")
