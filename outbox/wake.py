@@ -13,7 +13,7 @@ from config.logs import log
 
 CHANNEL = "spillway_outbox"
 SILENCE = 0.2  # seconds after a ring in which its process rings no more, and relays look by themselves
-LOOK = 0.02  # seconds between these looks
+LOOK = 0.015  # seconds between these looks
 ECHO = 1.5 * SILENCE  # seconds after a ring was heard: the next one may be a little late
 RETRY = 1.0  # seconds, while the database is away
 IDLE = 30.0  # seconds after which a process that commits nothing gives the connection back
