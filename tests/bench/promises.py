@@ -34,7 +34,7 @@ def rows(plan: Plan) -> list[dict[str, str]]:
     settings.HANDLERS = {**settings.HANDLERS, "noop": "tests.bench.noop.Noop"}
     late = sorted(to_send(seconds))
     writes = sorted(paced(seconds))
-    with_it, without = alternating(300 if plan.quick else 1500)
+    with_it, without = alternating(seconds)
     return [{
         "commit → send p50, ms": number(at(late, 0.5)), "p99, ms": number(at(late, 0.99)),
         "order write p50, ms": number(at(writes, 0.5)), "p99, ms ": number(at(writes, 0.99)),
@@ -124,22 +124,25 @@ def no_message(*_: Any, after: Any = None, **__: Any) -> Iterator[Any]:
     yield uuid7_after(after)
 
 
-def alternating(count: int) -> tuple[float, float]:
-    """Milliseconds of a change with its message and of the same change without, in turn; medians.
+def alternating(seconds: float) -> tuple[float, float]:
+    """Milliseconds of a change with its message and of the same change without, in turn at the seed's peak; medians.
 
     Twenty of a kind at a time: what a message costs its process beside the call (the ring) would else meet the
     change without.
     """
-    orders = pending_orders(2 * count)
+    orders = pending_orders(int(RATE * seconds))
     times: dict[bool, list[float]] = {True: [], False: []}
     genuine = changes.publishing
+
+    def pay(turn: int) -> None:
+        promised = turn // IN_TURN % 2 == 0
+        changes.publishing = genuine if promised else no_message
+        started = time.perf_counter()
+        changes.change(orders[turn], "pay")
+        times[promised].append((time.perf_counter() - started) * 1000)
+
     try:
-        for turn, order in enumerate(orders):
-            promised = turn // IN_TURN % 2 == 0
-            changes.publishing = genuine if promised else no_message
-            started = time.perf_counter()
-            changes.change(order, "pay")
-            times[promised].append((time.perf_counter() - started) * 1000)
+        at_rate(seconds, pay)
     finally:
         changes.publishing = genuine
     return statistics.median(times[True]), statistics.median(times[False])
