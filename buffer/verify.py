@@ -48,7 +48,8 @@ def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
                 totals.get("accepted", 0), sum(rows.values()) + dropped_rows(stream, EVENTS))  # fmt: skip
     yield Check(f"{stream}: open counter = pending rows", totals.get("open", 0), rows.get("pending", 0))
     in_batches = (
-        Batch.objects.unsent().of_streams([stream]).filter(supplement_of=None).aggregate(total=Sum("event_count"))["total"]
+        Batch.objects.unsent().of_streams([stream]).filter(supplement_of=None)
+        .aggregate(total=Sum("event_count"))["total"]
     )  # fmt: skip
     yield Check(f"{stream}: claimed rows = orders of unsent batches", in_batches or 0, rows.get("claimed", 0))
     yield _every_order_has_its_batch(stream)

@@ -123,18 +123,20 @@ class OrderEvent(models.Model):
         return f"{self.event_type} no. {self.number} of {self.order_id}"
 
 
-FIELDS = [field.attname for field in Order._meta.concrete_fields]
+ORDER_FIELDS = [field.attname for field in Order._meta.concrete_fields]
 
 
 def order_as_it_is(order_id: uuid.UUID) -> Order | None:
     """The order, with its `last_message_id`. Every change begins with it: the ORM takes 2 ms to think of the query."""
-    for *values, last_message_id in _order(order_id=order_id):
-        order = Order.from_db(DEFAULT_DB_ALIAS, FIELDS, values)
-        order.last_message_id = last_message_id
-        return order
-    return None
+    rows = _values_of(order_id=order_id)
+    if not rows:
+        return None
+    *values, last_message_id = rows[0]
+    order = Order.from_db(DEFAULT_DB_ALIAS, ORDER_FIELDS, values)
+    order.last_message_id = last_message_id
+    return order
 
 
 @compiled
-def _order(order_id: uuid.UUID) -> models.QuerySet[Any, Any]:
-    return Order.objects.with_last_message().filter(pk=order_id).values_list(*FIELDS, "last_message_id")
+def _values_of(order_id: uuid.UUID) -> models.QuerySet[Any, Any]:
+    return Order.objects.with_last_message().filter(pk=order_id).values_list(*ORDER_FIELDS, "last_message_id")

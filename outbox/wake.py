@@ -14,7 +14,7 @@ from config.logs import log
 CHANNEL = "spillway_outbox"
 SILENCE = 0.2  # seconds after a ring in which its process rings no more, and relays look by themselves
 LOOK = 0.015  # seconds between these looks
-ECHO = 1.5 * SILENCE  # seconds after a ring was heard: the next one may be a little late
+ECHO = 1.5 * SILENCE  # seconds of such looks after a ring was heard: the next one may be a little late
 RETRY = 1.0  # seconds, while the database is away
 IDLE = 30.0  # seconds after which a process that commits nothing gives the connection back
 SLICE = 0.25  # seconds after which a wait looks whether the process is to stop
@@ -111,7 +111,7 @@ class Doorbell:
         self._echoes_until = 0.0
 
     def patience(self, seconds: float) -> float:
-        """How much of them a relay may wait: shortly after a ring, others that committed meanwhile did not ring."""
+        """How many of these seconds a relay may wait: shortly after a ring commits are silent, and it looks for them."""
         return min(seconds, LOOK) if time.monotonic() < self._echoes_until else seconds
 
     def wait(self, seconds: float) -> bool:
