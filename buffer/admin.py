@@ -213,7 +213,7 @@ class BufferedEventAdmin(ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, Any]:
         batches = Batch.objects.defer("payload", "headers", "event_ids")
-        batch = batches.filter(pk=row.batch_id).first() if row.batch_id else None
+        batch = batches.filter(pk=row.batch_id).first()
         return {
             "title": f"Order {row.order_id}",
             "batch": batch,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.db import models
 from django.db.models import Q
 
@@ -9,6 +11,9 @@ from buffer.queries import BatchQuerySet, BucketQuerySet, EventQuerySet
 from buffer.status import EventStatusField
 from config.fields import IdentifierField
 from outbox.claims import Claimable
+
+NO_BATCH = uuid.UUID(int=0)
+NIL = models.Value(NO_BATCH.hex, output_field=models.CharField())  # as text: Django cannot quote MariaDB's own type
 
 
 class BufferedEvent(models.Model):
@@ -33,7 +38,8 @@ class BufferedEvent(models.Model):
     status = EventStatusField(
         max_length=10, choices=Status, default=Status.PENDING, flags={Status.PENDING: "is_pending"}
     )
-    batch_id = models.UUIDField(null=True, blank=True)
+    # Never null: a claim that makes a row longer makes InnoDB move it within its page (docs/adr/0018).
+    batch_id = models.UUIDField(default=NO_BATCH, db_default=NIL, help_text="Nil as long as it waits.")
     revision = models.IntegerField(default=0, help_text="How often a newer message replaced the payload.")
     token = models.BigIntegerField(default=0, help_text="The ingest transaction that last changed this row.")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from buffer.freeze import headers_of, iso
 from buffer.ingest import Ingest
-from buffer.models import Batch, Bucket, BufferedEvent
+from buffer.models import NO_BATCH, Batch, Bucket, BufferedEvent
 from buffer.positions import Position
 from buffer.streams import Stream
 from config.as_json import as_json
@@ -47,7 +47,7 @@ def _take_late(
     original = event.batch_id
     items = stream.difference(payload, event.payload)
     _take_over(event, letter, payload, now)
-    if not items or original is None:
+    if not items:
         return "nothing to send: the quantities are those that were sent"
     batch = _supplement(stream, event, original, at, items, now)
     return f"sent as supplement {batch.pk} of batch {original}"
@@ -85,7 +85,7 @@ def _reopen(stream: Stream, event: BufferedEvent, letter: DeadLetter, payload: s
     if event.status == Status.PENDING:
         _take_over(event, letter, payload, now)
         return "the order is still open: its message was replaced"
-    _take_over(event, letter, payload, now, status=Status.PENDING, batch_id=None)
+    _take_over(event, letter, payload, now, status=Status.PENDING, batch_id=NO_BATCH)
     Ingest(stream).arrive({event.location_id: (1, event.source_partition)}, now)
     counters.add({(stream.name, str(letter.partition), "open"): 1}, now)
     return "the order had been discarded and waits for a batch again"

@@ -147,9 +147,7 @@ class IndexByFlag(DatabaseOnly):
 
     def forwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
         index = index_named(self.name, model)
-        # Django leaves conditions out where it cannot use them, so only Django's own builder of them will do.
-        condition = index._get_condition_sql(model, schema_editor)  # type: ignore[attr-defined]
-        column = f"{self.flag} tinyint GENERATED ALWAYS AS (IF({condition}, 1, NULL)) STORED INVISIBLE"
+        column = flag_column(schema_editor, model, index, self.flag, otherwise="NULL")
         self._alter(
             schema_editor, model, f"ADD COLUMN {column}", [self.flag, *columns_of(model, index.fields)]
         )
@@ -175,6 +173,49 @@ class IndexByFlag(DatabaseOnly):
             f"ALTER TABLE {quote(model._meta.db_table)} DROP INDEX {quote(self.name)}, {change}, "
             f"ADD INDEX {quote(self.name)} ({indexed})"
         )
+
+
+class FlagOfOneSize(DatabaseOnly):
+    """The flag of an `IndexByFlag` is 0 instead of NULL where its condition does not hold.
+
+    NULL takes no room in a row: one that loses its flag changes its size, and InnoDB moves it within its page.
+    """
+
+    def __init__(self, model_name: str, name: str, flag: str) -> None:
+        self.model_name = model_name
+        self.name = name
+        self.flag = flag
+
+    def forwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        self._say(schema_editor, model, otherwise="0")
+
+    def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
+        self._say(schema_editor, model, otherwise="NULL")
+
+    def describe(self) -> str:
+        return f"Keep the size of {self.model_name} when {self.flag} changes"
+
+    def _say(
+        self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model], otherwise: str
+    ) -> None:
+        if schema_editor.connection.features.supports_partial_indexes:
+            return
+        column = flag_column(schema_editor, model, index_named(self.name, model), self.flag, otherwise)
+        table = schema_editor.quote_name(model._meta.db_table)
+        schema_editor.execute(f"ALTER TABLE {table} MODIFY COLUMN {column}")
+
+
+def flag_column(
+    schema_editor: BaseDatabaseSchemaEditor,
+    model: type[models.Model],
+    index: models.Index,
+    flag: str,
+    otherwise: str,
+) -> str:
+    """The column that is 1 where the condition of `index` holds."""
+    # Django leaves conditions out where it cannot use them, so only Django's own builder of them will do.
+    condition = index._get_condition_sql(model, schema_editor)  # type: ignore[attr-defined]
+    return f"{flag} tinyint GENERATED ALWAYS AS (IF({condition}, 1, {otherwise})) STORED INVISIBLE"
 
 
 def index_named(name: str, model: type[models.Model]) -> models.Index:

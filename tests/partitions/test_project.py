@@ -8,7 +8,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils.module_loading import import_string
 
-from buffer.models import Batch, BufferedEvent
+from buffer.models import NO_BATCH, Batch, BufferedEvent
 from buffer.partitioned import EVENTS
 from config.clock import database_now
 from config.partitions import ensure_partitions, plan_for, rotate
@@ -60,7 +60,7 @@ def test_a_month_of_the_buffer_goes_and_is_counted_once_no_batch_of_its_orders_w
     for number, status in enumerate(["sent", "claimed", "claimed", "discarded"]):
         BufferedEvent.objects.create(
             partition_key=month, stream="s", location_id="WH", order_id=str(number), status=status,
-            batch_id=batch.pk if status == "claimed" else None, payload="{}", payload_hash="",
+            batch_id=batch.pk if status == "claimed" else NO_BATCH, payload="{}", payload_hash="",
             source_partition=0, source_offset=number, source_timestamp=0, created_at=now, updated_at=now,
         )  # fmt: skip
     for waits in ("claimed", "parked"):

@@ -11,7 +11,13 @@ from config import doctor
 from config.database_errors import Remedy, is_duplicate, remedy_for
 from config.fields import uuid7, uuid7_floor
 from config.partitions import ensure_partitions, plan_for, rotate, runway_days
-from config.partitions.operations import HashPartitionTable, IndexByFlag, IndexWithoutPartial, PartitionTable
+from config.partitions.operations import (
+    FlagOfOneSize,
+    HashPartitionTable,
+    IndexByFlag,
+    IndexWithoutPartial,
+    PartitionTable,
+)
 from config.partitions.rotation import driver_for
 from tests.partitions.conftest import OPERATIONS, add, month, months, state_of
 from tests.partitions.models import DAILY, LETTERS, MONTHLY, Daily, Ledger, Letter, Monthly
@@ -230,6 +236,15 @@ def test_an_index_by_a_flag_where_the_condition_is_ignored(schema):
         assert flags_of("test_monthly") == {"before": 1, "after": 1, "sent": None}
         Monthly.objects.filter(name="after").update(status="sent")
         assert flags_of("test_monthly")["after"] is None
+    same_size = FlagOfOneSize("Monthly", "test_monthly_open", flag="is_pending")
+    with connection.schema_editor() as editor:
+        same_size.database_forwards("config", editor, state, state)
+    if not kept:
+        assert flags_of("test_monthly") == {"before": 1, "after": 0, "sent": 0}
+    with connection.schema_editor() as editor:
+        same_size.database_backwards("config", editor, state, state)
+    if not kept:
+        assert flags_of("test_monthly") == {"before": 1, "after": None, "sent": None}
     with connection.schema_editor() as editor:
         operation.database_backwards("config", editor, state, state)
     assert constraints("test_monthly")["test_monthly_open"]["columns"] == ["name", "id"]
@@ -248,6 +263,7 @@ def test_operations_can_be_written_to_a_migration():
         HashPartitionTable("Tracking", "reference", 16, key=["kind", "reference"]),
         IndexWithoutPartial("Event", ["status", "id"], "event_open_all"),
         IndexByFlag("Event", "event_open", "is_open", ["status", "id"]),
+        FlagOfOneSize("Event", "event_open", "is_open"),
     ]:
         text, imports = MigrationWriter.serialize(operation)
         name, arguments, named = operation.deconstruct()
