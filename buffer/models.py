@@ -13,7 +13,9 @@ from config.fields import IdentifierField
 from outbox.claims import Claimable
 
 NO_BATCH = uuid.UUID(int=0)
-NIL = models.Value(NO_BATCH.hex, output_field=models.CharField())  # as text: Django cannot quote MariaDB's own type
+NIL = models.Value(
+    NO_BATCH.hex, output_field=models.CharField()
+)  # as text: Django cannot quote MariaDB's own type
 
 
 class BufferedEvent(models.Model):

@@ -24,7 +24,7 @@ from config.database_errors import Remedy, code_of, remedy_for
 from notifications import mail, recipients
 from notifications.mail import Mail
 from notifications.orders import Order, OrderEvent, order_as_it_is
-from outbox.publish import publishing
+from outbox.publish import publish
 
 Action = Literal["pay", "cancel", "refund"]
 Result = TypeVar("Result")
@@ -131,15 +131,15 @@ def carry_out(planned: Change) -> Order:
     if taken != 1:
         raise Stale
     # The event's number, never the try: a key that changes with every retry protects nothing.
-    with publishing(
+    publish(
         step.event_type, after.aggregate, planned.mail,
         idempotency_key=f"{after.aggregate}:{after.version}", after=seen.last_message_id, now=after.updated_at,
         correlation_id=str(structlog.contextvars.get_contextvars().get("correlation_id", "")),
-    ) as message_id:  # fmt: skip
-        OrderEvent.objects.create(
+        row=OrderEvent(
             order_id=seen.pk, number=after.version, event_type=step.event_type, amount=step.amount,
-            message_id=message_id, created_at=after.updated_at,
-        )  # fmt: skip
+            created_at=after.updated_at,
+        ),
+    )  # fmt: skip
     return after
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
 import msgspec
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Model
 
 from config.clock import database_now
 from config.fields import uuid7_after
@@ -19,7 +18,7 @@ from outbox import wake
 from outbox.burial import digest
 from outbox.handlers import handler_of
 from outbox.models import IdempotencyKey
-from outbox.write import SCOPE, KnownKey, writing
+from outbox.write import SCOPE, write
 
 
 class IdempotencyConflict(Exception):
@@ -40,43 +39,35 @@ class Options(TypedDict, total=False):
 
 
 def publish(
-    event_type: str, aggregate: str, payload: Any, *, idempotency_key: str, **options: Unpack[Options]
+    event_type: str,
+    aggregate: str,
+    payload: Any,
+    *,
+    idempotency_key: str,
+    row: Model | None = None,
+    **options: Unpack[Options],
 ) -> uuid.UUID:
     """Promise that `payload` (JSON-able) leaves through `channel`, if the transaction under way commits.
 
     Lock the row the message is about first (change it, with a guard): ids rise in the order of the calls, and
     messages of one aggregate leave in the order of their ids.
 
+    `row`, an unsaved model instance with a field `message_id`, names the message and is inserted with it, in the
+    same round trip, as `bulk_create` would: no signals, no `save`.
+
     A known key changes nothing and returns the first message's id. Raises IdempotencyConflict when it was used
-    for something else, ValueError for a message that could never be delivered, RuntimeError outside a
-    transaction.
+    for something else, or when there is a `row`, which would name a message that is not there; ValueError for a
+    message that could never be delivered, RuntimeError outside a transaction.
     """
     message = _message(event_type, aggregate, payload, idempotency_key, **options)
-    try:
-        with writing(message):
-            pass
-    except KnownKey:
+    if row is not None:
+        row.message_id = message["id"]  # type: ignore[attr-defined]
+    if not write(message, row):
+        if row is not None:
+            raise IdempotencyConflict(f"the key {idempotency_key!r} was used for another message")
         return _known(idempotency_key, message["payload_hash"])
     transaction.on_commit(wake.ring, robust=True)
     return message["id"]
-
-
-@contextmanager
-def publishing(
-    event_type: str, aggregate: str, payload: Any, *, idempotency_key: str, **options: Unpack[Options]
-) -> Iterator[uuid.UUID]:
-    """As `publish`, for a key nobody can have used, with the id for rows that the block writes about the message.
-
-    On PostgreSQL they share its round trip, unless the block asks for their outcome. Raises IdempotencyConflict at
-    the end of the block when the key was used after all: let it roll back what names a message that is not there.
-    """
-    message = _message(event_type, aggregate, payload, idempotency_key, **options)
-    try:
-        with writing(message):
-            yield message["id"]
-    except KnownKey:
-        raise IdempotencyConflict(f"the key {idempotency_key!r} was used for another message") from None
-    transaction.on_commit(wake.ring, robust=True)
 
 
 def _message(
@@ -89,7 +80,7 @@ def _message(
     correlation_id: str = "",
     now: datetime | None = None,
 ) -> dict[str, Any]:
-    """What `writing` needs."""
+    """What `write` needs."""
     if not connection.in_atomic_block:
         raise RuntimeError("publish() outside a transaction: the message could outlive a change that failed")
     text, now = encode(channel, event_type, aggregate, payload, key), now or database_now()

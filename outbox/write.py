@@ -1,23 +1,27 @@
-"""The two rows of a promise: its key and its message, in as few statements as the database needs."""
+"""The rows of a promise: its key, its message and what names it, in as few statements as the database needs."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Model
+from django.db.models import AutoField, Model
 
 from config.dialects import dialect_for
 from config.upsert import uuid_text
 from outbox.models import IdempotencyKey, OutboxMessage
 
 SCOPE = "publish"
+ROW = "row_"  # before the names of the columns of the row that names the message
+# MySQL and MariaDB count a new key as one row and a changed one as two, so that each statement goes on only where the one
+# before it inserted: looking the key up instead cost as much as inserting the message.
+KNOWN = "ON DUPLICATE KEY UPDATE token = token + 1"
+NEXT = "DUAL WHERE ROW_COUNT() = 1"
 # What every new message starts with; it stands in the statement, because each parameter has its price.
 NEW: dict[str, str | int] = {
     "state": OutboxMessage.State.PENDING.value, "attempts": 0, "times_uncertain": 0, "times_revived": 0,
@@ -44,72 +48,93 @@ MESSAGE = {
 }  # fmt: skip
 
 
-class KnownKey(Exception):
-    """Neither key nor message was written."""
-
-
-@contextmanager
-def writing(values: Mapping[str, Any]) -> Iterator[None]:
-    """Insert key and message; on PostgreSQL in one round trip with what the block writes. KnownKey at its end.
+def write(values: Mapping[str, Any], row: Model | None = None) -> bool:
+    """Insert key and message and, in the same round trip, `row`; whether the key was new. Else nothing was written.
 
     `values` are those that `KEY` and `MESSAGE` name. A no-op upsert, never a caught error: another transaction
-    with the same key is waited for. The message goes in only behind a key that names it.
+    with the same key is waited for. The others go in only behind a key that names the message.
     """
     connection = connections[DEFAULT_DB_ALIAS]
-    dialect = dialect_for(connection)
-    with dialect.cursor(connection) as cursor:
-        with dialect.one_round_trip(connection):
-            _insert_both(connection, cursor, values)
-            yield
-        if not cursor.rowcount:
-            raise KnownKey
+    with dialect_for(connection).cursor(connection) as cursor:
+        given = {name: _adapted(connection, value) for name, value in values.items()}
+        if row is not None:
+            given.update(_values_of(row, connection))
+        _insert(connection, cursor, given, type(row) if row is not None else None)
+        return bool(cursor.rowcount)
 
 
-def _insert_both(connection: BaseDatabaseWrapper, cursor: Any, values: Mapping[str, Any]) -> None:
-    """PostgreSQL takes both as one statement, planned once a session: orders are written more often than anything else."""
+def _values_of(row: Model, connection: BaseDatabaseWrapper) -> dict[str, Any]:
+    return {
+        ROW + field.column: field.get_db_prep_save(field.pre_save(row, add=True), connection)
+        for field in _fields(type(row))
+    }
+
+
+@cache
+def _fields(model: type[Model]) -> list[Any]:
+    return [field for field in model._meta.local_concrete_fields if not isinstance(field, AutoField)]
+
+
+def _insert(
+    connection: BaseDatabaseWrapper, cursor: Any, values: Mapping[str, Any], model: type[Model] | None
+) -> None:
+    """PostgreSQL takes all as one statement, planned once a session: orders are written more often than anything else."""
     if connection.vendor == "postgresql":
-        cursor.execute(_both(), values)
-        return
-    adapted = {name: _adapted(connection, value) for name, value in values.items()}
-    if connection.vendor == "mysql":
-        cursor.execute(f"{_key('mysql')}; {_message()}", adapted)  # one way there and back
-        cursor.nextset()
+        cursor.execute(_at_once(model), values)
+    elif connection.vendor == "mysql":
+        statements = _one_by_one("mysql", model)
+        cursor.execute("; ".join(statements), values)  # one way there and back
+        for _ in statements[1:]:
+            cursor.nextset()
     else:
-        cursor.execute(_key(connection.vendor), adapted)
-        cursor.execute(_message(), adapted)
+        for statement in _one_by_one(connection.vendor, model):
+            cursor.execute(statement, values)
 
 
 def _adapted(connection: BaseDatabaseWrapper, value: Any) -> Any:
     """As the column of this database takes it."""
+    if connection.vendor == "postgresql":
+        return value
     if isinstance(value, uuid.UUID):
         return uuid_text(value)
     return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
 
 
 @cache
-def _both() -> str:
-    message = f"{_insert(OutboxMessage, MESSAGE)} SELECT {', '.join(MESSAGE.values())} FROM fresh"  # noqa: S608 (names of ours)
-    return f"WITH fresh AS ({_key('postgresql')} RETURNING 1) {message}"
+def _at_once(model: type[Model] | None) -> str:
+    parts = [f"fresh AS ({_key('postgresql')} RETURNING 1)"]
+    if model is not None:
+        parts.append(f"named AS ({_behind_key(model, _columns(model), 'fresh')})")
+    return f"WITH {', '.join(parts)} {_behind_key(OutboxMessage, MESSAGE, 'fresh')}"
 
 
 @cache
-def _key(vendor: str) -> str:
-    known = (
-        "ON DUPLICATE KEY UPDATE token = token"
-        if vendor == "mysql"
-        else "ON CONFLICT (scope, key) DO NOTHING"
-    )
-    return f"{_insert(IdempotencyKey, KEY)} VALUES ({', '.join(KEY.values())}) {known}"
+def _one_by_one(vendor: str, model: type[Model] | None) -> list[str]:
+    """The message last: whether it was written is what the last of them tells."""
+    source = NEXT if vendor == "mysql" else _this_key()
+    named = [] if model is None else [_behind_key(model, _columns(model), source)]
+    return [_key(vendor), *named, _behind_key(OutboxMessage, MESSAGE, source)]
 
 
-@cache
-def _message() -> str:
+def _this_key() -> str:
     quote = connections[DEFAULT_DB_ALIAS].ops.quote_name
     ours = " AND ".join(f"{quote(column)} = {KEY[column]}" for column in ("scope", "key", "message_id"))
-    keys = quote(IdempotencyKey._meta.db_table)
-    return f"{_insert(OutboxMessage, MESSAGE)} SELECT {', '.join(MESSAGE.values())} FROM {keys} WHERE {ours}"  # noqa: S608
+    return f"{quote(IdempotencyKey._meta.db_table)} WHERE {ours}"
 
 
-def _insert(model: type[Model], columns: Mapping[str, str]) -> str:
+def _key(vendor: str) -> str:
+    known = KNOWN if vendor == "mysql" else "ON CONFLICT (scope, key) DO NOTHING"
+    return f"{_into(IdempotencyKey, KEY)} VALUES ({', '.join(KEY.values())}) {known}"
+
+
+def _behind_key(model: type[Model], columns: Mapping[str, str], source: str) -> str:
+    return f"{_into(model, columns)} SELECT {', '.join(columns.values())} FROM {source}"  # noqa: S608 (names of ours)
+
+
+def _columns(model: type[Model]) -> dict[str, str]:
+    return {field.column: f"%({ROW}{field.column})s" for field in _fields(model)}
+
+
+def _into(model: type[Model], columns: Mapping[str, str]) -> str:
     quote = connections[DEFAULT_DB_ALIAS].ops.quote_name
     return f"INSERT INTO {quote(model._meta.db_table)} ({', '.join(map(quote, columns))})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,13 +85,6 @@ class Dialect:
     def cursor(self, connection: BaseDatabaseWrapper) -> Any:
         """A cursor for one statement with a whole batch in its parameters."""
         return connection.cursor()
-
-    def one_round_trip(self, connection: BaseDatabaseWrapper) -> AbstractContextManager[None]:
-        """Where the driver can, the statements of the block leave together, as long as nothing is asked of them.
-
-        What they changed, and how they failed, is known at the end of the block.
-        """
-        return nullcontext()
 
     def parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """The rows as statement parameters."""

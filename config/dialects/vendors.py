@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from binascii import hexlify
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -46,17 +45,6 @@ class PostgreSQL(Dialect):
             return connection.cursor()
         finally:
             session.cursor_factory = usual
-
-    @contextmanager
-    def one_round_trip(self, connection: BaseDatabaseWrapper) -> Iterator[None]:
-        from psycopg import Pipeline
-
-        connection.ensure_connection()
-        if _pooled(connection.alias) or not Pipeline.is_supported():
-            yield
-        else:
-            with connection.wrap_database_errors, connection.connection.pipeline():
-                yield
 
     def cast(self, sql: str, kind: str) -> str:
         return f"{sql}::{self.casts[kind]}"

@@ -138,9 +138,7 @@ def test_order_and_message_commit_together(order):
     assert not IdempotencyKey.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "place", ["notifications.changes.publishing", "notifications.changes.OrderEvent.objects.create"]
-)
+@pytest.mark.parametrize("place", ["notifications.changes.publish", "outbox.publish.write"])
 def test_a_failure_inside_leaves_nothing(order, monkeypatch, place):
     def fail(*args, **kwargs):
         raise RuntimeError("power cut")

@@ -4,11 +4,13 @@ import uuid
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
-from config.fields import uuid7_floor
+from config.clock import database_now
+from config.fields import uuid7, uuid7_floor
 from outbox import wake
-from outbox.models import FlowCounter, IdempotencyKey, OutboxMessage
-from outbox.publish import IdempotencyConflict, publish, publishing
+from outbox.models import DeliveryAttempt, IdempotencyKey, OutboxMessage
+from outbox.publish import IdempotencyConflict, publish
 from tests.outbox.race import race
 from tests.outbox.scripted import message, promise
 
@@ -119,85 +121,91 @@ def test_a_new_message_takes_two_statements_and_the_time(memory, django_assert_m
         publish("order.paid", "order:1", {}, idempotency_key="k", channel="memory")
 
 
-def along(key="k"):
-    """`publishing`, as `promise` calls `publish`."""
-    return publishing("order.paid", "order:1", {"n": 1}, idempotency_key=key, channel="memory")
+def try_of(number, pk=None):
+    """A row that names a message: here one of the outbox's own."""
+    return DeliveryAttempt(
+        pk=pk or uuid7(), channel="memory", number=number, lease_token=uuid7(), path="poll", worker="w",
+        started_at=database_now(),
+    )  # fmt: skip
 
 
-def note(name):
-    FlowCounter.objects.create(flow="along", scope="", name=str(name), value=0)
+def along(row, key="k"):
+    """`publish` with a row, as `promise` calls it without."""
+    return publish("order.paid", "order:1", {"n": 1}, idempotency_key=key, channel="memory", row=row)
 
 
-def notes():
-    return FlowCounter.objects.filter(flow="along")
-
-
-def test_rows_written_along_name_the_message(memory):
-    with transaction.atomic(), along() as pk:
-        note(pk)
-    assert OutboxMessage.objects.get().pk == pk == uuid.UUID(notes().get().name)
+def test_a_row_written_along_names_the_message(memory):
+    row = try_of(7)
+    with transaction.atomic():
+        pk = along(row)
+    assert OutboxMessage.objects.get().pk == pk == row.message_id
+    stored = DeliveryAttempt.objects.get()
+    names = [field.attname for field in DeliveryAttempt._meta.concrete_fields]
+    assert {name: getattr(stored, name) for name in names} == {name: getattr(row, name) for name in names}
 
 
 @ALONE
 def test_outside_a_transaction_nothing_is_written_along(memory):
-    with pytest.raises(RuntimeError, match="outside a transaction"), along() as pk:
-        note(pk)
-    assert not notes().exists()
+    with pytest.raises(RuntimeError, match="outside a transaction"):
+        along(try_of(1))
+    assert not DeliveryAttempt.objects.exists()
 
 
 @ALONE
-def test_a_key_that_was_used_takes_what_is_written_along_with_it(memory):
-    promise(key="k")
-    with pytest.raises(IdempotencyConflict, match="'k'"), transaction.atomic(), along() as pk:
-        note(pk)
-    assert not notes().exists()
-    assert OutboxMessage.objects.count() == 1
-
-
-@ALONE
-def test_a_failure_of_the_block_takes_the_message_with_it(memory):
-    with pytest.raises(ZeroDivisionError), transaction.atomic(), along() as pk:
-        note(pk)
-        raise ZeroDivisionError
-    assert not OutboxMessage.objects.exists()
-    assert promise() == OutboxMessage.objects.get().pk  # the session is as good as before
+@pytest.mark.parametrize("payload", [{"n": 1}, {"n": 2}])
+def test_a_key_that_was_used_takes_no_row(memory, payload):
+    promise(key="k", payload=payload)
+    with transaction.atomic():
+        with pytest.raises(IdempotencyConflict, match="'k'"):
+            along(try_of(1))
+        assert not DeliveryAttempt.objects.exists()
+        along(try_of(2), key="another")
+    assert OutboxMessage.objects.count() == 2
+    assert DeliveryAttempt.objects.get().number == 2
 
 
 @ALONE
 def test_what_the_database_refuses_is_the_same_error_as_ever(memory):
-    note("twice")
-    with pytest.raises(IntegrityError), transaction.atomic(), along():
-        FlowCounter.objects.bulk_create([FlowCounter(flow="along", scope="", name="twice", value=1)])
-    assert not OutboxMessage.objects.exists()
-    assert promise() == OutboxMessage.objects.get().pk
+    row = try_of(1)
+    with transaction.atomic():
+        along(row)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        along(try_of(2, pk=row.pk), key="another")
+    assert DeliveryAttempt.objects.get().number == 1
+    assert IdempotencyKey.objects.get().key == "k"
+    assert OutboxMessage.objects.count() == 1
 
 
-def test_more_messages_within_the_block(memory):
-    with transaction.atomic(), along(key="k1") as first:
-        second = promise(key="k2")
-        assert promise(key="k2") == second
-        assert promise(key="k1") == first
-    assert OutboxMessage.objects.count() == 2
+@ALONE
+def test_two_that_publish_one_key_with_a_row_write_one_row(memory):
+    def attempt(number):
+        try:
+            with transaction.atomic():
+                return along(try_of(number))
+        except IdempotencyConflict:
+            return "conflict"
+
+    found = race(lambda: attempt(1), lambda: attempt(2))
+    assert found.count("conflict") == 1
+    assert OutboxMessage.objects.get().pk == DeliveryAttempt.objects.get().message_id
 
 
 @ALONE
 def test_a_commit_rings_for_what_was_written_along(memory, monkeypatch):
     rung = []
     monkeypatch.setattr(wake, "ring", lambda: rung.append(1))
-    with transaction.atomic(), along():
+    with transaction.atomic():
+        along(try_of(1))
         assert not rung
     assert rung == [1]
 
 
-@pytest.mark.parametrize("pooled", [False, True])
-def test_on_postgresql_they_share_a_round_trip_unless_a_pooler_shares_the_session(memory, pooled):
-    if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL's driver has a pipeline")
-    connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = pooled
-    try:
-        with transaction.atomic(), along() as pk:
-            assert bool(connection.connection.pgconn.pipeline_status) is not pooled
-        assert connection.connection.pgconn.pipeline_status == 0
-    finally:
-        connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = False
-    assert OutboxMessage.objects.get().pk == pk
+def test_a_row_takes_no_round_trip(memory):
+    def statements(key, row=None):
+        with transaction.atomic(), CaptureQueriesContext(connection) as asked:
+            along(row, key)
+        return len(asked)
+
+    statements("the first one asks the clock")
+    one_by_one = 1 if connection.vendor == "sqlite" else 0
+    assert statements("with", try_of(1)) == statements("without") + one_by_one
