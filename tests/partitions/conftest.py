@@ -131,3 +131,8 @@ def in_thread(function):
     assert not thread.is_alive()
     if raised:
         raise raised[0]
+
+
+def constraints(table):
+    with connection.cursor() as cursor:
+        return connection.introspection.get_constraints(cursor, table)

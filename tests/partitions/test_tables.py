@@ -5,30 +5,17 @@ from datetime import timedelta
 
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
-from django.db.migrations.writer import MigrationWriter
 
 from config import doctor
 from config.database_errors import Remedy, is_duplicate, remedy_for
 from config.fields import uuid7, uuid7_floor
 from config.partitions import ensure_partitions, plan_for, rotate, runway_days
-from config.partitions.operations import (
-    FlagOfOneSize,
-    HashPartitionTable,
-    IndexByFlag,
-    IndexWithoutPartial,
-    PartitionTable,
-)
 from config.partitions.rotation import driver_for
-from tests.partitions.conftest import OPERATIONS, add, month, months, state_of
+from tests.partitions.conftest import OPERATIONS, add, constraints, month, months, state_of
 from tests.partitions.models import DAILY, LETTERS, MONTHLY, Daily, Ledger, Letter, Monthly
 
 PARTITIONS_EXIST = connection.vendor != "sqlite"
 real = pytest.mark.skipif(not PARTITIONS_EXIST, reason="SQLite has no partitions")
-
-
-def constraints(table):
-    with connection.cursor() as cursor:
-        return connection.introspection.get_constraints(cursor, table)
 
 
 def primary_key(table):
@@ -203,73 +190,6 @@ def test_sqlmigrate_prints_and_changes_nothing(schema):
         OPERATIONS["Monthly"].database_forwards("config", editor, state, state)
     assert any("PARTITION BY RANGE" in sql for sql in editor.collected_sql) == PARTITIONS_EXIST
     assert primary_key("test_monthly") == ["id"]
-
-
-def test_an_index_with_other_columns_where_the_condition_is_ignored(schema):
-    schema.create("Monthly")
-    state = state_of("Monthly")
-    operation = IndexWithoutPartial("Monthly", ["status", "name", "id"], "test_monthly_open")
-    with connection.schema_editor() as editor:
-        operation.database_forwards("config", editor, state, state)
-    kept = connection.features.supports_partial_indexes
-    expected = ["name", "id"] if kept else ["status", "name", "id"]
-    assert constraints("test_monthly")["test_monthly_open"]["columns"] == expected
-    with connection.schema_editor() as editor:
-        operation.database_backwards("config", editor, state, state)
-    assert constraints("test_monthly")["test_monthly_open"]["columns"] == ["name", "id"]
-
-
-def test_an_index_by_a_flag_where_the_condition_is_ignored(schema):
-    schema.create("Monthly")
-    state = state_of("Monthly")
-    operation = IndexByFlag("Monthly", "test_monthly_open", flag="is_pending", before=["name", "id"])
-    Monthly.objects.create(month=202611, name="before", status="pending")
-    with connection.schema_editor() as editor:
-        operation.database_forwards("config", editor, state, state)
-    kept = connection.features.supports_partial_indexes
-    assert constraints("test_monthly")["test_monthly_open"]["columns"] == [
-        *([] if kept else ["is_pending"]), "name", "id"
-    ]  # fmt: skip
-    if not kept:
-        Monthly.objects.create(month=202611, name="after", status="pending")
-        Monthly.objects.create(month=202611, name="sent")
-        assert flags_of("test_monthly") == {"before": 1, "after": 1, "sent": None}
-        Monthly.objects.filter(name="after").update(status="sent")
-        assert flags_of("test_monthly")["after"] is None
-    same_size = FlagOfOneSize("Monthly", "test_monthly_open", flag="is_pending")
-    with connection.schema_editor() as editor:
-        same_size.database_forwards("config", editor, state, state)
-    if not kept:
-        assert flags_of("test_monthly") == {"before": 1, "after": 0, "sent": 0}
-    with connection.schema_editor() as editor:
-        same_size.database_backwards("config", editor, state, state)
-    if not kept:
-        assert flags_of("test_monthly") == {"before": 1, "after": None, "sent": None}
-    with connection.schema_editor() as editor:
-        operation.database_backwards("config", editor, state, state)
-    assert constraints("test_monthly")["test_monthly_open"]["columns"] == ["name", "id"]
-    assert Monthly.objects.filter(name="before").exists()
-
-
-def flags_of(table: str) -> dict[str, int | None]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT name, is_pending FROM {table}")
-        return dict(cursor.fetchall())
-
-
-def test_operations_can_be_written_to_a_migration():
-    for operation in [
-        PartitionTable("buffer.partitioned.EVENTS"),
-        HashPartitionTable("Tracking", "reference", 16, key=["kind", "reference"]),
-        IndexWithoutPartial("Event", ["status", "id"], "event_open_all"),
-        IndexByFlag("Event", "event_open", "is_open", ["status", "id"]),
-        FlagOfOneSize("Event", "event_open", "is_open"),
-    ]:
-        text, imports = MigrationWriter.serialize(operation)
-        name, arguments, named = operation.deconstruct()
-        assert text.startswith(f"config.partitions.operations.{name}(")
-        assert imports == {"import config.partitions.operations"}
-        assert type(operation)(*arguments, **named).describe() == operation.describe()
 
 
 @real
