@@ -72,7 +72,13 @@ def _values_of(row: Model, connection: BaseDatabaseWrapper) -> dict[str, Any]:
 
 @cache
 def _fields(model: type[Model]) -> list[Any]:
-    return [field for field in model._meta.local_concrete_fields if not isinstance(field, AutoField)]
+    """What is written of a row; an automatic id is the database's. ValueError for a model that cannot name a message."""
+    fields = [field for field in model._meta.local_concrete_fields if not isinstance(field, AutoField)]
+    if "message_id" not in [field.attname for field in fields]:
+        raise ValueError(f"row: {model.__name__} has no field message_id")
+    if model._meta.parents:
+        raise ValueError(f"row: {model.__name__} is stored in several tables")
+    return fields
 
 
 def _insert(

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from config.clock import database_now
 from config.fields import uuid7, uuid7_floor
 from outbox import wake
-from outbox.models import DeliveryAttempt, IdempotencyKey, OutboxMessage
+from outbox.models import DeliveryAttempt, FlowCounter, IdempotencyKey, OutboxMessage
 from outbox.publish import IdempotencyConflict, publish
 from tests.outbox.race import race
 from tests.outbox.scripted import message, promise
@@ -142,6 +142,12 @@ def test_a_row_written_along_names_the_message(memory):
     stored = DeliveryAttempt.objects.get()
     names = [field.attname for field in DeliveryAttempt._meta.concrete_fields]
     assert {name: getattr(stored, name) for name in names} == {name: getattr(row, name) for name in names}
+
+
+def test_a_row_that_cannot_name_a_message_is_refused(memory):
+    with pytest.raises(ValueError, match="FlowCounter has no field message_id"):
+        along(FlowCounter(flow="f", scope="", name="n", value=0))
+    assert not IdempotencyKey.objects.exists()
 
 
 @ALONE
