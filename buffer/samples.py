@@ -1,10 +1,10 @@
-"""Plausible transfer requests, the same for the same seed: repeats, updates, and now and then poison."""
+"""Plausible transfer requests, but for their times the same for the same seed: repeats, updates, and now and then poison."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -18,7 +18,6 @@ POISON = [b"{not json", b'{"order_id": 7}', b"\xff\xfe", b'{"order_id": "a\\u000
 def transfer_requests(topic: str, seed: int, poison: float = 0.004) -> Iterator[Sample]:
     """Endless samples; one in ten is a repeat, one in twenty changes an order that was sent before."""
     rng = random.Random(seed)  # noqa: S311 (sample data)
-    started = datetime.now(UTC).replace(microsecond=0)
     recent: list[dict] = []
     number = 0
     while True:
@@ -36,7 +35,7 @@ def transfer_requests(topic: str, seed: int, poison: float = 0.004) -> Iterator[
             order = {
                 "order_id": f"A{seed:02d}-{number:07d}",
                 "location_id": rng.choice(WAREHOUSES),
-                "ordered_at": (started + timedelta(seconds=number)).isoformat().replace("+00:00", "Z"),
+                "ordered_at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
                 "items": _items(rng),
             }
             recent = [*recent[-199:], order]
