@@ -11,16 +11,17 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 
 from buffer.due import Verdict, judge
 from buffer.freeze import Claimed, Frozen, LeasedBatch, cut, freeze
 from buffer.ingest import GROUP
 from buffer.models import Batch, Bucket, BufferedEvent
-from buffer.queries import BucketQuerySet
 from buffer.streams import Stream
 from config import metrics
 from config.as_json import as_json
 from config.clock import database_now
+from config.compiled import compiled
 from config.kafka import topic_name
 from config.logs import log
 from config.rows import fast_rows
@@ -109,8 +110,7 @@ def claim(stream: Stream) -> Round:
 def _choose(stream: Stream, now: datetime, round_: Round) -> list[tuple[Candidate, Verdict]]:
     """Lock candidates; keep those that are due and put off the others."""
     pressed = counters.totals(stream.name).get("open", 0) >= settings.BUFFER_HIGH_WATER
-    of_stream = Bucket.objects.of_stream(stream.name)
-    candidates = _lock_candidates(of_stream.waiting() if pressed else of_stream.due(now))
+    candidates = _lock_candidates(stream.name, None if pressed else now)
     caught_up = caught_up_of(stream)
     chosen: list[tuple[Candidate, Verdict]] = []
     put_off: list[tuple[int, str]] = []
@@ -127,16 +127,30 @@ def _choose(stream: Stream, now: datetime, round_: Round) -> list[tuple[Candidat
     return chosen
 
 
-def _lock_candidates(due: BucketQuerySet) -> list[Candidate]:
-    """As many as fill a round: a few full buckets, or many small ones. The rest is left to other flushers."""
-    few = _locked(due, FULL_BUCKETS_A_ROUND)
+def _lock_candidates(stream: str, now: datetime | None) -> list[Candidate]:
+    """As many as fill a round: a few full buckets, or many small ones. The rest is left to other flushers.
+
+    Of those due at `now`, or of all that wait.
+    """
+    few = _locked(stream, now, FULL_BUCKETS_A_ROUND)
     if len(few) < FULL_BUCKETS_A_ROUND or sum(bucket.open_count for bucket in few) >= EVENTS_A_ROUND // 2:
         return few
-    return _locked(due, BUCKETS_A_ROUND)
+    return _locked(stream, now, BUCKETS_A_ROUND)
 
 
-def _locked(due: BucketQuerySet, most: int) -> list[Candidate]:
-    return [Candidate._make(row) for row in fast_rows(due.lock_free().values_list(*Candidate._fields)[:most])]
+def _locked(stream: str, now: datetime | None, most: int) -> list[Candidate]:
+    rows = _waiting(stream=stream, most=most) if now is None else _due(stream=stream, now=now, most=most)
+    return [Candidate._make(row) for row in rows]
+
+
+@compiled
+def _due(stream: str, now: datetime, most: int) -> QuerySet[Any, Any]:
+    return Bucket.objects.of_stream(stream).due(now).lock_free().values_list(*Candidate._fields)[:most]
+
+
+@compiled
+def _waiting(stream: str, most: int) -> QuerySet[Any, Any]:
+    return Bucket.objects.of_stream(stream).waiting().lock_free().values_list(*Candidate._fields)[:most]
 
 
 def caught_up_of(stream: Stream) -> dict[int, datetime | None]:

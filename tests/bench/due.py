@@ -10,9 +10,8 @@ from typing import Any
 
 from django.db import transaction
 
-from buffer.claim import _lock_candidates
-from buffer.models import Bucket
-from buffer.streams import Stream, chosen
+from buffer.claim import FULL_BUCKETS_A_ROUND, _due, _lock_candidates
+from buffer.streams import chosen
 from config.clock import database_now
 from tests.bench import databases
 from tests.bench.rows import fill, moment
@@ -32,14 +31,10 @@ def measure(pending: int) -> dict[str, float]:
     now = database_now()
     times = [moment(now - timedelta(minutes=minutes)) for minutes in (5, 30)]
     return {
-        "one look": milliseconds(lambda: list(due(stream, now).lock_free()[:16]), 300),
-        "claim": milliseconds(lambda: _lock_candidates(due(stream, now)), 300),
+        "one look": milliseconds(lambda: _due(stream=stream.name, now=now, most=FULL_BUCKETS_A_ROUND), 300),
+        "claim": milliseconds(lambda: _lock_candidates(stream.name, now), 300),
         "seed": milliseconds(lambda: databases.rows(SEED, times), 5),
     }
-
-
-def due(stream: Stream, now: Any) -> Any:
-    return Bucket.objects.of_stream(stream.name).due(now)
 
 
 def milliseconds(look: Callable[[], Any], times: int) -> float:
