@@ -139,18 +139,14 @@ def _lock_candidates(stream: str, now: datetime | None) -> list[Candidate]:
 
 
 def _locked(stream: str, now: datetime | None, most: int) -> list[Candidate]:
-    rows = _waiting(stream=stream, most=most) if now is None else _due(stream=stream, now=now, most=most)
-    return [Candidate._make(row) for row in rows]
+    return [Candidate._make(row) for row in _candidates(stream=stream, now=now, most=most)]
 
 
 @compiled
-def _due(stream: str, now: datetime, most: int) -> QuerySet[Any, Any]:
-    return Bucket.objects.of_stream(stream).due(now).lock_free().values_list(*Candidate._fields)[:most]
-
-
-@compiled
-def _waiting(stream: str, most: int) -> QuerySet[Any, Any]:
-    return Bucket.objects.of_stream(stream).waiting().lock_free().values_list(*Candidate._fields)[:most]
+def _candidates(stream: str, now: datetime | None, most: int) -> QuerySet[Any, Any]:
+    of_stream = Bucket.objects.of_stream(stream)
+    rows = of_stream.waiting() if now is None else of_stream.due(now)
+    return rows.lock_free().values_list(*Candidate._fields)[:most]
 
 
 def caught_up_of(stream: Stream) -> dict[int, datetime | None]:

@@ -13,9 +13,8 @@ from config.fields import IdentifierField
 from outbox.claims import Claimable
 
 NO_BATCH = uuid.UUID(int=0)
-NIL = models.Value(
-    NO_BATCH.hex, output_field=models.CharField()
-)  # as text: Django cannot quote MariaDB's own type
+# As text, because Django cannot quote a UUID for MariaDB's own type.
+NO_BATCH_TEXT = models.Value(NO_BATCH.hex, output_field=models.CharField())
 
 
 class BufferedEvent(models.Model):
@@ -41,7 +40,9 @@ class BufferedEvent(models.Model):
         max_length=10, choices=Status, default=Status.PENDING, flags={Status.PENDING: "is_pending"}
     )
     # Never null: a claim that makes a row longer makes InnoDB move it within its page (docs/adr/0018).
-    batch_id = models.UUIDField(default=NO_BATCH, db_default=NIL, help_text="Nil as long as it waits.")
+    batch_id = models.UUIDField(
+        default=NO_BATCH, db_default=NO_BATCH_TEXT, help_text="Nil as long as it waits."
+    )
     revision = models.IntegerField(default=0, help_text="How often a newer message replaced the payload.")
     token = models.BigIntegerField(default=0, help_text="The ingest transaction that last changed this row.")
 

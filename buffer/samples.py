@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from buffer.freeze import iso
 from config.flows import Sample
 
 WAREHOUSES = [f"WH-{number:02d}" for number in range(1, 41)]
@@ -35,7 +36,7 @@ def transfer_requests(topic: str, seed: int, poison: float = 0.004) -> Iterator[
             order = {
                 "order_id": f"A{seed:02d}-{number:07d}",
                 "location_id": rng.choice(WAREHOUSES),
-                "ordered_at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+                "ordered_at": iso(datetime.now(UTC)),
                 "items": _items(rng),
             }
             recent = [*recent[-199:], order]

@@ -20,8 +20,8 @@ SCOPE = "publish"
 ROW = "row_"  # before the names of the columns of the row that names the message
 # MySQL and MariaDB count a new key as one row and a changed one as two, so that each statement goes on only where the one
 # before it inserted: looking the key up instead cost as much as inserting the message.
-KNOWN = "ON DUPLICATE KEY UPDATE token = token + 1"
-NEXT = "DUAL WHERE ROW_COUNT() = 1"
+WHERE_KNOWN = "ON DUPLICATE KEY UPDATE token = token + 1"
+IF_INSERTED = "DUAL WHERE ROW_COUNT() = 1"
 # What every new message starts with; it stands in the statement, because each parameter has its price.
 NEW: dict[str, str | int] = {
     "state": OutboxMessage.State.PENDING.value, "attempts": 0, "times_uncertain": 0, "times_revived": 0,
@@ -56,10 +56,10 @@ def write(values: Mapping[str, Any], row: Model | None = None) -> bool:
     """
     connection = connections[DEFAULT_DB_ALIAS]
     with dialect_for(connection).cursor(connection) as cursor:
-        given = {name: _adapted(connection, value) for name, value in values.items()}
-        if row is not None:
-            given.update(_values_of(row, connection))
-        _insert(connection, cursor, given, type(row) if row is not None else None)
+        if row is None:
+            _insert(connection, cursor, values, None)
+        else:
+            _insert(connection, cursor, {**values, **_values_of(row, connection)}, type(row))
         return bool(cursor.rowcount)
 
 
@@ -87,20 +87,20 @@ def _insert(
     """PostgreSQL takes all as one statement, planned once a session: orders are written more often than anything else."""
     if connection.vendor == "postgresql":
         cursor.execute(_at_once(model), values)
-    elif connection.vendor == "mysql":
-        statements = _one_by_one("mysql", model)
-        cursor.execute("; ".join(statements), values)  # one way there and back
+        return
+    adapted = {name: _adapted(connection, value) for name, value in values.items()}
+    statements = _one_by_one(connection.vendor, model)
+    if connection.vendor == "mysql":
+        cursor.execute("; ".join(statements), adapted)  # one way there and back
         for _ in statements[1:]:
             cursor.nextset()
     else:
-        for statement in _one_by_one(connection.vendor, model):
-            cursor.execute(statement, values)
+        for statement in statements:
+            cursor.execute(statement, adapted)
 
 
 def _adapted(connection: BaseDatabaseWrapper, value: Any) -> Any:
     """As the column of this database takes it."""
-    if connection.vendor == "postgresql":
-        return value
     if isinstance(value, uuid.UUID):
         return uuid_text(value)
     return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
@@ -117,7 +117,7 @@ def _at_once(model: type[Model] | None) -> str:
 @cache
 def _one_by_one(vendor: str, model: type[Model] | None) -> list[str]:
     """The message last: whether it was written is what the last of them tells."""
-    source = NEXT if vendor == "mysql" else _this_key()
+    source = IF_INSERTED if vendor == "mysql" else _this_key()
     named = [] if model is None else [_behind_key(model, _columns(model), source)]
     return [_key(vendor), *named, _behind_key(OutboxMessage, MESSAGE, source)]
 
@@ -129,7 +129,7 @@ def _this_key() -> str:
 
 
 def _key(vendor: str) -> str:
-    known = KNOWN if vendor == "mysql" else "ON CONFLICT (scope, key) DO NOTHING"
+    known = WHERE_KNOWN if vendor == "mysql" else "ON CONFLICT (scope, key) DO NOTHING"
     return f"{_into(IdempotencyKey, KEY)} VALUES ({', '.join(KEY.values())}) {known}"
 
 

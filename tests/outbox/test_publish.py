@@ -183,6 +183,36 @@ def test_what_the_database_refuses_is_the_same_error_as_ever(memory):
 
 
 @ALONE
+def test_a_change_that_is_rolled_back_leaves_neither_message_nor_row(memory):
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        along(try_of(1))
+        raise ZeroDivisionError
+    assert not OutboxMessage.objects.exists()
+    assert not DeliveryAttempt.objects.exists()
+    assert promise() == OutboxMessage.objects.get().pk  # the session is as good as before
+
+
+def test_more_messages_beside_one_with_a_row(memory):
+    with transaction.atomic():
+        first = along(try_of(1), key="k1")
+        second = promise(key="k2")
+        assert promise(key="k2") == second
+        assert promise(key="k1", payload={"n": 1}) == first
+    assert OutboxMessage.objects.count() == 2
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_also_behind_a_pooler_that_shares_sessions(memory, pooled):
+    connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = pooled
+    try:
+        with transaction.atomic():
+            pk = along(try_of(1))
+    finally:
+        connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = False
+    assert OutboxMessage.objects.get().pk == DeliveryAttempt.objects.get().message_id == pk
+
+
+@ALONE
 def test_two_that_publish_one_key_with_a_row_write_one_row(memory):
     def attempt(number):
         try:
