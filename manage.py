@@ -12,7 +12,7 @@ def main() -> None:
     from django.core.management import execute_from_command_line
     from django.db import InterfaceError, OperationalError
 
-    from config.env import BadSetting
+    from config.environment.env import BadSetting
 
     try:
         execute_from_command_line(sys.argv)

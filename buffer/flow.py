@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from buffer.ingest import Ingest
-from buffer.models import Batch, Bucket, BufferedEvent
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.ingest.handler import Ingest
 from buffer.retention import sweep_batches, sweep_minutes
 from buffer.samples import transfer_requests
 from buffer.streams import Stream, streams
@@ -15,9 +15,10 @@ from buffer.supplement import send_late
 from buffer.verify import checks
 from config.flows import Check, Flow, Picture, Reading, Refusal, Sample, Worker
 from config.kafka import topic_name
-from outbox import counters
-from outbox.exhume import batch_of
-from outbox.models import DeadLetter, Watermark
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import Watermark
+from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import batch_of
 
 
 class Aggregator(Flow):

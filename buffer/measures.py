@@ -10,16 +10,15 @@ from typing import Any
 
 from django.db.models import Count, Max, Min, Q
 
-from buffer.ingest import GROUP
-from buffer.models import Batch, Bucket
-from buffer.streams import streams
-from config import metrics
+from buffer.events.models import Batch, Bucket
+from buffer.streams import GROUP, streams
 from config.flows import Reading
 from config.kafka import topic_name
-from outbox import counters
-from outbox.picture import Reach
-from outbox.picture import gauges as shared_gauges
-from outbox.stages import Trends
+from config.telemetry import metrics
+from outbox.bookkeeping import counters, progress
+from outbox.bookkeeping.progress import Progress
+from outbox.bookkeeping.stages import Trends
+from outbox.letters import overview
 
 MOST_BATCHES = 1000
 
@@ -30,7 +29,8 @@ def gauges(now: datetime) -> Iterator[Reading]:
     for name in numbers.names:
         yield Reading(metrics.PENDING_EVENTS, counters.totals(name).get("open", 0), {"stream": name})
     yield Reading(metrics.OLDEST_PENDING, numbers.oldest.total_seconds() if numbers.oldest else 0)
-    yield from shared_gauges(numbers.names, numbers.reach)
+    yield from overview.gauges(numbers.names)
+    yield from progress.gauges(numbers.progress)
 
 
 @dataclass
@@ -40,9 +40,9 @@ class Numbers(Trends):
     names: Sequence[str] = field(default_factory=lambda: list(streams()))
 
     @cached_property
-    def reach(self) -> Reach:
+    def progress(self) -> Progress:
         topics = [topic_name(stream.topic) for stream in streams().values()]
-        return Reach.of(topic_name(GROUP), topics, self.now)
+        return Progress.of(topic_name(GROUP), topics, self.now)
 
     @cached_property
     def waiting(self) -> dict[str, Any]:

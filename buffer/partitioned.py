@@ -1,6 +1,6 @@
 """Which tables of this app are partitioned by time, and what keeps a partition alive."""
 
-from buffer.status import UNSENT
+from buffer.events.status_field import UNSENT
 from config.partitions import PartitionSpec
 
 EVENTS = PartitionSpec(

@@ -10,10 +10,11 @@ from django.urls import reverse
 
 from buffer.measures import MOST_BATCHES, Numbers
 from buffer.streams import streams
-from config import words
+from config.admin import humanize
 from config.flows import Need, Picture, Stage
-from outbox.picture import LONG, letter_needs, letters_last_hour, open_letters, position_needs
-from outbox.stages import reader_stage, topic_stage
+from outbox.bookkeeping.progress import LONG, position_needs
+from outbox.bookkeeping.stages import reader_stage, topic_stage
+from outbox.letters.overview import letter_needs, letters_last_hour, open_letters
 
 OVERDUE = timedelta(seconds=60)
 
@@ -35,9 +36,9 @@ def picture(now: datetime) -> Picture:
 
 # -- Stages ------------------------------------------------------------------------------------------------
 def _stages(numbers: Numbers) -> Iterator[Stage]:
-    yield topic_stage(_name_of({stream.topic for stream in streams().values()}), numbers, numbers.reach)
+    yield topic_stage(_name_of({stream.topic for stream in streams().values()}), numbers, numbers.progress)
     yield reader_stage(
-        "Ingest", numbers, numbers.reach, "accepted", ["redelivered", "superseded"], ["parked", "late"]
+        "Ingest", numbers, numbers.progress, "accepted", ["redelivered", "superseded"], ["parked", "late"]
     )
     yield _buffer(numbers)
     yield _flush(numbers)
@@ -50,12 +51,12 @@ def _name_of(topics: set[str]) -> str:
 
 def _buffer(numbers: Numbers) -> Stage:
     full = numbers.open >= settings.BUFFER_HIGH_WATER
-    age = f"oldest {words.length(numbers.oldest.total_seconds())}" if numbers.oldest else "nothing waits"
+    age = f"oldest {humanize.length(numbers.oldest.total_seconds())}" if numbers.oldest else "nothing waits"
     return Stage(
         "Event buffer",
         f"{numbers.open:,}",
         "open",
-        [age, words.plural(numbers.waiting["buckets"], "warehouse", "warehouses")],
+        [age, humanize.plural(numbers.waiting["buckets"], "warehouse", "warehouses")],
         reverse("admin:buffer_bucket_changelist"),
         tone="warn" if full else "idle",
         word="Full" if full else "",
@@ -66,7 +67,7 @@ def _buffer(numbers: Numbers) -> Stage:
 def _flush(numbers: Numbers) -> Stage:
     stuck = numbers.overdue > OVERDUE or numbers.unsent_for > OVERDUE
     late = (
-        f"oldest due {words.length(numbers.overdue.total_seconds())}"
+        f"oldest due {humanize.length(numbers.overdue.total_seconds())}"
         if numbers.waiting["due"]
         else "none late"
     )
@@ -74,7 +75,7 @@ def _flush(numbers: Numbers) -> Stage:
         "Flush",
         f"{numbers.waiting['due']:,}",
         "due",
-        [late, f"{words.bounded(len(numbers.unsent), MOST_BATCHES)} waiting to publish"],
+        [late, f"{humanize.bounded(len(numbers.unsent), MOST_BATCHES)} waiting to publish"],
         reverse("admin:buffer_batch_changelist") + "?state=claimed",
         tone="bad" if numbers.refused else "warn" if stuck else "idle",
         word="Refused" if numbers.refused else "Stuck" if stuck else "",
@@ -84,10 +85,10 @@ def _flush(numbers: Numbers) -> Stage:
 
 def _output(numbers: Numbers) -> Stage:
     trend = numbers.history("batches_sent")
-    last = words.ago(numbers.last_sent, numbers.now) if numbers.last_sent else "none yet"
+    last = humanize.ago(numbers.last_sent, numbers.now) if numbers.last_sent else "none yet"
     return Stage(
         _name_of({stream.output for stream in streams().values()}),
-        words.rate(60 * numbers.per_second(trend)),
+        humanize.rate(60 * numbers.per_second(trend)),
         "/min",
         [f"last {last}" if numbers.last_sent else last],
         reverse("admin:buffer_batch_changelist"),
@@ -97,7 +98,7 @@ def _output(numbers: Numbers) -> Stage:
 
 # -- Needs -------------------------------------------------------------------------------------------------
 def _needs(numbers: Numbers) -> Iterator[Need]:
-    yield from position_needs(numbers.reach, "Ingest")
+    yield from position_needs(numbers.progress, "Ingest")
     yield from letter_needs(numbers.names, urgent=["publish"])
     if numbers.unsent_for > OVERDUE:
         yield _unsent(numbers)
@@ -156,7 +157,7 @@ def _held(numbers: Numbers) -> Need:
     number = numbers.held["buckets"]
     return Need(
         "watch",
-        f"{words.plural(number, 'warehouse is', 'warehouses are')} held",
+        f"{humanize.plural(number, 'warehouse is', 'warehouses are')} held",
         "Orders pile up there and nothing leaves until somebody releases them.",
         reverse("admin:buffer_bucket_changelist") + "?state=held",
         "Open list",

@@ -8,11 +8,11 @@ from datetime import datetime
 
 from django.db.models import Count
 
-from buffer.models import Batch
+from buffer.events.models import Batch
 from buffer.partitioned import EVENTS
 from config.partitions import Partition, PartitionSpec
-from outbox import counters, dropped
-from outbox.models import FlowMinute
+from outbox.bookkeeping import counters, dropped_rows
+from outbox.bookkeeping.models import FlowMinute
 
 CHUNK = 2000
 MINUTES_KEPT = 24 * 60
@@ -27,7 +27,7 @@ def count_dropped(using: str, spec: PartitionSpec, partition: Partition) -> None
     counts: Counter[tuple[str, str]] = Counter()
     for stream, status, number in rows.annotate(number=Count("id")).order_by():
         counts[stream, "sent" if status == "claimed" else status] += number
-    dropped.record(using, partition, counts)
+    dropped_rows.record(using, partition, counts)
 
 
 def sweep_minutes(streams: Iterable[str], now: datetime) -> int:

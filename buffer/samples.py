@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from buffer.freeze import iso
+from buffer.flush.freeze import iso
 from config.flows import Sample
 
 WAREHOUSES = [f"WH-{number:02d}" for number in range(1, 41)]

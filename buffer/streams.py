@@ -12,9 +12,12 @@ import msgspec
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from config.env import BadSetting
+from config.environment.env import BadSetting
 from config.fields import IDENTIFIER_LENGTH
 from config.gate import Gate
+
+GROUP = "buffer-ingest"
+
 
 Identifier = Annotated[str, msgspec.Meta(min_length=1, max_length=IDENTIFIER_LENGTH)]
 Quantity = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]

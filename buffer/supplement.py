@@ -6,16 +6,16 @@ import uuid
 from datetime import datetime
 from typing import Any
 
-from buffer.freeze import headers_of, iso
-from buffer.ingest import Ingest
-from buffer.models import NO_BATCH, Batch, Bucket, BufferedEvent
-from buffer.positions import Position
+from buffer.events.buckets import arrive
+from buffer.events.models import NO_BATCH, Batch, Bucket, BufferedEvent
+from buffer.events.positions import Position
+from buffer.flush.freeze import headers_of, iso
 from buffer.streams import Stream
 from config.as_json import as_json
+from config.digest import digest
 from config.flows import Refusal
-from outbox import counters
-from outbox.burial import digest
-from outbox.models import DeadLetter
+from outbox.bookkeeping import counters
+from outbox.letters.models import DeadLetter
 
 Status = BufferedEvent.Status
 
@@ -86,7 +86,7 @@ def _reopen(stream: Stream, event: BufferedEvent, letter: DeadLetter, payload: s
         _take_over(event, letter, payload, now)
         return "the order is still open: its message was replaced"
     _take_over(event, letter, payload, now, status=Status.PENDING, batch_id=NO_BATCH)
-    Ingest(stream).arrive({event.location_id: (1, event.source_partition)}, now)
+    arrive(stream, {event.location_id: (1, event.source_partition)}, now)
     counters.add({(stream.name, str(letter.partition), "open"): 1}, now)
     return "the order had been discarded and waits for a batch again"
 

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 from django.db.models import Count, Sum
 
-from buffer.models import Batch, Bucket, BufferedEvent
+from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.partitioned import EVENTS
-from config.clock import database_now
+from config.database.clock import database_now
+from config.database.snapshot import consistent_snapshot
 from config.flows import Check
-from config.snapshot import consistent_snapshot
-from outbox import counters
-from outbox.dropped import dropped_rows
-from outbox.verify import every_record_has_an_outcome, letters_counted
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.dropped_rows import dropped_rows
+from outbox.bookkeeping.verify import every_record_has_an_outcome
+from outbox.letters.verify import letters_counted
 
 OUTCOMES = ("accepted", "redelivered", "superseded", "late", "parked")
 OFFENDERS = 20

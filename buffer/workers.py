@@ -6,14 +6,15 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 
-from buffer.flush import Flusher
-from buffer.gap import Gap
-from buffer.ingest import Ingest
+from buffer.flush.flusher import Flusher
+from buffer.flush.gap import Gap
+from buffer.ingest.handler import Ingest
 from buffer.streams import Stream, chosen
-from config import loop
-from config.kafka import Consumer, Producer
-from config.kafka.writers import abreast
-from outbox.watermarks import Watermarks
+from config.kafka import Producer
+from config.kafka.runtime import Consumer
+from config.kafka.runtime.writers import parallel_writers
+from config.processes import loop
+from outbox.bookkeeping.watermarks import Watermarks
 
 
 def ingest(
@@ -28,7 +29,9 @@ def ingest(
 
     def read(stream: Stream) -> None:
         handler = Ingest(stream)
-        consumer = Consumer(handler, Watermarks(), stop, accept_reset=accept_reset, writers=abreast())
+        consumer = Consumer(
+            handler, Watermarks(), stop, accept_reset=accept_reset, writers=parallel_writers()
+        )
         consumer.run(once=once, until_idle=until_idle)
 
     loop.together([partial(read, stream) for stream in chosen(names)], stop)
@@ -48,4 +51,4 @@ def flush(
         finally:
             producer.close()
 
-    loop.together([rounds] * abreast(), stop)
+    loop.together([rounds] * parallel_writers(), stop)

@@ -11,7 +11,7 @@ class ConfigConfig(AppConfig):
     def ready(self) -> None:
         from config import checks  # noqa: F401 (importing registers the checks)
         from config.partitions import ensure_after_migrate
-        from config.tracing import start_tracing
+        from config.telemetry.tracing import start_tracing
 
         post_migrate.connect(ensure_after_migrate)
         start_tracing()

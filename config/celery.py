@@ -15,17 +15,17 @@ app.autodiscover_tasks()
 @beat_init.connect
 def beat_starts(**_: object) -> None:
     """What else beat does; imported late, because Django is set up only now."""
-    from config import schedule
+    from config.processes import beat
 
     if app.conf.task_always_eager:
-        schedule.serve_metrics()
-    schedule.rotate_when_short()
+        beat.serve_metrics()
+    beat.rotate_when_short()
 
 
 @worker_process_init.connect
 @task_prerun.connect
 def tasks_run_here(**_: object) -> None:
     """Counters live where the tasks run: in a child of the worker, in the worker itself, or in beat."""
-    from config import schedule
+    from config.processes import beat
 
-    schedule.serve_metrics()
+    beat.serve_metrics()

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from config.metrics import Gauge
+from config.telemetry.metrics import Gauge
 
 if TYPE_CHECKING:
-    from config.kafka.writer import Replayable
+    from config.kafka.runtime.writer import Replayable
 
 Tone = Literal["bad", "warn", "info", "ok", "idle"]
 Urgency = Literal["now", "soon", "watch"]

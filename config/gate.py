@@ -19,7 +19,7 @@ NUL_ESCAPE = b"\\u0000"
 POSITION = re.compile(r" \(byte \d+\)|\d+")
 
 
-class Refused(Exception):
+class InvalidRecord(Exception):
     """Why a record is not a message: `reason` is a stable code, the text is for people."""
 
     def __init__(self, reason: str, text: str) -> None:
@@ -42,25 +42,27 @@ class Gate(Generic[T]):
     def decode(self, value: bytes | None) -> T:
         """The message; raises Refused. `value` is never changed."""
         if not value:
-            raise Refused("empty", "the record has no value")
+            raise InvalidRecord("empty", "the record has no value")
         if len(value) > self.max_bytes:
-            raise Refused("too_large", f"{len(value)} bytes, at most {self.max_bytes} are accepted")
+            raise InvalidRecord("too_large", f"{len(value)} bytes, at most {self.max_bytes} are accepted")
         try:
             message = self.decoder.decode(value)
         except msgspec.ValidationError as error:
-            raise Refused("wrong_field", str(error)) from None
+            raise InvalidRecord("wrong_field", str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-            raise Refused("invalid_json", _one_line(error)) from None
+            raise InvalidRecord("invalid_json", _one_line(error)) from None
         # Brackets bound the depth from above and are counted in C; only a suspicious value is measured.
         if value.count(b"{") + value.count(b"[") > MAX_DEPTH and depth_of(value) > MAX_DEPTH:
-            raise Refused("too_deep", f"nested deeper than {MAX_DEPTH} levels")
+            raise InvalidRecord("too_deep", f"nested deeper than {MAX_DEPTH} levels")
         # One byte is searched for ten times as fast as six, and most messages escape nothing.
         if b"\\" in value and NUL_ESCAPE in value and _has_nul(value):
-            raise Refused("nul_character", "a text holds the character U+0000, which PostgreSQL cannot store")
+            raise InvalidRecord(
+                "nul_character", "a text holds the character U+0000, which PostgreSQL cannot store"
+            )
         try:
             value.decode()
         except UnicodeDecodeError as error:
-            raise Refused("invalid_utf8", _one_line(error)) from None
+            raise InvalidRecord("invalid_utf8", _one_line(error)) from None
         return message
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from celery.schedules import crontab
 
-from config.databases import database_from_url
-from config.env import BadSetting, Env
-from config.mailserver import esp_from_text, secrets_from_text, sender_from_text, server_from_url
+from config.environment.databases import database_from_url
+from config.environment.env import BadSetting, Env
+from config.environment.mailserver import esp_from_text, secrets_from_text, sender_from_text, server_from_url
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env(BASE_DIR / ".env")
@@ -29,7 +29,7 @@ INSTALLED_APPS = [
     "buffer",
     "notifications",
     "django_prometheus",
-    "config.admin.SpillwayAdminConfig",
+    "config.admin.site.SpillwayAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -41,8 +41,8 @@ MIDDLEWARE = [
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "config.web.ContentSecurityPolicy",
-    "config.web.RequestLog",
+    "config.middleware.ContentSecurityPolicy",
+    "config.middleware.RequestLog",
     "notifications.api.problems.ProblemDetails",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -64,7 +64,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "config.web.environment",
+                "config.middleware.environment",
             ],
         },
     },
@@ -106,7 +106,7 @@ X_FRAME_OPTIONS = "DENY"
 # -- Logs, metrics, traces ------------------------------------------------------------------------
 LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", ["DEBUG", "INFO", "WARNING", "ERROR"])
 LOG_FORMAT = env.choice("LOG_FORMAT", "json", ["json", "console"])
-LOGGING_CONFIG = "config.logs.configure"
+LOGGING_CONFIG = "config.telemetry.logs.configure"
 LOGGING = {"level": LOG_LEVEL, "format": LOG_FORMAT}
 METRICS_PORT = env.integer("METRICS_PORT", 0, most=65535)
 OTEL_EXPORTER_OTLP_ENDPOINT = env.text("OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -220,12 +220,12 @@ STREAMS = {
 }
 # Each function turns a message of its topic into what it does to stock.
 MOVEMENTS = {
-    "PAYMENT_SUCCESS": "buffer.ledger.movements.sold",
-    "PURCHASE_ORDER_RECEIVED": "buffer.ledger.movements.received",
-    "KITCHEN_TICKET_ITEM_STATUS_CHANGED": "buffer.ledger.movements.cooked",
-    "MATERIAL_TRANSFERRED": "buffer.ledger.movements.transferred",
-    "merchant-cdc": "buffer.ledger.capture.merchant",
-    "product-variant-cdc": "buffer.ledger.capture.variant",
+    "PAYMENT_SUCCESS": "buffer.ledger.topics.movements.sold",
+    "PURCHASE_ORDER_RECEIVED": "buffer.ledger.topics.movements.received",
+    "KITCHEN_TICKET_ITEM_STATUS_CHANGED": "buffer.ledger.topics.movements.cooked",
+    "MATERIAL_TRANSFERRED": "buffer.ledger.topics.movements.transferred",
+    "merchant-cdc": "buffer.ledger.topics.debezium.merchant",
+    "product-variant-cdc": "buffer.ledger.topics.debezium.variant",
 }
 FLOWS = [
     "buffer.flow.Aggregator",
@@ -237,11 +237,11 @@ FLOWS = [
 API_ROUTERS = ["notifications.api.orders.router"]
 # What delivers outbox messages: channel → class.
 HANDLERS: dict[str, str] = {
-    "kafka": "outbox.kafka_handler.KafkaHandler",
+    "kafka": "outbox.channels.kafka.KafkaHandler",
     "email": "notifications.handler.EmailHandler",
 }
 # What the daily round deletes besides partitions: functions of the time that return how many rows went.
-SWEEPS = ["outbox.audit.sweep", "notifications.webhooks.inbox.sweep_old"]
+SWEEPS = ["outbox.bookkeeping.audit.sweep", "notifications.webhooks.inbox.sweep_old"]
 PARTITIONS = [
     "buffer.partitioned.EVENTS",
     "outbox.partitioned.DEAD_LETTERS",

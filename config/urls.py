@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from config import exporter, health
+from config.probes import exporter, health
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),

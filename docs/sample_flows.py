@@ -12,18 +12,19 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from buffer.ledger.handler import Track
 from buffer.ledger.samples import stock_traffic
-from buffer.ledger.track import Track
 from buffer.models import InventoryStock
-from config.clock import database_now
-from config.kafka import Batch, Replayed, topic_name
+from config.database.clock import database_now
+from config.kafka import RecordBatch, Replayed, topic_name
 from notifications.samples import next_order_event
-from outbox import channels
-from outbox.audit import Operator
-from outbox.deliver import deliver
-from outbox.handlers import handlers
-from outbox.models import FlowCounter, FlowMinute, OutboxMessage, Watermark
-from outbox.take import claim
+from outbox.bookkeeping.audit import Operator
+from outbox.bookkeeping.models import FlowCounter, FlowMinute, Watermark
+from outbox.channels import admission
+from outbox.channels.handlers import handlers
+from outbox.delivery.claim import claim
+from outbox.delivery.deliver import deliver
+from outbox.models import OutboxMessage
 
 ROLLING = random.Random(7)  # noqa: S311 (the same rows every time)
 USUAL = {
@@ -73,7 +74,7 @@ def _stock() -> None:
         for offset, sample in enumerate(found)
     ]
     handler = Track()
-    batch = Batch(records, {record.topic: str(uuid.UUID(int=1)) for record in records})
+    batch = RecordBatch(records, {record.topic: str(uuid.UUID(int=1)) for record in records})
     batch.prepared = handler.prepare(batch)
     with transaction.atomic():
         handler.write(batch, database_now())
@@ -93,4 +94,4 @@ def _mails() -> None:
         next_order_event(ROLLING)
     waiting = OutboxMessage.objects.pending()
     waiting.update(available_at=database_now() - timedelta(minutes=2))
-    channels.pause("email", Operator("spillway"), "The provider refuses our login (401).")
+    admission.pause("email", Operator("spillway"), "The provider refuses our login (401).")

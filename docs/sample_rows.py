@@ -11,9 +11,10 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from buffer.models import Batch, Bucket, BufferedEvent
-from config.fields import uuid7_floor
-from outbox.models import DeadLetter, FailureGroup, FlowCounter, FlowMinute, OperatorAction, Watermark
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from config.uuid7 import smallest_uuid7
+from outbox.bookkeeping.models import FlowCounter, FlowMinute, OperatorAction, Watermark
+from outbox.letters.models import DeadLetter, FailureGroup
 
 STREAM = "transfer-requests"
 SKUS = ["BRD-24", "BTR-250", "CRS-06", "EGG-30", "MLK-1L", "SUG-5K"]
@@ -159,7 +160,7 @@ def _group(
         order = about or f"A-{ROLLING.randint(10_000, 99_999)}"
         payload = {"order_id": order, "location_id": "WH-42", "items": [{"sku": "BRD-24"}]}
         DeadLetter.objects.create(
-            id=uuid.UUID(int=uuid7_floor(int(came.timestamp() * 1000)).int + ROLLING.getrandbits(60)),
+            id=uuid.UUID(int=smallest_uuid7(int(came.timestamp() * 1000)).int + ROLLING.getrandbits(60)),
             group=group, source=STREAM, step=step, reason=reason, error=error, business_key=order,
             error_class="".join(part.capitalize() for part in reason.split("_")), topic=STREAM, partition=3,
             offset=1_882_041 + index, key=b"WH-42", payload=json.dumps(payload).encode(),

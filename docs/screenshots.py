@@ -69,8 +69,9 @@ def pages() -> dict[str, str]:
     """Names of pictures and where they are taken."""
     from sample_flows import busiest_stock
 
-    from buffer.models import Batch, Bucket, BufferedEvent
-    from outbox.models import DeadLetter, OutboxMessage
+    from buffer.events.models import Batch, Bucket, BufferedEvent
+    from outbox.letters.models import DeadLetter
+    from outbox.models import OutboxMessage
 
     waiting = OutboxMessage.objects.pending().earliest("pk")
     bucket = Bucket.objects.get(location_id="WH-07")

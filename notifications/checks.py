@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.utils.module_loading import import_string
 
-from notifications import recipients
+from notifications.mail import recipients
 from notifications.webhooks.providers import PROVIDERS
 
 NEED_CRYPTOGRAPHY = {"sendgrid", "amazon_ses"}

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from django.db.models import Sum
 
-from config import metrics
 from config.flows import Check, Deed, Flow, Reading
-from notifications.orders import Order
+from config.telemetry import metrics
+from notifications.orders.models import Order
 from notifications.samples import next_order_event
 from notifications.verify import checks
 from notifications.webhooks.inbox import WebhookEvent

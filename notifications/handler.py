@@ -10,9 +10,10 @@ from typing import Any, Literal
 import msgspec
 from django.conf import settings
 
-from notifications import channels, deliveries, mail, suppression
-from notifications.mail import Mail
-from outbox.handlers import Message, MessageHandler, Outcome
+from notifications import channels
+from notifications.mail import content, deliveries, suppression
+from notifications.mail.content import Mail
+from outbox.channels.handlers import Message, MessageHandler, Outcome
 
 
 class EmailHandler(MessageHandler):
@@ -43,7 +44,7 @@ class EmailHandler(MessageHandler):
 
     def _send_one(self, message: Message) -> Outcome:
         try:
-            found = mail.decode(message.payload)
+            found = content.decode(message.payload)
         except ValueError as error:
             return Outcome("permanent", f"not a mail: {channels.said(error)}")
         return self.channel.send(found, str(message.id))
@@ -67,6 +68,6 @@ class EmailHandler(MessageHandler):
 
 def _recipient(message: Message) -> str:
     try:
-        return mail.decode(message.payload).to
+        return content.decode(message.payload).to
     except ValueError:
         return ""  # `send` says what is wrong with it

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from notifications.deliveries import Delivery
-from notifications.orders import Order, OrderEvent
-from notifications.suppression import Suppression
-from notifications.tokens import ApiToken
+from notifications.api.tokens import ApiToken
+from notifications.mail.deliveries import Delivery
+from notifications.mail.suppression import Suppression
+from notifications.orders.models import Order, OrderEvent
 from notifications.webhooks.inbox import WebhookEvent
 
 __all__ = ["ApiToken", "Delivery", "Order", "OrderEvent", "Suppression", "WebhookEvent"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from config.clock import database_now
-from notifications import changes
-from notifications.changes import Action, Impossible
-from notifications.orders import Order
+from config.database.clock import database_now
+from notifications.orders import changes
+from notifications.orders.changes import Action, Impossible
+from notifications.orders.models import Order
 
 NAMES = ["ada", "alan", "barbara", "edsger", "grace", "ken", "leslie", "margaret", "niklaus", "tony"]
 CURRENCIES = ["EUR", "EUR", "EUR", "USD", "GBP", "JPY", "KWD"]

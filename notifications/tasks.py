@@ -2,9 +2,9 @@
 
 from celery import shared_task
 
-from config.clock import database_now
+from config.database.clock import database_now
 from notifications.webhooks.apply import apply_open
-from outbox.jobs import only_one
+from outbox.bookkeeping.job_leases import only_one
 
 
 @shared_task

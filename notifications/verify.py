@@ -11,11 +11,11 @@ from django.conf import settings
 from django.db.models import Count, F, Sum, Value
 from django.db.models.functions import Coalesce, Concat
 
-from config.clock import database_now
+from config.database.clock import database_now
+from config.database.snapshot import consistent_snapshot
 from config.flows import Check
-from config.snapshot import consistent_snapshot
-from notifications.orders import Order, OrderEvent
-from outbox.messages import OutboxMessage
+from notifications.orders.models import Order, OrderEvent
+from outbox.messages.models import OutboxMessage
 
 OFFENDERS = 20
 CHUNK = 2000

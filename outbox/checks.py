@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error, Tags, register
 
-from config.env import BadSetting
-from outbox.handlers import handlers, misfit
+from config.environment.env import BadSetting
+from outbox.channels.handlers import handlers, misfit
 
 
 @register(Tags.compatibility)

@@ -9,15 +9,19 @@ from uuid import UUID
 from django.conf import settings
 
 from config.flows import Check, Flow, Picture, Reading, Refusal, Worker
-from config.gate import Refused
+from config.gate import InvalidRecord
 from config.kafka import topic_name
-from outbox import cdc, counters, levers
-from outbox.handlers import handlers
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import Watermark
+from outbox.channels.handlers import handlers
+from outbox.channels.models import ChannelState
+from outbox.delivery import levers
+from outbox.letters.models import DeadLetter
 from outbox.measures import Numbers, gauges
-from outbox.messages import FLOW, ChannelState, OutboxMessage
-from outbox.models import DeadLetter, Watermark
-from outbox.sweep import sweep_keys
+from outbox.messages.keys import sweep_keys
+from outbox.messages.models import FLOW, OutboxMessage
 from outbox.verify import checks
+from outbox.workers import debezium
 
 
 class Outbox(Flow):
@@ -29,7 +33,7 @@ class Outbox(Flow):
         return [Worker("relay_outbox")]
 
     def picture(self, now: datetime) -> Picture | None:
-        from outbox.flow_picture import picture
+        from outbox.picture import picture
 
         return picture(Numbers(now))
 
@@ -81,7 +85,7 @@ class Outbox(Flow):
 def _read_again(letter: DeadLetter) -> str:
     """A record of the CDC topic: what it hints at is claimed by the poller in any case."""
     try:
-        cdc.read(bytes(letter.payload) if letter.payload is not None else None)
-    except Refused as refusal:
+        debezium.read(bytes(letter.payload) if letter.payload is not None else None)
+    except InvalidRecord as refusal:
         return f"failed again: {refusal}"[:200]
     return "read; the poller takes what it hints at"

@@ -9,15 +9,17 @@ from functools import cached_property
 
 from django.conf import settings
 
-from config import metrics
 from config.flows import Reading
 from config.kafka import topic_name
-from outbox.cdc_health import GROUP, cdc_lag
-from outbox.handlers import handlers
-from outbox.messages import FLOW, ChannelState, IdempotencyKey, OutboxMessage
-from outbox.picture import Reach
-from outbox.picture import gauges as shared_gauges
-from outbox.stages import Trends
+from config.telemetry import metrics
+from outbox.bookkeeping import progress
+from outbox.bookkeeping.progress import Progress
+from outbox.bookkeeping.stages import Trends
+from outbox.channels.handlers import handlers
+from outbox.channels.models import ChannelState
+from outbox.letters import overview
+from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage
+from outbox.workers.cdc_health import GROUP, cdc_lag
 
 MOST = 100_000
 
@@ -37,7 +39,8 @@ def gauges(now: datetime) -> Iterator[Reading]:
             metrics.BREAKER_OPEN, state.breaker == ChannelState.Breaker.OPEN, {"channel": state.name}
         )
         yield Reading(metrics.CHANNEL_PAUSED, state.paused, {"channel": state.name})
-    yield from shared_gauges([FLOW], numbers.reach)
+    yield from overview.gauges([FLOW])
+    yield from progress.gauges(numbers.progress)
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Numbers(Trends):
     """Each asked once."""
 
     names: Sequence[str] = (FLOW,)
-    doors: Sequence[str] = field(default_factory=lambda: sorted(handlers()))
+    channel_names: Sequence[str] = field(default_factory=lambda: sorted(handlers()))
 
     @cached_property
     def pending(self) -> int:
@@ -56,7 +59,7 @@ class Numbers(Trends):
         """When the message became due that has been waiting longest."""
         firsts = [
             OutboxMessage.objects.due(name, self.now).values_list("available_at", flat=True).first()
-            for name in self.doors
+            for name in self.channel_names
         ]
         return min((first for first in firsts if first), default=None)
 
@@ -96,10 +99,10 @@ class Numbers(Trends):
         return list(ChannelState.objects.order_by("name"))
 
     @cached_property
-    def reach(self) -> Reach:
-        return Reach.of(topic_name(GROUP), [topic_name(settings.OUTBOX_CDC_TOPIC)], self.now)
+    def progress(self) -> Progress:
+        return Progress.of(topic_name(GROUP), [topic_name(settings.OUTBOX_CDC_TOPIC)], self.now)
 
     @cached_property
     def cdc_lag(self) -> float | None:
         """Seconds; None while no listener was ever started."""
-        return cdc_lag(self.now) if self.reach.rows else None
+        return cdc_lag(self.now) if self.progress.rows else None

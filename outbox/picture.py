@@ -1,181 +1,201 @@
-"""What every flow's picture shares: open dead letters, and how far its consumers have come."""
+"""The outbox as home draws it: written, found by two paths, delivered by channels; and what needs a person."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from django.db.models import Sum
+from django.conf import settings
 from django.urls import reverse
+from django.utils.text import Truncator
 
-from config import metrics, words
-from config.flows import Need, Reading
-from outbox import counters
-from outbox.models import FailureGroup, Watermark
+from config.admin import humanize
+from config.flows import Need, Picture, Stage, Tone
+from outbox.bookkeeping.progress import LONG, position_needs
+from outbox.channels.models import ChannelState
+from outbox.letters.overview import letter_needs, letters_last_hour, open_letters
+from outbox.measures import MOST, Numbers
+from outbox.messages.models import FLOW
 
-UNSEEN = timedelta(seconds=30)
-BEHIND = timedelta(seconds=60)
-LONG = timedelta(minutes=5)
-MOST_GROUPS = 3
-MOST_STOPPED = 2
+LETTERS = ("parked", "buried", "given_up", "expired")  # counters of what became a letter
+LATE = timedelta(seconds=90)  # the poller's promise
+LIST = "admin:outbox_outboxmessage_changelist"
+CHANNELS = "admin:outbox_channelstate_changelist"
+OPEN = ChannelState.Breaker.OPEN
 
 
-# -- Dead letters -----------------------------------------------------------------------------------------
-def open_letters(sources: Sequence[str]) -> dict[str, int]:
-    """`{source: open letters}`, from the counts that groups keep."""
-    found = (
-        FailureGroup.objects.filter(source__in=sources)
-        .values_list("source")
-        .annotate(total=Sum("open_count"))
+def picture(numbers: Numbers) -> Picture:
+    """Home's row of the outbox."""
+    return Picture(
+        name="Outbox to e-mail",
+        purpose="What was promised arrives",
+        stages=_stages(numbers),
+        needs=list(_needs(numbers)),
+        letters_open=open_letters([FLOW])[FLOW],
+        letters_last_hour=letters_last_hour([FLOW], numbers.now, LETTERS),
+        url=reverse(LIST),
+        letters_url=reverse("admin:outbox_failuregroup_changelist"),
     )
-    return {**dict.fromkeys(sources, 0), **{source: int(total) for source, total in found}}
 
 
-def letters_last_hour(
-    sources: Sequence[str], now: datetime, kinds: Sequence[str] = ("parked", "late")
-) -> int:
-    """Letters of the last hour, from the counters that a flow keeps of what it buries."""
-    return sum(sum(counters.history(source, name, now, 60)) for source in sources for name in kinds)
+# -- Stages ------------------------------------------------------------------------------------------------
+def _stages(numbers: Numbers) -> Sequence[Stage | Sequence[Stage]]:
+    channels = [_channel(numbers, state) for state in numbers.channels]
+    middle: list[Stage | Sequence[Stage]] = (
+        [channels if len(channels) > 1 else channels[0]] if channels else []
+    )
+    return [
+        _outbox(numbers),
+        [_capture(numbers), _poller(numbers)],
+        _deliver(numbers),
+        *middle,
+        _sent(numbers),
+    ]
 
 
-def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator[Need]:
-    """One line per failure group, the rest in one more; a step in `urgent` is one for which people wait."""
-    groups = list(FailureGroup.objects.needing_work().filter(source__in=sources).order_by("-last_seen")[:100])
-    groups.sort(key=lambda group: group.step not in urgent)
-    for group in groups[:MOST_GROUPS]:
-        yield _need_of_group(group, group.step in urgent)
-    rest = groups[MOST_GROUPS:]
-    if rest:
-        largest = max(rest, key=lambda group: group.open_count)
-        yield Need(
-            urgency="soon",
-            title=words.plural(len(rest), "more failure group", "more failure groups") + " with open letters",
-            why=f"The largest is “{largest.title}”, {words.plural(largest.open_count, 'letter', 'letters')}.",
-            url=reverse("admin:outbox_failuregroup_changelist"),
-            lever="Open list",
-            amount=sum(group.open_count for group in rest),
-            unit="dead letters",
-            since=min(group.first_seen for group in rest),
-            rank=3,
+def _outbox(numbers: Numbers) -> Stage:
+    late = numbers.overdue > LATE
+    age = (
+        f"oldest {humanize.length(numbers.overdue.total_seconds())}"
+        if numbers.due_since
+        else "nothing is due"
+    )
+    return Stage(
+        "Outbox", humanize.bounded(numbers.pending, MOST - 1), "pending", [age], reverse(LIST) + "?state=pending",
+        tone="warn" if late else "idle", word="Waiting" if late else "",
+    )  # fmt: skip
+
+
+def _capture(numbers: Numbers) -> Stage:
+    url = reverse("admin:outbox_watermark_changelist")
+    lag = numbers.cdc_lag
+    if lag is None:
+        return Stage("Change capture", "off", "", url=url)
+    stopped, late = (
+        bool(numbers.progress.stopped),
+        lag > settings.OUTBOX_GRACE_SECONDS or numbers.progress.unseen,
+    )
+    tone: Tone = "bad" if stopped else "warn" if late else "idle"
+    word = "Stopped" if stopped else "Behind" if late else ""
+    return Stage("Change capture", f"{humanize.length(lag)}", "behind", url=url, tone=tone, word=word)
+
+
+def _poller(numbers: Numbers) -> Stage:
+    grace = settings.OUTBOX_GRACE_SECONDS
+    waits = numbers.cdc_lag is not None and numbers.cdc_lag <= grace and not numbers.progress.unseen
+    return Stage(
+        "Poller",
+        f"{grace:g} s" if waits else "0 s",
+        "behind capture" if waits else "grace",
+        url=reverse(LIST),
+    )
+
+
+def _deliver(numbers: Numbers) -> Stage:
+    stuck = numbers.stuck
+    return Stage(
+        "Deliver",
+        humanize.bounded(numbers.processing, MOST - 1),
+        "in work",
+        [f"{stuck:,} stuck" if stuck else "none stuck", f"{len(numbers.uncertain):,} uncertain"],
+        reverse(LIST) + "?state=processing",
+        tone="warn" if stuck else "idle",
+        word="Stuck" if stuck else "",
+        trend=numbers.history("transient", "unreachable", "throttled", "ambiguous")[:-1],
+    )
+
+
+def _channel(numbers: Numbers, state: ChannelState) -> Stage:
+    url = reverse("admin:outbox_channelstate_change", args=[state.pk])
+    if state.paused:
+        return Stage(
+            state.name, "0", "/s", [Truncator(state.pause_reason).chars(20)], url, tone="bad", word="Paused"
         )
+    if state.breaker == OPEN:
+        return Stage(state.name, "0", "/s", ["nobody answers"], url, tone="bad", word="Breaker")
+    return Stage(state.name, "open", "", ["breaker closed"], url)
 
 
-def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
+def _sent(numbers: Numbers) -> Stage:
+    trend = numbers.history("sent")
+    today = sum(numbers.history("sent", minutes=60))
+    return Stage(
+        "Sent", humanize.rate(numbers.per_second(trend)), "/s", [f"{today:,} in 1 h"], reverse(LIST) + "?state=sent",
+        trend=trend[:-1],
+    )  # fmt: skip
+
+
+# -- Needs -------------------------------------------------------------------------------------------------
+def _needs(numbers: Numbers) -> Iterator[Need]:
+    yield from position_needs(numbers.progress, "Change capture")
+    yield from letter_needs([FLOW], urgent=["deliver"])
+    troubled = [state for state in numbers.channels if state.paused or state.breaker == OPEN]
+    for state in troubled:
+        yield _closed_channel(numbers, state)
+    if numbers.stuck:
+        yield _stuck(numbers)
+    if numbers.held:
+        yield _held(numbers)
+    if numbers.overdue > LATE and not troubled:
+        yield _waiting(numbers)
+
+
+def _closed_channel(numbers: Numbers, state: ChannelState) -> Need:
+    if state.paused:
+        title, why = f"Channel {state.name} is paused", state.pause_reason
+        since, lever = state.paused_at, "Check and resume…"
+    else:
+        title, why = f"Nobody answers at {state.name}", f"{state.last_error}. It is tried again by itself."
+        since, lever = state.opened_at, "Show channel"
     return Need(
-        urgency="now" if urgent else "soon",
-        title=group.title,
-        why=f"{group.source}, failed in {group.step}. "
-        + (
-            "They wait until they are requeued or discarded; later ones go on."
-            if urgent
-            else "Requeue, resolve or discard them."
-        ),
-        url=reverse("admin:outbox_failuregroup_change", args=[group.pk]),
-        lever="Open group",
-        amount=group.open_count,
-        unit="dead letter" if group.open_count == 1 else "dead letters",
-        since=group.first_seen,
-        rank=1 if urgent else 2,
+        "now" if state.paused else "soon",
+        title,
+        f"{why} Messages wait, no attempt is used up.",
+        reverse("admin:outbox_channelstate_change", args=[state.pk]),
+        lever,
+        amount=numbers.pending,
+        unit="messages wait",
+        since=since,
+        rank=1,
     )
 
 
-# -- Positions ---------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Reach:
-    """How far the consumers of one group have come, over all partitions of some topics."""
-
-    rows: Sequence[Watermark]
-    now: datetime
-
-    @classmethod
-    def of(cls, group: str, topics: Sequence[str], now: datetime) -> Reach:
-        return cls(
-            list(Watermark.objects.filter(group=group, topic__in=topics).order_by("topic", "partition")), now
-        )
-
-    @property
-    def lag(self) -> int:
-        return sum(lag_of(row) for row in self.rows)
-
-    @property
-    def behind(self) -> timedelta | None:
-        """Since when something in the log has not been read; None: not measured."""
-        times = [row.caught_up_at for row in self.rows if row.caught_up_at]
-        return max(timedelta(0), self.now - min(times)) if times else None
-
-    @property
-    def seen(self) -> datetime | None:
-        return max((row.updated_at for row in self.rows), default=None)
-
-    @property
-    def unseen(self) -> bool:
-        return self.seen is not None and self.now - self.seen > UNSEEN
-
-    @property
-    def stopped(self) -> list[Watermark]:
-        return [row for row in self.rows if row.alarm]
+def _stuck(numbers: Numbers) -> Need:
+    return Need(
+        "soon",
+        "Messages are stuck with workers that are gone",
+        "Their leases ended and recovery has not run: recover_claims does it, beat should.",
+        reverse(LIST) + "?state=processing",
+        "Open list",
+        amount=numbers.stuck,
+        unit="messages held",
+        rank=1,
+    )
 
 
-def lag_of(row: Watermark) -> int:
-    return max(0, row.end_offset - row.next_offset)
+def _held(numbers: Numbers) -> Need:
+    return Need(
+        "soon",
+        "Messages that may have been sent wait for a decision",
+        "The other side never answered. Look there, then say “it was sent” or send it again.",
+        reverse(LIST) + "?state=uncertain",
+        "Open list",
+        amount=len(numbers.held),
+        unit="uncertain",
+        since=numbers.held[0],
+        rank=1,
+    )
 
 
-def position_needs(reach: Reach, worker: str) -> Iterator[Need]:
-    """Stopped partitions, and a worker that does not report any more."""
-    yield from _stopped_needs(reach.stopped)
-    if reach.unseen and reach.seen and len(reach.stopped) < len(reach.rows):
-        silent = reach.now - reach.seen
-        yield Need(
-            urgency="now" if silent > LONG else "soon",
-            title=f"{worker} does not report",
-            why="What arrives waits in Kafka and is read when the worker runs again. Nothing is lost.",
-            url=reverse("admin:outbox_watermark_changelist"),
-            lever="Show positions",
-            amount=reach.lag,
-            unit="records behind",
-            since=reach.seen,
-            rank=1,
-        )
-
-
-def _stopped_needs(rows: Sequence[Watermark]) -> Iterator[Need]:
-    for row in rows[:MOST_STOPPED]:
-        yield Need(
-            urgency="now",
-            title=f"{row.topic}, partition {row.partition} is stopped",
-            why=row.alarm,
-            url=reverse("admin:outbox_watermark_change", args=[row.pk]),
-            lever="Show why",
-            amount=lag_of(row),
-            unit="records behind",
-            since=row.updated_at,
-            rank=0,
-        )
-    rest = rows[MOST_STOPPED:]
-    if rest:
-        yield Need(
-            urgency="now",
-            title=f"{words.plural(len(rest), 'more partition is', 'more partitions are')} stopped",
-            why=rest[0].alarm,
-            url=reverse("admin:outbox_watermark_changelist") + "?state=stopped",
-            lever="Show them",
-            amount=sum(lag_of(row) for row in rest),
-            unit="records behind",
-            since=min(row.updated_at for row in rest),
-            rank=0,
-        )
-
-
-# -- Gauges ------------------------------------------------------------------------------------------------
-def gauges(sources: Sequence[str], reach: Reach) -> Iterator[Reading]:
-    """The same numbers for /metrics."""
-    for source, number in open_letters(sources).items():
-        yield Reading(metrics.LETTERS_OPEN, number, {"source": source})
-    for row in reach.rows:
-        labels = {"group": row.group, "topic": row.topic, "partition": str(row.partition)}
-        yield Reading(metrics.CONSUMER_LAG_RECORDS, lag_of(row), labels)
-        yield Reading(metrics.PARTITION_STOPPED, bool(row.alarm), labels)
-        if row.caught_up_at:
-            seconds = max(0.0, (reach.now - row.caught_up_at).total_seconds())
-            yield Reading(metrics.CONSUMER_LAG_SECONDS, seconds, labels)
+def _waiting(numbers: Numbers) -> Need:
+    return Need(
+        "now" if numbers.overdue > LONG else "soon",
+        "Messages are due and nobody sends them",
+        "No relay takes them: relay_outbox and listen_outbox do not run, or cannot keep up. Nothing is lost.",
+        reverse(LIST) + "?state=pending",
+        "Open list",
+        amount=numbers.pending,
+        unit="messages wait",
+        since=numbers.due_since,
+        rank=1,
+    )

@@ -2,10 +2,10 @@
 
 from celery import shared_task
 
-from config.housekeeping import rotate_and_sweep
-from outbox.jobs import only_one
-from outbox.recovery import recover_claims as recover
-from outbox.workers import relay_round
+from config.processes.housekeeping import rotate_and_sweep
+from outbox.bookkeeping.job_leases import only_one
+from outbox.workers.recovery import recover_claims as recover
+from outbox.workers.start import relay_round
 
 
 @shared_task

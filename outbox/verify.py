@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -10,19 +10,19 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Count, DateTimeField, Exists, F, Max, OuterRef, QuerySet, RowRange, Window
 
-from config.clock import database_now
-from config.fields import uuid7_floor
+from config.database.clock import database_now
+from config.database.snapshot import consistent_snapshot
 from config.flows import Check
-from config.snapshot import consistent_snapshot
-from outbox import counters
-from outbox.dropped import dropped_rows
-from outbox.messages import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage
-from outbox.models import DeadLetter, FailureGroup
+from config.uuid7 import smallest_uuid7
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.dropped_rows import dropped_rows
+from outbox.bookkeeping.verify import OFFENDERS
+from outbox.letters.verify import letters_counted
+from outbox.messages.insert import SCOPE
+from outbox.messages.keys import KEYS_SWEPT
+from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage
 from outbox.partitioned import MESSAGES
-from outbox.write import SCOPE
 
-KEYS_SWEPT = "keys_swept"
-OFFENDERS = 20
 State = OutboxMessage.State
 
 
@@ -53,7 +53,7 @@ def _published_is_somewhere(states: dict[str, int]) -> Check:
 
 
 def _every_key_has_its_message(now: datetime) -> Check:
-    kept = _floor(now, min(settings.OUTBOX_RETENTION_DAYS, settings.OUTBOX_IDEMPOTENCY_DAYS) - 1)
+    kept = _first_id(now, min(settings.OUTBOX_RETENTION_DAYS, settings.OUTBOX_IDEMPOTENCY_DAYS) - 1)
     lost = IdempotencyKey.objects.filter(scope=SCOPE, message_id__gte=kept).exclude(
         Exists(OutboxMessage.objects.filter(pk=OuterRef("message_id")))
     )
@@ -76,7 +76,7 @@ def _states_fit() -> Check:
 
 def _sent_was_tried(now: datetime) -> Check:
     """As far back as attempts are kept."""
-    kept = _floor(now, min(settings.ATTEMPT_RETENTION_DAYS, settings.OUTBOX_RETENTION_DAYS) - 1)
+    kept = _first_id(now, min(settings.ATTEMPT_RETENTION_DAYS, settings.OUTBOX_RETENTION_DAYS) - 1)
     untried = OutboxMessage.objects.filter(state=State.SENT, pk__gte=kept).exclude(
         Exists(DeliveryAttempt.objects.filter(message_id=OuterRef("pk")))
     )
@@ -102,43 +102,8 @@ def _order_was_kept() -> Check:
     return Check("outbox: no aggregate out of order", rows=_shown(late.values_list("aggregate", "pk")))
 
 
-def every_record_has_an_outcome(flow: str, outcomes: Sequence[str]) -> Check:
-    """What a flow read, first or again, is what came out of it, partition by partition."""
-    came = went = 0
-    offenders = []
-    for scope, counts in sorted(counters.by_scope(flow).items()):
-        read = counts.get("read", 0) + counts.get("replayed", 0)
-        accounted = sum(counts.get(name, 0) for name in outcomes)
-        came += read
-        went += accounted
-        if read != accounted:
-            offenders.append({"partition": scope, **counts})
-    return Check(f"{flow}: read + replayed = {' + '.join(outcomes)}", came, went, offenders[:OFFENDERS])
-
-
-def letters_counted(sources: Sequence[str]) -> Check:
-    """Failure groups keep a count of their open letters, written by many workers: it must be right."""
-    opened = dict(
-        DeadLetter.objects.open().filter(source__in=sources).values_list("group_id")
-        .annotate(number=Count("id")).order_by()
-    )  # fmt: skip
-    offenders = [
-        {
-            "group": group.pk,
-            "title": group.title,
-            "counted": group.open_count,
-            "letters": opened.get(group.pk, 0),
-        }
-        for group in FailureGroup.objects.filter(source__in=sources)
-        if group.open_count != opened.get(group.pk, 0)
-    ]
-    return Check(
-        f"failure groups of {', '.join(sources)} count their open letters", rows=offenders[:OFFENDERS]
-    )
-
-
-def _floor(now: datetime, days: int) -> UUID:
-    return uuid7_floor(int((now - timedelta(days=max(0, days))).timestamp() * 1000))
+def _first_id(now: datetime, days: int) -> UUID:
+    return smallest_uuid7(int((now - timedelta(days=max(0, days))).timestamp() * 1000))
 
 
 def _shown(rows: QuerySet[Any, Any]) -> list[Any]:

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from django.db import connection, transaction
 
-from buffer.ingest import Ingest
+from buffer.ingest.handler import Ingest
 from buffer.streams import streams
-from config.clock import database_now
-from config.kafka import Batch, Message, Replayed, Sent
-from outbox import wake
+from config.database.clock import database_now
+from config.kafka import Outgoing, RecordBatch, Replayed, Sent
+from outbox.messages import notify
 
 ORDERED_AT = datetime.now(UTC).isoformat().replace("+00:00", "Z")
 TOPIC_ID = "11111111-2222-3333-4444-555555555555"
@@ -53,7 +53,7 @@ def empty_by_delete() -> Iterator[None]:
 def no_ringers() -> Iterator[None]:
     """What rings for this process has a connection: it would outlive the test, and then the test database."""
     yield
-    wake.hush()
+    notify.stop_ringers()
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def ingest(db: None, stream: Any) -> Callable[..., datetime]:
 
     def run(found: list[Replayed], *, revision: int = 0, topic_id: str = TOPIC_ID) -> datetime:
         handler = Ingest(stream)
-        batch = Batch(found, {found[0].topic: topic_id}, revision=revision)
+        batch = RecordBatch(found, {found[0].topic: topic_id}, revision=revision)
         batch.prepared = handler.prepare(batch)
         with transaction.atomic():
             now = database_now()
@@ -100,10 +100,10 @@ class MemoryProducer:
     """A producer whose broker is a list; `outcomes` scripts what it answers."""
 
     def __init__(self) -> None:
-        self.sent: list[Message] = []
+        self.sent: list[Outgoing] = []
         self.outcomes: list[Any] = []
 
-    def send_all(self, messages: list[Message]) -> list[Any]:
+    def send_all(self, messages: list[Outgoing]) -> list[Any]:
         answers = []
         for message in messages:
             answer = self.outcomes.pop(0) if self.outcomes else Sent(0, len(self.sent))

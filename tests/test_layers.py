@@ -18,9 +18,9 @@ BELOW = {
 }
 ONLY_IN = {
     "kafka": "config/kafka/",
-    "confluent_kafka": "config/embedded/",
-    "prometheus_client": ("config/metrics.py", "config/exporter.py"),
-    "environ": ("config/env.py", "config/databases.py"),
+    "confluent_kafka": "config/demo/embedded/",
+    "prometheus_client": ("config/telemetry/metrics.py", "config/probes/exporter.py"),
+    "environ": ("config/environment/env.py", "config/environment/databases.py"),
 }
 LONGEST_FUNCTION, LONGEST_FILE, LONGEST_COMMAND, MEDIAN_FUNCTION = 50, 300, 40, 10
 

@@ -2,9 +2,10 @@
 
 import ast
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,8 +38,16 @@ class Module:
         return str(self.path.relative_to(ROOT))
 
     @property
+    def dotted(self) -> str:
+        return self.name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    @property
     def package(self) -> str:
         return self.path.relative_to(ROOT).parts[0]
+
+    @property
+    def folder(self) -> str:
+        return str(self.path.relative_to(ROOT).parent)
 
     @property
     def is_migration(self) -> bool:
@@ -103,3 +112,28 @@ def modules() -> list[Module]:
 def code() -> list[Module]:
     """The modules that run in production."""
     return [module for module in modules() if module.package in PACKAGES]
+
+
+@cache
+def arrows() -> dict[str, frozenset[str]]:
+    """Which files of production code each file imports, inside functions and for types as well."""
+    homes = {module.dotted: module.name for module in code()}
+    return {module.name: frozenset(_imported(module, homes)) for module in code()}
+
+
+def _imported(module: Module, homes: dict[str, str]) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (homes[alias.name] for alias in node.names if alias.name in homes)
+        elif isinstance(node, ast.ImportFrom) and node.module in homes:
+            for alias in node.names:
+                yield homes.get(f"{node.module}.{alias.name}", homes[node.module])
+
+
+def circle(graph: Mapping[str, Collection[str]]) -> list[str]:
+    """One circle in the graph, its first node again at the end; empty when there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []

@@ -8,15 +8,16 @@ from datetime import datetime
 from django.conf import settings
 from django.db.models import QuerySet
 
-from buffer.ledger.record import NAME
+from buffer.ledger.handler import GROUP, Track
 from buffer.ledger.samples import stock_traffic
-from buffer.ledger.track import GROUP, Track
+from buffer.ledger.statements import NAME
 from buffer.ledger.verify import checks
 from config.flows import Check, Flow, Picture, Reading, Refusal, Sample, Worker
-from config.kafka import Batch, topic_name
-from outbox import counters
-from outbox.exhume import batch_of
-from outbox.models import DeadLetter, Watermark
+from config.kafka import RecordBatch, topic_name
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import Watermark
+from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import batch_of
 
 
 class Ledger(Flow):
@@ -91,7 +92,7 @@ def _positions() -> QuerySet[Watermark]:
     return Watermark.objects.filter(group=topic_name(GROUP))
 
 
-def _batch_of(letter: DeadLetter) -> Batch:
+def _batch_of(letter: DeadLetter) -> RecordBatch:
     if letter.topic not in {topic_name(name) for name in settings.MOVEMENTS}:
         raise Refusal(f"topic {letter.topic} is not in MOVEMENTS any more")
     return batch_of(letter)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from buffer.ledger.effects import Merchant, Variant
-from buffer.models import InventoryItem, InventoryLocation
-from buffer.positions import NEWER, Position
+from buffer.events.positions import NEWER, Position
+from buffer.ledger.models import InventoryItem, InventoryLocation
+from buffer.ledger.topics.effects import Merchant, Variant
+from config.database.upsert import Column, Constant, Upsert
 from config.kafka import Record
-from config.upsert import Column, Constant, Upsert
 
 DEFAULT = "default"
 SOURCE = [

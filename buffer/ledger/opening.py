@@ -10,16 +10,15 @@ from pathlib import Path
 
 from django.db import transaction
 
-from buffer.ledger.effects import LARGEST_DELTA
-from buffer.ledger.models import NEVER
+from buffer.ledger.models import NEVER, InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.queries import batched
-from buffer.ledger.record import NAME, Row, read_known, record
-from buffer.models import InventoryItem, InventoryLocation, InventoryStock
-from config.clock import database_now
-from config.env import BadSetting
+from buffer.ledger.statements import NAME, Row, read_known, record
+from buffer.ledger.topics.effects import LARGEST_DELTA
+from config.database.clock import database_now
+from config.database.upsert import Column, Constant, Upsert
+from config.environment.env import BadSetting
 from config.fields import IDENTIFIER_LENGTH
-from config.upsert import Column, Constant, Upsert
-from outbox import counters
+from outbox.bookkeeping import counters
 
 OPENING = "OPENING"
 COLUMNS = ("stock_id", "item", "location", "quantity")
@@ -62,7 +61,7 @@ STOCKS = Upsert(
 
 
 @dataclass(frozen=True)
-class Line:
+class OpeningLine:
     number: int
     stock_id: str
     item: str
@@ -101,7 +100,7 @@ def import_stock(path: Path, *, dry_run: bool, say: Callable[[str], None]) -> Im
 
 
 # -- reading -----------------------------------------------------------------------------------------
-def _lines(path: Path, refused: list[str]) -> Iterator[Line]:
+def _lines(path: Path, refused: list[str]) -> Iterator[OpeningLine]:
     """The lines that can be read; why the others cannot goes to `refused`."""
     seen: dict[str, int] = {}
     for number, cells in _cells(path):
@@ -129,7 +128,7 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise BadSetting(f"{path}: {error}") from error
 
 
-def _line(number: int, cells: Sequence[str]) -> tuple[str, Line | None]:
+def _line(number: int, cells: Sequence[str]) -> tuple[str, OpeningLine | None]:
     """Why a line is refused, or the line."""
     if len(cells) != len(COLUMNS):
         return f"{len(cells)} cells instead of {len(COLUMNS)}", None
@@ -145,10 +144,10 @@ def _line(number: int, cells: Sequence[str]) -> tuple[str, Line | None]:
         quantity.isascii() and quantity.isdigit() and len(quantity) <= 30 and int(quantity) <= LARGEST_DELTA
     ):
         return f"quantity: {quantity[:30]!r} is no whole number from 0 to {LARGEST_DELTA}", None
-    return "", Line(number, names["stock_id"], names["item"], names["location"], int(quantity))
+    return "", OpeningLine(number, names["stock_id"], names["item"], names["location"], int(quantity))
 
 
-def _count_known(chunk: Sequence[Line], refused: list[str]) -> int:
+def _count_known(chunk: Sequence[OpeningLine], refused: list[str]) -> int:
     """How many lines were imported before; those with another quantity go to `refused`."""
     known = read_known(OPENING, [(line.stock_id, line.stock_id) for line in chunk])
     for line in chunk:
@@ -162,7 +161,7 @@ def _count_known(chunk: Sequence[Line], refused: list[str]) -> int:
 
 
 # -- writing -----------------------------------------------------------------------------------------
-def _make_places(chunk: Sequence[Line]) -> None:
+def _make_places(chunk: Sequence[OpeningLine]) -> None:
     """Items and locations, in a transaction of their own: workers lock them after stocks, not before."""
     with transaction.atomic():
         now = database_now()
@@ -171,7 +170,7 @@ def _make_places(chunk: Sequence[Line]) -> None:
         LOCATIONS.run([(name,) for name in sorted({line.location for line in chunk} - {""})], constants)
 
 
-def _open(chunk: Sequence[Line], done: Imported, now: datetime) -> None:
+def _open(chunk: Sequence[OpeningLine], done: Imported, now: datetime) -> None:
     """Record, then open exactly what was recorded."""
     rows: list[Row] = sorted(
         (line.stock_id, line.stock_id, line.quantity, None, None, None, 0) for line in chunk

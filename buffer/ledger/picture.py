@@ -10,14 +10,15 @@ from functools import cached_property
 from django.conf import settings
 from django.urls import reverse
 
-from buffer.ledger.record import NAME
-from buffer.ledger.track import GROUP
+from buffer.ledger.handler import GROUP
+from buffer.ledger.statements import NAME
 from config.flows import Need, Picture, Reading, Stage
 from config.kafka import topic_name
-from outbox import counters
-from outbox.picture import Reach, letter_needs, letters_last_hour, open_letters, position_needs
-from outbox.picture import gauges as shared_gauges
-from outbox.stages import Trends, reader_stage, topic_stage
+from outbox.bookkeeping import counters, progress
+from outbox.bookkeeping.progress import Progress, position_needs
+from outbox.bookkeeping.stages import Trends, reader_stage, topic_stage
+from outbox.letters import overview
+from outbox.letters.overview import letter_needs, letters_last_hour, open_letters
 
 
 def picture(now: datetime) -> Picture:
@@ -37,7 +38,8 @@ def picture(now: datetime) -> Picture:
 
 def gauges(now: datetime) -> Iterator[Reading]:
     """What /metrics says of the ledger."""
-    yield from shared_gauges([NAME], Numbers(now).reach)
+    yield from overview.gauges([NAME])
+    yield from progress.gauges(Numbers(now).progress)
 
 
 @dataclass
@@ -47,8 +49,8 @@ class Numbers(Trends):
     names: Sequence[str] = (NAME,)
 
     @cached_property
-    def reach(self) -> Reach:
-        return Reach.of(topic_name(GROUP), [topic_name(name) for name in settings.MOVEMENTS], self.now)
+    def progress(self) -> Progress:
+        return Progress.of(topic_name(GROUP), [topic_name(name) for name in settings.MOVEMENTS], self.now)
 
     @cached_property
     def totals(self) -> dict[str, int]:
@@ -57,8 +59,8 @@ class Numbers(Trends):
 
 # -- Stages ------------------------------------------------------------------------------------------------
 def _stages(numbers: Numbers) -> Iterator[Stage]:
-    yield topic_stage(f"{len(settings.MOVEMENTS)} stock topics", numbers, numbers.reach)
-    yield reader_stage("Track", numbers, numbers.reach, "applied", ["duplicate"], ["parked"])
+    yield topic_stage(f"{len(settings.MOVEMENTS)} stock topics", numbers, numbers.progress)
+    yield reader_stage("Track", numbers, numbers.progress, "applied", ["duplicate"], ["parked"])
     yield _ledger(numbers)
 
 
@@ -80,5 +82,5 @@ def _ledger(numbers: Numbers) -> Stage:
 
 # -- Needs -------------------------------------------------------------------------------------------------
 def _needs(numbers: Numbers) -> Iterator[Need]:
-    yield from position_needs(numbers.reach, "Stock tracking")
+    yield from position_needs(numbers.progress, "Stock tracking")
     yield from letter_needs([NAME])

@@ -7,11 +7,11 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from buffer.ledger.effects import Merchant, Movements, Variant
-from buffer.ledger.record import Group, Row
+from buffer.ledger.statements import Group, Row
+from buffer.ledger.topics.effects import Merchant, Movements, Variant
+from config.database.upsert import Packed
 from config.kafka import Record
-from config.upsert import Packed
-from outbox.burial import Letter
+from outbox.letters.burial import Letter
 
 Key = tuple[str, str]  # reference, stock
 Place = tuple[str, int]  # topic as the broker knows it, partition

@@ -8,12 +8,13 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, Sum
 
-from buffer.ledger.record import NAME
-from buffer.models import InventoryStock, InventoryTracking
+from buffer.ledger.models import InventoryStock, InventoryTracking
+from buffer.ledger.statements import NAME
+from config.database.snapshot import consistent_snapshot
 from config.flows import Check
-from config.snapshot import consistent_snapshot
-from outbox import counters
-from outbox.verify import every_record_has_an_outcome, letters_counted
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.verify import every_record_has_an_outcome
+from outbox.letters.verify import letters_counted
 
 OUTCOMES = ("applied", "duplicate", "skipped", "parked")
 OFFENDERS = 20

@@ -8,13 +8,14 @@ from datetime import datetime
 
 from django.db import transaction
 
-from buffer.ledger.record import NAME
-from buffer.ledger.track import Track
-from config.kafka import Consumer, Replayed
+from buffer.ledger.handler import Track
+from buffer.ledger.statements import NAME
+from config.kafka import Replayed
 from config.kafka.positions import TopicPartition
-from config.kafka.writers import abreast
-from outbox.burial import Letter, bury
-from outbox.watermarks import Watermarks
+from config.kafka.runtime import Consumer
+from config.kafka.runtime.writers import parallel_writers
+from outbox.bookkeeping.watermarks import Watermarks
+from outbox.letters.burial import Letter, bury
 
 
 class AlarmedWatermarks(Watermarks):
@@ -43,5 +44,5 @@ def track(
 ) -> None:
     """Read all stock topics until `stop`."""
     positions = AlarmedWatermarks()
-    consumer = Consumer(Track(), positions, stop, accept_reset=accept_reset, writers=abreast())
+    consumer = Consumer(Track(), positions, stop, accept_reset=accept_reset, writers=parallel_writers())
     consumer.run(once=once, until_idle=until_idle)

@@ -1,12 +1,22 @@
-"""The Kafka runtime: one consumer, one producer, one place that imports the client."""
+"""Kafka: topics, records, positions, the producer; the one place that imports the client. `runtime` consumes."""
 
-from config.kafka.consumer import Consumer, Handler
 from config.kafka.positions import Mark, Positions
-from config.kafka.producer import Failed, Message, Outcome, Producer, Refused, Sent
-from config.kafka.records import Batch, Record, Replayed, Tally
+from config.kafka.producer import Failed, Outgoing, Producer, Refused, SendResult, Sent
+from config.kafka.records import Record, RecordBatch, Replayed, Tally
 from config.kafka.topics import topic_name
 
 __all__ = [
-    "Batch", "Consumer", "Failed", "Handler", "Mark", "Message", "Outcome", "Positions", "Producer", "Record",
-    "Refused", "Replayed", "Sent", "Tally", "topic_name",
-]  # fmt: skip
+    "Failed",
+    "Mark",
+    "Outgoing",
+    "Positions",
+    "Producer",
+    "Record",
+    "RecordBatch",
+    "Refused",
+    "Replayed",
+    "SendResult",
+    "Sent",
+    "Tally",
+    "topic_name",
+]

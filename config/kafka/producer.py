@@ -15,15 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from config import metrics
 from config.kafka import client
-from config.logs import log
+from config.telemetry import metrics
+from config.telemetry.logs import log
 
 OVERHEAD = 512  # of a record batch around one message, generously
 
 
 @dataclass(frozen=True)
-class Message:
+class Outgoing:
     """What to produce; `topic` is the full name."""
 
     topic: str
@@ -60,7 +60,7 @@ class Failed:
     error: str
 
 
-Outcome = Sent | Refused | Failed
+SendResult = Sent | Refused | Failed
 
 
 class Producer:
@@ -72,7 +72,7 @@ class Producer:
         self._client: Any = None
         self._lock = threading.Lock()
 
-    def send_all(self, messages: Sequence[Message]) -> list[Outcome]:
+    def send_all(self, messages: Sequence[Outgoing]) -> list[SendResult]:
         """One outcome per message, in their order. Raises nothing the broker can cause."""
         with self._lock:
             outcomes = self._send(messages)
@@ -86,16 +86,18 @@ class Producer:
         with self._lock:
             self._discard()
 
-    def _send_alone(self, message: Message) -> Outcome:
+    def _send_alone(self, message: Outgoing) -> SendResult:
         (outcome,) = self._send([message])
         return Refused(outcome.error) if isinstance(outcome, _Fatal) else outcome
 
-    def _send(self, messages: Sequence[Message]) -> list[Any]:
+    def _send(self, messages: Sequence[Outgoing]) -> list[Any]:
         absent: dict[str, Failed] = {}  # topics whose partitions nobody knew: each is waited for once
         started = [absent.get(message.topic) or self._start(message, absent) for message in messages]
         deadline = time.monotonic() + self.patience
         self._push()
-        outcomes = [self._fate(found, deadline) if hasattr(found, "is_done") else found for found in started]
+        outcomes = [
+            self._result_of(found, deadline) if hasattr(found, "is_done") else found for found in started
+        ]
         if any(map(_is_the_end, started, outcomes)):
             self._rebuild()
         return outcomes
@@ -106,7 +108,7 @@ class Producer:
             with suppress(client.KafkaError):  # every message has a verdict of its own
                 self._client.flush(timeout=self.patience)
 
-    def _start(self, message: Message, absent: dict[str, Failed]) -> Any:
+    def _start(self, message: Outgoing, absent: dict[str, Failed]) -> Any:
         if message.size > client.MAX_REQUEST_BYTES:
             return Refused(f"{message.size} bytes, the broker takes {client.MAX_REQUEST_BYTES}")
         try:
@@ -125,7 +127,7 @@ class Producer:
         except client.KafkaError as error:
             return _Fatal(_text(error))
 
-    def _fate(self, future: Any, deadline: float) -> Any:
+    def _result_of(self, future: Any, deadline: float) -> Any:
         """Wait for one future; flush() alone would not do, it returns too early when a batch was split."""
         try:
             found = future.get(timeout=max(0.0, deadline - time.monotonic()))

@@ -54,7 +54,7 @@ class Tally:
 
 
 @dataclass
-class Batch:
+class RecordBatch:
     """Records of one poll, in offset order within each partition; `prepared` is the handler's own decoding."""
 
     records: Sequence[Record]
@@ -82,11 +82,11 @@ class Batch:
             for (topic, partition), end in self.ends.items()
         }
 
-    def halves(self) -> Iterator[Batch]:
+    def halves(self) -> Iterator[RecordBatch]:
         """Two batches with the same records in the same order."""
         middle = len(self.records) // 2
         for part in (self.records[:middle], self.records[middle:]):
-            yield Batch(part, self.topic_ids, revision=self.revision, from_log=self.from_log)
+            yield RecordBatch(part, self.topic_ids, revision=self.revision, from_log=self.from_log)
 
 
 def cut(records: Sequence[Any], most_bytes: int) -> Iterator[Sequence[Any]]:

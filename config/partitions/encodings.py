@@ -6,7 +6,7 @@ import uuid
 from datetime import date, timedelta
 from typing import Literal
 
-from config.fields import uuid7_floor
+from config.uuid7 import smallest_uuid7
 
 Encoding = Literal["yyyymm", "date", "uuid7"]
 Value = int | date | uuid.UUID
@@ -19,7 +19,7 @@ def value_of(encoding: Encoding, day: date) -> Value:
     """The smallest column value of that day (of its month, for `yyyymm`)."""
     if encoding == "yyyymm":
         return day.year * 100 + day.month
-    return day if encoding == "date" else uuid7_floor((day - EPOCH).days * DAY_MS)
+    return day if encoding == "date" else smallest_uuid7((day - EPOCH).days * DAY_MS)
 
 
 def day_of(encoding: Encoding, text: str) -> date | None:

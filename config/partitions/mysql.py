@@ -14,7 +14,7 @@ from django.apps import apps
 from django.db import DatabaseError, transaction
 from django.db.backends.utils import CursorWrapper
 
-from config.database_errors import code_of
+from config.database.errors import code_of
 from config.partitions import driver
 from config.partitions.driver import Driver, State
 from config.partitions.spec import Keep, Partition

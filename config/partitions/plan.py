@@ -98,10 +98,10 @@ def steps_for(
         if not any(partition.covers(wanted) for partition in existing)
     ]
     creations = [Step("create", partition, _when(partition, today)) for partition in missing]
-    return creations + [_judge(spec, partition, today, unfinished) for partition in existing]
+    return creations + [_decide(spec, partition, today, unfinished) for partition in existing]
 
 
-def _judge(
+def _decide(
     spec: PartitionSpec, partition: Partition, today: date, unfinished: Callable[[Partition], int]
 ) -> Step:
     oldest = spec.oldest(today)

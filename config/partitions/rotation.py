@@ -11,15 +11,15 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, models, router
 from django.utils.module_loading import import_string
 
-from config.clock import database_now
-from config.database_errors import Remedy, remedy_for
-from config.logs import log
+from config.database.clock import database_now
+from config.database.errors import Remedy, remedy_for
 from config.partitions.driver import Driver
 from config.partitions.mysql import MySQL
 from config.partitions.plan import Plan, Step, runway_of, steps_for
 from config.partitions.postgresql import PostgreSQL
 from config.partitions.spec import Keep, PartitionSpec
 from config.partitions.sqlite import SQLite
+from config.telemetry.logs import log
 
 DRIVERS: dict[str, type[Driver]] = {"postgresql": PostgreSQL, "mysql": MySQL, "sqlite": SQLite}
 ATTEMPTS = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 from django.db.models import Min
 
-from config.clock import database_now
+from config.database.clock import database_now
 from config.partitions.driver import Driver, State, narrowed, oldest_first
 from config.partitions.encodings import day_of
 from config.partitions.periods import start_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django import template
@@ -14,49 +14,30 @@ from django.utils.html import escape, format_html, strip_tags
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
-from config import words
-from config.drawing import points
+from config.admin import humanize
+from config.admin.drawing import points
+from config.admin.html import chip, icon, moment, said
 
 register = template.Library()
+for tag in (icon, chip, said):
+    register.simple_tag(tag)
 
 KEY = re.compile(r"^(\s*)(&quot;.*?&quot;):", re.MULTILINE)
-
-
-@register.simple_tag
-def icon(name: str) -> SafeString:
-    """One picture of the sprite, drawn in the colour of the text around it."""
-    return format_html(
-        '<svg class="sw-icon" viewBox="0 0 16 16" aria-hidden="true"><use href="#sw-{}"/></svg>', name
-    )
-
-
-@register.simple_tag
-def chip(state: str, word: str = "") -> SafeString:
-    """A state as icon and word; an unknown one is shown as it is, without a tone."""
-    tone, picture, known = words.STATES.get(state, words.State("idle", "dashed", state))
-    return format_html('<span class="sw-chip sw-{}">{}{}</span>', tone, icon(picture), word or known)
-
-
-@register.simple_tag
-def said(state: str, word: str = "") -> SafeString:
-    """The same for what is healthy and stays quiet: an icon and a grey word."""
-    tone, picture, known = words.STATES[state]
-    return format_html('<span class="sw-said sw-{}">{}{}</span>', tone, icon(picture), word or known)
 
 
 @register.simple_tag(takes_context=True)
 def ago(context: Context, when: datetime | None) -> str:
     """How long since; the absolute time is in the title."""
-    return moment(when, words.ago(when, context.get("now") or timezone.now()))
+    return moment(when, humanize.ago(when, context.get("now") or timezone.now()))
 
 
 @register.simple_tag(takes_context=True)
 def at(context: Context, when: datetime | None) -> str:
     """Clock time and age, for detail pages, where the title is never the only place of a fact."""
     if when is None:
-        return words.UNKNOWN
+        return humanize.UNKNOWN
     now = context.get("now") or timezone.now()
-    return moment(when, f"{words.clock(when, now)}, {words.ago(when, now)}")
+    return moment(when, f"{humanize.clock(when, now)}, {humanize.ago(when, now)}")
 
 
 @register.simple_tag(takes_context=True)
@@ -64,31 +45,23 @@ def lasting(context: Context, since: datetime | None = None, until: datetime | N
     """`for 38 min` or `in 1 h 1 min`."""
     now = context.get("now") or timezone.now()
     if until:
-        return moment(until, words.ago(until, now))
-    return moment(since, f"for {words.length((now - since).total_seconds(), coarse=True)}") if since else ""
-
-
-def moment(when: datetime | None, text: str) -> str:
-    """A `<time>` element; the dash of what is not known is plain text."""
-    if when is None:
-        return words.UNKNOWN
-    when = when.astimezone(UTC)
-    return format_html(
-        '<time datetime="{}" title="{} UTC">{}</time>', when.isoformat(), f"{when:%Y-%m-%d %H:%M:%S}", text
+        return moment(until, humanize.ago(until, now))
+    return (
+        moment(since, f"for {humanize.length((now - since).total_seconds(), coarse=True)}") if since else ""
     )
 
 
 @register.filter
 def number(value: Any) -> str:
     """Thousands separators; a dash for what is not known."""
-    return words.UNKNOWN if value is None else f"{value:,}"
+    return humanize.UNKNOWN if value is None else f"{value:,}"
 
 
 @register.filter
 def plural(value: int, forms: str) -> str:
     """`{{ n|plural:"letter,letters" }}`."""
     one, many = forms.split(",")
-    return words.plural(value, one, many)
+    return humanize.plural(value, one, many)
 
 
 @register.simple_tag

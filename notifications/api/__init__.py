@@ -12,7 +12,7 @@ from ninja.parser import Parser
 
 from config.gate import Gate
 from notifications.api.auth import BearerToken
-from notifications.api.description import Page, completed
+from notifications.api.openapi import DocsPage, completed
 from notifications.api.problems import problem_of
 
 DESCRIPTION = """\
@@ -43,7 +43,7 @@ api = SpillwayAPI(
     title="Spillway",
     version="1",
     description=DESCRIPTION,
-    docs=Page(),
+    docs=DocsPage(),
     docs_url="/api/docs",
     openapi_url="/api/openapi.json",
     parser=StrictParser(),

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from notifications.history import Mail, mails_of
-from notifications.orders import Order
+from notifications.orders.mails import OrderMail, mails_of
+from notifications.orders.models import Order
 
 
 def order_data(order: Order) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def with_messages(orders: Sequence[Order]) -> list[dict[str, Any]]:
     return [{**order_data(order), "messages": found[order.pk]} for order in orders]
 
 
-def _message_data(mail: Mail) -> dict[str, Any]:
+def _message_data(mail: OrderMail) -> dict[str, Any]:
     message, delivery = mail.message, mail.delivery
     return {
         "id": mail.event.message_id,

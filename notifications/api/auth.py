@@ -5,11 +5,11 @@ from __future__ import annotations
 from django.http import HttpRequest
 from ninja.security import HttpBearer
 
-from config.logs import bind
-from notifications import tokens
+from config.telemetry.logs import bind
+from notifications.api import tokens
 from notifications.api.problems import Problem
-from notifications.rates import Allowance
-from notifications.tokens import ApiToken
+from notifications.api.rate_limit import Allowance
+from notifications.api.tokens import ApiToken
 
 ALLOWANCE = Allowance()
 

@@ -12,12 +12,11 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 from ninja import Header, Path, Query, Router
 
-from config.clock import database_now
-from config.gate import Gate, Refused
-from notifications import changes, recipients
+from config.database.clock import database_now
+from config.gate import Gate, InvalidRecord
 from notifications.api.answers import order_data, with_messages
 from notifications.api.auth import OrderToken
-from notifications.api.once import Asked, once
+from notifications.api.idempotency import Asked, once
 from notifications.api.problems import Answer, Problem
 from notifications.api.schemas import (
     ORDER_ID,
@@ -29,8 +28,10 @@ from notifications.api.schemas import (
     Refund,
     StatusName,
 )
-from notifications.changes import Action
-from notifications.orders import Order
+from notifications.mail import recipients
+from notifications.orders import changes
+from notifications.orders.changes import Action
+from notifications.orders.models import Order
 
 MOST_ORDERS = 100
 READ_REFUSALS = frozenset({401, 403, 404, 422, 429, 500, 503})
@@ -163,7 +164,7 @@ def _object(request: HttpRequest) -> dict:
     gate = Gate.of(dict, len(request.body))
     try:
         return gate.decode(request.body) if request.body.strip() else {}
-    except Refused as refused:
+    except InvalidRecord as refused:
         raise Problem("malformed", f"{refused}.") from None
 
 

@@ -14,10 +14,10 @@ from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from config.as_json import as_json
-from config.database_errors import Remedy, remedy_for
-from config.gate import Refused
-from config.logs import log
-from config.web import Answer as GetResponse
+from config.database.errors import Remedy, remedy_for
+from config.gate import InvalidRecord
+from config.middleware import Answer as GetResponse
+from config.telemetry.logs import log
 
 CONTENT_TYPE = "application/problem+json"
 PREFIX = "/v1/"
@@ -144,7 +144,7 @@ def _of_ours(error: Exception) -> Problem:
 
 def _of_status(error: HttpError) -> Problem:
     cause = error.__cause__ or error.__context__
-    if isinstance(cause, Refused):
+    if isinstance(cause, InvalidRecord):
         return Problem("invalid" if cause.reason == "wrong_field" else "malformed", f"{cause}.")
     return Problem(BY_STATUS.get(error.status_code, "internal"), error.message)
 

@@ -9,9 +9,9 @@ from uuid import UUID
 from ninja import Schema
 from pydantic import AfterValidator, ConfigDict, Field
 
-from notifications import recipients
 from notifications.currencies import CODES
-from notifications.orders import MOST_AMOUNT
+from notifications.mail import recipients
+from notifications.orders.models import MOST_AMOUNT
 
 ORDER_ID = "0198c2b4-7d10-7a3e-9c55-2f1b8e6a4d01"
 MESSAGE_ID = "0198c2b4-9a44-7f02-8d1e-60b7c3f5a902"

@@ -22,8 +22,8 @@ from django.core.mail import get_connection
 from django.utils import timezone
 
 from notifications.channels.base import Channel, Pool, said
-from notifications.mail import Mail
-from outbox.handlers import Outcome
+from notifications.mail.content import Mail
+from outbox.channels.handlers import Outcome
 
 DAY, HALF_HOUR = 86_400.0, 1_800.0
 # For how long each provider remembers a key; the others have none.
@@ -50,7 +50,7 @@ BUSY_CODES = {"TooManyRequestsException", "LimitExceededException", "ThrottlingE
 STILL_AT_IT = ("concurrent", "in progress", "1601")
 
 
-class Line:
+class Session:
     """A backend with its open session; one try at a time."""
 
     backend: Any = None
@@ -73,7 +73,7 @@ class Anymail(Channel):
     def __init__(self) -> None:
         self.provider = settings.EMAIL_ESP
         self.keys_last = KEYS_LAST.get(self.provider, 0.0)
-        self._lines = Pool(Line)
+        self._lines = Pool(Session)
 
     def send(self, mail: Mail, key: str) -> Outcome:
         with self._lines.one() as line:
@@ -86,7 +86,7 @@ class Anymail(Channel):
         for line in self._lines.empty():
             line.drop()
 
-    def _try(self, line: Line, mail: Mail, key: str) -> Outcome:
+    def _try(self, line: Session, mail: Mail, key: str) -> Outcome:
         message: Any = None
         try:
             message = self._message(mail, key)

@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from config.env import BadSetting
-from notifications.mail import Mail
-from outbox.handlers import Outcome
+from config.environment.env import BadSetting
+from notifications.mail.content import Mail
+from outbox.channels.handlers import Outcome
 
 Kept = TypeVar("Kept")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from notifications.channels.base import Channel
-from notifications.mail import Mail, mime
-from outbox.handlers import Outcome
+from notifications.mail.content import Mail, mime
+from outbox.channels.handlers import Outcome
 
 
 class Console(Channel):

@@ -6,8 +6,8 @@ import threading
 from typing import ClassVar
 
 from notifications.channels.base import Channel
-from notifications.mail import Mail
-from outbox.handlers import Outcome
+from notifications.mail.content import Mail
+from outbox.channels.handlers import Outcome
 
 MOST_KEPT = 10_000
 

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field, replace
 
 from django.conf import settings
 
-from config.mailserver import MailServer
+from config.environment.mailserver import MailServer
 from notifications.channels.base import LEAST_WAIT, Channel, Pool, said
-from notifications.mail import Mail, mime
-from notifications.recipients import check
-from outbox.handlers import Outcome
+from notifications.mail.content import Mail, mime
+from notifications.mail.recipients import check
+from outbox.channels.handlers import Outcome
 
 CLOSING = 421  # the server goes away: whatever it was asked, it did not do
 LOGIN_NEEDED, LOGIN_REFUSED = {530, 534, 535, 538}, {"5.7.8", "5.7.9"}
 DEAD = (OSError, smtplib.SMTPServerDisconnected, smtplib.SMTPResponseException, UnicodeError)
 
 
-class Refused(Exception):
+class RefusedReply(Exception):
     """A reply that ends the try; `step` is the command it answers."""
 
     def __init__(self, step: str, code: int, text: bytes | str) -> None:
@@ -35,7 +35,7 @@ class Refused(Exception):
         return 400 <= self.code < 600
 
 
-def outcome_of(refused: Refused) -> Outcome:
+def outcome_of(refused: RefusedReply) -> Outcome:
     """What a reply means for the mail, for the channel, for the retry."""
     error = said(refused)
     if not refused.refuses:
@@ -54,7 +54,7 @@ def outcome_of(refused: Refused) -> Outcome:
 
 
 @dataclass
-class Line:
+class Connection:
     """A connection to the server and how long a try may still take on it."""
 
     server: MailServer
@@ -71,7 +71,7 @@ class Line:
             if (largest := int(smtp.esmtp_features.get("size") or 0)) and len(data) > largest:
                 return Outcome("permanent", f"the mail has {len(data)} bytes, the server takes {largest}")
             return self._converse(smtp, mail, data)
-        except Refused as refused:
+        except RefusedReply as refused:
             outcome = outcome_of(refused)
             if outcome.kind == "unreachable" or refused.step in ("connect", "EHLO", "STARTTLS", "AUTH"):
                 self.drop()
@@ -102,7 +102,7 @@ class Line:
         smtp.send(b".\r\n")
         code, reply = smtp.getreply()
         if code != 250:
-            raise Refused("DATA", code, reply)
+            raise RefusedReply("DATA", code, reply)
         return Outcome("sent", receipt=reply.decode("utf-8", "replace")[:300])
 
     def _ready(self) -> smtplib.SMTP:
@@ -110,7 +110,7 @@ class Line:
         if self.smtp:
             try:
                 self._ask(self.smtp, "RSET", "RSET", 250)
-            except (*DEAD, Refused):
+            except (*DEAD, RefusedReply):
                 self.drop()
         if not self.smtp:
             self.smtp = self._connect()
@@ -130,7 +130,7 @@ class Line:
             else:
                 smtp = smtplib.SMTP(server.host, server.port, name, timeout=left)
         except smtplib.SMTPConnectError as error:
-            raise Refused("connect", error.smtp_code, error.smtp_error) from error
+            raise RefusedReply("connect", error.smtp_code, error.smtp_error) from error
         try:
             self._introduce(smtp)
         except BaseException:
@@ -147,7 +147,7 @@ class Line:
             try:
                 smtp.starttls(context=self._context)
             except smtplib.SMTPNotSupportedError as error:
-                raise Refused("STARTTLS", 502, str(error)) from error
+                raise RefusedReply("STARTTLS", 502, str(error)) from error
             self._greet(smtp)
         if self.server.user:
             self._log_in(smtp)
@@ -156,22 +156,22 @@ class Line:
         self._hurry(smtp)
         code, reply = smtp.ehlo()
         if code != 250:
-            raise Refused("EHLO", code, reply)
+            raise RefusedReply("EHLO", code, reply)
 
     def _log_in(self, smtp: smtplib.SMTP) -> None:
         self._hurry(smtp)
         try:
             smtp.login(self.server.user, self.server.password)
         except smtplib.SMTPAuthenticationError as error:
-            raise Refused("AUTH", error.smtp_code, error.smtp_error) from error
+            raise RefusedReply("AUTH", error.smtp_code, error.smtp_error) from error
         except smtplib.SMTPException as error:
-            raise Refused("AUTH", 535, f"no way to log in: {error}") from error
+            raise RefusedReply("AUTH", 535, f"no way to log in: {error}") from error
 
     def _ask(self, smtp: smtplib.SMTP, step: str, command: str, *good: int) -> None:
         self._hurry(smtp)
         code, reply = smtp.docmd(command)
         if code not in good:
-            raise Refused(step, code, reply)
+            raise RefusedReply(step, code, reply)
 
     def _hurry(self, smtp: smtplib.SMTP) -> None:
         """Every step gets what is left of the whole try: ten slow answers are not ten timeouts."""
@@ -188,7 +188,7 @@ class Smtp(Channel):
     provider = "smtp"
 
     def __init__(self) -> None:
-        self._lines = Pool(lambda: Line(settings.EMAIL_SERVER))
+        self._lines = Pool(lambda: Connection(settings.EMAIL_SERVER))
 
     def send(self, mail: Mail, key: str) -> Outcome:
         with self._lines.one() as line:

@@ -10,15 +10,15 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from config import metrics
-from config.logs import log
-from notifications import deliveries, lattice, mail, recipients, suppression
-from notifications.deliveries import Delivery, News
-from notifications.lattice import Standing
+from config.telemetry import metrics
+from config.telemetry.logs import log
+from notifications.mail import content, deliveries, delivery_status, recipients, suppression
+from notifications.mail.deliveries import Delivery, News
+from notifications.mail.delivery_status import Standing
 from notifications.webhooks.event import OTHER
 from notifications.webhooks.inbox import WebhookEvent
+from outbox.messages.confirm import confirm
 from outbox.models import OutboxMessage
-from outbox.reconcile import confirm
 
 CHUNK = 500
 # For so long an event waits for a message that nobody has heard of: settling takes seconds, repair an hour.
@@ -31,7 +31,7 @@ def apply(ids: Iterable[uuid.UUID], now: datetime) -> Counter[str]:
     """Apply these events unless somebody does or did; returns how many got which verdict."""
     with transaction.atomic():
         events = list(WebhookEvent.objects.open().filter(pk__in=list(ids)).locked())
-        verdicts = _judge(events, now)
+        verdicts = _classify(events, now)
         _write(events, verdicts, now)
     for event in events:
         metrics.WEBHOOKS.labels(event.provider, verdicts[event.pk]).inc()
@@ -48,11 +48,11 @@ def apply_open(now: datetime) -> Counter[str]:
     return found
 
 
-def _judge(events: Sequence[WebhookEvent], now: datetime) -> dict[uuid.UUID, str]:
+def _classify(events: Sequence[WebhookEvent], now: datetime) -> dict[uuid.UUID, str]:
     verdicts: dict[uuid.UUID, str] = {event.pk: Verdict.IGNORED for event in events if event.kind == OTHER}
     told = [event for event in events if event.pk not in verdicts]
     places = _messages_of(told)
-    found = Known.of([(event, places[event.pk]) for event in told if event.pk in places], now)
+    found = KnownMessages.of([(event, places[event.pk]) for event in told if event.pk in places], now)
     said: dict[uuid.UUID, list[WebhookEvent]] = {}
     for event in told:
         place = places.get(event.pk)
@@ -80,7 +80,9 @@ def _move(
         for event, heard in zip(events, told[place], strict=True):
             verdicts[event.pk] = Verdict.APPLIED if heard.changed else Verdict.NO_NEWS
             # A bounce that a later delivery has overtaken is noted, and stops nobody; a complaint always does.
-            if event.kind == lattice.COMPLAINED or (event.kind == lattice.BOUNCED and all(heard)):
+            if event.kind == delivery_status.COMPLAINED or (
+                event.kind == delivery_status.BOUNCED and all(heard)
+            ):
                 _stop(stopped, people[place], event)
     suppression.suppress(stopped, now)
     return verdicts
@@ -89,7 +91,10 @@ def _move(
 def _stop(stopped: dict[str, tuple[str, str]], address: str, event: WebhookEvent) -> None:
     known = stopped.get(address, ("", ""))[0]
     if known != "complaint":
-        stopped[address] = (lattice.SUPPRESSING[event.kind], f"{event.provider}: {event.detail}"[:300])
+        stopped[address] = (
+            delivery_status.SUPPRESSING[event.kind],
+            f"{event.provider}: {event.detail}"[:300],
+        )
 
 
 def _messages_of(events: Sequence[WebhookEvent]) -> dict[uuid.UUID, uuid.UUID]:
@@ -107,13 +112,13 @@ def _messages_of(events: Sequence[WebhookEvent]) -> dict[uuid.UUID, uuid.UUID]:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownMessages:
     """Messages that have a delivery, with the one they went to."""
 
     recipients: Mapping[uuid.UUID, str]
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[WebhookEvent, uuid.UUID]], now: datetime) -> Known:
+    def of(cls, pairs: Sequence[tuple[WebhookEvent, uuid.UUID]], now: datetime) -> KnownMessages:
         """Look them up. An event about a message that still waits proves that it went out: it is settled here."""
         places = {place for _, place in pairs}
         rows = Delivery.objects.of_messages(places).values_list("message_id", "recipient")
@@ -124,7 +129,7 @@ class Known:
         tried = OutboxMessage.objects.among(places - found.keys()).filter(channel="email", attempts__gt=0)
         for message_id, payload in tried.order_by("id").values_list("id", "payload"):
             confirm(message_id, receipts[message_id], now)
-            told = mail.decode(payload)
+            told = content.decode(payload)
             deliveries.write(
                 [(message_id, told.order_id, told.to, receipts[message_id])], sources[message_id], now
             )

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from notifications import lattice
-from outbox.burial import digest
+from config.digest import digest
+from notifications.mail import delivery_status
 
 OTHER = "other"  # opened, clicked, and whatever they invent next: stored, without effect
 LONGEST_ID = 200
@@ -115,7 +115,7 @@ def generic(body: bytes) -> list[Event]:
 def _generic(raw: bytes, item: Generic) -> Event:
     if not 0 < len(item.id) <= LONGEST_ID:
         raise Malformed(f"an event needs an id of 1 to {LONGEST_ID} characters")
-    kind = item.event if item.event in lattice.STATUSES else OTHER
+    kind = item.event if item.event in delivery_status.STATUSES else OTHER
     return Event(
         kind, item.id, text_of(raw), ours(item.message_id), item.provider_message_id, item.recipient,
         moment(item.occurred_at), item.detail,

@@ -11,13 +11,14 @@ from uuid import UUID
 from django.conf import settings
 from django.db import models, transaction
 
-from config.fields import IdentifierField, uuid7
-from config.upsert import Column, Constant, Upsert, timestamp_text, uuid_text
-from notifications import lattice
-from notifications.deliveries import storable
+from config.database.upsert import Column, Constant, Upsert, timestamp_text, uuid_text
+from config.fields import IdentifierField
+from config.uuid7 import uuid7
+from notifications.mail import delivery_status
+from notifications.mail.deliveries import storable
 from notifications.webhooks.event import OTHER, Event
 
-KINDS = [*((status, status) for status in lattice.STATUSES), (OTHER, "something else")]
+KINDS = [*((status, status) for status in delivery_status.STATUSES), (OTHER, "something else")]
 
 
 class WebhookEventQuerySet(models.QuerySet["WebhookEvent"]):

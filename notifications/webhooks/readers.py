@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from notifications.lattice import ACCEPTED, BOUNCED, COMPLAINED, DEFERRED, DELIVERED, REJECTED
+from notifications.mail.delivery_status import ACCEPTED, BOUNCED, COMPLAINED, DEFERRED, DELIVERED, REJECTED
 from notifications.webhooks.event import (
     OTHER,
     Event,

@@ -21,7 +21,7 @@ class Forged(Exception):
     """No secret of ours made this signature."""
 
 
-class Stale(Exception):
+class StaleSignature(Exception):
     """Signed, but not now: a replay from another day, or a clock that is wrong."""
 
 
@@ -40,7 +40,7 @@ def fresh(timestamp: str, now: datetime, past: timedelta = PAST) -> None:
 
 def within(when: datetime, now: datetime, past: timedelta = PAST) -> None:
     if not now - past <= when <= now + FUTURE:
-        raise Stale(f"signed at {when:%F %T}Z")
+        raise StaleSignature(f"signed at {when:%F %T}Z")
 
 
 def matches(expected: Iterable[bytes], given: Iterable[bytes]) -> bool:

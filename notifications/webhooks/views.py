@@ -8,15 +8,15 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from config import metrics
-from config.clock import database_now
-from config.database_errors import Remedy, remedy_for
-from config.logs import log
+from config.database.clock import database_now
+from config.database.errors import Remedy, remedy_for
+from config.telemetry import metrics
+from config.telemetry.logs import log
 from notifications.webhooks.apply import apply
 from notifications.webhooks.event import Event, Malformed
 from notifications.webhooks.inbox import store
 from notifications.webhooks.providers import PROVIDERS, Provider
-from notifications.webhooks.signatures import Forged, Stale, Unavailable
+from notifications.webhooks.signatures import Forged, StaleSignature, Unavailable
 
 MOST_EVENTS = 5000
 
@@ -78,7 +78,7 @@ def _let_in(request: HttpRequest, esp: str, provider: Provider, headers: dict[st
         events = provider.read(body, headers)
     except Forged as error:
         raise Rejected(401, "forged", str(error)) from error
-    except Stale as error:
+    except StaleSignature as error:
         raise Rejected(401, "stale", str(error)) from error
     except Unavailable as error:
         raise Rejected(503, "refused", str(error)) from error

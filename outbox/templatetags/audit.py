@@ -8,8 +8,8 @@ from django import template
 from django.template.context import Context
 from django.utils.html import format_html
 
-from config import words
-from outbox.models import OperatorAction
+from config.admin import humanize
+from outbox.bookkeeping.models import OperatorAction
 
 register = template.Library()
 
@@ -33,7 +33,7 @@ def last_action(context: Context) -> str:
         return ""
     deed = format_html('<a href="{}">{}: {}</a>', action.url, action.verb.capitalize(), action.subject)
     plain = f"{action.verb.capitalize()}: {action.subject}"
-    age = words.ago(action.created_at, context["now"])
+    age = humanize.ago(action.created_at, context["now"])
     return format_html(
         "The last thing was done {} by {}: {}.", age, action.actor_name, deed if action.url else plain
     )

@@ -10,9 +10,9 @@ from typing import Any
 
 from django.db import transaction
 
-from buffer.claim import FULL_BUCKETS_A_ROUND, _candidates, _lock_candidates
+from buffer.flush.claim import FULL_BUCKETS_A_ROUND, _candidates, _lock_candidates
 from buffer.streams import chosen
-from config.clock import database_now
+from config.database.clock import database_now
 from tests.bench import databases
 from tests.bench.rows import fill, moment
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from buffer.ingest import GROUP, Ingest, Prepared, Row
-from buffer.models import BufferedEvent
-from buffer.streams import chosen
-from config.clock import database_now
-from config.dialects import dialect_for
-from config.kafka import Batch, client, topic_name
+from buffer.events.models import BufferedEvent
+from buffer.ingest.handler import Ingest
+from buffer.ingest.prepared import Prepared, Row
+from buffer.streams import GROUP, chosen
+from config.database.clock import database_now
+from config.database.dialects import dialect_for
+from config.kafka import RecordBatch, client, topic_name
 from tests.bench import databases, worker
 from tests.bench.events import forget
 
@@ -50,7 +51,7 @@ def process(servers: str, records: int, size: int) -> tuple[float, worker.Usage]
     return (records - in_last) / (last - first).total_seconds(), usage
 
 
-def polled(size: int) -> Iterator[Batch]:
+def polled(size: int) -> Iterator[RecordBatch]:
     """The whole topic in the batches that a consumer with this poll size gets."""
     topic = topic_name(chosen(None)[0].topic)
     consumer = client.new_consumer(None, max_poll_records=size)
@@ -64,7 +65,7 @@ def polled(size: int) -> Iterator[Batch]:
             records = [record for part in consumer.poll(timeout_ms=500).values() for record in part]
             left -= len(records)
             if records:
-                yield Batch(records, topic_ids)
+                yield RecordBatch(records, topic_ids)
     finally:
         consumer.close(autocommit=False)
 
@@ -75,7 +76,7 @@ def statements(size: int) -> list[Statement]:
     return [caught(handler, batch) for batch in polled(size)]
 
 
-def caught(handler: Ingest, batch: Batch) -> Statement:
+def caught(handler: Ingest, batch: RecordBatch) -> Statement:
     prepared: Prepared = handler.prepare(batch)
     now = database_now()
 

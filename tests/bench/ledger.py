@@ -11,12 +11,12 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import F
 
-from buffer.ledger.record import ADJUST, RECORD, Group, read_known
-from buffer.ledger.track import GROUP, Track
+from buffer.ledger.handler import GROUP, Track
+from buffer.ledger.statements import ADJUST, RECORD, Group, read_known
 from buffer.models import InventoryStock, InventoryTracking
-from config.clock import database_now
-from config.kafka import Batch, client, topic_name
-from config.upsert import Packed
+from config.database.clock import database_now
+from config.database.upsert import Packed
+from config.kafka import RecordBatch, client, topic_name
 from tests.bench import databases, movements, worker
 from tests.bench.events import forget
 from tests.bench.rows import DIGITS, analyse, moment
@@ -79,7 +79,7 @@ def process(servers: str, records: int, size: int) -> tuple[float, worker.Usage]
     return records * (total - in_last) / total / (last - first).total_seconds(), usage
 
 
-def polled(size: int) -> Iterator[Batch]:
+def polled(size: int) -> Iterator[RecordBatch]:
     """The topics in the batches that a consumer with this poll size gets."""
     consumer = client.new_consumer(None, max_poll_records=size)
     try:
@@ -97,7 +97,7 @@ def polled(size: int) -> Iterator[Batch]:
             records = [record for part in consumer.poll(timeout_ms=500).values() for record in part]
             left -= len(records)
             if records:
-                yield Batch(records, topic_ids)
+                yield RecordBatch(records, topic_ids)
     finally:
         consumer.close(autocommit=False)
 
@@ -125,7 +125,7 @@ def ready(size: int) -> list[Ready]:
     return found
 
 
-def constants(batch: Batch, group: Group) -> dict[str, Any]:
+def constants(batch: RecordBatch, group: Group) -> dict[str, Any]:
     topic, reference_type = group
     return {"reference_type": reference_type, "topic": topic, "topic_id": batch.topic_ids.get(topic, "")}
 

@@ -54,7 +54,7 @@ def prepare() -> None:
     from django.core.management import call_command
 
     from config.partitions import ensure_partitions
-    from config.worker import tune_interpreter
+    from config.processes.command import tune_interpreter
 
     call_command("migrate", verbosity=0)
     ensure_partitions()
@@ -117,7 +117,7 @@ def due(plan: Plan) -> list[dict[str, str]]:
 
 
 def flush(plan: Plan) -> list[dict[str, str]]:
-    from buffer.ingest import GROUP
+    from buffer.streams import GROUP
     from config.kafka import topic_name
     from tests.bench import flush
     from tests.bench.events import forget

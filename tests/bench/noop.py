@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from config.settings import *  # noqa: F403 (these are the settings of the bench's processes, too)
-from outbox.handlers import Message, MessageHandler, Outcome
+from outbox.channels.handlers import Message, MessageHandler, Outcome
 
 HANDLERS = {"noop": "tests.bench.noop.Noop"}
 SENT = Outcome("sent")

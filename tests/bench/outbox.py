@@ -11,11 +11,11 @@ from datetime import timedelta
 
 from django.db import connection, transaction
 
-from config.clock import database_now
-from config.fields import uuid7
-from config.upsert import uuid_text
+from config.database.clock import database_now
+from config.database.upsert import uuid_text
+from config.uuid7 import uuid7
+from outbox.delivery.candidates import find_lower_bound
 from outbox.models import OutboxMessage
-from outbox.scan import find_floor
 from tests.bench import databases, worker
 from tests.bench.figures import median, number, ratio
 from tests.bench.leg import Plan
@@ -197,7 +197,7 @@ def index_of_claim() -> str:
     """The index that finds due messages; an error when it is none, or when something is sorted."""
     fill(500)
     now = database_now()
-    query = OutboxMessage.objects.due("noop", now).from_id(find_floor())[:100].query
+    query = OutboxMessage.objects.due("noop", now).from_id(find_lower_bound())[:100].query
     sql, params = query.sql_with_params()
     prefix = "EXPLAIN" if connection.vendor == "postgresql" else "EXPLAIN FORMAT=JSON"
     text = "\n".join(str(row[0]) for row in databases.rows(f"{prefix} {sql}", params))

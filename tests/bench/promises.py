@@ -14,11 +14,11 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from config.clock import database_now
-from config.fields import uuid7, uuid7_after
-from notifications import changes
-from notifications.orders import Order
-from outbox.publish import publish
+from config.database.clock import database_now
+from config.uuid7 import uuid7, uuid7_after
+from notifications.orders import changes
+from notifications.orders.models import Order
+from outbox.messages.publish import publish
 from tests.bench import databases, worker
 from tests.bench.figures import number
 from tests.bench.leg import Plan

@@ -8,8 +8,8 @@ import msgspec
 from django.db import connection
 
 from buffer.streams import Stream
-from config.clock import database_now
-from outbox import counters
+from config.database.clock import database_now
+from outbox.bookkeeping import counters
 from tests.bench import databases
 
 DIGITS = "WITH d(n) AS (" + " UNION ALL ".join(f"SELECT {digit}" for digit in range(10)) + ")"

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from buffer.absorb import SEEN
-from buffer.claim import TAKE
-from buffer.models import Batch, Bucket, BufferedEvent
-from buffer.sent import MARK_SENT
-from config.clock import database_now
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.flush.claim import TAKE
+from buffer.ingest.sent_orders import MARK_SENT
+from buffer.ingest.statements import SEEN
+from config.database.clock import database_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

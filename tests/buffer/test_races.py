@@ -10,19 +10,19 @@ from datetime import timedelta
 import pytest
 from django.db import connection, connections, transaction
 
-from buffer import levers
-from buffer.claim import claim
-from buffer.flush import Flusher
-from buffer.ingest import Ingest
-from buffer.models import Batch, Bucket, BufferedEvent
-from buffer.publish import lease_unsent
+from buffer.events import levers
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.flush.claim import claim
+from buffer.flush.flusher import Flusher
+from buffer.flush.publish import lease_unsent
+from buffer.ingest.handler import Ingest
 from buffer.verify import checks
-from config.clock import database_now
-from config.database_errors import Remedy, remedy_for
-from config.kafka import Batch as Records
-from outbox.audit import Operator
-from outbox.dead_letters import requeue
-from outbox.models import DeadLetter
+from config.database.clock import database_now
+from config.database.errors import Remedy, remedy_for
+from config.kafka import RecordBatch as Records
+from outbox.bookkeeping.audit import Operator
+from outbox.letters.levers import requeue
+from outbox.letters.models import DeadLetter
 from tests.conftest import TOPIC_ID, MemoryProducer, order
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from config.embedded import EmbeddedKafka
+from config.demo.embedded import EmbeddedKafka
 
 
 @pytest.fixture(params=["embedded", "kafka"])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buffer.streams import TransferRequest
-from config.gate import MAX_DEPTH, Gate, Refused, depth_of, template_of
+from config.gate import MAX_DEPTH, Gate, InvalidRecord, depth_of, template_of
 from tests.conftest import order
 
 GATE = Gate.of(TransferRequest, 65_536)
@@ -50,7 +50,7 @@ def with_field(value: bytes) -> bytes:
     ],
 )
 def test_poison_gets_a_verdict(value, reason):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(InvalidRecord) as refused:
         GATE.decode(value)
     assert refused.value.reason == reason
     assert str(refused.value)
@@ -75,7 +75,7 @@ def test_unknown_fields_may_hold_anything_that_can_be_stored(value):
 
 
 def test_the_error_names_the_field():
-    with pytest.raises(Refused, match=r"\$\.items\[0\]\.quantity"):
+    with pytest.raises(InvalidRecord, match=r"\$\.items\[0\]\.quantity"):
         GATE.decode(order(items={"S": "3"}))
 
 
@@ -93,7 +93,7 @@ def test_depth_is_measured_exactly(depth, verdict):
     try:
         GATE.decode(value)
         assert verdict
-    except Refused as refused:
+    except InvalidRecord as refused:
         assert refused.reason == "too_deep"
         assert not verdict
 
@@ -102,7 +102,7 @@ def test_depth_is_measured_exactly(depth, verdict):
 def test_any_bytes_are_decoded_or_refused(value):
     try:
         GATE.decode(value)
-    except Refused as refused:
+    except InvalidRecord as refused:
         assert refused.reason
 
 
@@ -111,5 +111,5 @@ def test_a_damaged_order_is_decoded_or_refused(noise, place):
     value = order()
     try:
         assert GATE.decode(value[:place] + noise + value[place:]).items
-    except Refused as refused:
+    except InvalidRecord as refused:
         assert refused.reason

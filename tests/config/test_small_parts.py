@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Histogram
 
-from config import loop, metrics
 from config.backoff import full_jitter
-from config.database_errors import Remedy, is_duplicate, remedy_for
-from config.fields import uuid7, uuid7_floor
+from config.database.errors import Remedy, is_duplicate, remedy_for
+from config.processes import loop
+from config.telemetry import metrics
+from config.uuid7 import smallest_uuid7, uuid7
 
 
 @given(st.integers(-5, 2000), st.floats(0.001, 100), st.floats(0.001, 10_000), st.floats(0, 1))
@@ -31,7 +32,7 @@ def test_ids_sort_by_time_even_within_a_microsecond():
     assert len(set(ids)) == 5000
     assert {(found.version, found.variant) for found in ids} == {(7, uuid.RFC_4122)}
     now = int(time.time() * 1000)
-    assert uuid7_floor(now - 60_000) < ids[0] < uuid7_floor(now + 60_000)
+    assert smallest_uuid7(now - 60_000) < ids[0] < smallest_uuid7(now + 60_000)
 
 
 class Cause(Exception):

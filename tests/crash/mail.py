@@ -74,10 +74,10 @@ def _run(name: str, url: str, servers: str, plan: mail_run.Plan, logs: Path | No
 
 def resume() -> bool:
     """What an operator does when the credentials are good again."""
-    from outbox import channels
-    from outbox.audit import Operator
+    from outbox.bookkeeping.audit import Operator
+    from outbox.channels import admission
 
-    return channels.resume("email", Operator("crash run"), "the credentials are good again")
+    return admission.resume("email", Operator("crash run"), "the credentials are good again")
 
 
 @contextmanager

@@ -79,8 +79,8 @@ class Writer:
         """The order's id; with `rolled_back` the order, its payment and its mail end with the transaction."""
         from django.db import transaction
 
-        from config.clock import database_now
-        from notifications import changes
+        from config.database.clock import database_now
+        from notifications.orders import changes
 
         if not rolled_back:
             return changes.create(address, 1000, "EUR", database_now()).pk
@@ -97,8 +97,8 @@ class Writer:
     def change(self, order: Any, action: Any, amount: int, rolled_back: bool) -> None:
         from django.db import transaction
 
-        from notifications import changes
-        from notifications.orders import Order
+        from notifications.orders import changes
+        from notifications.orders.models import Order
 
         if action == "refund" and not amount:
             found = Order.objects.get(pk=order)

@@ -13,8 +13,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from outbox import handlers
-from outbox.rate import capacity
+from outbox.channels import handlers
+from outbox.channels.token_bucket import capacity
 from tests.crash import databases
 from tests.crash.oracle import Finding
 from tests.crash.platform import Platform, Worker
@@ -105,7 +105,7 @@ def main() -> None:
     """python -m tests.crash.outage relay … | publish EVENTS …: what the run starts, on the accelerated clock."""
     import django
 
-    from config import clock
+    from config.database import clock
 
     django.setup()
     clock.NOW_SQL = mine = Clock(os.environ[VARIABLE])  # type: ignore[assignment]
@@ -142,13 +142,13 @@ def promise(events: Sequence[tuple[int, str]]) -> None:
     """What `publish` writes for each of them, in two statements for all."""
     from django.db import transaction
 
-    from config.clock import database_now
-    from config.fields import uuid7
-    from config.upsert import Column, Constant, Upsert, uuid_text
-    from outbox import wake
-    from outbox.burial import digest
+    from config.database.clock import database_now
+    from config.database.upsert import Column, Constant, Upsert, uuid_text
+    from config.digest import digest
+    from config.uuid7 import uuid7
+    from outbox.messages import notify
+    from outbox.messages.insert import SCOPE
     from outbox.models import IdempotencyKey
-    from outbox.write import SCOPE
     from tests.outbox import bulk
 
     keys = Upsert(
@@ -161,7 +161,7 @@ def promise(events: Sequence[tuple[int, str]]) -> None:
         keys.run([(row[4], digest(row[4].encode()), row[0]) for row in rows],
                  {"scope": SCOPE, "answer": "", "token": 0, "created_at": now})  # fmt: skip
         bulk.MESSAGES.run(rows, bulk.beginning(now))
-        transaction.on_commit(wake.ring)
+        transaction.on_commit(notify.ring)
 
 
 # -- the run ------------------------------------------------------------------------------------------

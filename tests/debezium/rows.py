@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from config.fields import uuid7, uuid7_floor
-from outbox.cdc import Hint, read
+from config.uuid7 import smallest_uuid7, uuid7
 from outbox.models import OutboxMessage
+from outbox.workers.debezium import Hint, read
 from tests.debezium.connector import Reader
 
 DAY = timedelta(days=1)
@@ -18,7 +18,7 @@ def message(at: datetime | None = None, **values: Any) -> OutboxMessage:
     """A row as publish() writes it; `at` makes its id of another time, and so its partition."""
     now = datetime.now(UTC)
     moment = at or now
-    identity = uuid7_floor(int(moment.timestamp() * 1000)) if at else uuid7()
+    identity = smallest_uuid7(int(moment.timestamp() * 1000)) if at else uuid7()
     return OutboxMessage(**{
         "id": identity, "channel": "email", "event_type": "order.paid", "aggregate": "order:1",
         "payload": '{"secret": "body"}', "created_at": moment, "available_at": now,

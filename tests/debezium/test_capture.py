@@ -13,11 +13,11 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from config.fields import uuid7
 from config.partitions.rotation import driver_for, ensure_partitions
-from outbox.cdc import read
+from config.uuid7 import uuid7
 from outbox.models import OutboxMessage
 from outbox.partitioned import MESSAGES
+from outbox.workers.debezium import read
 from tests.debezium.connector import server
 from tests.debezium.rows import DAY, arrived, insert, message
 

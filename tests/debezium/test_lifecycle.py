@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from django.db.models import CharField
 
-from config.fields import uuid7
-from outbox.cdc import read
+from config.uuid7 import uuid7
 from outbox.models import OutboxMessage
+from outbox.workers.debezium import read
 from tests.crash.wire import wait_for
 from tests.debezium.connector import orphaned, server, slots
 from tests.debezium.rows import arrived, insert

@@ -27,19 +27,19 @@ from django.db import transaction
 from django.test import Client
 from django.utils.module_loading import import_string
 from buffer.ledger.opening import import_stock
-from buffer.ledger.track import Track
+from buffer.ledger.handler import Track
 from buffer.models import InventoryStock
 from buffer.streams import streams
-from config.clock import database_now
-from config.housekeeping import rotate_and_sweep
-from config.kafka import Batch, Replayed
+from config.database.clock import database_now
+from config.processes.housekeeping import rotate_and_sweep
+from config.kafka import RecordBatch, Replayed
 from notifications import channels
-from notifications.tokens import issue
-from outbox.audit import Operator
+from notifications.api.tokens import issue
+from outbox.bookkeeping.audit import Operator
 from outbox.models import OutboxMessage
-from outbox.publish import publish
-from outbox.replays import TopicReplay
-from outbox.workers import relay_round
+from outbox.messages.publish import publish
+from outbox.replay.models import TopicReplay
+from outbox.workers.start import relay_round
 from pathlib import Path
 
 found = {"streams": sorted(streams())}
@@ -50,7 +50,7 @@ import_stock(file, dry_run=False, say=lambda line: None)
 handler = Track()
 for offset in (1, 2):
     record = Replayed("STOCK_WASTED", 0, offset, 1, b"S-1", b'{"wasteId": "W-1", "stockId": "S-1", "quantity": 3}', [])
-    batch = Batch([record], {"STOCK_WASTED": "topic"})
+    batch = RecordBatch([record], {"STOCK_WASTED": "topic"})
     batch.prepared = handler.prepare(batch)
     with transaction.atomic():
         handler.apply(batch, database_now())

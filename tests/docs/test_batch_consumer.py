@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from buffer.flush import Flusher
-from buffer.models import Bucket
-from config.clock import database_now
-from config.embedded import CLIENT_OPTIONS, EmbeddedKafka
+from buffer.events.models import Bucket
+from buffer.flush.flusher import Flusher
+from config.database.clock import database_now
+from config.demo.embedded import CLIENT_OPTIONS, EmbeddedKafka
 from tests.conftest import order
 from tests.tree import ROOT
 

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
-from config import metrics
+from config.telemetry import metrics
 from tests.tree import ROOT, Module, code, files, parse, read
 
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?\)|(?:src|srcset)=\"([^\"]+)\"")

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from config.clock import database_now
-from notifications import changes
+from config.database.clock import database_now
 from notifications.channels.memory import Memory
 from notifications.handler import EmailHandler
-from outbox import handlers as registry
-from outbox.channels import ensure
-from outbox.deliver import deliver
+from notifications.orders import changes
+from outbox.channels import handlers as registry
+from outbox.channels.admission import ensure
+from outbox.delivery.candidates import lower_bound
+from outbox.delivery.claim import claim
+from outbox.delivery.deliver import deliver
 from outbox.models import OutboxMessage
-from outbox.scan import floor
-from outbox.take import claim
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def email(db: Any, settings: Any) -> Any:
     settings.HANDLERS = {"email": "notifications.handler.EmailHandler"}
     settings.EMAIL_CHANNEL = settings.EMAIL_CHANNEL if settings.EMAIL_CHANNEL != "smtp" else "memory"
     registry.handlers.cache_clear()
-    floor.forget()
+    lower_bound.forget()
     Memory.clear()
     ensure(["email"])
     yield registry.handlers()["email"]

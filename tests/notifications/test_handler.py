@@ -5,16 +5,19 @@ from django.core.checks import run_checks
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from config.clock import database_now
-from config.mailserver import MailServer
-from notifications import channels, suppression
+from config.database.clock import database_now
+from config.environment.mailserver import MailServer
+from notifications import channels
 from notifications.channels.memory import Memory
 from notifications.handler import EmailHandler
+from notifications.mail import suppression
 from notifications.models import Delivery, Suppression
-from outbox import handlers as registry
-from outbox.audit import Operator
-from outbox.handlers import Outcome
-from outbox.models import ChannelState, DeadLetter, DeliveryAttempt, OperatorAction, OutboxMessage
+from outbox.bookkeeping.audit import Operator
+from outbox.bookkeeping.models import OperatorAction
+from outbox.channels import handlers as registry
+from outbox.channels.handlers import Outcome
+from outbox.letters.models import DeadLetter
+from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
 from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
 from tests.notifications.smtp_sink import Sink
 
@@ -217,6 +220,6 @@ def _payload(**changes):
 
 
 def _mail():
-    from tests.notifications.test_recipients import mail
+    from tests.notifications.mail.test_recipients import mail
 
     return mail()

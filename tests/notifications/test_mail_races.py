@@ -7,14 +7,14 @@ import time
 import pytest
 from django.utils import timezone
 
-from config.clock import database_now
-from notifications import deliveries
+from config.database.clock import database_now
 from notifications.channels.memory import Memory
+from notifications.mail import deliveries
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.webhooks.apply import apply, apply_open
 from notifications.webhooks.event import generic
 from notifications.webhooks.inbox import store
-from outbox.handlers import Outcome
+from outbox.channels.handlers import Outcome
 from outbox.models import OutboxMessage
 from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)
 from tests.notifications.signing import at, event

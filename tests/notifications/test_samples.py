@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from notifications import changes
-from notifications.orders import Order, OrderEvent
+from notifications.orders import changes
+from notifications.orders.models import Order, OrderEvent
 from notifications.samples import next_order_event
 from notifications.verify import checks
 from outbox.models import OutboxMessage

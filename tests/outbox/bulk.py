@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from config.upsert import Column, Constant, Upsert
+from config.database.upsert import Column, Constant, Upsert
+from outbox.messages.insert import NEW
+from outbox.messages.publish import expiry_of
 from outbox.models import OutboxMessage
-from outbox.publish import expiry_of
-from outbox.write import NEW
 
 MESSAGES = Upsert(
     OutboxMessage,

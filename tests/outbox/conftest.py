@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from config.clock import database_now
-from outbox import handlers as registry
-from outbox.channels import ensure
-from outbox.deliver import deliver
+from config.database.clock import database_now
+from outbox.channels import handlers as registry
+from outbox.channels.admission import ensure
+from outbox.delivery.candidates import lower_bound
+from outbox.delivery.claim import claim
+from outbox.delivery.deliver import deliver
 from outbox.models import OutboxMessage
-from outbox.scan import floor
-from outbox.take import claim
 from tests.outbox.scripted import Scripted
 
 
@@ -24,9 +24,9 @@ def install(monkeypatch, settings):
     def put(*found: Scripted) -> Scripted:
         settings.HANDLERS = {one.name: "tests.outbox.scripted.Scripted" for one in found}
         monkeypatch.setattr(registry, "handlers", lambda: {one.name: one for one in found})
-        for module in ("outbox.rescue", "outbox.workers", "outbox.measures"):
+        for module in ("outbox.delivery.rescue", "outbox.workers.start", "outbox.measures"):
             monkeypatch.setattr(f"{module}.handlers", lambda: {one.name: one for one in found})
-        floor.forget()
+        lower_bound.forget()
         return found[0]
 
     return put

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 
 from django.db import transaction
 
-from outbox.handlers import Message, MessageHandler, Outcome
+from outbox.channels.handlers import Message, MessageHandler, Outcome
+from outbox.messages.publish import publish
 from outbox.models import OutboxMessage
-from outbox.publish import publish
 
 SENT = Outcome("sent", receipt="r-1")
 PERMANENT = Outcome("permanent", "no such mailbox")

@@ -6,13 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from config.clock import database_now
-from outbox import channels, levers
-from outbox.audit import Operator
-from outbox.dead_letters import discard, requeue
+from config.database.clock import database_now
+from outbox.bookkeeping.audit import Operator
+from outbox.channels import admission
+from outbox.delivery import levers
 from outbox.flow import Outbox
-from outbox.models import ChannelState, DeadLetter, DeliveryAttempt, IdempotencyKey, OutboxMessage
-from outbox.sweep import sweep_keys
+from outbox.letters.levers import discard, requeue
+from outbox.letters.models import DeadLetter
+from outbox.messages.keys import sweep_keys
+from outbox.models import ChannelState, DeliveryAttempt, IdempotencyKey, OutboxMessage
 from tests.outbox.scripted import AMBIGUOUS, PERMANENT, UNREACHABLE, message, promise
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -113,7 +115,7 @@ def test_gauges_say_what_waits(traffic):
 
 def test_a_paused_channel_is_a_gauge(traffic):
     assert gauges()["spillway_channel_paused"] == 0
-    channels.pause("memory", ANN, "moving house")
+    admission.pause("memory", ANN, "moving house")
     assert gauges()["spillway_channel_paused"] == 1
 
 
@@ -134,12 +136,12 @@ def test_keys_are_overdue_when_nobody_sweeps(traffic):
 
 
 def test_home_names_the_closed_door(traffic):
-    channels.pause("memory", ANN, "moving house")
+    admission.pause("memory", ANN, "moving house")
     picture = Outbox().picture(database_now())
     assert [need.title for need in picture.needs if need.lever == "Check and resume…"] == [
         "Channel memory is paused"
     ]
-    channels.resume("memory", ANN, "moved")
+    admission.resume("memory", ANN, "moved")
     ChannelState.objects.update(breaker="open", opened_at=database_now(), probe_at=database_now())
     picture = Outbox().picture(database_now())
     assert "Nobody answers at memory" in [need.title for need in picture.needs]

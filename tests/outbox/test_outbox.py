@@ -8,23 +8,15 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from config.clock import database_now
+from config.database.clock import database_now
 from config.kafka import Mark, Replayed
 from config.kafka.positions import Reach
-from outbox import counters
-from outbox.burial import Letter, bury
-from outbox.jobs import only_one
-from outbox.models import (
-    BurialKey,
-    DeadLetter,
-    FailureGroup,
-    FlowCounter,
-    FlowMinute,
-    JobLease,
-    OperatorAction,
-    Watermark,
-)
-from outbox.watermarks import Watermarks
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.job_leases import only_one
+from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, OperatorAction, Watermark
+from outbox.bookkeeping.watermarks import Watermarks
+from outbox.letters.burial import Letter, bury
+from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
 
 pytestmark = pytest.mark.django_db
 SOURCE = "transfer-requests"

@@ -7,10 +7,10 @@ from django.conf import settings
 from django.core.management import call_command
 
 from config.celery import app
-from config.clock import database_now
-from outbox import counters
-from outbox.jobs import only_one
-from outbox.models import FlowMinute
+from config.database.clock import database_now
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.job_leases import only_one
+from outbox.bookkeeping.models import FlowMinute
 from outbox.tasks import recover_claims, rotate_partitions
 
 # MySQL commits at every ALTER TABLE, so a test in a transaction would not be one.

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from config.clock import database_now
-from outbox.models import Watermark
+from config.database.clock import database_now
+from outbox.bookkeeping.models import Watermark
 from tests.crash.oracle import Produced, Published
 from tests.crash.platform import ROOT, Platform, Worker, free_port
 from tests.crash.traffic import Sample
@@ -173,7 +173,7 @@ def pairs() -> range:
 
 def assert_verified() -> None:
     """Conservation and every other invariant, in this process."""
-    from config.proof import prove
+    from config.probes.verify import prove
 
     proof = prove()
     assert proof["ok"], [check for check in proof["checks"] if not check["ok"]]

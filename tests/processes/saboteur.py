@@ -15,18 +15,18 @@ from typing import Any
 
 # Each is the last thing before the gap in which the deed is done.
 POINTS = {
-    "written": "outbox.watermarks.Watermarks.advance",  # the batch is in the transaction, not committed
-    "stored": "config.kafka.writer.Writer._transact",  # committed; Kafka's offsets are not
-    "rebuilt": "buffer.rebuild._store",  # a part of the topic is stored and committed, the rest unread
-    "taken": "buffer.claim._take_events",  # the claim is in the transaction, not committed
-    "claimed": "buffer.flush.claim",  # committed; nothing was sent
+    "written": "outbox.bookkeeping.watermarks.Watermarks.advance",  # the batch is in the transaction, not committed
+    "stored": "config.kafka.runtime.writer.Writer._transact",  # committed; Kafka's offsets are not
+    "rebuilt": "buffer.ingest.rebuild._store",  # a part of the topic is stored and committed, the rest unread
+    "taken": "buffer.flush.claim._take_events",  # the claim is in the transaction, not committed
+    "claimed": "buffer.flush.flusher.claim",  # committed; nothing was sent
     "sent": "config.kafka.producer.Producer.send_all",  # the broker has acknowledged; nobody knows
-    "settled": "buffer.publish.settle",  # in the transaction, not committed
+    "settled": "buffer.flush.publish.settle",  # in the transaction, not committed
     # The ledger's transaction, statement by statement; nothing of it is committed.
-    "recorded": "buffer.ledger.track.record",
-    "adjusted": "buffer.ledger.track.adjust",
-    "buried": "buffer.ledger.track.bury",
-    "counted": "outbox.counters.add",
+    "recorded": "buffer.ledger.handler.record",
+    "adjusted": "buffer.ledger.handler.adjust",
+    "buried": "buffer.ledger.handler.bury",
+    "counted": "outbox.bookkeeping.counters.add",
 }
 
 

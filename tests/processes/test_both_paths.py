@@ -9,15 +9,15 @@ from collections import Counter
 import pytest
 from django.db import connection
 
-from config.clock import database_now
-from config.fields import uuid7
-from config.upsert import uuid_text
-from outbox import handlers as registry
-from outbox.channels import ensure
-from outbox.deliver import deliver
+from config.database.clock import database_now
+from config.database.upsert import uuid_text
+from config.uuid7 import uuid7
+from outbox.channels import handlers as registry
+from outbox.channels.admission import ensure
+from outbox.delivery.candidates import lower_bound
+from outbox.delivery.claim import claim
+from outbox.delivery.deliver import deliver
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.scan import floor
-from outbox.take import claim
 from tests.outbox.bulk import MESSAGES, beginning
 from tests.outbox.race import race, until_it_stands
 from tests.outbox.scripted import Scripted
@@ -33,7 +33,7 @@ def memory(monkeypatch, settings, db):
     handler = Scripted(acknowledges="batch")
     settings.HANDLERS = {handler.name: "tests.outbox.scripted.Scripted"}
     monkeypatch.setattr(registry, "handlers", lambda: {handler.name: handler})
-    floor.forget()
+    lower_bound.forget()
     ensure([handler.name])
     return handler
 

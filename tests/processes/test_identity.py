@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from buffer.models import Batch, Bucket, BufferedEvent
-from outbox.models import DeadLetter
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from outbox.letters.models import DeadLetter
 from tests.conftest import order
 from tests.crash.traffic import SPELLINGS, written
 from tests.processes.conftest import Broker, assert_verified

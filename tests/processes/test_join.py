@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from buffer.ingest import Ingest
-from buffer.models import BufferedEvent
-from config.kafka import Consumer, client
-from config.kafka.consumer import ConsumerStopped
-from outbox.watermarks import Watermarks
+from buffer.events.models import BufferedEvent
+from buffer.ingest.handler import Ingest
+from config.kafka import client
+from config.kafka.runtime import Consumer
+from config.kafka.runtime.consumer import ConsumerStopped
+from outbox.bookkeeping.watermarks import Watermarks
 from tests.conftest import order
 from tests.crash.wire import REQUESTS
 from tests.processes.conftest import PARTITIONS, Broker

@@ -14,8 +14,9 @@ from django.db import connection
 from django.db.models import Sum
 
 from buffer.models import InventoryStock, InventoryTracking
-from outbox import counters
-from outbox.models import DeadLetter, Watermark
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import Watermark
+from outbox.letters.models import DeadLetter
 from tests.crash.platform import Platform
 from tests.crash.run import Plan
 from tests.crash.stock import PAID, Message, moved, paid

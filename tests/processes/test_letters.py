@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from buffer.models import Batch, BufferedEvent
-from outbox.models import DeadLetter, OperatorAction
+from buffer.events.models import Batch, BufferedEvent
+from outbox.bookkeeping.models import OperatorAction
+from outbox.letters.models import DeadLetter
 from tests.conftest import order
 from tests.crash.platform import Platform
 from tests.crash.wire import BATCHES, wait_for

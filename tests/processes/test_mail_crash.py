@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from django.db import connection, transaction
 
-from config.clock import database_now
-from notifications import changes
+from config.database.clock import database_now
+from notifications.orders import changes
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.recovery import recover_claims
+from outbox.workers.recovery import recover_claims
 from tests.crash.mail import resume
 from tests.crash.mail_run import TIMINGS, MailRun, Plan
 from tests.crash.platform import Platform

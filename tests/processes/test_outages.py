@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
-from buffer.models import Batch, BufferedEvent
+from buffer.events.models import Batch, BufferedEvent
 from tests.conftest import order
 from tests.crash.platform import Platform
 from tests.crash.wire import wait_for

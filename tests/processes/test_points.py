@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from buffer.models import Batch, BufferedEvent
-from outbox.models import DeadLetter
+from buffer.events.models import Batch, BufferedEvent
+from outbox.letters.models import DeadLetter
 from tests.conftest import order
 from tests.crash.platform import Platform, Worker
 from tests.crash.wire import wait_for
@@ -141,6 +141,6 @@ def test_a_frozen_ingester_loses_its_partitions_and_moves_nothing_back(
 
 
 def positions() -> dict[Any, int]:
-    from outbox.models import Watermark
+    from outbox.bookkeeping.models import Watermark
 
     return dict(Watermark.objects.values_list("partition", "next_offset"))

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from buffer.models import Batch, Bucket, BufferedEvent
-from outbox.models import DeadLetter, Watermark
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from outbox.bookkeeping.models import Watermark
+from outbox.letters.models import DeadLetter
 from tests.conftest import order
 from tests.crash.platform import ROOT, Platform, Worker
 from tests.crash.wire import REQUESTS, wait_for

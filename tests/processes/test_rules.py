@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from buffer.models import Batch, Bucket, BufferedEvent
-from config.clock import database_now
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from config.database.clock import database_now
 from tests.conftest import order
 from tests.crash.wire import wait_for
 from tests.processes.conftest import Broker, assert_verified

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from buffer.ledger.opening import import_stock
-from config.env import BadSetting
+from config.environment.env import BadSetting
 
 SHOWN = 20
 

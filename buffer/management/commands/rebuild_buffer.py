@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from buffer.rebuild import rebuild
+from buffer.ingest.rebuild import rebuild
 from config.flows import Refusal
 from config.kafka.client import KafkaError
 

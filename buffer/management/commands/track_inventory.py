@@ -5,7 +5,7 @@ from threading import Event
 from typing import Any
 
 from buffer.ledger.workers import track
-from config.worker import WorkerCommand
+from config.processes.command import WorkerCommand
 
 
 class Command(WorkerCommand):

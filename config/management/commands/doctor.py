@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from config.doctor import examine, render
+from config.probes.doctor import examine, render
 
 
 class Command(BaseCommand):

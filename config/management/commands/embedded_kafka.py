@@ -5,8 +5,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from config.embedded import LIMITS, EmbeddedKafkaError
-from config.embedded.serve import port_argument, project_topics, serve, topic_argument
+from config.demo.embedded import LIMITS, EmbeddedKafkaError
+from config.demo.embedded.serve import port_argument, project_topics, serve, topic_argument
 
 
 class Command(BaseCommand):

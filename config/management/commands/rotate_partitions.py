@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
-from config.housekeeping import rotate_and_sweep
+from config.processes.housekeeping import rotate_and_sweep
 
 
 class Command(BaseCommand):

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from config.demo import run_demo
-from config.processes import run_platform
-from config.worker import WorkerCommand
+from config.demo.run import run_demo
+from config.processes.command import WorkerCommand
+from config.processes.platform import run_platform
 
 
 class Command(WorkerCommand):

@@ -4,8 +4,8 @@ from argparse import ArgumentParser
 from threading import Event
 from typing import Any
 
-from config.simulation import simulate
-from config.worker import WorkerCommand
+from config.demo.simulation import simulate
+from config.processes.command import WorkerCommand
 
 
 class Command(WorkerCommand):

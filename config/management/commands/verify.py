@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from config.proof import prove, render
+from config.probes.verify import prove, render
 
 
 class Command(BaseCommand):

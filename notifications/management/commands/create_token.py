@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from notifications.tokens import issue
-from outbox.audit import Operator
+from notifications.api.tokens import issue
+from outbox.bookkeeping.audit import Operator
 
 
 class Command(BaseCommand):

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from outbox.triage import Selection, act, list_lines, show
+from outbox.letters.terminal import Selection, act, list_lines, show
 
 
 class Command(BaseCommand):

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from outbox.recovery import recover_claims
+from outbox.workers.recovery import recover_claims
 
 
 class Command(BaseCommand):

@@ -4,8 +4,8 @@ from argparse import ArgumentParser
 from threading import Event
 from typing import Any
 
-from config.worker import WorkerCommand
-from outbox.workers import relay
+from config.processes.command import WorkerCommand
+from outbox.workers.start import relay
 
 
 class Command(WorkerCommand):

@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from config.flows import Refusal
-from config.worker import WorkerCommand
-from outbox.replay_terminal import replay
-from outbox.replay_worker import ReplayWorker
+from config.processes.command import WorkerCommand
+from outbox.replay.terminal import replay
+from outbox.replay.worker import ReplayWorker
 
 
 class Command(WorkerCommand):

@@ -1,0 +1,86 @@
+"""Admin page of orders in the buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.db import models
+from django.http import HttpRequest
+from django.utils.html import format_html
+
+from buffer.admin import explain
+from buffer.admin.buckets import _pull
+from buffer.events import levers
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.streams import streams
+from config.admin import humanize
+from config.admin.html import chip
+from config.admin.levers import Lever
+from config.admin.payload import pretty
+from config.admin.read_only import ReadOnlyAdmin, age_column
+from outbox.bookkeeping.audit import may_see_payloads
+from outbox.letters.models import DeadLetter
+
+WITHDRAW = Lever(
+    name="withdraw", verb="Withdraw", past="Withdrew", icon="ban",
+    right="withdraw_bufferedevent", keep="Leave it in",
+    nouns=("order", "orders"),
+    promise="It will not be in the next batch.",
+    detail="A withdrawn order is marked as discarded, not deleted. A batch that is cut in the meantime wins.",
+    act=_pull(levers.withdraw), ready=lambda rows: rows.filter(status="pending"),
+    why_not=explain.why_not_withdraw, harm=True, least=10,
+)  # fmt: skip
+
+
+MOST_FOUND = 20
+
+
+# -- Buffered events ---------------------------------------------------------------------------------------
+@admin.register(BufferedEvent)
+class BufferedEventAdmin(ReadOnlyAdmin):
+    place = 30
+    levers = (WITHDRAW,)
+    list_display = ["order_id", "state", "location_id", "version", "position", "arrived"]
+    search_fields = ["pk"]
+    search_help_text = "Paste an order id, capitals included. Exact match, in all months that are kept."
+    arrived = age_column("created_at", "Arrived")
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet:
+        return super().get_queryset(request).defer("payload")
+
+    @admin.display(description="State")
+    def state(self, row: BufferedEvent) -> str:
+        return chip(row.status)
+
+    @admin.display(description="Version")
+    def version(self, row: BufferedEvent) -> str:
+        return "first" if not row.revision else f"replaced {humanize.plural(row.revision, 'time', 'times')}"
+
+    @admin.display(description="Source")
+    def position(self, row: BufferedEvent) -> str:
+        return format_html('<span class="sw-code">{}</span>', explain.source_of(row))
+
+    def find(self, key: str) -> Iterable[BufferedEvent]:
+        # The whole unique key but its last column: without months and streams this would be a scan.
+        rows = BufferedEvent.objects.in_months(explain.months_kept()).filter(
+            stream__in=list(streams()), order_id=key
+        )
+        return list(rows.defer("payload")[:MOST_FOUND])
+
+    def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, Any]:
+        batches = Batch.objects.defer("payload", "headers", "event_ids")
+        batch = batches.filter(pk=row.batch_id).first()
+        return {
+            "title": f"Order {row.order_id}",
+            "batch": batch,
+            "source": explain.source_of(row),
+            "bucket": Bucket.objects.filter(stream=row.stream, location_id=row.location_id).first(),
+            "letters": list(DeadLetter.objects.filter(business_key=row.order_id).newest_first()[:MOST_FOUND]),
+            "payload": pretty(row.payload) if may_see_payloads(request) else "",
+            "size": len(row.payload.encode()),
+            "may_see": may_see_payloads(request),
+            "retention_months": settings.BUFFER_RETENTION_MONTHS,
+        }

@@ -1,0 +1,159 @@
+"""Admin page of stocks, with the stocktake."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import quote
+from django.db import models
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+
+from buffer.admin.movement_pages import movements
+from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
+from buffer.ledger.stocktake import take_stock
+from config.admin import humanize
+from config.admin.drawing import points
+from config.admin.keyset import Keyset
+from config.admin.levers import Lever, LeverResult
+from config.admin.read_only import ReadOnlyAdmin, age_column
+from config.flows import Refusal
+from outbox.bookkeeping.audit import operator_of
+from outbox.letters.models import DeadLetter
+
+STOCKTAKE = Lever(
+    name="stocktake", verb="Stocktake", past="Corrected", icon="redo", right="adjust_inventorystock",
+    nouns=("stock", "stocks"), promise="", detail="", keep="Leave it",
+    act=lambda keys, user, reason: LeverResult(0, ["A stocktake needs a counted quantity: open the stock's page."]),
+    ready=lambda rows: rows, why_not=lambda row: "",
+)  # fmt: skip
+
+
+CHART = (1000, 100)
+MOST_FOUND = 50
+UPWARDS = Keyset(descending=False, back="Back", on="On")
+
+
+# -- Stock -------------------------------------------------------------------------------------------------
+@admin.register(InventoryStock)
+class StockAdmin(ReadOnlyAdmin):
+    place = 40
+    keyset = UPWARDS
+    levers = (STOCKTAKE,)
+    list_display = ["stock", "count_quantity", "of_item", "lies_at", "changed"]
+    list_select_related = ("item", "location")
+    search_fields = ["pk"]
+    search_help_text = "Paste a stock id, capitals included. Exact match."
+    empty = ("No stock yet", "A stock appears with its first movement, or when import_stock brings it in.")
+    changed = age_column("updated_at", "Last moved")
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        return {}  # a count belongs to one stock
+
+    @admin.display(description="Stock")
+    def stock(self, row: InventoryStock) -> str:
+        return row.pk
+
+    @admin.display(description="Quantity")
+    def count_quantity(self, row: InventoryStock) -> str:
+        below = " sw-minus" if row.quantity < 0 else ""
+        return format_html('<span class="sw-number{}">{}</span>', below, f"{row.quantity:,}")
+
+    @admin.display(description="Item")
+    def of_item(self, row: InventoryStock) -> str:
+        return row.item_id or humanize.UNKNOWN
+
+    @admin.display(description="Location")
+    def lies_at(self, row: InventoryStock) -> str:
+        return str(row.location) if row.location_id and row.location else humanize.UNKNOWN
+
+    def find(self, key: str) -> Iterable[InventoryStock]:
+        return list(InventoryStock.objects.filter(pk=key))
+
+    def detail(self, request: HttpRequest, row: InventoryStock) -> dict[str, Any]:
+        quantity, page = movements(row.pk, request.GET.get("before", ""), request.GET.get("after", ""))
+        trend = page.trend
+        low, high = min(trend, default=0), max(trend, default=0)
+        span = high - low
+        return {
+            "title": f"Stock {row.pk}",
+            "quantity": quantity,
+            "page": page,
+            "item": InventoryItem.objects.filter(pk=row.item_id).first() if row.item_id else None,
+            "location": InventoryLocation.objects.filter(pk=row.location_id).first()
+            if row.location_id
+            else None,
+            "line": points(trend, *CHART) if len(trend) > 1 else "",
+            "zero": round(CHART[1] * high / span, 1) if low < 0 < high else None,
+            "low": low,
+            "high": high,
+            "first": trend[0] if trend else 0,
+            "last": trend[-1] if trend else 0,
+            "letters": list(
+                DeadLetter.objects.filter(business_key=row.pk)
+                .newest_first()
+                .defer("payload", "traceback")[:10]
+            ),
+        }
+
+    def lever_view(self, request: HttpRequest, name: str) -> HttpResponse:
+        if name != STOCKTAKE.name:
+            raise Http404
+        given = request.POST if request.method == "POST" else request.GET
+        row = self.get_queryset(request).filter(pk=given.get("id", "").replace("\x00", "")).first()
+        if row is None or not self.has_view_permission(request, row):
+            raise Http404
+        if not STOCKTAKE.allowed(request.user, self.opts):
+            return self._ask(request, row, right=STOCKTAKE.right_in_words(self.opts), status=403)
+        return self._take(request, row) if request.method == "POST" else self._ask(request, row)
+
+    def _take(self, request: HttpRequest, row: InventoryStock) -> HttpResponse:
+        given, reason = request.POST, request.POST.get("reason", "").strip()
+        try:
+            counted, seen = int(given.get("counted", "").replace(",", "")), int(given.get("seen", ""))
+        except ValueError:
+            return self._ask(request, row, problem="Counted: a whole number is needed.")
+        if len(reason) < 10:
+            problem = "At least 10 characters: whoever reads it next month must understand it."
+            return self._ask(request, row, problem=problem)
+        try:
+            done = take_stock(
+                row.pk, counted, seen, given.get("adjustment", ""), operator_of(request.user), reason
+            )
+        except Refusal as refusal:
+            return self._ask(request, row, problem=str(refusal))
+        messages.success(request, f"Stock {row.pk} is {done.quantity:,} now; {done.delta:+,} was recorded.")
+        return HttpResponseRedirect(reverse("admin:buffer_inventorystock_change", args=[quote(row.pk)]))
+
+    def _ask(
+        self,
+        request: HttpRequest,
+        row: InventoryStock,
+        *,
+        problem: str = "",
+        right: str = "",
+        status: int = 200,
+    ) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request), "title": f"Stocktake of {row.pk}", "opts": self.opts, "row": row,
+            "problem": problem, "right": right, "counted": request.POST.get("counted", ""),
+            "reason": request.POST.get("reason", ""),
+            "adjustment": request.POST.get("adjustment") or f"stocktake-{uuid.uuid4()}",
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/buffer/inventorystock/stocktake.html", context, status=status)
+
+
+def _stocks(row: Any) -> str:
+    """Links to the first few stocks of an item or a location, by their index."""
+    found: models.QuerySet[InventoryStock] = row.inventorystock_set.order_by("pk")
+    links = [
+        format_html('<a href="{}">{}</a>', reverse("admin:buffer_inventorystock_change", args=[quote(pk)]), pk)
+        for pk in found.values_list("pk", flat=True)[: MOST_FOUND + 1]
+    ]  # fmt: skip
+    shown = format_html(", ".join(["{}"] * len(links[:MOST_FOUND])), *links[:MOST_FOUND]) if links else "none"
+    return format_html("{} and more", shown) if len(links) > MOST_FOUND else shown

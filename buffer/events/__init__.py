@@ -1,0 +1,1 @@
+"""What waits: events, buckets, batches, and the sentences about them."""

@@ -1,0 +1,93 @@
+"""Buckets: what arrives in them, and how they are counted anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cache
+
+from django.db.models import Count
+
+from buffer.events.models import Bucket, BufferedEvent
+from buffer.streams import Stream
+from config.database.upsert import Column, Constant, Upsert, timestamp_text
+from config.kafka import topic_name
+
+CHUNK = 500
+
+
+@cache
+def _arrivals(max_batch: int) -> Upsert:
+    """The statement that adds arrivals to buckets and decides when each is due."""
+    return Upsert(
+        Bucket,
+        columns=[Column("location_id"), Column("open_count", "int"), Column("source_partition", "int"),
+                 Column("due_at", "timestamp")],
+        constants=[
+            Constant("stream"), Constant("topic"), Constant("sequence", "bigint"),
+            Constant("first_arrival", "timestamp"), Constant("last_arrival", "timestamp"),
+            Constant("idle_at", "timestamp"), Constant("cap_at", "timestamp"), Constant("urged"), Constant("held", "bool"),
+        ],
+        key=["stream", "location_id"],
+        # MySQL assigns from left to right: what reads the old count comes before the count.
+        update={
+            # An arrival leaves an earlier look alone: the flusher then finds the bucket not idle and puts it
+            # off. The index on due_at changes once per idle period instead of with every batch.
+            "due_at": "CASE WHEN old.held THEN NULL "
+                      f"WHEN old.urged = '' AND old.open_count + new.open_count >= {int(max_batch)} "
+                      "AND (old.due_at IS NULL OR old.due_at > new.last_arrival) THEN new.last_arrival "
+                      "WHEN old.due_at IS NULL THEN new.due_at ELSE old.due_at END",
+            "first_arrival": "CASE WHEN old.open_count > 0 THEN old.first_arrival ELSE new.first_arrival END",
+            "cap_at": "CASE WHEN old.open_count > 0 THEN old.cap_at ELSE new.cap_at END",
+            "last_arrival": "new.last_arrival",
+            "idle_at": "new.idle_at",
+            "topic": "new.topic",
+            "source_partition": "new.source_partition",
+            "open_count": "old.open_count + new.open_count",
+        },
+    )  # fmt: skip
+
+
+def arrive(stream: Stream, arrivals: Mapping[str, tuple[int, int]], now: datetime) -> None:
+    """Add `{location: (new events, source partition)}` to the buckets and restart their idle timers."""
+    if not arrivals:
+        return
+    soon, at_once = timestamp_text(now + stream.idle), timestamp_text(now)
+    rows = [
+        (location, number, partition, at_once if number >= stream.max_batch else soon)
+        for location, (number, partition) in sorted(arrivals.items())
+    ]
+    _arrivals(stream.max_batch).run(
+        rows,
+        {
+            "stream": stream.name, "topic": topic_name(stream.topic), "sequence": 0, "first_arrival": now,
+            "last_arrival": now, "idle_at": now + stream.idle, "cap_at": now + stream.cap, "urged": "",
+            "held": False,
+        },
+    )  # fmt: skip
+
+
+def recount_buckets(stream: Stream, locations: Iterable[str], now: datetime) -> int:
+    """Set the open counts of these locations; locks buckets in order.
+
+    Returns by how much the flow's own count of open orders has to change: the caller's last statement.
+    """
+    ordered = sorted(locations)
+    change = 0
+    for start in range(0, len(ordered), CHUNK):
+        part = ordered[start : start + CHUNK]
+        buckets = {b.location_id: b for b in Bucket.objects.select_for_update().of_stream(stream.name)
+                   .filter(location_id__in=part).order_by("location_id")}  # fmt: skip
+        counted = dict(
+            BufferedEvent.objects.pending().at(stream.name, part).values_list("location_id")
+            .annotate(number=Count("id")).order_by()
+        )  # fmt: skip
+        for location, bucket in buckets.items():
+            number = counted.get(location, 0)
+            change += number - bucket.open_count
+            if number == 0:
+                empty = {"open_count": 0, "due_at": None, "urged": "", "first_arrival": None, "cap_at": None}
+                Bucket.objects.filter(pk=bucket.pk).update(**empty)
+            elif number != bucket.open_count:
+                Bucket.objects.filter(pk=bucket.pk).update(open_count=number)
+    return change

@@ -1,0 +1,97 @@
+"""The levers of the buffer: flush now, hold, release, withdraw; the same for the admin and for commands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from buffer.events.models import Bucket, BufferedEvent
+from config.database.clock import database_now
+from outbox.bookkeeping import audit, counters
+from outbox.bookkeeping.audit import Operator
+
+
+def flush_now(bucket_ids: Sequence[int], operator: Operator, reason: str) -> int:
+    """Make these buckets due at once; empty and held ones are left alone. Returns how many changed."""
+    with transaction.atomic():
+        now = database_now()
+        rows = Bucket.objects.filter(pk__in=bucket_ids, open_count__gt=0, held=False).exclude(urged="manual")
+        return _done(operator, "flush now", bucket_ids, rows.update(urged="manual", due_at=now), reason)
+
+
+def hold(bucket_ids: Sequence[int], operator: Operator, reason: str) -> int:
+    """Cut nothing from these buckets until they are released; events go on arriving."""
+    with transaction.atomic():
+        changed = Bucket.objects.filter(pk__in=bucket_ids, held=False).update(held=True, due_at=None)
+        return _done(operator, "hold", bucket_ids, changed, reason)
+
+
+def release(bucket_ids: Sequence[int], operator: Operator, reason: str) -> int:
+    """Let held buckets go; what waits there is judged at once."""
+    with transaction.atomic():
+        now = database_now()
+        rows = Bucket.objects.filter(pk__in=bucket_ids, held=True)
+        filled = rows.filter(open_count__gt=0).update(held=False, due_at=now)
+        empty = rows.update(held=False)
+        return _done(operator, "release", bucket_ids, filled + empty, reason)
+
+
+def withdraw(event_ids: Sequence[int], operator: Operator, reason: str) -> int:
+    """Discard orders that no batch has taken yet. Returns how many were still pending."""
+    with transaction.atomic():
+        now = database_now()
+        # Ingesters lock events before buckets; so does this.
+        rows = list(BufferedEvent.objects.select_for_update().pending().filter(pk__in=event_ids))
+        months = {row.partition_key for row in rows}
+        changed = (
+            BufferedEvent.objects.pending().in_months(months).filter(pk__in=[row.pk for row in rows])
+            .update(status=BufferedEvent.Status.DISCARDED, updated_at=now)
+        )  # fmt: skip
+        _shrink_buckets(rows, now)
+        detail = {"orders": [f"{row.order_id} at {row.location_id}" for row in rows]}
+        return _done(operator, "withdraw", event_ids, changed, reason, detail)
+
+
+def _shrink_buckets(rows: Sequence[BufferedEvent], now: datetime) -> None:
+    taken = Counter((row.stream, row.location_id) for row in rows)
+    for (stream, location), number in sorted(taken.items()):
+        bucket = Bucket.objects.filter(stream=stream, location_id=location)
+        bucket.update(open_count=F("open_count") - number)
+        bucket.filter(open_count__lte=0).update(
+            open_count=0, due_at=None, urged="", first_arrival=None, cap_at=None
+        )
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for (stream, _location), number in taken.items():
+        counts[stream, "withdrawn", "open"] -= number
+        counts[stream, "withdrawn", "discarded"] += number
+    counters.add(counts, now)
+
+
+def _done(
+    operator: Operator,
+    verb: str,
+    ids: Sequence[int],
+    changed: int,
+    reason: str,
+    detail: dict[str, Any] | None = None,
+) -> int:
+    if changed:
+        audit.record(
+            operator, verb, _subject(verb, ids), reason=reason, rows=changed,
+            detail={"ids": list(ids)[:1000], **(detail or {})},
+        )  # fmt: skip
+    return changed
+
+
+def _subject(verb: str, ids: Sequence[int]) -> str:
+    """What was acted on, in words: "WH-42", or "WH-42 and 2 more"."""
+    model, column = (BufferedEvent, "order_id") if verb == "withdraw" else (Bucket, "location_id")
+    first = (
+        model.objects.filter(pk__in=ids).order_by("pk").values_list(column, flat=True).first() or "nothing"
+    )
+    return first if len(ids) == 1 else f"{first} and {len(ids) - 1} more"

@@ -1,0 +1,98 @@
+"""Sentences about events, buckets and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from django.db import models
+from django.db.models import Exists, OuterRef
+
+from outbox.bookkeeping.leases import ClaimQuerySet
+
+
+class EventQuerySet(models.QuerySet):
+    """Rows of the event buffer; big, so every query names an index prefix."""
+
+    def pending(self) -> EventQuerySet:
+        return self.filter(status="pending")
+
+    def in_batches(self, batches: models.QuerySet) -> EventQuerySet:
+        """Those that one of `batches` has taken."""
+        return self.filter(status__stored="claimed", batch_id__in=batches.values("pk"))
+
+    def orphaned(self, batches: models.QuerySet, since: Any) -> EventQuerySet:
+        """Of the months from `since` on: taken for a batch that is not among `batches`, and so read as sent."""
+        taken = self.filter(status__stored="claimed", partition_key__gte=since)
+        return taken.exclude(Exists(batches.filter(pk=OuterRef("batch_id"))))
+
+    def of_stream(self, stream: str) -> EventQuerySet:
+        return self.filter(stream=stream)
+
+    def at(self, stream: str, locations: Iterable[str]) -> EventQuerySet:
+        return self.filter(stream=stream, location_id__any=frozenset(locations))
+
+    def in_months(self, months: Iterable[int]) -> EventQuerySet:
+        """Prune to these partitions."""
+        return self.filter(partition_key__in=list(months))
+
+    def oldest_first(self) -> EventQuerySet:
+        return self.order_by("id")
+
+    def lock_free(self) -> EventQuerySet:
+        """Locked for this transaction; rows an ingester is changing right now are left for the next round.
+
+        Ingesters lock events and then buckets, flushers the other way round: only because neither of the
+        flusher's locks ever waits can the two not deadlock.
+        """
+        return self.select_for_update(skip_locked=True)
+
+    def take(
+        self, batch_id: Any, months: Iterable[int], ids: Iterable[int], status: str, now: datetime
+    ) -> int:
+        """Move the claimed rows of one batch on; returns how many."""
+        rows = self.in_months(months).filter(id__in=list(ids), batch_id=batch_id, status="claimed")
+        return rows.update(status=status, updated_at=now)
+
+
+class BucketQuerySet(models.QuerySet):
+    """One row per location; what is due is found through (stream, due_at), however much is pending."""
+
+    def of_stream(self, stream: str) -> BucketQuerySet:
+        return self.filter(stream=stream)
+
+    def waiting(self) -> BucketQuerySet:
+        """Not empty and not held, the earliest first."""
+        return self.filter(due_at__isnull=False).order_by("due_at")
+
+    def due(self, now: datetime) -> BucketQuerySet:
+        return self.filter(due_at__lte=now).order_by("due_at")
+
+    def lock_free(self) -> BucketQuerySet:
+        return self.select_for_update(skip_locked=True)
+
+
+class BatchQuerySet(ClaimQuerySet):
+    """Batches; the unsent ones are few."""
+
+    def claimed(self) -> BatchQuerySet:
+        return self.filter(status="claimed")
+
+    def parked(self) -> BatchQuerySet:
+        return self.filter(status="parked")
+
+    def unsent(self) -> BatchQuerySet:
+        return self.filter(status__in=("claimed", "parked"))
+
+    def sent(self) -> BatchQuerySet:
+        return self.filter(status="sent")
+
+    def of_streams(self, streams: Iterable[str]) -> BatchQuerySet:
+        return self.filter(stream__in=list(streams))
+
+    def at(self, locations: Iterable[str]) -> BatchQuerySet:
+        return self.filter(location_id__any=frozenset(locations))
+
+    def oldest_first(self) -> BatchQuerySet:
+        return self.order_by("claimed_at", "sequence")

@@ -1,0 +1,1 @@
+"""Due buckets become batches, and batches leave."""

@@ -1,0 +1,275 @@
+"""Stage 1 of the flush: due buckets become frozen batches, many buckets in one short transaction."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
+
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.flush.due import DueDecision, decide
+from buffer.flush.freeze import Claimed, Frozen, LeasedBatch, cut, freeze
+from buffer.streams import GROUP, Stream
+from config.as_json import as_json
+from config.database.clock import database_now
+from config.database.compiled import compiled
+from config.database.rewrite import Rewrite
+from config.database.rows import fast_rows
+from config.database.upsert import Column, Constant, Upsert, timestamp_text, uuid_text, uuid_writer
+from config.kafka import topic_name
+from config.telemetry import metrics
+from config.telemetry.logs import log
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import Watermark
+
+BUCKETS_A_ROUND = 400
+FULL_BUCKETS_A_ROUND = 16
+EVENTS_A_ROUND = 4000
+RETRY_EMPTY = timedelta(seconds=1)
+
+# bulk_create takes five times as long on PostgreSQL, most of it in this process.
+STORE = Upsert(
+    Batch,
+    columns=[
+        Column("batch_id", "uuid"), Column("location_id"), Column("sequence", "bigint"), Column("reason"),
+        Column("partition_key", "int"), Column("event_count", "int"), Column("lease_token", "uuid"),
+        Column("lease_until", "timestamp"), Column("months", "json"), Column("headers", "json"),
+        Column("event_ids", "json"), Column("payload", "long"),
+    ],
+    constants=[Constant("stream"), Constant("status"), Constant("attempts", "int"), Constant("error"),
+               Constant("claimed_at", "timestamp")],
+    key=(),
+    update={},
+)  # fmt: skip
+TAKE = Rewrite(
+    BufferedEvent,
+    key=[Column("id", "bigint")],
+    changes=[Column("batch_id", "uuid")],
+    constants=[Constant("status"), Constant("updated_at", "timestamp")],
+    guard="old.status = 'pending'",
+    prune="partition_key",
+)
+RELEASE = Rewrite(
+    Bucket,
+    key=[Column("id", "bigint")],
+    changes=[
+        Column("open_count", "int"), Column("sequence", "bigint"), Column("urged"), Column("due_at", "timestamp"),
+        Column("first_arrival", "timestamp"), Column("cap_at", "timestamp"),
+    ],
+)  # fmt: skip
+LOOK_AGAIN = Rewrite(Bucket, key=[Column("id", "bigint")], changes=[Column("due_at", "timestamp")])
+
+
+class Candidate(NamedTuple):
+    """A locked bucket: a tuple, because hydrating models takes a quarter of a flusher's time."""
+
+    id: int
+    stream: str
+    location_id: str
+    open_count: int
+    sequence: int
+    urged: str
+    first_arrival: datetime | None
+    idle_at: datetime | None
+    cap_at: datetime | None
+    source_partition: int | None
+
+
+@dataclass
+class Round:
+    """What one claim transaction did: batches leased to `token`, and how many buckets it looked at."""
+
+    token: uuid.UUID
+    batches: list[LeasedBatch] = field(default_factory=list)
+    looked_at: int = 0
+
+
+def claim(stream: Stream) -> Round:
+    """Cut batches from the buckets that are due, in one transaction.
+
+    Bucket rows and event rows are locked with SKIP LOCKED only, so this never waits for an ingester, and an
+    ingester waits for it at most as long as this transaction lasts. That is why many buckets may share it
+    (docs/adr/0003): one bucket a transaction would cap a flusher at a few hundred buckets a second.
+    """
+    with transaction.atomic():
+        now = database_now()
+        round_ = Round(uuid.uuid4())
+        chosen = _choose(stream, now, round_)
+        if chosen:
+            _cut_batches(stream, chosen, now, round_)
+    return round_
+
+
+def _choose(stream: Stream, now: datetime, round_: Round) -> list[tuple[Candidate, DueDecision]]:
+    """Lock candidates; keep those that are due and put off the others."""
+    pressed = counters.totals(stream.name).get("open", 0) >= settings.BUFFER_HIGH_WATER
+    candidates = _lock_candidates(stream.name, None if pressed else now)
+    caught_up = caught_up_of(stream)
+    chosen: list[tuple[Candidate, DueDecision]] = []
+    put_off: list[tuple[int, str]] = []
+    expected = 0
+    for bucket in candidates:
+        round_.looked_at += 1
+        verdict = decide(bucket, now, caught_up, stream.max_batch, pressed)
+        if verdict.look_again is not None:
+            put_off.append((bucket.id, timestamp_text(verdict.look_again)))
+        elif not chosen or expected + bucket.open_count <= EVENTS_A_ROUND:
+            chosen.append((bucket, verdict))
+            expected += bucket.open_count
+    LOOK_AGAIN.run(put_off)
+    return chosen
+
+
+def _lock_candidates(stream: str, now: datetime | None) -> list[Candidate]:
+    """As many as fill a round: a few full buckets, or many small ones. The rest is left to other flushers.
+
+    Of those due at `now`, or of all that wait.
+    """
+    few = _locked(stream, now, FULL_BUCKETS_A_ROUND)
+    if len(few) < FULL_BUCKETS_A_ROUND or sum(bucket.open_count for bucket in few) >= EVENTS_A_ROUND // 2:
+        return few
+    return _locked(stream, now, BUCKETS_A_ROUND)
+
+
+def _locked(stream: str, now: datetime | None, most: int) -> list[Candidate]:
+    return [Candidate._make(row) for row in _candidates(stream=stream, now=now, most=most)]
+
+
+@compiled
+def _candidates(stream: str, now: datetime | None, most: int) -> QuerySet[Any, Any]:
+    of_stream = Bucket.objects.of_stream(stream)
+    rows = of_stream.waiting() if now is None else of_stream.due(now)
+    return rows.lock_free().values_list(*Candidate._fields)[:most]
+
+
+def caught_up_of(stream: Stream) -> dict[int, datetime | None]:
+    """Per source partition: when everything in it was last known to be in the buffer."""
+    rows = Watermark.objects.filter(group=topic_name(GROUP), topic=topic_name(stream.topic), alarm="")
+    return dict(rows.values_list("partition", "caught_up_at"))
+
+
+def _cut_batches(
+    stream: Stream, chosen: Sequence[tuple[Candidate, DueDecision]], now: datetime, round_: Round
+) -> None:
+    events = _open_events(stream, [bucket for bucket, _ in chosen])
+    frozen: list[tuple[Candidate, DueDecision, list[Frozen]]] = []
+    topic_id = _topic_id(stream)
+    for bucket, verdict in chosen:
+        slices = cut(stream, events.get(bucket.location_id, ()))
+        numbered = enumerate(slices, start=bucket.sequence + 1)
+        frozen.append(
+            (
+                bucket,
+                verdict,
+                [freeze(stream, bucket.location_id, n, part, now, topic_id) for n, part in numbered],
+            )
+        )
+    _store_batches(stream, frozen, now, round_)
+    _take_events([batch for _, _, batches in frozen for batch in batches], now)
+    RELEASE.run([_after(bucket, batches, now) for bucket, _, batches in frozen])
+    taken = sum(len(batch.events) for _, _, batches in frozen for batch in batches)
+    counters.add({(stream.name, "flush", "open"): -taken}, now)
+
+
+def _open_events(stream: Stream, buckets: Sequence[Candidate]) -> dict[str, list[Claimed]]:
+    """The events of each bucket, oldest first.
+
+    Buckets that fit whole share one query. A bucket that does not is always chosen alone and reads its
+    oldest events only.
+    """
+    rows = (
+        BufferedEvent.objects.pending()
+        .at(stream.name, [bucket.location_id for bucket in buckets])
+        .lock_free()
+    )
+    if len(buckets) == 1 and buckets[0].open_count > EVENTS_A_ROUND:
+        rows = rows.oldest_first()[:EVENTS_A_ROUND]
+    found = fast_rows(rows.values_list(*Claimed._fields))
+    grouped: defaultdict[str, list[Claimed]] = defaultdict(list)
+    for event in sorted(map(Claimed._make, found)):
+        grouped[event.location_id].append(event)
+    return grouped
+
+
+def _topic_id(stream: Stream) -> str:
+    rows = Watermark.objects.filter(group=topic_name(GROUP), topic=topic_name(stream.topic))
+    return rows.exclude(topic_id="").values_list("topic_id", flat=True).first() or ""
+
+
+def _store_batches(
+    stream: Stream,
+    frozen: Sequence[tuple[Candidate, DueDecision, list[Frozen]]],
+    now: datetime,
+    round_: Round,
+) -> None:
+    """Write the batches; leased at once where no older batch of the location is still unsent."""
+    locations = [bucket.location_id for bucket, _, batches in frozen if batches]
+    blocked = set(
+        Batch.objects.claimed().of_streams([stream.name]).at(locations).values_list("location_id", flat=True)
+    )
+    until = timestamp_text(now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS))
+    leased, unleased = (uuid_text(round_.token), until), (None, None)
+    rows: list[tuple[Any, ...]] = []
+    reasons: Counter[str] = Counter()
+    text = uuid_writer()
+    for bucket, verdict, batches in frozen:
+        free = bucket.location_id not in blocked
+        for batch in batches:
+            events = [event.id for event in batch.events]
+            rows.append((
+                text(batch.batch_id), bucket.location_id, batch.sequence, verdict.reason, batch.months[-1], len(events),
+                *(leased if free else unleased), as_json(batch.months), as_json(batch.headers), as_json(events),
+                batch.payload,
+            ))  # fmt: skip
+            if free:
+                round_.batches.append(LeasedBatch(
+                    batch.batch_id, stream.name, bucket.location_id, batch.payload, batch.headers, len(events)
+                ))  # fmt: skip
+        reasons[verdict.reason] += len(batches)
+    STORE.run(
+        rows,
+        {
+            "stream": stream.name,
+            "status": Batch.Status.CLAIMED.value,
+            "attempts": 0,
+            "error": "",
+            "claimed_at": now,
+        },
+    )
+    log.info("batches_cut", stream=stream.name, **reasons)
+    for reason, number in reasons.items():
+        metrics.FLUSHED.labels(stream.name, reason).inc(number)
+
+
+def _take_events(batches: Sequence[Frozen], now: datetime) -> None:
+    text = uuid_writer()
+    rows = [
+        (event.id, name) for batch in batches for name in [text(batch.batch_id)] for event in batch.events
+    ]
+    months = sorted({month for batch in batches for month in batch.months})
+    taken = TAKE.run(rows, {"status": BufferedEvent.Status.CLAIMED.value, "updated_at": now}, months)
+    if taken != len(rows):
+        # Locked rows cannot change under us: this would be a bug, and the transaction must not commit it.
+        raise RuntimeError(f"claimed {taken} of {len(rows)} locked events")
+
+
+def _after(bucket: Candidate, batches: Sequence[Frozen], now: datetime) -> tuple[Any, ...]:
+    """The bucket's row after the cut; what is left over is due at once."""
+    taken = sum(len(batch.events) for batch in batches)
+    left = bucket.open_count - taken
+    if left and not taken:
+        left = BufferedEvent.objects.pending().at(bucket.stream, [bucket.location_id]).count()
+        log.warning("bucket_recounted", stream=bucket.stream, location=bucket.location_id, left=left)
+    sequence = bucket.sequence + len(batches)
+    if left <= 0:
+        return (bucket.id, 0, sequence, "", None, None, None)
+    due = now if taken else now + RETRY_EMPTY
+    times = [timestamp_text(at) if at else None for at in (bucket.first_arrival, bucket.cap_at)]
+    return (bucket.id, left, sequence, "leftover", timestamp_text(due), *times)

@@ -1,0 +1,125 @@
+"""A batch is frozen when it is cut: id, bytes and headers are computed once, from its content alone."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+
+from buffer.streams import Stream
+from config.as_json import as_json
+from config.digest import digest
+
+NAMESPACE = uuid.UUID("6f1c9a50-2f0e-5d5a-9c55-6a3b4a1c8e11")
+ROOM_FOR_FRAME = 600  # batch id, location, times, traceparent
+
+
+class Claimed(NamedTuple):
+    """An open event, as the claim reads it."""
+
+    id: int
+    partition_key: int
+    location_id: str
+    order_id: str
+    payload: str
+    payload_hash: str
+    source_partition: int
+    source_offset: int
+
+
+class LeasedBatch(NamedTuple):
+    """What sending and settling need of a `Batch`: a tuple, because models take a third of a flusher's time."""
+
+    pk: uuid.UUID
+    stream: str
+    location_id: str
+    payload: str
+    headers: dict[str, str]
+    orders: int  # sent with it for the first time: none with a supplement
+    attempts: int = 0
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """What will be published: the same content has the same id, and other content never has it."""
+
+    batch_id: uuid.UUID
+    sequence: int
+    payload: str
+    headers: dict[str, str]
+    events: Sequence[Claimed]
+
+    @cached_property
+    def months(self) -> list[int]:
+        return sorted({event.partition_key for event in self.events})
+
+
+def batch_id_of(stream: str, location: str, sequence: int, events: Sequence[Claimed]) -> uuid.UUID:
+    """uuid5 over stream, location, sequence and the sorted content.
+
+    A random id would change when the buffer is rebuilt from Kafka, and consumers deduplicate on it.
+    """
+    content = sorted(
+        (event.order_id, event.source_partition, event.source_offset, event.payload_hash) for event in events
+    )
+    fingerprint = digest(msgspec.json.encode(content))
+    return uuid.uuid5(NAMESPACE, "\x1f".join((stream, location, str(sequence), fingerprint)))
+
+
+def cut(stream: Stream, events: Sequence[Claimed]) -> list[Sequence[Claimed]]:
+    """Slices of at most `max_batch` events whose message stays within `max_bytes`, in order."""
+    slices: list[Sequence[Claimed]] = []
+    start = size = 0
+    for index, event in enumerate(events):
+        weight = weigh(event)
+        full = index - start >= stream.max_batch or size + weight > stream.max_bytes - ROOM_FOR_FRAME
+        if full and index > start:
+            slices.append(events[start:index])
+            start, size = index, 0
+        size += weight
+    if start < len(events):
+        slices.append(events[start:])
+    return slices
+
+
+def weigh(event: Claimed) -> int:
+    """An upper bound of what an event adds to the message: its payload, its id again, its position."""
+    return 2 * len(event.payload.encode()) + 64
+
+
+def freeze(
+    stream: Stream, location: str, sequence: int, events: Sequence[Claimed], now: datetime, topic_id: str
+) -> Frozen:
+    """The message of a batch; `now` is the database's time of the claim."""
+    batch_id = batch_id_of(stream.name, location, sequence, events)
+    message = {
+        "batch_id": str(batch_id),
+        "location_id": location,
+        "flushed_at": iso(now),
+        "order_ids": [event.order_id for event in events],
+        "items": stream.summarise(event.payload for event in events),
+    }
+    # Which version of each order went out: a buffer that is rebuilt from Kafka needs to know.
+    positions = [[event.source_partition, event.source_offset] for event in events]
+    return Frozen(batch_id, sequence, as_json(message), headers_of(batch_id, positions, topic_id), events)
+
+
+def headers_of(batch_id: uuid.UUID, positions: Sequence[Sequence[int]], topic_id: str = "") -> dict[str, str]:
+    """Headers every published batch carries; the trace id is derived, so that retries repeat the same bytes."""
+    return {
+        "batch_id": str(batch_id),
+        "traceparent": f"00-{batch_id.hex}-{batch_id.hex[:16]}-01",
+        "correlation_id": str(batch_id),
+        "topic_id": topic_id,
+        "positions": as_json(positions),
+    }
+
+
+def iso(at: datetime) -> str:
+    """RFC 3339 in UTC with microseconds."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,57 @@
+"""A database restored from a backup: nothing is cut before the ingester has read again what was forgotten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from django.db import connection
+
+from buffer.streams import GROUP, Stream
+from config.kafka import topic_name
+from config.kafka.client import KafkaError
+from config.kafka.reader import committed_offsets
+from config.telemetry.logs import log
+from outbox.bookkeeping.watermarks import Watermarks
+
+INTERVAL = 1.0
+
+
+class Gap:
+    """Whether this database remembers less than the group has committed.
+
+    Orders that wait in an old backup may have gone out since, with other contents: cut again, they would be
+    sent twice. Only a new connection can lead to another database, so only then, and while a gap is open,
+    the broker is asked.
+    """
+
+    def __init__(self, streams: Sequence[Stream]) -> None:
+        self.streams = streams
+        self.closed = False
+        self.next_look = 0.0
+
+    def is_open(self) -> bool:
+        if connection.connection is None:
+            self.closed = False
+        if not self.closed and time.monotonic() >= self.next_look:
+            self.next_look = time.monotonic() + INTERVAL
+            self.closed = not self._behind()
+        return not self.closed
+
+    def _behind(self) -> bool:
+        try:
+            behind = [stream.name for stream in self.streams if is_behind(stream)]
+        except KafkaError as error:
+            log.warning("broker_unavailable", worker="flush_buffer", error=str(error))
+            return True
+        if behind:
+            log.warning("waits_for_ingestion", streams=behind)
+        return bool(behind)
+
+
+def is_behind(stream: Stream) -> bool:
+    """Some partition's watermark is below the offset that an earlier life of the database had committed."""
+    group, topic = topic_name(GROUP), topic_name(stream.topic)
+    committed = committed_offsets(group, topic)
+    marks = Watermarks().load(group, [topic])
+    return any(offset > (marks[tp].next_offset if tp in marks else 0) for tp, offset in committed.items())

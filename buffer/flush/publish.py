@@ -1,0 +1,181 @@
+"""Stage 2 of the flush: every claimed batch whose lease is free is published, then marked sent."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from buffer.events.models import Batch
+from buffer.flush.freeze import LeasedBatch
+from buffer.streams import Stream, streams
+from config.backoff import full_jitter
+from config.database.clock import database_now
+from config.database.errors import Remedy
+from config.database.rewrite import Rewrite
+from config.database.upsert import Column, Constant, uuid_writer
+from config.kafka import Failed, Outgoing, Producer, Refused, Replayed, SendResult, Sent, topic_name
+from config.processes import loop
+from config.telemetry import metrics
+from config.telemetry.logs import log
+from outbox.bookkeeping import counters
+from outbox.letters.burial import Letter, bury
+
+BATCHES_A_ROUND = 400
+SETTLE_ATTEMPTS = 10
+
+SENT = Rewrite(
+    Batch,
+    key=[Column("batch_id", "uuid")],
+    changes=[Column("output_partition", "int"), Column("output_offset", "bigint")],
+    constants=[Constant("status"), Constant("sent_at", "timestamp"), Constant("lease_token", "uuid"),
+               Constant("lease_until", "timestamp")],
+    guard="old.status = 'claimed'",
+)  # fmt: skip
+
+
+def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]]:
+    """Take over claimed batches that nobody holds, oldest first per location.
+
+    A batch waits while an older one of its location is unsent and not among those taken here: two flushers
+    must not overtake each other at one warehouse.
+    """
+    token = uuid.uuid4()
+    with transaction.atomic():
+        now = database_now()
+        ours = Batch.objects.claimed().of_streams([stream.name for stream in wanted]).oldest_first()
+        candidates = list(ours.lock_free(now).defer("event_ids", "months")[:BATCHES_A_ROUND])
+        batches = in_order(candidates, _unsent_at(candidates))
+        until = now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS)
+        Batch.objects.lease([batch.pk for batch in batches], token, until, now)
+    return token, list(map(_leased, batches))
+
+
+def _leased(batch: Batch) -> LeasedBatch:
+    orders = 0 if batch.supplement_of else batch.event_count
+    return LeasedBatch(
+        batch.pk, batch.stream, batch.location_id, batch.payload, batch.headers, orders, batch.attempts
+    )
+
+
+def _unsent_at(candidates: Sequence[Batch]) -> list[tuple[str, str, int]]:
+    rows = Batch.objects.claimed().at({batch.location_id for batch in candidates})
+    return list(rows.values_list("stream", "location_id", "sequence")) if candidates else []
+
+
+def in_order(candidates: Sequence[Batch], unsent: Sequence[tuple[str, str, int]]) -> list[Batch]:
+    """Those candidates that come before every unsent batch of their location which is not a candidate."""
+    mine = {(batch.stream, batch.location_id, batch.sequence) for batch in candidates}
+    first_foreign: defaultdict[tuple[str, str], float] = defaultdict(lambda: float("inf"))
+    for stream, location, sequence in unsent:
+        if (stream, location, sequence) not in mine:
+            place = (stream, location)
+            first_foreign[place] = min(first_foreign[place], sequence)
+    ordered = sorted(candidates, key=lambda batch: (batch.claimed_at, batch.sequence))
+    return [batch for batch in ordered if batch.sequence < first_foreign[batch.stream, batch.location_id]]
+
+
+def publish(batches: Sequence[LeasedBatch], token: uuid.UUID, producer: Producer) -> bool:
+    """Send leased batches and settle them; False when the broker did not take them all."""
+    if not batches:
+        return True
+    outcomes = producer.send_all([message_of(batch) for batch in batches])
+    _settle_at_last(list(zip(batches, outcomes, strict=True)), token)
+    return not any(isinstance(outcome, Failed) for outcome in outcomes)
+
+
+def message_of(batch: LeasedBatch) -> Outgoing:
+    """The frozen bytes: every attempt sends the same."""
+    # Sorted, because MySQL hands the keys of a JSON object back in an order of its own.
+    headers = [(name, value.encode()) for name, value in sorted(batch.headers.items())]
+    output = streams()[batch.stream].output
+    return Outgoing(topic_name(output), batch.location_id, batch.payload.encode(), headers)
+
+
+def _settle_at_last(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID) -> None:
+    """Settle, again after a deadlock: forgotten, these batches would wait for their lease and go out twice."""
+
+    def unit() -> None:
+        with transaction.atomic():
+            settle(results, token, database_now())
+
+    loop.until_it_stands(
+        unit, "settle", lambda failures, remedy: remedy is Remedy.RERUN and failures < SETTLE_ATTEMPTS
+    )
+
+
+def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, now: datetime) -> None:
+    """Write what became of each batch, for those still held by `token`."""
+    held = set(
+        Batch.objects.claimed().held_by(token).select_for_update()
+        .filter(pk__any={batch.pk for batch, _ in results}).values_list("pk", flat=True)
+    )  # fmt: skip
+    lost = len(results) - len(held)
+    if lost:
+        metrics.FENCE_LOST.inc(lost)
+        log.warning("fence_lost", table="batch", lost=lost, token=str(token))
+    kept = [(batch, outcome) for batch, outcome in results if batch.pk in held]
+    _settle_sent([(batch, outcome) for batch, outcome in kept if isinstance(outcome, Sent)], now)
+    _settle_failed([(batch, outcome) for batch, outcome in kept if isinstance(outcome, Failed)], now)
+    for batch, outcome in kept:
+        metrics.PUBLISHED.labels(batch.stream, type(outcome).__name__.lower()).inc()
+        if isinstance(outcome, Refused):
+            park(batch, outcome.error, now)
+
+
+def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> None:
+    """The batches are sent, and with them their orders, whose rows say so without a write (buffer/events/status_field.py)."""
+    if not results:
+        return
+    text = uuid_writer()
+    SENT.run(
+        [(text(batch.pk), outcome.partition, outcome.offset) for batch, outcome in results],
+        {"status": Batch.Status.SENT.value, "sent_at": now, "lease_token": None, "lease_until": None},
+    )
+    counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+    for batch, _ in results:
+        counts[batch.stream, "flush", "batches_sent"] += 1
+        counts[batch.stream, "flush", "events_sent"] += batch.orders
+    counters.add(counts, now)
+    log.info("batches_sent", batches=len(results), events=sum(batch.orders for batch, _ in results))
+
+
+def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime) -> None:
+    """Back to the pool, not before a while: an outage is not the batch's fault, so nothing is ever given up."""
+    if not results:
+        return
+    attempt = max(batch.attempts for batch, _ in results) + 1
+    later = now + timedelta(seconds=0.5 + full_jitter(attempt, base=0.5, cap=15))
+    Batch.objects.filter(pk__in=[batch.pk for batch, _ in results]).update(
+        lease_token=None, lease_until=later, attempts=attempt, error=results[0][1].error
+    )
+    log.warning("publish_failed", batches=len(results), error=results[0][1].error)
+
+
+def park(batch: LeasedBatch, error: str, now: datetime) -> None:
+    """The broker refuses this batch for good: its letter frees it (requeue) or closes it (discard)."""
+    Batch.objects.filter(pk=batch.pk).update(
+        status=Batch.Status.PARKED,
+        error=error,
+        attempts=batch.attempts + 1,
+        lease_token=None,
+        lease_until=None,
+    )
+    record = Replayed(
+        topic_name(streams()[batch.stream].output), -1, batch.attempts, int(now.timestamp() * 1000),
+        batch.location_id.encode(), batch.payload.encode(),
+    )  # fmt: skip
+    letter = Letter(
+        batch.stream,
+        "publish",
+        "batch_refused",
+        error,
+        record,
+        topic_id=str(batch.pk),
+        business_key=str(batch.pk),
+    )
+    bury([letter], "", now)

@@ -1,0 +1,293 @@
+"""Ingestion: a polled batch becomes open events, refreshed buckets, counters and dead letters, or nothing."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from buffer.events.buckets import arrive, recount_buckets
+from buffer.events.models import BufferedEvent
+from buffer.events.months import retained_months
+from buffer.ingest.classify import REASONS, OrderClassifier
+from buffer.ingest.prepared import Changed, Key, Prepared, Row, StoredBatch, position
+from buffer.ingest.sent_orders import SentOrders, mark_sent, read_sent, unknown_batches
+from buffer.ingest.statements import EVENTS, SEEN, STORED
+from buffer.streams import GROUP, Stream
+from config.database.clock import database_now
+from config.database.upsert import Packed
+from config.digest import digest
+from config.gate import InvalidRecord
+from config.kafka import Record, RecordBatch, Tally, topic_name
+from config.partitions import ensure_partitions
+from config.telemetry import metrics
+from config.telemetry.logs import log
+from outbox.bookkeeping import counters
+from outbox.letters.burial import Letter, bury
+
+LOW_WATER = 0.8
+
+
+class Ingest:
+    """The consumer's handler for one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.name = stream.name
+        self.group = GROUP
+        self.topics = [stream.topic]
+        self._pressed = False
+        # Only while records are read again that an earlier life of the database had read.
+        self.sent: SentOrders | None = None
+        self.gaps: dict[tuple[str, int], int] = {}
+
+    # -- on the polling thread ------------------------------------------------------------------------
+
+    def prepare(self, batch: RecordBatch) -> Prepared:
+        """Decode and coalesce: within a batch the newest position of an order wins."""
+        prepared = Prepared()
+        decode, month_of = self.stream.gate.decode, self.stream.month_of
+        first, last = retained_months(datetime.fromtimestamp(time.time(), UTC))
+        rows, records = prepared.rows, prepared.records
+        for record in batch.records:
+            value = record.value
+            try:
+                message = decode(value)
+            except InvalidRecord as refusal:
+                prepared.letters.append(self._refused(batch, record, refusal))
+                continue
+            month = month_of(message)
+            if month < first and batch.from_log:
+                prepared.outside[record.partition] += 1
+                continue
+            if not first <= month <= last:
+                prepared.letters.append(self._outside(batch, record, message, first, last))
+                continue
+            key = (month, message.order_id, message.location_id)
+            row = (
+                *key,
+                digest(value),
+                record.partition,
+                record.offset,
+                record.timestamp,
+                value.decode() if value else "",
+            )
+            known = rows.get(key)
+            if known is None:
+                rows[key] = row
+                records[key] = [(row, record)]
+            else:
+                records[key].append((row, record))
+                prepared.repeated.add(key)
+                if position(row, "").newer_than(position(known, "")):
+                    rows[key] = row
+        prepared.ordered = Packed(sorted(rows.values()))  # by their keys: no two are the same
+        prepared.read.update([record.partition for record in batch.records])
+        prepared.read.subtract(prepared.outside)
+        return prepared
+
+    def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
+        """The orders of a prepared batch: what becomes of a record depends on nothing else."""
+        return batch.prepared.records
+
+    def _refused(self, batch: RecordBatch, record: Record, refusal: InvalidRecord) -> Letter:
+        return self._letter(batch, record, "decode", refusal.reason, str(refusal))
+
+    def _outside(self, batch: RecordBatch, record: Record, message: Any, first: int, last: int) -> Letter:
+        text = f"ordered_at is outside the window {first} … {last} that the buffer keeps"
+        return self._letter(batch, record, "window", "outside_window", text, message.order_id)
+
+    def _letter(
+        self,
+        batch: RecordBatch,
+        record: Record,
+        step: str,
+        reason: str,
+        text: str,
+        order_id: str = "",
+        **more: Any,
+    ) -> Letter:
+        return Letter(
+            self.name, step, reason, text, record, batch.topic_ids.get(record.topic, ""),
+            batch.letter_revision, business_key=order_id, **more,
+        )  # fmt: skip
+
+    # -- on the writer's thread, inside its transaction ------------------------------------------------
+
+    def write(self, batch: RecordBatch, now: datetime) -> None:
+        """Store a prepared batch; while a lost gap is read again, in two steps around what was already sent.
+
+        Events first. Then, once for both steps, the rows that workers share: buckets in sorted order, letters
+        and their groups, counters. Two workers never wait for each other in a ring.
+        """
+        outcome = StoredBatch()
+        if (sent := self.sent) is None:
+            self._store(batch, outcome, now)
+        else:
+            before, after = self._split(batch, sent)
+            changed = self._store(before, outcome, now)
+            outcome.settled = self._acknowledge(changed, sent, now)
+            self._store(after, outcome, now)
+            # Not before the commit: a batch that is run again must find what was sent once more.
+            transaction.on_commit(partial(self._close_gaps, batch))
+        self._share(outcome, batch.revision, now)
+        batch.tally = outcome.tally(batch) if batch.from_log else batch.tally
+
+    def _close_gaps(self, batch: RecordBatch) -> None:
+        for tp in [tp for tp, end in list(self.gaps.items()) if batch.ends.get(tp, 0) >= end]:
+            self.gaps.pop(tp, None)  # in place: another writer may close one meanwhile
+        if not self.gaps:
+            self.sent = None  # from here on the database knows everything itself
+
+    def _split(self, batch: RecordBatch, sent: SentOrders) -> tuple[RecordBatch, RecordBatch]:
+        """Records up to the version that was sent, and records after it: those are late."""
+        late = sent.late(row for rows in batch.prepared.records.values() for row, _record in rows)
+        before, after = (
+            RecordBatch([r for r in batch.records if ((r.partition, r.offset) in late) is wanted], batch.topic_ids,
+                  revision=batch.revision)
+            for wanted in (False, True)
+        )  # fmt: skip
+        before.prepared, after.prepared = self.prepare(before), self.prepare(after)
+        return before, after
+
+    def _acknowledge(self, changed: Iterable[Key], sent: SentOrders, now: datetime) -> set[str]:
+        """Of these orders, those whose very version stands in the output topic are sent; returns their locations.
+
+        Only orders that this batch has just changed: their buckets are locked by their arrivals, in order.
+        """
+        keys = [key for key in changed if sent.find(key[1], key[2])]
+        return {key[2] for key in keys} if mark_sent(self.stream, keys, sent, now) else set()
+
+    def _store(self, batch: RecordBatch, outcome: StoredBatch, now: datetime) -> Iterable[Key]:
+        """Bring the events up to date; returns the keys of the rows that changed.
+
+        1. One guarded upsert; what it returns was inserted or updated.
+        2. Whatever it left alone is read back and classified: redelivered, late, or a conflict.
+        """
+        prepared: Prepared = batch.prepared
+        topic_id = next(iter(batch.topic_ids.values()), "")
+        rows = prepared.ordered
+        changed = self._settle_changed(prepared, self._upsert(rows, topic_id, now), outcome)
+        outcome.letters += prepared.letters
+        if len(changed) < len(rows):
+            known = set(changed)
+            left = [row for row in rows if row[:3] not in known]
+            outcome.letters += self._classify(batch, left, topic_id, outcome)
+        for letter in prepared.letters:
+            outcome.outcomes[letter.record.partition, "parked"] += 1
+        outcome.read += prepared.read
+        outcome.outside += prepared.outside.total()
+        outcome.touched += changed
+        return changed
+
+    def _share(self, outcome: StoredBatch, revision: int, now: datetime) -> None:
+        """Buckets that really changed get their arrivals (a redelivery resets no timer), then letters, then counters."""
+        arrive(self.stream, outcome.arrivals, now)
+        recounted = recount_buckets(self.stream, outcome.settled, now)
+        outcome.parked = bury(outcome.letters, topic_name(self.group), now)
+        self._count(outcome, revision, now, recounted)
+
+    def _upsert(self, rows: Packed, topic_id: str, now: datetime) -> list[Changed]:
+        return EVENTS.run(
+            rows,
+            {
+                "stream": self.name, "status": BufferedEvent.Status.PENDING.value, "topic_id": topic_id,
+                "revision": 0, "seen_topic_id": "", "seen_hash": "", "created_at": now, "updated_at": now,
+            },
+        )  # fmt: skip
+
+    def _settle_changed(self, prepared: Prepared, found: list[Changed], outcome: StoredBatch) -> list[Key]:
+        """Count inserted and updated rows, and the new events of each location; returns the keys."""
+        outcomes, arrivals = outcome.outcomes, outcome.arrivals
+        changed: list[Key] = [row[:3] for row in found]
+        new = [row for row in found if row[3] == 0]
+        accepted = Counter([row[4] for row in new])
+        for partition, number in Counter([row[4] for row in found]).items():
+            outcomes[partition, "accepted"] += accepted[partition]
+            outcomes[partition, "superseded"] += number - accepted[partition]
+        for key in prepared.repeated.intersection(changed):
+            for row, _record in prepared.records[key]:
+                outcomes[row[4], "superseded"] += 1
+            outcomes[prepared.rows[key][4], "superseded"] -= 1
+        numbers = Counter([row[2] for row in new])
+        for location, partition in {row[2]: row[4] for row in found}.items():
+            arrivals[location] = (arrivals.get(location, (0, 0))[0] + numbers[location], partition)
+        return changed
+
+    def _classify(
+        self, batch: RecordBatch, rows: list[Row], topic_id: str, outcome: StoredBatch
+    ) -> list[Letter]:
+        """Letters for what the upsert left alone; every record of such an order is classified, oldest first."""
+        letters: list[Letter] = []
+        seen: list[tuple[Any, ...]] = []
+        for stored in EVENTS.read(EVENTS.keys_of(rows), STORED, {"stream": self.name}):
+            order = OrderClassifier(*stored[3:])
+            for row, record in batch.prepared.records[stored[:3]]:
+                verdict = order.verdict(position(row, topic_id), row[3])
+                outcome.outcomes[row[4], "redelivered" if verdict == "redelivered" else "late"] += 1
+                if verdict != "redelivered":
+                    letters.append(self._letter(batch, record, "late", verdict, REASONS[verdict], row[1]))
+            if order.changed:
+                seen.append((*stored[:3], *order.seen, order.seen_hash))
+                outcome.touched.append(stored[:3])
+        SEEN.run(seen, {"stream": self.name}, prune=sorted({row[0] for row in seen}))
+        return letters
+
+    def _count(self, outcome: StoredBatch, revision: int, now: datetime, recounted: int = 0) -> None:
+        outcomes = outcome.outcomes
+        counts = {(self.name, str(partition), name): number for (partition, name), number in outcomes.items()}
+        for partition, number in outcome.read.items():
+            counts[self.name, str(partition), "replayed" if revision else "read"] = number
+            if accepted := outcomes[partition, "accepted"]:
+                counts[self.name, str(partition), "open"] = accepted
+        counts[self.name, "recounted", "open"] = recounted
+        counters.add(counts, now)
+        for (_partition, name), number in outcomes.items():
+            metrics.INGESTED.labels(self.name, name).inc(number)
+
+    def park(
+        self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime
+    ) -> None:
+        """Bury the one record that the database refused although the gate let it through."""
+        letter = self._letter(
+            batch, record, "store", "database_refused", str(error), error_class=type(error).__name__, traceback=trace
+        )  # fmt: skip
+        batch.tally = Tally(parked=bury([letter], topic_name(self.group), now))
+        parked = StoredBatch(Counter({record.partition: 1}), Counter({(record.partition, "parked"): 1}))
+        self._count(parked, batch.revision, now)
+
+    # -- around it --------------------------------------------------------------------------------------
+
+    def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[tuple[str, int], int]) -> None:
+        """The database is older than the group's offsets: learn from the output topic what has been sent.
+
+        Everything read below `gaps` is compared with it, and rows that were pending when the backup was made
+        are settled at once.
+        """
+        self.sent = read_sent(self.stream, topic_ids.get(topic_name(self.stream.topic), ""))
+        self.gaps.update(gaps)
+        missing = unknown_batches(self.sent)
+        log.warning("database_restored", stream=self.name, batches_sent_since=len(missing))
+        with transaction.atomic():
+            now = database_now()
+            pending = BufferedEvent.objects.pending().of_stream(self.name)
+            keys = list(pending.values_list("partition_key", "order_id", "location_id"))
+            if mark_sent(self.stream, keys, self.sent, now):
+                recounted = recount_buckets(self.stream, {key[2] for key in keys}, now)
+                counters.add({(self.name, "recounted", "open"): recounted}, now)
+
+    def pressure(self) -> bool:
+        """True above the high-water mark, until the buffer is down to the low one."""
+        opened = counters.totals(self.name).get("open", 0)
+        limit = settings.BUFFER_HIGH_WATER * (LOW_WATER if self._pressed else 1)
+        self._pressed = opened >= limit
+        return self._pressed
+
+    def repair(self) -> None:
+        ensure_partitions()

@@ -1,0 +1,59 @@
+"""A polled batch after decoding, and what it did to the events before shared rows are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from buffer.events.positions import Position
+from config.database.upsert import Packed
+from config.kafka import Record, RecordBatch, Tally
+from outbox.letters.burial import Letter
+
+Key = tuple[int, str, str]  # month, order, location
+# … hash, partition, offset, timestamp, payload: MariaDB walks a row from its start for each column it unpacks.
+Row = tuple[int, str, str, str, int, int, int, str]
+Changed = tuple[int, str, str, int, int]  # … revision, partition
+
+
+@dataclass
+class Prepared:
+    """A decoded batch: the newest row of each order, what else came for it, and what was refused."""
+
+    rows: dict[Key, Row] = field(default_factory=dict)
+    records: dict[Key, list[tuple[Row, Record]]] = field(default_factory=dict)
+    repeated: set[Key] = field(default_factory=set)  # orders that came more than once
+    ordered: Packed = field(default_factory=lambda: Packed(()))  # the rows as they will be written
+    letters: list[Letter] = field(default_factory=list)
+    read: Counter[int] = field(default_factory=Counter)
+    outside: Counter[int] = field(default_factory=Counter)  # replayed, and older than what is kept
+
+
+@dataclass
+class StoredBatch:
+    """What a batch changed among the events; buckets, groups and counters still have to hear of it."""
+
+    read: Counter[int] = field(default_factory=Counter)
+    outcomes: Counter[tuple[int, str]] = field(default_factory=Counter)  # (partition, outcome)
+    arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)  # location: new events, partition
+    letters: list[Letter] = field(default_factory=list)
+    settled: set[str] = field(default_factory=set)  # locations with orders that had been sent already
+    touched: list[Key] = field(default_factory=list)
+    outside: int = 0
+    parked: int = 0  # letters that were not there before
+
+    def tally(self, batch: RecordBatch) -> Tally:
+        """The same for those who replay the batch."""
+        applied = sum(
+            number for (_, name), number in self.outcomes.items() if name in ("accepted", "superseded")
+        )
+        records = batch.prepared.records
+        changed: dict[Hashable, list[Record]] = {
+            key: [record for _row, record in records[key]] for key in self.touched
+        }
+        return Tally(applied, self.parked, self.outside, changed)
+
+
+def position(row: Row, topic_id: str) -> Position:
+    return Position(topic_id, row[4], row[5], row[6])

@@ -1,0 +1,116 @@
+"""What the output topic proves: which version of which order has gone out, whatever this database remembers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db import transaction
+
+from buffer.events.models import Batch, BufferedEvent
+from buffer.ingest.prepared import Row
+from buffer.streams import Stream
+from config.database.rewrite import Rewrite
+from config.database.upsert import Column, Constant, uuid_text
+from config.kafka import topic_name
+from config.kafka.reader import Reader
+
+MARK_SENT = Rewrite(
+    BufferedEvent,
+    key=[Column("order_id"), Column("location_id"), Column("source_partition", "int"), Column("source_offset", "bigint")],
+    changes=[Column("batch_id", "uuid")],
+    constants=[Constant("status"), Constant("updated_at", "timestamp")],
+    fixed=["stream"],
+    guard="old.status = 'pending'",
+    prune="partition_key",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Version:
+    """The delivery of an order that a published batch contains."""
+
+    batch_id: uuid.UUID
+    partition: int
+    offset: int
+
+
+@dataclass
+class SentOrders:
+    """`{(order, location): newest version sent}` of one incarnation of the input topic."""
+
+    versions: dict[tuple[str, str], Version] = field(default_factory=dict)
+
+    def find(self, order_id: str, location_id: str) -> Version | None:
+        return self.versions.get((order_id, location_id))
+
+    def comes_after(self, order_id: str, location_id: str, partition: int, offset: int) -> bool:
+        """Whether this delivery is newer than what was sent, so that it is late and not what was sent."""
+        version = self.find(order_id, location_id)
+        return version is not None and version.partition == partition and offset > version.offset
+
+    def late(self, rows: Iterable[Row]) -> set[tuple[int, int]]:
+        """(partition, offset) of the deliveries that came after what was sent."""
+        return {(row[4], row[5]) for row in rows if self.comes_after(row[1], row[2], row[4], row[5])}
+
+
+def read_sent(
+    stream: Stream, topic_id: str, progress: Callable[[int, int], None] = lambda done, total: None
+) -> SentOrders:
+    """Read the whole output topic; batches whose message has no positions (not ours) are ignored."""
+    sent = SentOrders()
+    done = 0
+    with Reader(topic_name(stream.output)) as reader:
+        for records in reader.batches():
+            for record in records:
+                for key, version in _versions(record, topic_id):
+                    known = sent.versions.get(key)
+                    if known is None or known.partition != version.partition or known.offset < version.offset:
+                        sent.versions[key] = version
+            done += len(records)
+            progress(done, reader.total)
+    return sent
+
+
+def _versions(record: Any, topic_id: str) -> Iterator[tuple[tuple[str, str], Version]]:
+    headers = {name: value.decode() for name, value in record.headers or ()}
+    if "positions" not in headers or (
+        topic_id and headers.get("topic_id") and headers["topic_id"] != topic_id
+    ):
+        return
+    message = msgspec.json.decode(record.value)
+    batch_id = uuid.UUID(message["batch_id"])
+    for order_id, (partition, offset) in zip(
+        message["order_ids"], msgspec.json.decode(headers["positions"]), strict=True
+    ):
+        yield (order_id, message["location_id"]), Version(batch_id, partition, offset)
+
+
+def mark_sent(stream: Stream, rows: Sequence[tuple[int, str, str]], sent: SentOrders, now: datetime) -> int:
+    """Move those pending rows (month, order, location) on whose very version was sent; returns how many."""
+    versions = [(row, sent.find(row[1], row[2])) for row in rows]
+    changes = [
+        (row[1], row[2], version.partition, version.offset, uuid_text(version.batch_id))
+        for row, version in versions
+        if version is not None
+    ]
+    months = sorted({row[0] for row, version in versions if version is not None})
+    constants = {"stream": stream.name, "status": BufferedEvent.Status.SENT.value, "updated_at": now}
+    return MARK_SENT.run(changes, constants, months)
+
+
+def unknown_batches(sent: SentOrders) -> set[uuid.UUID]:
+    """Published batches that this database does not know as sent: it is younger than the topic."""
+    ids = {version.batch_id for version in sent.versions.values()}
+    known: set[uuid.UUID] = set()
+    with transaction.atomic():
+        ordered = sorted(ids)
+        for start in range(0, len(ordered), 500):
+            known |= set(
+                Batch.objects.sent().filter(pk__in=ordered[start : start + 500]).values_list("pk", flat=True)
+            )
+    return ids - known

@@ -1,0 +1,299 @@
+"""The ledger's handler: record first, then adjust the stocks by exactly what was recorded, in one transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from buffer.ledger.classify import MovementClassifier
+from buffer.ledger.mirror import mirror
+from buffer.ledger.models import InventoryStock
+from buffer.ledger.prepared import Applied, Key, Place, Prepared, Tracked
+from buffer.ledger.statements import NAME, Group, KnownMovement, Row, adjust, read_known, read_stocks, record
+from buffer.ledger.topics.effects import Movements
+from buffer.ledger.topics.movements import Source, sources
+from config.digest import short_hash
+from config.gate import InvalidRecord
+from config.kafka import Record, RecordBatch, Tally, topic_name
+from config.partitions import ensure_partitions
+from config.telemetry import metrics
+from outbox.bookkeeping import counters
+from outbox.letters.burial import Letter, bury
+
+GROUP = "buffer-track"
+Fresh = dict[Group, dict[Key, Row]]  # what was inserted
+
+
+class Track:
+    """The consumer's handler for all stock topics."""
+
+    name = NAME
+    group = GROUP
+
+    def __init__(self) -> None:
+        self.topics = list(settings.MOVEMENTS)
+        self._stocks: set[str] = set()  # seen in the database since the last beat
+
+    # -- on the polling thread ------------------------------------------------------------------------
+
+    def prepare(self, batch: RecordBatch) -> Prepared:
+        """Decode, turn into effects, sum per key and sort."""
+        prepared = Prepared()
+        known = sources()
+        for found in batch.records:
+            source = known[found.topic]
+            try:
+                effect = source.effect(source.gate.decode(found.value)) if _counts(source, found) else None
+            except InvalidRecord as refusal:
+                self._refuse(prepared, batch, found, refusal)
+                continue
+            if effect is None:
+                prepared.skipped[found.topic, found.partition] += 1
+            elif isinstance(effect, Movements):
+                prepared.add(Tracked(found, effect, short_hash(found.value)))
+            else:
+                prepared.changes.append((found, effect))
+        prepared.read.update([(found.topic, found.partition) for found in batch.records])
+        return prepared.sort()
+
+    def _refuse(self, prepared: Prepared, batch: RecordBatch, found: Record, refusal: InvalidRecord) -> None:
+        if refusal.reason == "equal_ends" and settings.LEDGER_EQUAL_ENDS == "skip":
+            prepared.skipped[found.topic, found.partition] += 1
+        else:
+            prepared.letters.append(self._letter(batch, found, "decode", refusal.reason, str(refusal)))
+
+    def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
+        """The references of a prepared batch, and its stocks where their quantity decides."""
+        prepared: Prepared = batch.prepared
+        references = {_reference(tracked.movements) for tracked in prepared.tracked}
+        stocks = prepared.stocks if settings.LEDGER_NEGATIVE_STOCK == "park" else ()
+        return {*references, *stocks, *(change for _record, change in prepared.changes)}
+
+    # -- on the writer's thread, inside its transaction ------------------------------------------------
+
+    def write(self, batch: RecordBatch, now: datetime) -> None:
+        applied = self.apply(batch, now)
+        batch.tally = Tally(applied.number("applied"), applied.parked, 0, applied.changed)
+
+    def apply(self, batch: RecordBatch, now: datetime) -> Applied:
+        """Write a prepared batch; says what became of its records.
+
+        1. The ledger: optimistic where nothing can go wrong, judged record by record where something may.
+        2. The stocks, by exactly the sums of what was recorded.
+        3. Locations and items; then letters and counters, whose rows workers share.
+        """
+        prepared: Prepared = batch.prepared
+        applied = Applied(letters=list(prepared.letters), replayed=batch.from_log)
+        for (topic, partition), number in prepared.skipped.items():
+            applied.outcomes[(topic, partition), "skipped"] = number
+        for letter in prepared.letters:
+            applied.settle(letter.record, "parked")
+        if prepared.tracked:
+            self._track(batch, applied, now)
+        self._follow(batch, applied, now)
+        applied.parked = bury(applied.letters, topic_name(self.group), now)
+        self._count(batch, prepared.read, applied, now)
+        return applied
+
+    def _track(self, batch: RecordBatch, applied: Applied, now: datetime) -> None:
+        prepared: Prepared = batch.prepared
+        fresh, accepted = None, prepared.tracked
+        if (
+            settings.LEDGER_NEGATIVE_STOCK == "allow"
+            and not prepared.contradicts
+            and self._exist(prepared.stocks)
+        ):
+            before = transaction.savepoint()
+            fresh = self._record(batch, now)
+            if fresh is None:
+                transaction.savepoint_rollback(before)
+        if fresh is None:
+            fresh, accepted = self._record_classified(batch, applied, now)
+        adjust(_sums(fresh), now)
+        self._settle(accepted, fresh, applied)
+
+    def _exist(self, stocks: set[str]) -> bool:
+        """Whether no record names a stock that would have to be parked for it."""
+        if settings.LEDGER_UNKNOWN_STOCK == "create":
+            return True
+        unseen = stocks - self._stocks
+        if unseen:
+            self._stocks |= InventoryStock.objects.existing(unseen)
+        return stocks <= self._stocks
+
+    def _record(self, batch: RecordBatch, now: datetime) -> Fresh | None:
+        """Record everything at once; returns what was not known before, None if a known row contradicts."""
+        fresh: Fresh = {}
+        for group, rows in batch.prepared.rows.items():
+            topic, reference_type = group
+            topic_id = batch.topic_ids.get(topic, "")
+            packed = batch.prepared.packed[group]
+            mine = fresh[group] = {key: rows[key] for key in record(group, packed, topic_id, now)}
+            if len(mine) == len(rows):
+                continue
+            known = read_known(reference_type, [key for key in rows if key not in mine])
+            for key, stored in known.items():
+                if stored.contradiction(rows[key], topic, topic_id, replayed=batch.revision > 0):
+                    return None
+        for (_topic, reference_type), wholes in batch.prepared.wholes.items():
+            if read_stocks(reference_type, wholes) != wholes:
+                return None
+        return fresh
+
+    def _record_classified(
+        self, batch: RecordBatch, applied: Applied, now: datetime
+    ) -> tuple[Fresh, list[Tracked]]:
+        """Judge each record under the locks of its stocks; record those that apply, bury those that do not."""
+        while True:
+            classifier = self._classifier(batch)
+            verdicts = [(tracked, classifier.verdict(tracked)) for tracked in batch.prepared.tracked]
+            before = transaction.savepoint()
+            inserted = sum(
+                len(record(group, sorted(rows.values()), batch.topic_ids.get(group[0], ""), now))
+                for group, rows in sorted(classifier.wanted.items())
+            )
+            if inserted == sum(map(len, classifier.wanted.values())):
+                break
+            # Another worker recorded one of these keys since they were read; now it can be seen.
+            transaction.savepoint_rollback(before)
+        for tracked, verdict in verdicts:
+            if verdict.is_refusal:
+                reference = tracked.movements.reference_id
+                applied.letters.append(
+                    self._letter(batch, tracked.record, "effect", verdict.outcome, verdict.text, reference)
+                )
+                applied.settle(tracked.record, "parked")
+        return classifier.wanted, [tracked for tracked, verdict in verdicts if not verdict.is_refusal]
+
+    def _classifier(self, batch: RecordBatch) -> MovementClassifier:
+        prepared: Prepared = batch.prepared
+        quantities = InventoryStock.objects.locked(prepared.stocks)
+        known: dict[tuple[Group, Key], KnownMovement] = {
+            (group, key): found
+            for group, rows in prepared.rows.items()
+            for key, found in read_known(group[1], rows).items()
+        }
+        moved = {
+            (group, reference): stocks
+            for group, wholes in prepared.wholes.items()
+            for reference, stocks in read_stocks(group[1], wholes).items()
+        }
+        return MovementClassifier(
+            known, quantities, settings.LEDGER_UNKNOWN_STOCK == "create", settings.LEDGER_NEGATIVE_STOCK == "allow",
+            batch.revision > 0, batch.topic_ids, moved,
+        )  # fmt: skip
+
+    def _settle(self, accepted: Iterable[Tracked], fresh: Fresh, applied: Applied) -> None:
+        """Give each record its outcome; a key belongs to the first record that named it."""
+        nothing: dict[Key, Row] = {}
+        for found, movements, _payload_hash in accepted:
+            left = fresh.get((found.topic, movements.reference_type), nothing)
+            mine = 0
+            for stock in movements.deltas:
+                if left.pop((movements.reference_id, stock), None) is not None:
+                    mine += 1
+            applied.settle(found, "applied" if mine else "duplicate")
+            if mine:
+                applied.movements[found.topic, found.partition] += mine
+                if applied.replayed:
+                    self._note(movements, found, applied)
+
+    def _note(self, movements: Movements, found: Record, applied: Applied) -> None:
+        """What the outcome of later records of a replay may depend on."""
+        applied.change(_reference(movements), found)
+        for stock in movements.deltas if settings.LEDGER_NEGATIVE_STOCK == "park" else ():
+            applied.change(stock, found)
+
+    def _follow(self, batch: RecordBatch, applied: Applied, now: datetime) -> None:
+        changes = batch.prepared.changes
+        changed = {id(found) for found in mirror(changes, batch.topic_ids, now)} if changes else set()
+        for found, change in changes:
+            applied.settle(found, "applied" if id(found) in changed else "duplicate")
+            if id(found) in changed:
+                applied.change(change, found)
+
+    def _count(self, batch: RecordBatch, read: Mapping[Place, int], applied: Applied, now: datetime) -> None:
+        counts: Counter[tuple[str, str, str]] = Counter()
+        came, rows = ("replayed", "restored") if batch.revision else ("read", "movements")
+        for (place, outcome), number in applied.outcomes.items():
+            counts[NAME, scope_of(place), outcome] += number
+        for place, number in read.items():
+            counts[NAME, scope_of(place), came] += number
+        for place, number in applied.movements.items():
+            counts[NAME, scope_of(place), rows] += number
+        counters.add(counts, now)
+        transaction.on_commit(partial(_measure, applied.outcomes))
+
+    def park(
+        self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime
+    ) -> None:
+        """Bury the one record that the database refused although the gate let it through."""
+        letter = self._letter(
+            batch, record, "store", "database_refused", str(error), error_class=type(error).__name__, traceback=trace
+        )  # fmt: skip
+        applied = Applied(letters=[letter])
+        applied.settle(record, "parked")
+        batch.tally = Tally(parked=bury(applied.letters, topic_name(self.group), now))
+        self._count(batch, {(record.topic, record.partition): 1}, applied, now)
+
+    def _letter(
+        self,
+        batch: RecordBatch,
+        found: Record,
+        step: str,
+        reason: str,
+        text: str,
+        reference: str = "",
+        **more: Any,
+    ) -> Letter:
+        return Letter(
+            NAME, step, reason, text, found, batch.topic_ids.get(found.topic, ""), batch.letter_revision,
+            business_key=reference, **more,
+        )  # fmt: skip
+
+    # -- around it --------------------------------------------------------------------------------------
+
+    def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[Place, int]) -> None:
+        """Nothing to prepare: what the lost part of the ledger said is read again, and keys decide."""
+
+    def pressure(self) -> bool:
+        """Never: what is read is done. The beat is also when stocks are looked up anew."""
+        self._stocks.clear()
+        return False
+
+    def repair(self) -> None:
+        ensure_partitions()
+
+
+def _counts(source: Source, found: Record) -> bool:
+    return found.value is not None or not source.tombstones
+
+
+def _reference(movements: Movements) -> tuple[str, str]:
+    return movements.reference_type, movements.reference_id
+
+
+def _sums(fresh: Fresh) -> dict[str, int]:
+    """What was recorded, per stock."""
+    sums: dict[str, int] = {}
+    for rows in fresh.values():
+        for (_reference_id, stock_id), row in rows.items():
+            sums[stock_id] = sums.get(stock_id, 0) + row[2]
+    return sums
+
+
+def scope_of(place: Place) -> str:
+    """The counter's scope: the topic's contract name, as much of it as the column takes, and the partition."""
+    topic, partition = place
+    return f"{sources()[topic].name[:40]}/{partition}"
+
+
+def _measure(outcomes: Counter[tuple[Place, str]]) -> None:
+    for ((topic, _partition), outcome), number in outcomes.items():
+        metrics.LEDGER_RECORDS.labels(sources()[topic].name, outcome).inc(number)

@@ -1,0 +1,1 @@
+"""What a record of each stock topic does: pure."""

@@ -1,0 +1,142 @@
+"""The page between the wish and the deed: what a lever will do, to how many, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db import models
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from config.admin.levers import Lever, LeverResult
+from config.database.clock import database_now
+
+MISSING = "A reason is required. It is kept with the operator action."
+TOO_SHORT = "At least {} characters: whoever reads it next month must understand it."
+
+
+class LeverPage(Protocol):
+    """What a confirmation needs of the admin page whose lever it is (`config/admin/read_only.py:ReadOnlyAdmin`)."""
+
+    opts: Any
+    admin_site: Any
+    levers: Sequence[Lever]
+
+    def lever_url(self, lever: Lever) -> str: ...
+    def rows(self, request: HttpRequest, keys: Sequence[str]) -> list[Any]: ...
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet: ...
+    def has_view_permission(self, request: HttpRequest) -> bool: ...
+
+
+@dataclass(frozen=True)
+class LeverState:
+    """A lever as it stands on one row's page: ready to be pulled, or locked with the reason why."""
+
+    lever: Lever
+    url: str
+    locked: str = ""
+    right: str = ""
+
+
+def lever_states(page: LeverPage, request: HttpRequest, row: models.Model) -> list[LeverState]:
+    """Every lever of a row, harmless ones first; none is ever left out."""
+    result = []
+    for lever in sorted(page.levers, key=lambda lever: lever.harm):
+        url = f"{page.lever_url(lever)}?{urlencode({'id': row.pk})}"
+        right = "" if lever.allowed(request.user, page.opts) else lever.right_in_words(page.opts)
+        state = "" if right or is_ready(lever, row) else lever.why_not(row)
+        result.append(LeverState(lever, url, locked=state, right=right))
+    return result
+
+
+def is_ready(lever: Lever, row: models.Model) -> bool:
+    """The same question as in bulk, so that page and deed cannot disagree."""
+    return lever.ready(type(row)._default_manager.filter(pk=row.pk)).exists()
+
+
+def pull(page: LeverPage, request: HttpRequest, lever: Lever) -> HttpResponse:
+    """GET asks, POST does it. A lever without the right answers 403 with the page that says which right."""
+    if not page.has_view_permission(request):
+        raise PermissionDenied
+    given = request.POST if request.method == "POST" else request.GET
+    confirmation = Confirmation(page, request, lever, page.rows(request, given.getlist("id")))
+    if not lever.allowed(request.user, page.opts):
+        return confirmation.show(status=403)
+    if request.method != "POST":
+        return confirmation.show()
+    reason = given.get("reason", "").strip()
+    problem = MISSING if not reason else TOO_SHORT.format(lever.least) if len(reason) < lever.least else ""
+    return confirmation.show(reason, problem) if problem else confirmation.act(reason)
+
+
+class Confirmation:
+    """The page between the wish and the deed, for one lever and a pinned set of rows."""
+
+    def __init__(
+        self, page: LeverPage, request: HttpRequest, lever: Lever, rows: Sequence[models.Model]
+    ) -> None:
+        self.page, self.request, self.lever, self.rows = page, request, lever, rows
+
+    @property
+    def back(self) -> str:
+        """The row's page; for several rows the list, with the filters it had."""
+        opts = self.page.opts
+        if len(self.rows) == 1:
+            return reverse(f"admin:{opts.app_label}_{opts.model_name}_change", args=[self.rows[0].pk])
+        filters = self.request.GET.get("_changelist_filters") or self.request.POST.get(
+            "_changelist_filters", ""
+        )
+        return reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist") + (
+            f"?{filters}" if filters else ""
+        )
+
+    def show(self, reason: str = "", problem: str = "", status: int = 200) -> HttpResponse:
+        lever, opts = self.lever, self.page.opts
+        ready = {row.pk for row in lever.ready(self._rows([row.pk for row in self.rows]))}
+        left_out = [(row, lever.why_not(row)) for row in self.rows if row.pk not in ready]
+        context = {
+            **self.page.admin_site.each_context(self.request),
+            "title": lever.title(len(ready)) if ready else f"{lever.verb}: nothing to do",
+            "opts": opts,
+            "lever": lever,
+            "label": lever.label(len(ready)),
+            "ready": [row for row in self.rows if row.pk in ready],
+            "left_out": left_out,
+            "right": "" if status == 200 else lever.right_in_words(opts),
+            "pinned_at": database_now(),
+            "reason": reason,
+            "problem": problem,
+            "back": self.back,
+            "filters": self.request.GET.get("_changelist_filters")
+            or self.request.POST.get("_changelist_filters"),
+        }
+        return TemplateResponse(self.request, "admin/confirm.html", context, status=status)
+
+    def act(self, reason: str) -> HttpResponse:
+        """Pull it, say what became of it, and go back: a reload must not pull it again."""
+        keys = [row.pk for row in self.rows]
+        ready = list(self.lever.ready(self._rows(keys)).values_list("pk", flat=True))
+        outcome = self.lever.act(ready, self.request.user, reason) if ready else LeverResult(0)
+        level = messages.SUCCESS if outcome.changed == len(keys) > 0 else messages.WARNING
+        messages.add_message(self.request, level, self._result(outcome, keys))
+        return HttpResponseRedirect(self.back)
+
+    def _result(self, outcome: LeverResult, keys: list[Any]) -> str:
+        lever = self.lever
+        refused = " ".join(outcome.refused[:3])
+        if outcome.changed == len(keys):
+            return f"{lever.past} {lever.count(outcome.changed)}."
+        if outcome.changed:
+            return f"{lever.past} {outcome.changed:,} of {lever.count(len(keys))}. {refused}".strip()
+        row = self._rows(keys).first() if len(keys) == 1 else None
+        why = refused or (lever.why_not(row) if row else "Somebody was faster.")
+        return f"{why} Nothing was changed."
+
+    def _rows(self, keys: list[Any]) -> models.QuerySet:
+        return self.page.get_queryset(self.request).filter(pk__in=keys)

@@ -1,0 +1,77 @@
+"""Home: the verdict in one line, what needs a person, the flows drawn with live numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from config.admin.drawing import Drawing, draw
+from config.flows import Need, Picture, flows
+from config.partitions import runway
+
+URGENCIES = ("now", "soon", "watch")
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+REFRESH_SECONDS = 10
+FAR_PAST = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class FlowRow:
+    """One flow on home."""
+
+    picture: Picture
+    drawing: Drawing
+
+
+def home(now: datetime) -> dict[str, Any]:
+    """Everything the page says; what is counted comes from maintained counters."""
+    pictures = [picture for flow in flows() if (picture := flow.picture(now))]
+    needs = by_urgency([*(need for picture in pictures for need in picture.needs), *runway.needs(now)])
+    return {
+        "now": now,
+        "needs": needs,
+        "headline": headline(needs),
+        "quiet": quiet(pictures),
+        "flows_title": flows_title(len(pictures)),
+        "rows": [FlowRow(picture, draw(picture.stages)) for picture in pictures],
+        "refresh_seconds": REFRESH_SECONDS,
+    }
+
+
+def by_urgency(needs: Iterable[Need]) -> list[Need]:
+    """Most urgent first; within an urgency loss of data, then people waiting, then age."""
+    return sorted(needs, key=lambda need: (URGENCIES.index(need.urgency), need.rank, _onset(need)))
+
+
+def _onset(need: Need) -> timedelta:
+    # What runs out soonest stands beside what has lasted longest.
+    return (need.since or need.until or FAR_PAST) - FAR_PAST
+
+
+def headline(needs: Sequence[Need]) -> tuple[str, str]:
+    """`7 things need you`, `3 of them now`: the bold words and the rest."""
+    urgent = sum(need.urgency == "now" for need in needs)
+    if not needs:
+        return "Nothing needs you", ""
+    if len(needs) == 1:
+        return "1 thing needs you", ", now" if urgent else ""
+    rest = f", {urgent} of them now" if 0 < urgent < len(needs) else ", all of them now" if urgent else ""
+    return f"{len(needs)} things need you", rest
+
+
+def quiet(pictures: Sequence[Picture]) -> str:
+    """What "nothing" means, in words."""
+    if not pictures:
+        return "No flow is configured."
+    runs = "The flow runs" if len(pictures) == 1 else f"All {_number(len(pictures))} flows run"
+    return f"{runs}, no failure group is open."
+
+
+def flows_title(number: int) -> str:
+    return "The flow" if number == 1 else f"The {_number(number)} flows"
+
+
+def _number(number: int) -> str:
+    return NUMBERS[number] if number < len(NUMBERS) else str(number)

@@ -1,0 +1,71 @@
+"""How the admin speaks: ages, rates, counts and states, as functions of values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+UNKNOWN = "–"
+
+
+def length(seconds: float, *, coarse: bool = False) -> str:
+    """`0.4 s`, `20 s`, `4 min 10 s`, `38 min`, `1 h 40 min`, `14 h`, `3 days`; `coarse` drops the seconds."""
+    seconds = max(0.0, seconds)
+    if seconds < 1 and not coarse:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < 10 * MINUTE and not coarse:
+        return _two(whole, MINUTE, "min", 1, "s")
+    if whole < HOUR:
+        return f"{whole // MINUTE} min"
+    if whole < 10 * HOUR:
+        return _two(whole, HOUR, "h", MINUTE, "min")
+    if whole < DAY:
+        return f"{whole // HOUR} h"
+    return plural(whole // DAY, "day", "days")
+
+
+def _two(seconds: int, large: int, large_unit: str, small: int, small_unit: str) -> str:
+    rest = seconds % large // small
+    return f"{seconds // large} {large_unit}" + (f" {rest} {small_unit}" if rest else "")
+
+
+def ago(then: datetime | None, now: datetime) -> str:
+    """`20 s ago`, or `in 1 h 1 min` for what is still to come."""
+    if then is None:
+        return UNKNOWN
+    seconds = (now - then).total_seconds()
+    # Two clocks: what happened this very second must not be announced as still to come.
+    return f"in {length(-seconds, coarse=True)}" if seconds < -1 else f"{length(seconds, coarse=True)} ago"
+
+
+def clock(when: datetime, now: datetime) -> str:
+    """The UTC time, with the date when it is not today's."""
+    when = when.astimezone(UTC)
+    return (
+        f"{when:%H:%M:%S}"
+        if when.date() == now.astimezone(UTC).date()
+        else f"{when.day} {when:%b %Y %H:%M:%S}"
+    )
+
+
+def plural(number: int, one: str, many: str) -> str:
+    """`1 letter`, `1,064 letters`."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def bounded(number: int, most: int) -> str:
+    """A count that stops: `10,000+`."""
+    return f"{most:,}+" if number > most else f"{number:,}"
+
+
+def rate(per_unit: float) -> str:
+    """`0`, `3.5`, `14.2`, `212`: one decimal while it says something."""
+    return f"{per_unit:,.0f}" if per_unit >= 100 or per_unit == round(per_unit) else f"{per_unit:.1f}"
+
+
+def and_list(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(", ".join(words).rsplit(", ", 1))

@@ -1,0 +1,58 @@
+"""Levers: what a person may do, always through a page that says what will happen to how many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import models
+
+from config.admin import humanize
+
+
+@dataclass(frozen=True)
+class LeverResult:
+    """How many rows a lever really changed, and in words why others were refused."""
+
+    changed: int
+    refused: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Lever:
+    """One verb on the rows of one model; `act` is the function that the command calls, too."""
+
+    name: str
+    verb: str
+    past: str
+    icon: str
+    right: str  # codename of a permission of the model
+    nouns: tuple[str, str]
+    promise: str  # what will happen: the bold first words, then the rest
+    detail: str
+    keep: str  # the words of the button that does nothing
+    act: Callable[[list[Any], Any, str], LeverResult]  # primary keys, user, reason
+    ready: Callable[[models.QuerySet], models.QuerySet]  # rows in a state that allows it
+    why_not: Callable[[Any], str]  # one sentence about a row that is not ready
+    harm: bool = False
+    least: int = 1  # characters of the reason
+    question: str = ""  # of the title, when the verb and the count alone would be odd
+
+    def allowed(self, user: Any, opts: Any) -> bool:
+        return bool(user.has_perm(f"{opts.app_label}.{self.right}"))
+
+    def right_in_words(self, opts: Any) -> str:
+        """What the permission is called where it is granted, without the "Can"."""
+        return dict(opts.permissions).get(self.right, self.right).removeprefix("Can ")
+
+    def count(self, number: int) -> str:
+        return humanize.plural(number, *self.nouns)
+
+    def label(self, number: int) -> str:
+        """On the button: the verb and the count that was promised."""
+        return f"{self.verb} {self.count(number)}" if self.harm or number != 1 else self.verb
+
+    def title(self, number: int) -> str:
+        what = f"this {self.nouns[0]}" if number == 1 else self.count(number)
+        return f"{self.question or self.verb} {what}?"

@@ -1,0 +1,201 @@
+"""The base of every admin page: rows are read, never edited; levers change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import models
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+
+from config.admin import humanize
+from config.admin.confirmation import lever_states, pull
+from config.admin.html import moment
+from config.admin.keyset import Keyset, KeysetChangeList
+from config.admin.levers import Lever
+from config.database.clock import database_now
+
+
+class Segments(admin.SimpleListFilter):
+    """A filter with a fixed, short row of choices; the first one holds when none was chosen."""
+
+    template = "admin/filter.html"
+    choices_in_words: Sequence[tuple[str, str]] = ()
+    field = ""  # what the choice is compared with; "all" leaves the list as it is
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+        return self.choices_in_words
+
+    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
+        chosen = self.chosen()
+        return queryset if chosen == "all" else queryset.filter(**{self.field: chosen})
+
+    def chosen(self) -> str:
+        known = [value for value, _ in self.choices_in_words]
+        return self.value() if self.value() in known else known[0]  # type: ignore[return-value]
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        for value, words_ in self.choices_in_words:
+            query = changelist.get_query_string({self.parameter_name: value})
+            yield {"selected": value == self.chosen(), "query_string": query, "display": words_}
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):
+    """Looks, never writes. Subclasses say what a list and a page show, and which levers there are."""
+
+    place = 50  # in the sidebar, from the top
+    keyset = Keyset()
+    levers: Sequence[Lever] = ()
+    tabs: Sequence[tuple[str, str]] = ()  # (words, name of a changelist)
+    empty: tuple[str, str] = ("", "")  # what an empty list means, when that is good news
+    list_per_page = 50
+    show_full_result_count = False
+    sortable_by = ()
+    list_max_show_all = 0
+
+    # -- The list -------------------------------------------------------------------------------
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetChangeList]:
+        return KeysetChangeList
+
+    def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
+        """The order of this list, which may depend on its filters."""
+        return self.keyset
+
+    def find(self, key: str) -> Iterable[models.Model]:
+        """The few rows that somebody means by `key`: exact, by an index, never a scan."""
+        return ()
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: models.QuerySet, search_term: str
+    ) -> tuple[models.QuerySet, bool]:
+        term = search_term.strip()
+        if term:
+            queryset = queryset.filter(pk__in=[row.pk for row in self.find(term)])
+        return queryset, False
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        title = str(self.opts.verbose_name_plural).capitalize()
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        return {
+            lever.name: (partial(_to_confirmation, lever), lever.name, f"{lever.verb}…")
+            for lever in self.levers
+        }
+
+    # -- One row --------------------------------------------------------------------------------
+    def detail(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What the page of one row shows beyond its levers."""
+        return {}
+
+    def rows(self, request: HttpRequest, keys: Sequence[str]) -> list[Any]:
+        """The rows a lever was pointed at, in the order of the list; never more than a page of them."""
+        try:
+            known = [self.opts.pk.to_python(key) for key in keys[: self.list_per_page] if "\x00" not in key]
+        except ValidationError:
+            raise Http404 from None
+        return list(self.get_queryset(request).filter(pk__in=known).order_by("-pk"))
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        # No key holds U+0000, and PostgreSQL fails when it is asked for one.
+        return None if "\x00" in object_id else super().get_object(request, object_id, from_field)
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        row = self.get_object(request, unquote(object_id))
+        if not self.has_view_permission(request, row):
+            raise PermissionDenied
+        if row is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined]
+        label, name = self.opts.app_label, self.opts.model_name
+        context = {
+            **self.admin_site.each_context(request),
+            "title": str(row),
+            "opts": self.opts,
+            "original": row,
+            "row": row,
+            "now": database_now(),
+            "lever_states": lever_states(self, request, row),
+            **self.detail(request, row),
+        }
+        templates = [f"admin/{label}/{name}/detail.html", "admin/detail.html"]
+        return TemplateResponse(request, templates, context)
+
+    # -- Levers ---------------------------------------------------------------------------------
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(self.lever_view)
+        name = f"{self.opts.app_label}_{self.opts.model_name}_lever"
+        return [path("lever/<slug:name>/", view, name=name), *super().get_urls()]
+
+    def lever_url(self, lever: Lever) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_lever", args=[lever.name])
+
+    def lever_view(self, request: HttpRequest, name: str) -> HttpResponse:
+        lever = next((lever for lever in self.levers if lever.name == name), None)
+        if lever is None:
+            raise Http404
+        return pull(self, request, lever)
+
+    # -- Rights: what cannot be done is not offered by Django's own pages ---------------------------
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+def _to_confirmation(
+    lever: Lever, page: ReadOnlyAdmin, request: HttpRequest, queryset: models.QuerySet
+) -> HttpResponse:
+    """An action of the list: carry the selection to the lever's own page."""
+    query: dict[str, Any] = {"id": request.POST.getlist(ACTION_CHECKBOX_NAME)}
+    if request.GET:
+        query["_changelist_filters"] = request.GET.urlencode()
+    return HttpResponseRedirect(f"{page.lever_url(lever)}?{urlencode(query, doseq=True)}")
+
+
+# -- Columns ------------------------------------------------------------------------------------------
+def age_column(field: str, title: str) -> Callable[[Any, Any], str]:
+    """A column that says how long ago; the absolute time is in its title."""
+
+    @admin.display(description=title)
+    def column(page: Any, row: Any) -> str:
+        when: datetime | None = getattr(row, field)
+        return moment(when, humanize.ago(when, timezone.now()))
+
+    return column
+
+
+def number_column(field: str, title: str) -> Callable[[Any, Any], SafeString]:
+    """A right-aligned number with thousands separators."""
+
+    @admin.display(description=title)
+    def column(page: Any, row: Any) -> SafeString:
+        value = getattr(row, field)
+        return format_html(
+            '<span class="sw-number">{}</span>', humanize.UNKNOWN if value is None else f"{value:,}"
+        )
+
+    return column

@@ -1,0 +1,113 @@
+"""The admin site: home, search by any key, and the order of the sidebar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.apps import apps
+from django.contrib import admin
+from django.contrib.admin.apps import AdminConfig
+from django.contrib.admin.utils import quote
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+
+from config.admin.home import home
+from config.admin.read_only import ReadOnlyAdmin
+from config.database.clock import database_now
+from config.partitions import configured, plan_for
+
+APP_ORDER = ["outbox", "buffer", "throttler", "notifications", "auth"]
+MOST_HITS = 20
+
+
+class SpillwayAdminConfig(AdminConfig):
+    """`django.contrib.admin` with our site; what the admin calls users and groups is "Access"."""
+
+    default = False
+    default_site = "config.admin.site.SpillwayAdminSite"
+
+    def ready(self) -> None:
+        super().ready()
+        apps.get_app_config("auth").verbose_name = "Access"
+
+
+class SpillwayAdminSite(admin.AdminSite):
+    """Stock Django admin whose index is the state of the platform."""
+
+    site_header = site_title = "Spillway"
+    index_title = "Home"
+    site_url = None
+    empty_value_display = "–"
+
+    def get_urls(self) -> list[Any]:
+        own = [
+            path("find/", self.admin_view(self.find_view), name="find"),
+            path("partitions/", self.admin_view(self.partitions_view), name="partitions"),
+        ]
+        return [*own, *super().get_urls()]
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        """Home. `?part=1` answers with what the refresh script lays over the page, and nothing around it."""
+        context = {
+            **self.each_context(request),
+            "title": self.index_title,
+            "app_list": self.get_app_list(request),
+            **home(database_now()),
+            **(extra_context or {}),
+        }
+        request.current_app = self.name
+        template = "admin/parts/home.html" if request.GET.get("part") else "admin/index.html"
+        return TemplateResponse(request, template, context)
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
+        """The apps in the sidebar, in this order: what fails first, what is set up once last."""
+        apps_shown = super().get_app_list(request, app_label)
+        for app in apps_shown:
+            app["models"].sort(
+                key=lambda model: (getattr(self._registry[model["model"]], "place", 50), model["name"])
+            )
+        last = len(APP_ORDER)
+        return sorted(
+            apps_shown,
+            key=lambda app: APP_ORDER.index(app["app_label"]) if app["app_label"] in APP_ORDER else last,
+        )
+
+    def find_view(self, request: HttpRequest) -> HttpResponse:
+        """Straight to the one row that has this key; a page of them when there are more, or none."""
+        # PostgreSQL refuses NUL in any text; nothing has it in its key.
+        key = request.GET.get("q", "").replace("\x00", "").strip()
+        pages = [page for page in self.readable_pages(request) if type(page).find is not ReadOnlyAdmin.find]
+        hits = [(page, row) for page in pages for row in page.find(key)] if key else []
+        if len(hits) == 1:
+            return HttpResponseRedirect(page_of(*hits[0]))
+        context = {
+            **self.each_context(request),
+            "title": "Search",
+            "searched": key,
+            "hits": [(page.opts.verbose_name, row, page_of(page, row)) for page, row in hits[:MOST_HITS]],
+            "more": len(hits) > MOST_HITS,
+            "places": [str(page.opts.verbose_name_plural) for page in pages],
+            "now": database_now(),
+        }
+        return TemplateResponse(request, "admin/find.html", context)
+
+    def partitions_view(self, request: HttpRequest) -> HttpResponse:
+        """What the next rotation would do and why; it is done by a job, never from here."""
+        plans = [plan_for(spec) for spec in configured()]
+        context = {**self.each_context(request), "title": "Partitions", "plans": plans, "now": database_now()}
+        return TemplateResponse(request, "admin/partitions.html", context)
+
+    def readable_pages(self, request: HttpRequest) -> Iterator[ReadOnlyAdmin]:
+        """The read-only pages this user may see, in the order of the sidebar."""
+        for app in self.get_app_list(request):
+            for model in app["models"]:
+                page = self._registry[model["model"]]
+                if isinstance(page, ReadOnlyAdmin) and page.has_view_permission(request):
+                    yield page
+
+
+def page_of(page: ReadOnlyAdmin, row: Any) -> str:
+    """The page of one row."""
+    return reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_change", args=[quote(row.pk)])

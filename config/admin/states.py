@@ -1,0 +1,74 @@
+"""Every state the admin shows: its tone, its icon, its word."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from config.flows import Tone
+
+
+class State(NamedTuple):
+    """Tone, icon and word: a state is always shown with all three."""
+
+    tone: Tone
+    icon: str
+    word: str
+
+
+STATES = {
+    "open": State("warn", "triangle", "Open"),
+    "requeued": State("info", "redo", "Requeued"),
+    "resolved": State("ok", "tick", "Resolved"),
+    "discarded": State("idle", "ban", "Discarded"),
+    "pending": State("idle", "dashed", "Pending"),
+    "claimed": State("info", "play", "Claimed"),
+    "publishing": State("info", "play", "Publishing"),
+    "sent": State("ok", "tick", "Sent"),
+    "parked": State("bad", "octagon", "Dead letter"),
+    "held": State("info", "clock", "Holding"),
+    "due": State("info", "dashed", "Queued"),
+    "waiting": State("idle", "dashed", "Waiting"),
+    "empty": State("idle", "dashed", "Empty"),
+    "stopped": State("bad", "octagon", "Stopped"),
+    "behind": State("warn", "clock", "Behind"),
+    "unseen": State("warn", "question", "Not seen"),
+    "healthy": State("ok", "tick", "Healthy"),
+    "done": State("ok", "tick", "Done"),
+    "running": State("info", "play", "Running"),
+    "failed": State("bad", "octagon", "Failed"),
+    "cancelled": State("idle", "ban", "Cancelled"),
+    "paid": State("ok", "tick", "Paid"),
+    "refunded": State("idle", "redo", "Refunded"),
+    "part_refunded": State("info", "redo", "Partly refunded"),
+    "valid": State("ok", "tick", "Valid"),
+    "revoked": State("idle", "ban", "Revoked"),
+    "retrying": State("warn", "redo", "Pending, will retry"),
+    "processing": State("info", "play", "Processing"),
+    "uncertain": State("warn", "question", "Uncertain"),
+    "dead_lettered": State("bad", "octagon", "Dead letter"),
+    "expired": State("idle", "clock", "Expired"),
+    "paused": State("bad", "pause", "Paused"),
+    "breaker": State("bad", "octagon", "Nobody answers"),
+    "told_to_wait": State("warn", "clock", "Told to wait"),
+    "permanent": State("bad", "octagon", "Refused"),
+    "transient": State("warn", "redo", "Transient"),
+    "unreachable": State("warn", "octagon", "Unreachable"),
+    "throttled": State("warn", "clock", "Throttled"),
+    "auth": State("bad", "lock", "Login refused"),
+    "ambiguous": State("warn", "question", "No answer"),
+    "accepted": State("idle", "dashed", "Accepted"),
+    "deferred": State("warn", "clock", "Deferred"),
+    "delivered": State("ok", "tick", "Delivered"),
+    "bounced": State("bad", "octagon", "Bounced"),
+    "rejected": State("bad", "ban", "Rejected"),
+    "complained": State("bad", "triangle", "Complained"),
+    "new": State("warn", "clock", "Not applied yet"),
+    "applied": State("ok", "tick", "Applied"),
+    "no_news": State("idle", "dashed", "Said nothing new"),
+    "ignored": State("idle", "ban", "Of no interest"),
+    "unknown_message": State("warn", "question", "Message never seen"),
+    "other_recipient": State("warn", "question", "Another recipient"),
+    "now": State("bad", "triangle", "Now"),
+    "soon": State("warn", "clock", "Soon"),
+    "watch": State("info", "eye", "Watch"),
+}

@@ -1,0 +1,213 @@
+"""How each database unpacks JSON rows, upserts them, and says what changed: one class per vendor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from config.as_json import as_json
+
+# Instead of a number of values: the partition column lies between two bounds.
+BOUNDS = -1
+REFERENCE = re.compile(r"\b(old|new)\.(\w+)")
+
+
+class Named(Protocol):
+    """A column with a kind."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Stored rows of a table wanted by the keys of unpacked rows.
+
+    `fixed`: key columns with one value for all; `prune`: the partition column, `count` values of it.
+    """
+
+    table: str
+    key: Sequence[Named]
+    fixed: Sequence[str]
+    prune: str
+    count: int
+    columns: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Update:
+    """`UPDATE … SET` of a table's rows by the keys of unpacked rows, with what follows the key in each.
+
+    `constants`: one value for all; `fixed`, `prune`, `count` as in `Lookup` (`BOUNDS`: between two values);
+    `primary`: the key begins with the primary key.
+    """
+
+    table: str
+    key: Sequence[Named]
+    changes: Sequence[Named]
+    constants: Sequence[Named]
+    fixed: Sequence[str]
+    guard: str
+    prune: str
+    count: int
+    primary: bool = False
+
+    @property
+    def columns(self) -> list[Named]:
+        """Of the unpacked rows."""
+        return [*self.key, *self.changes]
+
+
+class Dialect:
+    """What differs between databases when a batch goes into one statement."""
+
+    name = ""
+    quote = '"'
+    returns_rows = True  # INSERT … RETURNING exists
+    returns_only_changed = True  # … and leaves out rows the guard refused
+    casts: Mapping[str, str] = {}
+
+    def quoted(self, name: str) -> str:
+        return f"{self.quote}{name}{self.quote}"
+
+    def listed(self, names: Sequence[str], prefix: str = "") -> str:
+        return ", ".join(prefix + self.quoted(name) for name in names)
+
+    def cast(self, sql: str, kind: str) -> str:
+        return sql
+
+    def cursor(self, connection: BaseDatabaseWrapper) -> Any:
+        """A cursor for one statement with a whole batch in its parameters."""
+        return connection.cursor()
+
+    def parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """The rows as statement parameters."""
+        return [as_json(rows)]
+
+    def source(self, columns: Sequence[Named], alias: str) -> str:
+        """A FROM item that unpacks `parameters`."""
+        raise NotImplementedError
+
+    def incoming_parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """Rows for `incoming` as statement parameters."""
+        return self.parameters(rows)
+
+    def incoming(self, columns: Sequence[Named], alias: str) -> str:
+        """A FROM item with rows that are only inserted: nothing is found by them, so their collation does not matter."""
+        return self.source(columns, alias)
+
+    def value(self, column: Named, position: int, alias: str) -> str:
+        """One unpacked column."""
+        return f"{alias}.{self.quoted(column.name)}"
+
+    def refer(self, table: str, sql: str) -> str:
+        """Replace `old.x` and `new.x` by what this database calls the stored and the incoming value."""
+        return REFERENCE.sub(
+            lambda match: self.old(table, match[2]) if match[1] == "old" else self.new(match[2]), sql
+        )
+
+    def old(self, table: str, name: str) -> str:
+        return f"{self.quoted(table)}.{self.quoted(name)}"
+
+    def new(self, name: str) -> str:
+        return f"excluded.{self.quoted(name)}"
+
+    def upsert(
+        self,
+        table: str,
+        columns: Sequence[Named],
+        constants: Sequence[Named],
+        key: Sequence[str],
+        update: Mapping[str, str],
+        guard: str,
+        token: str,
+        returning: Sequence[str],
+    ) -> str:
+        """The whole statement."""
+        names = [column.name for column in [*constants, *columns]]
+        values = [self.cast("%s", constant.kind) for constant in constants]
+        values += [self.value(column, position, "r") for position, column in enumerate(columns)]
+        sql = (
+            f"INSERT INTO {self.quoted(table)} ({self.listed(names)}) "
+            f"SELECT {', '.join(values)} FROM {self.incoming(columns, 'r')}"
+        )
+        sql += self.on_conflict(table, key, update, guard, token) if key else ""
+        return sql + (f" RETURNING {self.listed(returning)}" if returning else "")
+
+    def on_conflict(
+        self, table: str, key: Sequence[str], update: Mapping[str, str], guard: str, token: str
+    ) -> str:
+        if not update:
+            return f" ON CONFLICT ({self.listed(key)}) DO NOTHING"
+        assignments = ", ".join(f"{self.quoted(name)} = {sql}" for name, sql in update.items())
+        where = f" WHERE {guard}" if guard else ""
+        return f" ON CONFLICT ({self.listed(key)}) DO UPDATE SET {assignments}{where}"
+
+    def select_by_key(self, lookup: Lookup) -> str:
+        """Stored rows joined to the unpacked keys."""
+        pairs, pruned = self._lookup_parts(lookup)
+        sql = (
+            f"SELECT {self.listed(lookup.columns, 't.')} FROM {self.source(lookup.key, 'k')} "
+            f"{self.join} {self.quoted(lookup.table)} t ON {' AND '.join(pairs)}"
+        )
+        return sql + (f" WHERE {pruned}" if pruned else "")
+
+    join = "JOIN"
+
+    def _lookup_parts(self, lookup: Lookup) -> tuple[list[str], str]:
+        """Conditions on the key, and the one on the partition column: joined values prune no partition on MySQL,
+        a list does, before the statement runs."""
+        pairs = [
+            f"t.{self.quoted(column.name)} = {self.value(column, position, 'k')}"
+            for position, column in enumerate(lookup.key)
+        ]
+        pairs += [f"t.{self.quoted(name)} = %s" for name in lookup.fixed]
+        listed = ", ".join(["%s"] * lookup.count)
+        return pairs, f"t.{self.quoted(lookup.prune)} IN ({listed})" if listed else ""
+
+    def update_by_key(self, change: Update) -> str:
+        """The statement; its parameters come in the order of `update_parameters`."""
+        assignments, joined, where = self._update_parts(change)
+        return (
+            f"UPDATE {self.quoted(change.table)} SET {assignments} FROM {self.source(change.columns, 'r')} "
+            f"WHERE {' AND '.join([*joined, *where])}"
+        )
+
+    def update_parameters(
+        self, constants: Sequence[Any], rows: Sequence[Sequence[Any]], prune: Sequence[Any]
+    ) -> list[Any]:
+        return [*constants, *self.parameters(rows), *prune]
+
+    def _update_parts(self, change: Update) -> tuple[str, list[str], list[str]]:
+        target = f"{self.quoted(change.table)}." if self.name in ("mysql", "mariadb") else ""
+        at = {column.name: self.value(column, index, "r") for index, column in enumerate(change.columns)}
+        assignments = [
+            f"{target}{self.quoted(constant.name)} = {self.cast('%s', constant.kind)}"
+            for constant in change.constants
+        ]
+        assignments += [
+            f"{target}{self.quoted(column.name)} = {at[column.name]}" for column in change.changes
+        ]
+        joined = [f"{self.old(change.table, column.name)} = {at[column.name]}" for column in change.key]
+        where = [f"{self.old(change.table, name)} = %s" for name in change.fixed]
+        where += [self._pruned(change)] if change.count else []
+        where += [self._guarded(change, at)] if change.guard else []
+        return ", ".join(assignments), joined, where
+
+    def _guarded(self, change: Update, at: Mapping[str, str]) -> str:
+        return REFERENCE.sub(
+            lambda match: self.old(change.table, match[2]) if match[1] == "old" else at[match[2]],
+            change.guard,
+        )
+
+    def _pruned(self, change: Update) -> str:
+        column = self.old(change.table, change.prune)
+        if change.count == BOUNDS:
+            return f"{column} BETWEEN %s AND %s"
+        return f"{column} IN ({', '.join(['%s'] * change.count)})"

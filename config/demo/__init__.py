@@ -1,0 +1,1 @@
+"""`make run`: everything on this machine, with sample traffic."""

@@ -1,0 +1,60 @@
+"""One DATABASE_URL becomes a Django database with the options that correctness here depends on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import environ
+
+from config.environment.env import BadSetting
+
+ENGINES = {
+    "sqlite": "django_prometheus.db.backends.sqlite3",
+    "postgres": "django_prometheus.db.backends.postgresql",
+    "postgresql": "django_prometheus.db.backends.postgresql",
+    "mysql": "django_prometheus.db.backends.mysql",
+    "mariadb": "django_prometheus.db.backends.mysql",
+}
+
+
+def database_from_url(url: str, base_dir: Path) -> dict[str, Any]:
+    """`sqlite:///file`, `postgres://user:password@host:port/name`, `mysql://…` or `mariadb://…`."""
+    url = url or f"sqlite:///{base_dir / 'spillway.sqlite3'}"
+    scheme = url.partition(":")[0]
+    if scheme not in ENGINES:
+        raise BadSetting(f"DATABASE_URL: {scheme!r} is not one of {', '.join(ENGINES)}")
+    config = environ.Env.db_url_config(url.replace("mariadb:", "mysql:", 1), engine=ENGINES[scheme])
+    if not config.get("NAME"):
+        raise BadSetting("DATABASE_URL: names no database")
+    config["CONN_HEALTH_CHECKS"] = True
+    config["CONN_MAX_AGE"] = config.get("CONN_MAX_AGE") or 600
+    config["OPTIONS"] = {**_options(scheme), **config.get("OPTIONS", {})}
+    if scheme == "sqlite":
+        # A file, not memory: threads and child processes of the tests must see the same rows.
+        config["TEST"] = {"NAME": str(base_dir / "var" / f"test-{Path(config['NAME']).name}")}
+        (base_dir / "var").mkdir(exist_ok=True)
+    return config
+
+
+def _options(scheme: str) -> dict[str, Any]:
+    if scheme == "sqlite":
+        return {
+            # A deferred transaction's second writer fails at once, whatever the timeout.
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 30,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-65536;",
+        }
+    if scheme in ("mysql", "mariadb"):
+        return {
+            "charset": "utf8mb4",
+            "isolation_level": "read committed",
+            # Django stores UTC but leaves the session in the server's zone: NOW() would disagree with every row.
+            "init_command": "SET time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ZERO_DATE,"
+            "NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'",
+            "connect_timeout": 10,
+        }
+    return {
+        "connect_timeout": 10,
+        "options": "-c TimeZone=UTC -c default_transaction_isolation=read\\ committed",
+    }

@@ -1,0 +1,85 @@
+"""Settings of mail that are more than a word: the server, the sender, the provider, the secrets of webhooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from email.utils import parseaddr
+from importlib.util import find_spec
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from config.environment.env import BadSetting
+
+Security = Literal["none", "tls", "ssl"]
+PORTS: dict[Security, int] = {"none": 25, "tls": 587, "ssl": 465}
+
+
+@dataclass(frozen=True)
+class MailServer:
+    """`tls` is STARTTLS, `ssl` is TLS from the first byte. The password stays out of every repr."""
+
+    host: str
+    port: int
+    user: str = ""
+    password: str = field(default="", repr=False)
+    security: Security = "none"
+
+
+def server_from_url(url: str) -> MailServer:
+    """`smtp://user:password@host:587/?tls`, `?ssl`, or neither. Raises BadSetting."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise BadSetting(f"EMAIL_URL: {error}") from None  # a bracket that is not closed
+    security: Security = "ssl" if parts.scheme == "smtps" else "none"
+    options = {option.partition("=")[0] for option in parts.query.split("&") if option}
+    if unknown := options - {"tls", "ssl"}:
+        raise BadSetting(f"EMAIL_URL: {', '.join(sorted(unknown))} is no option; there are tls and ssl")
+    if "tls" in options or "ssl" in options:
+        security = "tls" if "tls" in options else "ssl"
+    try:
+        port = parts.port or PORTS[security]
+    except ValueError:
+        raise BadSetting("EMAIL_URL: the port is not a number below 65536") from None
+    if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
+        raise BadSetting("EMAIL_URL: it must look like smtp://user:password@host:587/?tls")
+    return MailServer(
+        parts.hostname, port, unquote(parts.username or ""), unquote(parts.password or ""), security
+    )
+
+
+def sender_from_text(text: str) -> str:
+    """EMAIL_FROM as it is, if there is an address in it. Raises BadSetting."""
+    local, _, domain = parseaddr(text)[1].rpartition("@")
+    if not local or not domain or not text.isprintable():
+        raise BadSetting(
+            f"EMAIL_FROM: {text!r} is no address, and none with a name: Shop <orders@example.com>"
+        )
+    return text
+
+
+def esp_from_text(name: str) -> str:
+    """The provider of EMAIL_CHANNEL=anymail, if django-anymail has a backend for it. Raises BadSetting.
+
+    Unknown ones must be found here: a try that fails for a reason of ours looks as if the mail might be out.
+    """
+    if not name:
+        raise BadSetting("EMAIL_ESP: EMAIL_CHANNEL=anymail needs to know which provider, such as resend")
+    if find_spec("anymail") is None:
+        raise BadSetting("EMAIL_CHANNEL: anymail needs the package django-anymail (extra anymail)")
+    if not name.isidentifier() or find_spec(f"anymail.backends.{name}") is None:
+        raise BadSetting(f"EMAIL_ESP: django-anymail has no backend {name!r}")
+    return name
+
+
+def secrets_from_text(text: str) -> dict[str, list[str]]:
+    """`resend:whsec_new,resend:whsec_old,postmark:user:password` as lists by provider. Raises BadSetting."""
+    found: dict[str, list[str]] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, secret = entry.partition(":")
+        if not colon or not name or not secret:
+            raise BadSetting("EMAIL_WEBHOOK_SECRETS: every entry is provider:secret")
+        found.setdefault(name, []).append(secret)
+    if many := [name for name, secrets in found.items() if len(secrets) > 2]:
+        raise BadSetting(f"EMAIL_WEBHOOK_SECRETS: {many[0]} has more than two secrets, the new and the old")
+    return found

@@ -1,0 +1,103 @@
+"""Once a second, note the log end offset of each partition, and later whether everything below it was written.
+
+A bucket may count as idle only while its consumer is known to have read everything: under traffic a consumer
+is always a few records behind the *present* end, so what counts is the end as it was when last looked at.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from config.kafka import client
+from config.kafka.positions import TopicPartition
+from config.kafka.runtime.writer import LogEnd
+from config.telemetry import metrics
+from config.telemetry.logs import log
+
+INTERVAL = 1.0
+
+
+@dataclass
+class Watch:
+    """One look at a partition's end that is not yet known to be reached."""
+
+    end_offset: int
+    taken_at: float
+    sequence: int | None = None  # the batch after which everything below the end is written
+
+
+class LogEnds:
+    """Watches the ends of the partitions a consumer owns."""
+
+    def __init__(self, consumer: Any, group: str) -> None:
+        self.consumer = consumer
+        self.group = group
+        self.watches: dict[TopicPartition, Watch] = {}
+        self.first_ends: dict[TopicPartition, int] = {}
+        self.unreached: set[TopicPartition] = set()
+        self.looked = False
+        self.next_look = 0.0
+        self.fresh: dict[TopicPartition, LogEnd] = {}
+        self.blind = False  # the last look failed
+
+    def started(self, tp: TopicPartition) -> None:
+        """A partition begins to be read."""
+        self.unreached.add(tp)
+        self.next_look = 0.0
+
+    def forget(self, gone: Iterable[TopicPartition]) -> None:
+        for tp in gone:
+            self.watches.pop(tp, None)
+            self.fresh.pop(tp, None)
+            self.unreached.discard(tp)
+
+    @property
+    def reached_first_end(self) -> bool:
+        """Every partition has been read to the end that was seen first."""
+        return self.looked and not self.unreached
+
+    def look(self, sequence: int, stopped: Container[TopicPartition]) -> None:
+        """Note ends once a second, and which watches the position has passed by batch `sequence`."""
+        owned = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) not in stopped]
+        if time.monotonic() >= self.next_look and owned:
+            self._note_ends(owned)
+        for tp in owned:
+            watch = self.watches.get((tp.topic, tp.partition))
+            if watch and watch.sequence is None and self.consumer.position(tp) >= watch.end_offset:
+                watch.sequence = sequence
+
+    def to_report(self, done_sequence: int) -> dict[TopicPartition, LogEnd]:
+        """What there is to report; empty when nothing new is known."""
+        for tp, watch in list(self.watches.items()):
+            if watch.sequence is not None and watch.sequence <= done_sequence:
+                self.fresh[tp] = LogEnd(watch.end_offset, watch.taken_at, caught_up=True)
+                self.unreached.discard(tp)
+                self.looked = True
+                del self.watches[tp]
+        return self.fresh
+
+    def reported(self) -> None:
+        self.fresh = {}
+
+    def _note_ends(self, owned: list[Any]) -> None:
+        taken_at = time.monotonic()
+        self.next_look = taken_at + INTERVAL
+        try:
+            ends = self.consumer.end_offsets(owned, timeout_ms=2_000)
+        except client.KafkaError as error:
+            # Silence is then not idleness, so nothing is reported. The client's poll() never says that it is away.
+            if not self.blind:
+                log.warning("broker_unavailable", worker=self.group, error=str(error))
+            self.blind = True
+            return
+        self.blind = False
+        for tp, end in ends.items():
+            key = (tp.topic, tp.partition)
+            labels = (self.group, tp.topic, str(tp.partition))
+            metrics.CONSUMER_LAG_RECORDS.labels(*labels).set(max(0, end - self.consumer.position(tp)))
+            self.watches.setdefault(key, Watch(end, taken_at))
+            # Reported even while behind or paused: the end moves on, and the report asks for the pressure.
+            self.fresh.setdefault(key, LogEnd(end, taken_at, caught_up=False))

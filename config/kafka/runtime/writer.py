@@ -1,0 +1,256 @@
+"""The database half of a consumer: one transaction per batch, run again, waited for, or bisected until it stands."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+from django.db import close_old_connections, connection, transaction
+
+from config.backoff import full_jitter
+from config.database.clock import database_now
+from config.database.errors import Remedy, code_of, remedy_for
+from config.kafka.positions import Positions, Reach, TopicPartition
+from config.kafka.records import Record, RecordBatch
+from config.telemetry import metrics
+from config.telemetry.logs import log
+
+LONGEST_WAIT = 5.0
+
+
+class Handler(Protocol):
+    """What a flow does with records. `prepare` uses no database; the others run inside the writer's transaction."""
+
+    name: str
+    group: str
+    topics: list[str]
+
+    def prepare(self, batch: RecordBatch) -> Any:
+        """Decode; never raises for bad input (that is a verdict, kept for `write`)."""
+
+    def write(self, batch: RecordBatch, now: Any) -> None:
+        """Store `batch.prepared`, its dead letters and its counters."""
+
+    def park(self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: Any) -> None:
+        """Bury the one record that the database refuses."""
+
+    def pressure(self) -> bool:
+        """Whether to stop reading for a while; asked once a second, outside a transaction."""
+
+    def repair(self) -> None:
+        """Make the missing partitions."""
+
+    def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[TopicPartition, int]) -> None:
+        """The group has committed more than the database remembers; called before reading starts.
+
+        `gaps` holds, per partition, the offset up to which an earlier life of the database had come.
+        """
+
+
+class Replayable(Handler, Protocol):
+    """A handler whose topic can be replayed: its `write` and `park` leave a `Tally` in the batch."""
+
+    def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
+        """What the outcome of a prepared batch depends on: records that share no key do not affect each other."""
+
+
+@dataclass
+class Done:
+    """A batch that is in the database: its offsets may be committed."""
+
+    sequence: int
+    ends: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """The log's end at a moment of the monotonic clock, and whether everything below it is written."""
+
+    end_offset: int
+    taken_at: float
+    caught_up: bool
+
+
+class Writer:
+    """Runs batches on a thread of its own, so that the next one is polled and decoded meanwhile.
+
+    The drivers release the interpreter while the server works, and the server has a core of its own:
+    measured, this is worth 1.5 to 2 times the serial loop.
+    """
+
+    def __init__(self, handler: Handler, positions: Positions, group: str) -> None:
+        self.handler = handler
+        self.positions = positions
+        self.group = group  # as the broker knows it, with the prefix
+        self.waiting = False  # the database is away
+        self.pressed = False  # the handler asked for a pause
+        self.done: queue.SimpleQueue[Done] = queue.SimpleQueue()
+        self.finished = 0  # the sequence of the last batch that is in the database
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=1)
+        self._late_beat: Mapping[TopicPartition, LogEnd] = {}
+        self._abandon = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"{handler.name}-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, batch: RecordBatch, sequence: int, timeout: float) -> bool:
+        """Hand over a batch; False when the one before is still at work after `timeout` seconds."""
+        return self._put(lambda: self._finish(batch, sequence), timeout)
+
+    def beat(self, ends: Mapping[TopicPartition, LogEnd]) -> None:
+        """Record how far the log reaches and ask the handler for its pressure; while busy, after the job at work.
+
+        Batches may follow each other for hours: the pause at the high-water mark must not wait for a gap.
+        """
+        if not self._put(lambda: self._beat(ends), timeout=0):
+            self._late_beat = {**self._late_beat, **ends}
+
+    def drain(self, patience: float) -> bool:
+        """Wait until everything submitted is written; False when `patience` seconds were not enough."""
+        deadline = time.monotonic() + patience
+        while self.busy and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return not self.busy
+
+    @property
+    def backlog(self) -> int:
+        """Jobs in hand, the one at work included."""
+        return self._jobs.unfinished_tasks
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.backlog)
+
+    def close(self, patience: float = 30.0) -> None:
+        """Finish the batch in hand, or abandon it (its transaction rolls back) after `patience` seconds."""
+        self.drain(patience)
+        self.abandon()
+        self._put(None, timeout=1.0)
+        self._thread.join(timeout=LONGEST_WAIT + 1)
+
+    def abandon(self) -> None:
+        """Begin nothing any more; what failed is not tried again."""
+        self._abandon.set()
+
+    def _put(self, job: Callable[[], None] | None, timeout: float) -> bool:
+        try:
+            self._jobs.put(job, block=timeout > 0, timeout=timeout or None)
+        except queue.Full:
+            return False
+        return True
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except Exception:  # noqa: BLE001 (the thread must outlive any job; the batch is not committed)
+                log.exception("writer_failed", worker=self.handler.name)
+            finally:
+                late, self._late_beat = self._late_beat, {}
+                if late:
+                    self._beat(late)
+                self._jobs.task_done()
+        self._jobs.task_done()
+        connection.close()
+
+    def _finish(self, batch: RecordBatch, sequence: int) -> None:
+        self._store(batch)
+        if not self._abandon.is_set():
+            self.done.put(Done(sequence, batch.ends))
+            self.finished = sequence
+
+    def _store(self, batch: RecordBatch) -> None:
+        """Write `batch`, whatever it takes; returns early only when abandoned."""
+        attempt = 0
+        while not self._abandon.is_set():
+            try:
+                return self._transact(batch)
+            except Exception as error:  # noqa: BLE001 (classified below; nothing is swallowed)
+                remedy = remedy_for(error)
+                attempt += 1
+                if remedy in (Remedy.DATA, Remedy.BUG):
+                    return self._bisect(batch, error)
+                self._prepare_rerun(remedy, attempt, error)
+        return None
+
+    def _transact(self, batch: RecordBatch) -> None:
+        if batch.prepared is None:
+            batch.prepared = self.handler.prepare(batch)
+        started = time.perf_counter()
+        close_old_connections()
+        with transaction.atomic():
+            now = database_now()
+            self.handler.write(batch, now)
+            self.positions.advance(self.group, batch.marks, now)
+        self.waiting = False
+        metrics.INGEST_SECONDS.labels(self.handler.name).observe(time.perf_counter() - started)
+
+    def _bisect(self, batch: RecordBatch, error: BaseException) -> None:
+        """Halve until the guilty record is alone, then bury it: one bad row never blocks a partition."""
+        if len(batch.records) > 1:
+            metrics.BISECTED.labels(self.handler.name).inc()
+            for half in batch.halves():
+                self._store(half)
+            return
+        trace = "".join(traceback.format_exception(error))
+        record = batch.records[0]
+        log.error("record_refused", worker=self.handler.name, topic=record.topic, partition=record.partition,
+                  offset=record.offset, error=str(error))  # fmt: skip
+        attempt = 0
+        while not self._abandon.is_set():
+            try:
+                with transaction.atomic():
+                    now = database_now()
+                    self.handler.park(batch, record, error, trace, now)
+                    self.positions.advance(self.group, batch.marks, now)
+                return
+            except Exception as failure:  # noqa: BLE001 (an unparked record must not be skipped)
+                attempt += 1
+                self._prepare_rerun(Remedy.WAIT, attempt, failure)
+
+    def _prepare_rerun(self, remedy: Remedy, attempt: int, error: BaseException) -> None:
+        metrics.RERUN.labels(self.handler.name, str(code_of(error) or type(error).__name__)).inc()
+        if remedy is Remedy.RERUN:
+            self._abandon.wait(full_jitter(attempt, base=0.01, cap=1.0))
+            return
+        if remedy is Remedy.PARTITION:
+            log.error("partition_missing", worker=self.handler.name, error=str(error))
+            self._try_repair()
+        else:
+            self.waiting = True
+            connection.close()
+            log.warning(
+                "database_unavailable", worker=self.handler.name, attempt=attempt, error=str(error).strip()
+            )
+        self._abandon.wait(0.2 + full_jitter(attempt, base=0.2, cap=LONGEST_WAIT))
+
+    def _try_repair(self) -> None:
+        try:
+            self.handler.repair()
+        except Exception:  # noqa: BLE001 (the batch is tried again either way)
+            log.exception("repair_failed", worker=self.handler.name)
+
+    def _beat(self, ends: Mapping[TopicPartition, LogEnd]) -> None:
+        try:
+            close_old_connections()
+            with transaction.atomic():
+                now = database_now()
+                reached = {tp: self._reach(end, now) for tp, end in ends.items()}
+                self.positions.reach(self.group, reached, now)
+            self.pressed = self.handler.pressure()
+            self.waiting = False
+        except Exception as error:  # noqa: BLE001 (the next beat tries again; idleness is judged by the last one)
+            self.waiting = remedy_for(error) is Remedy.WAIT
+            connection.close()
+            log.warning("beat_failed", worker=self.handler.name, error=str(error).strip())
+
+    @staticmethod
+    def _reach(end: LogEnd, now: Any) -> Reach:
+        # The log was looked at a moment before the database said what time it is.
+        age = timedelta(seconds=max(0.0, time.monotonic() - end.taken_at))
+        return Reach(end.end_offset, now - age if end.caught_up else None)

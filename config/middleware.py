@@ -1,0 +1,86 @@
+"""What every request passes: a strict content security policy, a correlation id, one line in the log."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+from config.telemetry.logs import bind, log
+
+Answer = Callable[[HttpRequest], HttpResponse]
+
+POLICY = "; ".join(
+    [
+        "default-src 'self'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    ]
+)
+CORRELATION = "X-Correlation-ID"
+PLAUSIBLE = re.compile(r"[\w.:-]{8,100}", re.ASCII)
+PROBES = {"/healthz", "/readyz", "/metrics"}
+
+
+class ContentSecurityPolicy:
+    """No script, style or frame that we did not write; a view may bring a stricter policy of its own."""
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if settings.DEBUG and response.status_code == 500:
+            return response  # Django's technical page brings its own inline style and script
+        response.headers.setdefault("Content-Security-Policy", POLICY)
+        return response
+
+
+class RequestLog:
+    """Binds a correlation id, the caller's when it has a plausible one, and logs the request when it is done.
+
+    The query string stays out of the log: search keys can be somebody's address.
+    """
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        given = request.headers.get(CORRELATION, "")
+        correlation_id = given if PLAUSIBLE.fullmatch(given) else str(uuid.uuid4())
+        structlog.contextvars.clear_contextvars()
+        bind(correlation_id=correlation_id)
+        started = time.perf_counter()
+        response = self.get_response(request)
+        response.headers[CORRELATION] = correlation_id
+        if request.path not in PROBES:
+            self._log(request, response, time.perf_counter() - started)
+        return response
+
+    def _log(self, request: HttpRequest, response: HttpResponse, seconds: float) -> None:
+        # Only if the session was read anyway: the log must not cost a query.
+        user = request.__dict__.get("_cached_user")
+        log.info(
+            "request",
+            method=request.method,
+            path=request.path,
+            status=response.status_code,
+            milliseconds=round(seconds * 1000, 1),
+            user=getattr(user, "pk", None),
+        )
+
+
+def environment(request: HttpRequest) -> dict[str, Any]:
+    """Context processor: which installation this is, for the badge in the header."""
+    return {"environment_name": settings.ENVIRONMENT_NAME}

@@ -1,0 +1,1 @@
+"""Whether Spillway is well: asked by Kubernetes, Prometheus, an operator."""

@@ -1,0 +1,131 @@
+"""`doctor`: one line per thing that has to be right before Spillway can work."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+from django.db import DatabaseError, InterfaceError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from config.database.clock import database_now
+from config.flows import flows
+from config.kafka.client import KafkaError
+from config.kafka.topics import describe_topics
+from config.partitions import configured, runway_days
+from config.partitions.runway import kept_ahead
+
+MOST_SKEW = 2.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, whether it is right, and what was seen or has to be done."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def examine() -> list[Finding]:
+    """Look at everything; a thing that cannot be looked at is a finding, never an exception."""
+    findings = [_settings()]
+    database = _guarded("database", _database)
+    findings += database
+    if all(finding.ok for finding in database):
+        findings += (
+            _guarded("clock", _clock) + _guarded("partitions", _partitions) + _guarded("flows", _flows)
+        )
+    return findings + _guarded("broker", _broker)
+
+
+def render(findings: list[Finding], *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(
+            {"ok": all(found.ok for found in findings), "findings": [vars(found) for found in findings]}
+        )
+    return "\n".join(
+        f"{'ok  ' if found.ok else 'FAIL'}  {found.name:28} {found.detail}" for found in findings
+    )
+
+
+def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    try:
+        return list(look())
+    except (DatabaseError, InterfaceError) as error:
+        return [Finding(name, False, f"DATABASE_URL ({_where()}): {_one_line(error)}")]
+    except KafkaError as error:
+        servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
+        return [Finding(name, False, f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}")]
+
+
+def _settings() -> Finding:
+    problems = [message for message in checks.run_checks() if message.is_serious(checks.ERROR)]
+    return Finding(
+        "settings", not problems, "; ".join(str(found.msg) for found in problems) or "no system check fails"
+    )
+
+
+def _database() -> Iterator[Finding]:
+    started = time.perf_counter()
+    database_now()
+    took = (time.perf_counter() - started) * 1000
+    version = getattr(connection, "mysql_server_info", "") or getattr(connection, "pg_version", "")
+    yield Finding(
+        "database", True, f"{connection.display_name} {version} at {_where()} answers in {took:.1f} ms"
+    )
+    executor = MigrationExecutor(connection)
+    missing = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    yield Finding(
+        "migrations", not missing, f"{missing} not applied: run migrate" if missing else "all applied"
+    )
+    problems = [
+        str(found.msg) for found in checks.run_checks(tags=[checks.Tags.database], databases=["default"])
+    ]
+    yield Finding(
+        "database session", not problems, "; ".join(problems) or "isolation, zone and collations are right"
+    )
+
+
+def _clock() -> Iterator[Finding]:
+    skew = abs((database_now() - datetime.now(UTC)).total_seconds())
+    yield Finding("clock", skew < MOST_SKEW, f"this machine and the database differ by {skew:.2f} s")
+
+
+def _partitions() -> Iterator[Finding]:
+    if connection.vendor == "sqlite":
+        yield Finding("partitions", True, "SQLite has none: rotation deletes instead")
+        return
+    kept = kept_ahead()
+    for spec in configured():
+        days, enough = runway_days(spec), kept[spec.resolve()._meta.db_table] / 3
+        yield Finding(f"partitions of {spec.model}", days >= enough, f"made for {days:.0f} more days")
+
+
+def _flows() -> Iterator[Finding]:
+    for flow in flows():
+        for name, ok, detail in flow.diagnose():
+            yield Finding(name, ok, detail)
+
+
+def _broker() -> Iterator[Finding]:
+    topics = describe_topics()
+    yield Finding("broker", True, f"{','.join(settings.KAFKA_BOOTSTRAP_SERVERS)} answers")
+    for topic in topics:
+        yield Finding(f"topic {topic.name}", topic.partitions == topic.wanted, topic.verdict)
+
+
+def _where() -> str:
+    config: dict[str, Any] = connection.settings_dict
+    return f"{config['HOST']}:{config['PORT']}/{config['NAME']}" if config["HOST"] else str(config["NAME"])
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"

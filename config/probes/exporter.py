@@ -1,0 +1,80 @@
+"""/metrics: what this web process counted, and what the database says at the moment of the scrape."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from config.database.clock import database_now
+from config.flows import Reading, flows
+from config.partitions import runway
+from config.telemetry.logs import log
+
+OURS = "spillway_"
+
+
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """The page Prometheus reads.
+
+    django-prometheus has such a view, but where several processes serve (PROMETHEUS_MULTIPROC_DIR) it knows
+    the counters of all of them and nothing else: gauges from the database would be missing.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Scrape())
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+
+
+class Scrape(Collector):
+    """What the processes counted, and the flows' gauges as the database has them.
+
+    Gauges of the flows that this process holds itself are empty, so they are left out: a database that does
+    not answer must make a gap in the graph, not a zero.
+    """
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in processes().collect():
+            if metric.type != "gauge" or not metric.name.startswith(OURS):
+                yield metric
+        try:
+            yield from families_of(list(read())).values()
+        except DatabaseError as error:
+            log.warning("scrape_without_database", error=type(error).__name__)
+
+
+def processes() -> CollectorRegistry:
+    """What all web processes counted: this one alone, or those that share the directory."""
+    if not os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        return REGISTRY
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)
+    return registry
+
+
+def read() -> Iterator[Reading]:
+    """Every flow's readings, and how long the partitions last."""
+    now = database_now()
+    yield from runway.gauges(now)
+    for flow in flows():
+        yield from flow.gauges(now)
+
+
+def families_of(readings: list[Reading]) -> dict[str, GaugeMetricFamily]:
+    """Readings by metric, with the name and the meaning the catalogue gives it."""
+    families: dict[str, GaugeMetricFamily] = {}
+    for reading in readings:
+        described = next(iter(reading.gauge.describe()))
+        family = families.setdefault(
+            described.name,
+            GaugeMetricFamily(described.name, described.documentation, labels=list(reading.labels)),
+        )
+        family.add_metric(list(reading.labels.values()), reading.value)
+    return families

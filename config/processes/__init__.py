@@ -1,0 +1,1 @@
+"""How each process of Spillway starts, loops and ends."""

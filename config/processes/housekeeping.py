@@ -1,0 +1,20 @@
+"""The daily round: partitions, and what outlived its retention without standing in one."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from config.database.clock import database_now
+from config.flows import flows
+from config.partitions import Plan, rotate
+
+
+def rotate_and_sweep(*, dry_run: bool = False, no_drop: bool = False) -> tuple[list[Plan], int]:
+    """Rotate every partitioned table, then let each flow and SWEEPS sweep; returns the plans and how many rows went."""
+    plans = rotate(dry_run, no_drop)
+    if dry_run or no_drop:
+        return plans, 0
+    now = database_now()
+    sweeps = [*(flow.sweep for flow in flows()), *map(import_string, settings.SWEEPS)]
+    return plans, sum(sweep(now) for sweep in sweeps)

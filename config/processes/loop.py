@@ -1,0 +1,173 @@
+"""The one loop every worker runs: tick while there is work, sleep when there is none, leave on SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from queue import SimpleQueue
+from types import FrameType
+from typing import TypeVar
+
+from django.db import DatabaseError, InterfaceError, close_old_connections, connection, connections
+
+from config.backoff import full_jitter
+from config.database.errors import Remedy, code_of, remedy_for
+from config.telemetry import metrics
+from config.telemetry.logs import log
+
+TRIES_ONCE = 5  # a job of cron must end
+
+Tick = Callable[[], int]
+Result = TypeVar("Result")
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[threading.Event]:
+    """An event that SIGTERM or SIGINT sets; a second signal acts as it did before."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    asked: SimpleQueue[bool] = SimpleQueue()
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        # Not stop.set(): it needs the lock that this very thread may have been about to release.
+        asked.put(True)
+        restore()
+
+    def obey() -> None:
+        if asked.get():
+            stop.set()
+
+    thread = threading.Thread(target=obey, name="signals", daemon=True)
+    thread.start()
+    for number in previous:
+        signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        restore()
+        asked.put(False)
+        thread.join()
+
+
+def run(
+    tick: Tick,
+    stop: threading.Event,
+    *,
+    pause: Callable[[], float] = lambda: 1.0,
+    once: bool = False,
+    until_idle: float | None = None,
+) -> None:
+    """Call `tick` until `stop` is set.
+
+    `tick` returns how much it did; zero means sleep for `pause()` seconds, woken at once by `stop`.
+    `once` drains what is due now and returns; `until_idle` returns after that many seconds without work.
+    A database that is away is waited for, a deadlock is tried again at once.
+    """
+    last_work = time.monotonic()
+    patient, asking = Patience(stop, tries=TRIES_ONCE if once else None), Patience(stop, tries=None)
+    while not stop.is_set():
+        close_old_connections()
+        done = patient.attempt(tick)
+        if done:
+            last_work = time.monotonic()
+            continue
+        idle = time.monotonic() - last_work
+        if done == 0 and (once or (until_idle is not None and idle >= until_idle)):
+            return
+        wait = asking.attempt(pause) or 0.0
+        stop.wait(wait if until_idle is None else min(wait, until_idle / 4))
+
+
+def together(jobs: Sequence[Callable[[], None]], stop: threading.Event) -> None:
+    """Run jobs side by side, the first in this thread; the first failure stops all of them and is raised: a process
+    never lives half."""
+    failures: list[BaseException] = []
+
+    def guarded(job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001 (raised by the main thread below)
+            failures.append(error)
+            stop.set()
+
+    def in_thread(job: Callable[[], None]) -> None:
+        try:
+            guarded(job)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=in_thread, args=[job]) for job in jobs[1:]]
+    for thread in threads:
+        thread.start()
+    if jobs:
+        guarded(jobs[0])
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def until_it_stands(
+    unit: Callable[[], Result], worker: str, worth_it: Callable[[int, Remedy], bool]
+) -> Result:
+    """Run a transaction again while `worth_it(failures so far, what the last one asks for)` says so.
+
+    For what must be written down because it has happened already: forgotten, it would be done twice.
+    """
+    for failures in count(1):
+        try:
+            return unit()
+        except (DatabaseError, InterfaceError) as error:
+            remedy = remedy_for(error)
+            if remedy not in (Remedy.RERUN, Remedy.WAIT) or not worth_it(failures, remedy):
+                raise
+            metrics.RERUN.labels(worker, str(code_of(error) or type(error).__name__)).inc()
+            if remedy is Remedy.WAIT:
+                connection.close()
+            time.sleep(full_jitter(failures, base=0.01, cap=0.5) + 0.2 * (remedy is Remedy.WAIT))
+    raise AssertionError("count() does not end")
+
+
+class Patience:
+    """Calls a function; failures of the database are counted and waited for, bugs are raised."""
+
+    def __init__(self, stop: threading.Event, tries: int | None) -> None:
+        self.stop = stop
+        self.tries = tries  # None: for ever
+        self.failures = 0
+
+    def attempt(self, function: Callable[[], Result]) -> Result | None:
+        """The function's result, or None after a failure that is worth another try."""
+        try:
+            result = function()
+        except (DatabaseError, InterfaceError) as error:
+            self._wait(error)
+            return None
+        self.failures = 0
+        return result
+
+    def _wait(self, error: Exception) -> None:
+        remedy = remedy_for(error)
+        if remedy not in (Remedy.RERUN, Remedy.WAIT):
+            raise error
+        self.failures += 1
+        if self.tries is not None and self.failures >= self.tries:
+            raise error
+        metrics.RERUN.labels("loop", str(code_of(error) or type(error).__name__)).inc()
+        if remedy is Remedy.RERUN:
+            self.stop.wait(full_jitter(self.failures, base=0.01, cap=1))
+            return
+        log.warning("database_unavailable", attempt=self.failures, error=str(error).strip())
+        connection.close()
+        self.stop.wait(0.2 + full_jitter(self.failures, base=0.2, cap=5))

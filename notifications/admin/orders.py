@@ -1,0 +1,97 @@
+"""Admin page of orders with their mails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+
+from config.admin import humanize
+from config.admin.html import chip
+from config.admin.keyset import Keyset, KeysetChangeList
+from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
+from config.uuid7 import is_uuid
+from notifications.currencies import money
+from notifications.mail import recipients
+from notifications.mail.recipients import masked
+from notifications.orders.mails import OrderMail, mails_of
+from notifications.orders.models import Order
+from outbox.bookkeeping.audit import may_see_payloads
+
+MOST_FOUND = 20
+
+
+# -- Orders ------------------------------------------------------------------------------------------------
+class StatusOfOrder(Segments):
+    title = "status"
+    parameter_name = "status"
+    field = "status"
+    choices_in_words = [
+        ("all", "All"),
+        *((status.value, status.label.capitalize()) for status in Order.Status),
+    ]
+
+
+@admin.register(Order)
+class OrderAdmin(ReadOnlyAdmin):
+    place = 10
+    list_display = ["order", "state", "total", "refunded", "created"]
+    list_filter = [StatusOfOrder]
+    search_fields = ["pk"]
+    search_help_text = "Paste an order id or an e-mail address. Exact match, in the chosen status."
+    empty = ("No orders here", "An order appears here when a program creates it through the API.")
+    created = age_column("created_at", "Created")
+
+    def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
+        return Keyset(back="Newer", on="Older")
+
+    @admin.display(description="Order")
+    def order(self, row: Order) -> str:
+        line = '<span class="sw-code">{}</span><span class="sw-second">{}</span>'
+        return format_html(line, row.pk, masked(row.user_email))
+
+    @admin.display(description="Status")
+    def state(self, row: Order) -> str:
+        return chip(row.status)
+
+    @admin.display(description="Total")
+    def total(self, row: Order) -> str:
+        return format_html('<span class="sw-number">{}</span>', money(row.total_amount, row.currency))
+
+    @admin.display(description="Refunded")
+    def refunded(self, row: Order) -> str:
+        given = money(row.refunded_amount, row.currency) if row.refunded_amount else humanize.UNKNOWN
+        return format_html('<span class="sw-number">{}</span>', given)
+
+    def find(self, key: str) -> Iterable[Order]:
+        if is_uuid(key):
+            return list(Order.objects.filter(pk=key))
+        try:
+            return list(Order.objects.of(recipients.check(key)).newest_first()[:MOST_FOUND])
+        except ValueError:
+            return ()
+
+    def detail(self, request: HttpRequest, row: Order) -> dict[str, Any]:
+        may_see = may_see_payloads(request)
+        return {
+            "title": f"Order of {money(row.total_amount, row.currency)}",
+            "address": row.user_email if may_see else masked(row.user_email),
+            "may_see": may_see,
+            "total": money(row.total_amount, row.currency),
+            "refunded": money(row.refunded_amount, row.currency),
+            "left": money(row.total_amount - row.refunded_amount, row.currency),
+            "mails": [(mail, _url_of(mail), _amount(mail, row)) for mail in reversed(mails_of([row]))],
+        }
+
+
+def _amount(mail: OrderMail, row: Order) -> str:
+    return money(mail.event.amount, row.currency) if mail.event.amount else ""
+
+
+def _url_of(mail: OrderMail) -> str:
+    """The message's own page; empty when retention took it."""
+    return reverse("admin:outbox_outboxmessage_change", args=[mail.event.message_id]) if mail.message else ""

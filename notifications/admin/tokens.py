@@ -1,0 +1,120 @@
+"""Admin page of API tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db import models
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.cache import add_never_cache_headers
+
+from config.admin import humanize
+from config.admin.html import chip
+from config.admin.levers import Lever, LeverResult
+from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
+from notifications.api.tokens import ApiToken, issue, revoke
+from outbox.bookkeeping.audit import operator_of
+
+
+def _revoke(keys: list[Any], user: Any, reason: str) -> LeverResult:
+    return LeverResult(revoke(keys, operator_of(user), reason))
+
+
+def _why_not(token: ApiToken) -> str:
+    return f"Revoked {humanize.ago(token.revoked_at, timezone.now())} by {token.revoked_by}."
+
+
+REVOKE = Lever(
+    name="revoke", verb="Revoke", past="Revoked", icon="ban",
+    right="revoke_apitoken", keep="Keep it",
+    nouns=("token", "tokens"),
+    promise="From the next request on it opens nothing.",
+    detail="There is no way back: whoever still needs access gets a new token.",
+    act=_revoke, ready=lambda rows: rows.filter(revoked_at=None), why_not=_why_not, harm=True, least=10,
+)  # fmt: skip
+
+
+MOST_FOUND = 20
+
+
+# -- API tokens --------------------------------------------------------------------------------------------
+class NewToken(forms.ModelForm):
+    class Meta:
+        model = ApiToken
+        fields = ["name", "customer_id", "rate"]
+
+
+class StateOfToken(Segments):
+    title = "show"
+    parameter_name = "show"
+    choices_in_words = [("valid", "Valid"), ("all", "All")]
+
+    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
+        return queryset.valid() if self.chosen() == "valid" else queryset  # type: ignore[attr-defined]
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(ReadOnlyAdmin):
+    place = 90
+    levers = (REVOKE,)
+    form = NewToken
+    list_display = ["name", "state", "belongs", "speed", "used", "made"]
+    list_filter = [StateOfToken]
+    empty = ("No tokens", "Programs need one to call the API.")
+    used = age_column("last_used_at", "Last used")
+    made = age_column("created_at", "Made")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return admin.ModelAdmin.has_add_permission(self, request)
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **more: Any
+    ) -> Any:
+        # The next page shows the token, whichever button was pressed: so there is one.
+        context |= {"show_save_and_add_another": False, "show_save_and_continue": False}
+        return super().render_change_form(request, context, *args, **more)
+
+    @admin.display(description="State")
+    def state(self, row: ApiToken) -> str:
+        return chip("revoked" if row.revoked_at else "valid")
+
+    @admin.display(description="For")
+    def belongs(self, row: ApiToken) -> str:
+        return f"customer {row.customer_id}" if row.customer_id else "orders"
+
+    @admin.display(description="Requests a second")
+    def speed(self, row: ApiToken) -> str:
+        return humanize.rate(row.allowed_rate) if row.allowed_rate else "unlimited"
+
+    def detail(self, request: HttpRequest, row: ApiToken) -> dict[str, Any]:
+        facts = [
+            ("For", self.belongs(row)),
+            ("Begins with", f"spillway_{row.prefix}_"),
+            ("Requests a second", self.speed(row)),
+            ("Made", f"{row.created_at:%Y-%m-%d %H:%M:%S} UTC by {row.created_by}"),
+            ("Last used", f"{row.last_used_at:%Y-%m-%d %H:%M} UTC" if row.last_used_at else "never"),
+        ]
+        if row.revoked_at:
+            facts.append(("Revoked", f"{row.revoked_at:%Y-%m-%d %H:%M:%S} UTC by {row.revoked_by}"))
+        return {"title": row.name, "facts": facts, "state": "revoked" if row.revoked_at else "valid"}
+
+    def save_model(self, request: HttpRequest, obj: ApiToken, form: Any, change: bool) -> None:
+        token, text = issue(obj.name, operator_of(request.user), customer_id=obj.customer_id, rate=obj.rate)
+        obj.__dict__.update(token.__dict__)
+        request.issued_token = text  # type: ignore[attr-defined]
+
+    def response_add(
+        self, request: HttpRequest, obj: ApiToken, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """The one page that shows it: never through a message, which would be stored in a cookie or a session."""
+        context = {
+            **self.admin_site.each_context(request), "title": f"Token {obj.name}", "opts": self.opts, "row": obj,
+            "token": request.issued_token,  # type: ignore[attr-defined]
+        }  # fmt: skip
+        response = TemplateResponse(request, "admin/notifications/apitoken/issued.html", context)
+        add_never_cache_headers(response)
+        return response

@@ -1,0 +1,85 @@
+"""Idempotency-Key: the same request again gets the first answer, byte for byte, and does nothing.
+
+Key, change and answer commit together. There is no moment at which an order exists and its key does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from config.database.clock import database_now
+from config.database.contention import written_elsewhere
+from config.database.upsert import Column, Constant, Upsert
+from config.digest import digest
+from notifications.api.problems import RETRY_IN_PROGRESS, Answer, Problem
+from notifications.orders.changes import until_done
+from outbox.messages.models import IdempotencyKey
+
+# When the change is, and what makes it, called inside the transaction.
+Plan = Callable[[], tuple[datetime, Callable[[], Answer]]]
+
+KEYS = Upsert(
+    IdempotencyKey,
+    columns=[Column("scope"), Column("key"), Column("payload_hash"), Column("answer", "long")],
+    key=["scope", "key"],
+    update={},
+    constants=[Constant("created_at", "timestamp")],
+    token="token",  # noqa: S106 (a column)
+    returning=["id"],
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Who asked for what (`scope`: token, method, path), under which key, with which body."""
+
+    scope: str
+    key: str
+    payload_hash: str
+
+    @classmethod
+    def of(cls, scope: str, key: str, body: bytes) -> Asked:
+        return cls(scope, key, digest(body))
+
+
+def once(asked: Asked, plan: Plan) -> Answer:
+    """Do what `plan` plans, or repeat the answer. `plan` runs outside any transaction and may be run again.
+
+    Remembered is whatever was decided: the change, and the refusal of an order that is unknown or in another
+    state. What was not decided (401, 422 of a value, 429, 5xx) is asked anew next time.
+    """
+    return until_done(lambda: _attempt(asked, plan))
+
+
+def _attempt(asked: Asked, plan: Plan) -> Answer:
+    try:
+        now, act = plan()
+    except Problem as refusal:
+        now, act = database_now(), refusal.answer
+    with transaction.atomic():
+        row_id = _insert(asked, now)
+        if row_id is None:
+            return _first_answer(asked)
+        answer = act()
+        IdempotencyKey.objects.filter(pk=row_id).update(status_code=answer.status, answer=answer.body)
+        return answer
+
+
+def _insert(asked: Asked, now: datetime) -> int | None:
+    """The new key's row, or None when it is known. The upsert alone would wait for the first request's commit."""
+    rows = IdempotencyKey.objects.filter(scope=asked.scope, key=asked.key)
+    if written_elsewhere(f"{asked.scope}\n{asked.key}", rows):
+        raise Problem("in_progress", retry_after=RETRY_IN_PROGRESS)
+    inserted = KEYS.run([[asked.scope, asked.key, asked.payload_hash, ""]], {"created_at": now})
+    return inserted[0][0] if inserted else None
+
+
+def _first_answer(asked: Asked) -> Answer:
+    first = IdempotencyKey.objects.get(scope=asked.scope, key=asked.key)
+    if first.payload_hash != asked.payload_hash:
+        raise Problem("key_reused")
+    return Answer(first.status_code or 500, first.answer, replayed=True)

@@ -1,0 +1,139 @@
+"""API tokens: 256 random bits, shown once, stored as a hash."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from config.database.clock import database_now
+from config.fields import IDENTIFIER_LENGTH, IdentifierField
+from outbox.bookkeeping import audit
+from outbox.bookkeeping.audit import Operator
+
+MARK = "spillway"  # scanners of leaked secrets look for such a mark
+PREFIX_BYTES, SECRET_BYTES = 6, 32
+MOST_RATE = 100_000.0
+TOUCH_EVERY = timedelta(minutes=1)
+NOBODY = hashlib.sha256(b"").hexdigest()
+
+
+class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
+    """Sentences about tokens."""
+
+    def valid(self) -> ApiTokenQuerySet:
+        return self.filter(revoked_at__isnull=True)
+
+    def revoke(self, who: str, now: datetime) -> int:
+        return self.valid().update(revoked_at=now, revoked_by=who[:150])
+
+    def unused_since(self, when: datetime) -> ApiTokenQuerySet:
+        return self.filter(Q(last_used_at__isnull=True) | Q(last_used_at__lt=when))
+
+
+class ApiToken(models.Model):
+    """Who may call the API, how fast, and for whom. The token itself is `spillway_<prefix>_<secret>`."""
+
+    name = models.CharField(max_length=100, help_text="The program or team that uses it.")
+    prefix = IdentifierField(max_length=20, unique=True, editable=False)
+    digest = models.CharField(max_length=64, editable=False, help_text="SHA-256 of the whole token.")
+    customer_id = IdentifierField(
+        "customer",
+        blank=True,
+        default="",
+        help_text="It then sends for this throttler customer and sees no orders. Empty: it is for orders.",
+    )
+    rate = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0), MaxValueValidator(MOST_RATE)],
+        help_text="Requests a second. Empty: API_RATE_PER_SECOND; 0: unlimited.",
+    )
+    full_at = models.BigIntegerField(
+        default=0, editable=False, help_text="When its bucket is full again, in microseconds since 1970."
+    )
+    created_by = models.CharField(max_length=150, editable=False)
+    created_at = models.DateTimeField(editable=False)
+    last_used_at = models.DateTimeField(null=True, editable=False, help_text="To the minute.")
+    revoked_at = models.DateTimeField(null=True, editable=False)
+    revoked_by = models.CharField(max_length=150, default="", editable=False)
+
+    objects = ApiTokenQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "API token"
+        permissions = [("revoke_apitoken", "Can revoke API tokens")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def allowed_rate(self) -> float:
+        """Requests a second; 0 is unlimited."""
+        return settings.API_RATE_PER_SECOND if self.rate is None else self.rate
+
+
+def issue(
+    name: str, operator: Operator, *, customer_id: str = "", rate: float | None = None
+) -> tuple[ApiToken, str]:
+    """A new token and its text, which is nowhere after this. ValueError says which value is not usable."""
+    name = " ".join(name.split())
+    if not 0 < len(name) <= 100 or not name.isprintable():
+        raise ValueError("NAME: 1 to 100 printable characters, the program or team that uses the token")
+    if len(customer_id) > IDENTIFIER_LENGTH or "\x00" in customer_id:
+        raise ValueError(f"--customer: at most {IDENTIFIER_LENGTH} characters without U+0000")
+    if rate is not None and not 0 <= rate <= MOST_RATE:
+        raise ValueError(f"--rate: between 0 (unlimited) and {MOST_RATE:,.0f} requests a second")
+    prefix = secrets.token_hex(PREFIX_BYTES)
+    text = f"{MARK}_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
+    with transaction.atomic():
+        token = ApiToken.objects.create(
+            name=name, prefix=prefix, digest=digest_of(text), customer_id=customer_id, rate=rate,
+            created_by=operator.name[:150], created_at=database_now(),
+        )  # fmt: skip
+        audit.record(operator, "create token", f"API token {name}", reason="", detail={"prefix": prefix})
+    return token, text
+
+
+def revoke(token_ids: Sequence[int], operator: Operator, reason: str) -> int:
+    """From the next request on they open nothing, for ever. Returns how many were valid."""
+    with transaction.atomic():
+        chosen = ApiToken.objects.filter(pk__in=token_ids)
+        names = list(chosen.order_by("pk").values_list("name", flat=True))
+        revoked = chosen.revoke(operator.name, database_now())
+        if revoked:
+            subject = f"API token {', '.join(names)}"
+            audit.record(operator, "revoke token", subject, reason=reason, rows=revoked)
+    return revoked
+
+
+def identify(text: str) -> ApiToken | None:
+    """The valid token with this text. One indexed look-up, then a comparison that takes the same time for any."""
+    mark, _, rest = text.partition("_")
+    prefix = rest.partition("_")[0]
+    known = len(prefix) == 2 * PREFIX_BYTES and mark == MARK and prefix.isascii() and prefix.isalnum()
+    token = ApiToken.objects.valid().filter(prefix=prefix).first() if known else None
+    right = hmac.compare_digest(digest_of(text), token.digest if token else NOBODY)
+    return token if right and token else None
+
+
+def digest_of(text: str) -> str:
+    """No salt and no slow hash: nobody guesses 256 random bits."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def touch(token: ApiToken) -> None:
+    """Remember that it was used, at most once a minute over all processes."""
+    # This host's clock only saves the question; the database's decides.
+    if token.last_used_at and token.last_used_at > timezone.now() - TOUCH_EVERY:
+        return
+    now = database_now()
+    ApiToken.objects.filter(pk=token.pk).unused_since(now - TOUCH_EVERY).update(last_used_at=now)

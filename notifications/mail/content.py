@@ -1,0 +1,125 @@
+"""Mails as they stand in the outbox: rendered once, when the order changes, and the same bytes on every try."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime, parseaddr
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.template.loader import render_to_string
+
+from config.digest import digest
+from notifications.currencies import money
+from notifications.mail import recipients
+
+SUBJECTS = {
+    "order.paid": "We received your payment for order {number}",
+    "order.cancelled": "Order {number} is cancelled",
+    "order.refunded": "Order {number} is refunded",
+    "order.part_refunded": "Part of order {number} is refunded",
+}
+RESERVED = {"to", "cc", "bcc", "from", "subject", "sender", "reply-to", "mime-version", "content-type"}
+
+
+class Mail(msgspec.Struct, frozen=True):
+    """The payload of an e-mail message. `headers` holds Date and Message-ID: every try sends the same ones.
+
+    One that exists goes to exactly one person, and no value of it can become a header of its own: ValueError.
+    """
+
+    to: str
+    sender: str = msgspec.field(name="from")
+    subject: str
+    text: str
+    html: str
+    headers: dict[str, str]
+    order_id: str = ""
+    event_type: str = ""
+
+    def __post_init__(self) -> None:
+        if recipients.check(self.to) != self.to:
+            raise ValueError("the recipient is not in its normal form")
+        _check_sender(self.sender)
+        recipients.header(self.subject, "the subject")
+        for name, value in self.headers.items():
+            if not name.isascii() or not name.replace("-", "").isalnum() or name.lower() in RESERVED:
+                raise ValueError(f"a mail may not bring a header {name!r} of its own")
+            recipients.header(value, name)
+
+
+def render(event_type: str, order: Any, amount: int = 0) -> Mail:
+    """The payload of the mail about what has just happened to `order`; `amount` is that of a refund.
+
+    A function of the order as it is now: the same version renders the same bytes. Raises ValueError when the
+    recipient cannot be written to, KeyError for an event without a template.
+    """
+    subject = SUBJECTS[event_type].format(number=short(order.pk))
+    context = {
+        "order": order,
+        "number": short(order.pk),
+        "subject": subject,
+        "total": money(order.total_amount, order.currency),
+        "amount": money(amount or order.refunded_amount, order.currency),
+        "refunded": money(order.refunded_amount, order.currency),
+        "left": money(order.total_amount - order.refunded_amount, order.currency),
+    }
+    template = f"notifications/{event_type.replace('.', '_')}"
+    return Mail(
+        to=recipients.check(order.user_email),
+        sender=settings.EMAIL_FROM,
+        subject=subject,
+        text=_plain(f"{template}.txt", context),
+        html=_plain(f"{template}.html", context),
+        headers=identity(f"{order.pk}/{order.version}/{event_type}", order.updated_at),
+        order_id=str(order.pk),
+        event_type=event_type,
+    )
+
+
+def _plain(template: str, context: dict[str, Any]) -> str:
+    """What a template says, as a `str`: Django's SafeString is one that no JSON encoder knows."""
+    return str.__str__(render_to_string(template, context)).strip() + "\n"
+
+
+def identity(key: str, date: datetime) -> dict[str, str]:
+    """Date and Message-ID of a mail that has this idempotency key."""
+    domain = parseaddr(settings.EMAIL_FROM)[1].rpartition("@")[2]
+    return {"Date": format_datetime(date), "Message-ID": f"<{digest(key.encode())}@{domain}>"}
+
+
+def short(order_id: Any) -> str:
+    """What a person can read over the telephone: the last, random digits of the id."""
+    return str(order_id).replace("-", "")[-10:].upper()
+
+
+def decode(payload: str | bytes) -> Mail:
+    """The mail in a payload. ValueError when it is none, or could never be delivered."""
+    try:
+        return msgspec.json.decode(payload, type=Mail)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+
+
+@lru_cache(maxsize=64)
+def _check_sender(sender: str) -> None:
+    """Parsing it costs more than all the other checks together, and nearly every mail has the same one."""
+    recipients.check(parseaddr(sender)[1])
+    recipients.header(sender, "the sender")
+
+
+def mime(mail: Mail) -> bytes:
+    """The message as SMTP carries it: the same bytes for the same mail, 7 bit, CRLF."""
+    message = EmailMessage(policy=SMTP)
+    for name, value in mail.headers.items():
+        message[name] = value
+    message["From"], message["To"], message["Subject"] = mail.sender, mail.to, mail.subject
+    message.set_content(mail.text, cte="quoted-printable")
+    message.add_alternative(mail.html, subtype="html", cte="quoted-printable")
+    # Left alone, the boundary is random.
+    message.set_boundary("=_" + digest((mail.text + mail.html).encode()))
+    return message.as_bytes()

@@ -1,0 +1,197 @@
+"""What became of a mail after it was accepted: one row per message, which has exactly one recipient."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db import models
+
+from config.database.rewrite import Rewrite
+from config.database.upsert import Column, Constant, Upsert, timestamp_text, uuid_text
+from config.fields import IdentifierField
+from config.uuid7 import smallest_uuid7
+from notifications.mail import content, delivery_status
+from notifications.mail.delivery_status import Standing, stronger
+from outbox.channels.handlers import Message, Outcome
+
+LONGEST_ID = 200
+TIMES = {
+    delivery_status.DELIVERED: "delivered_at",
+    delivery_status.BOUNCED: "bounced_at",
+    delivery_status.COMPLAINED: "complained_at",
+}
+
+
+class News(NamedTuple):
+    """What a provider says of a mail, and its words."""
+
+    standing: Standing
+    detail: str = ""
+
+
+class Heard(NamedTuple):
+    """What a piece of news did: whether it changed the row, and whether it is what holds now, all things told."""
+
+    changed: bool
+    holds: bool
+
+
+class DeliveryQuerySet(models.QuerySet["Delivery"]):
+    """Sentences about deliveries. Partitioned by the message's id: name it, and one partition is read."""
+
+    def of_messages(self, ids: Iterable[uuid.UUID]) -> DeliveryQuerySet:
+        return self.filter(message_id__in=list(ids))
+
+    def known_as(self, provider: str, provider_ids: Iterable[str]) -> DeliveryQuerySet:
+        """By the provider's own ids, for what it says without ours."""
+        return self.filter(provider=provider, provider_message_id__in=list(provider_ids))
+
+    def locked(self) -> DeliveryQuerySet:
+        """In one order, for whoever changes several."""
+        return self.order_by("message_id").select_for_update()
+
+
+class Delivery(models.Model):
+    """Written when the provider accepted a message, and moved along by the provider's webhooks."""
+
+    class Status(models.TextChoices):
+        ACCEPTED = delivery_status.ACCEPTED
+        DEFERRED = delivery_status.DEFERRED
+        DELIVERED = delivery_status.DELIVERED
+        BOUNCED = delivery_status.BOUNCED
+        REJECTED = delivery_status.REJECTED
+        COMPLAINED = delivery_status.COMPLAINED
+
+    message_id = models.UUIDField(primary_key=True, editable=False)
+    order_id = IdentifierField(default="", blank=True)
+    recipient = models.CharField(max_length=254)
+    provider = IdentifierField(max_length=50)
+    provider_message_id = IdentifierField(default="", blank=True)
+    status = IdentifierField(max_length=15, choices=Status, default=Status.ACCEPTED)
+    status_at = models.DateTimeField(help_text="When it came to be, by the provider's clock.")
+    detail = models.CharField(max_length=300, default="", blank=True)
+    accepted_at = models.DateTimeField()
+    delivered_at = models.DateTimeField(null=True)
+    bounced_at = models.DateTimeField(null=True)
+    complained_at = models.DateTimeField(null=True)
+    updated_at = models.DateTimeField()
+
+    objects = DeliveryQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "deliveries"
+        permissions = [("suppress_recipient", "Can suppress recipients")]
+        indexes = [
+            models.Index(fields=["provider", "provider_message_id"], name="delivery_provider_id"),
+            models.Index(fields=["status", "-message_id"], name="delivery_status"),
+        ]
+
+    def __str__(self) -> str:
+        return f"Delivery of {self.message_id}"
+
+
+ACCEPT = Upsert(
+    Delivery,
+    columns=[
+        Column("message_id", "uuid"), Column("order_id"), Column("recipient", "long"),
+        Column("provider_message_id"),
+    ],
+    constants=[
+        Constant("provider"), Constant("status"), Constant("detail"), Constant("status_at", "timestamp"),
+        Constant("accepted_at", "timestamp"), Constant("updated_at", "timestamp"),
+    ],
+    key=["message_id"],
+    # Webhooks may have been faster: then only the provider's id is news. A second try may have another one.
+    update={"provider": "new.provider", "provider_message_id": "new.provider_message_id"},
+)  # fmt: skip
+MOVE = Rewrite(
+    Delivery,
+    key=[Column("message_id", "uuid")],
+    changes=[
+        Column("status"), Column("status_at", "timestamp"), Column("detail", "long"),
+        Column("delivered_at", "timestamp"), Column("bounced_at", "timestamp"),
+        Column("complained_at", "timestamp"),
+    ],
+    constants=[Constant("updated_at", "timestamp")],
+    fixed=["status"],  # as it was when the row was locked
+    span="message_id",
+)  # fmt: skip
+
+
+def accept(results: Sequence[tuple[Message, Outcome]], provider: str, now: datetime) -> None:
+    """A row for each message that was sent, in the transaction that settles it."""
+    rows = []
+    for message, outcome in sorted(results, key=lambda pair: pair[0].id):
+        found = content.decode(message.payload)
+        rows.append((message.id, found.order_id, found.to, outcome.receipt))
+    write(rows, provider, now)
+
+
+def write(rows: Sequence[tuple[uuid.UUID, str, str, str]], provider: str, now: datetime) -> None:
+    """(message id, order id, recipient, provider's id), by rising message id.
+
+    A message revived after the retention has no partition here any more, and gets no row.
+    """
+    # A day is left for the clock of whoever drops.
+    oldest = smallest_uuid7(
+        int((now - timedelta(days=settings.OUTBOX_RETENTION_DAYS - 1)).timestamp() * 1000)
+    )
+    kept = [
+        (uuid_text(message_id), order_id[:LONGEST_ID], recipient, storable(provider_id, LONGEST_ID))
+        for message_id, order_id, recipient, provider_id in rows
+        if message_id >= oldest
+    ]
+    times = dict.fromkeys(["status_at", "accepted_at", "updated_at"], now)
+    ACCEPT.run(kept, {"provider": provider, "status": delivery_status.ACCEPTED, "detail": "", **times})
+
+
+def move(said: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.UUID, list[Heard]]:
+    """Carry what was said of messages into their deliveries; tells for each piece what it did.
+
+    The rows are locked, the next state is computed here, and every UPDATE names the old one.
+    """
+    told: dict[uuid.UUID, list[Heard]] = {}
+    changed: dict[str, list[tuple[str | None, ...]]] = {}
+    for row in Delivery.objects.of_messages(said).locked():
+        was = row.status
+        changes = [_hear(row, news) for news in said[row.message_id]]
+        told[row.message_id] = [
+            Heard(changes_it, (row.status, row.status_at) == news.standing)
+            for news, changes_it in zip(said[row.message_id], changes, strict=True)
+        ]
+        if any(changes):
+            changed.setdefault(was, []).append(_values(row))
+    for was, rows in sorted(changed.items()):
+        moved = MOVE.run(rows, {"updated_at": now, "status": was})
+        if moved != len(rows):
+            # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
+            raise RuntimeError(f"moved {moved} of {len(rows)} locked deliveries")
+    return told
+
+
+def _hear(row: Delivery, news: News) -> bool:
+    """Change the row in memory; whether it is another one now."""
+    before = (row.status, row.status_at, row.delivered_at, row.bounced_at, row.complained_at)
+    now = stronger(Standing(row.status, row.status_at), news.standing)
+    if now != (row.status, row.status_at):
+        row.status, row.status_at, row.detail = now.status, now.at, news.detail
+    if name := TIMES.get(news.standing.status):
+        setattr(row, name, min(filter(None, [getattr(row, name), news.standing.at])))
+    return before != (row.status, row.status_at, row.delivered_at, row.bounced_at, row.complained_at)
+
+
+def _values(row: Delivery) -> tuple[str | None, ...]:
+    times = (getattr(row, name) for name in TIMES.values())
+    return (
+        uuid_text(row.message_id), row.status, timestamp_text(row.status_at), storable(row.detail, 300),
+        *(timestamp_text(when) if when else None for when in times),
+    )  # fmt: skip
+
+
+def storable(text: str, length: int) -> str:
+    """NUL has no place in a PostgreSQL text; what a provider says must never make us fail."""
+    return text.replace("\x00", "\ufffd")[:length]

@@ -1,0 +1,111 @@
+"""Addresses that get no mail any more: what bounced for good, who complained, whom a person entered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from django.db import models, transaction
+
+from config.database.clock import database_now
+from config.database.upsert import Column, Constant, Upsert
+from config.digest import digest
+from config.fields import IdentifierField
+from notifications.mail import recipients
+from outbox.bookkeeping import audit
+from outbox.bookkeeping.audit import Operator
+
+
+class SuppressionQuerySet(models.QuerySet["Suppression"]):
+    """Sentences about suppressed addresses."""
+
+    def of(self, addresses: Iterable[str]) -> SuppressionQuerySet:
+        return self.filter(address_hash__in={hash_of(address) for address in addresses if address})
+
+
+class Suppression(models.Model):
+    """One address that must not be written to. Looked up by a hash that forgets case."""
+
+    class Reason(models.TextChoices):
+        HARD_BOUNCE = "hard_bounce", "bounced for good"
+        COMPLAINT = "complaint", "complained"
+        MANUAL = "manual", "entered by hand"
+
+    address_hash = IdentifierField(max_length=32, unique=True, editable=False)
+    address = models.CharField(max_length=254)
+    reason = models.CharField(max_length=15, choices=Reason)
+    note = models.CharField(max_length=300, default="", blank=True)
+    since = models.DateTimeField()
+
+    objects = SuppressionQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "suppressed address"
+        verbose_name_plural = "suppressed addresses"
+        indexes = [models.Index(fields=["-since"], name="suppression_recent")]
+        permissions = [("lift_suppression", "Can lift suppressions")]
+
+    def __str__(self) -> str:
+        return recipients.masked(self.address)
+
+
+SUPPRESS = Upsert(
+    Suppression,
+    columns=[Column("address_hash"), Column("address"), Column("reason"), Column("note", "long")],
+    constants=[Constant("since", "timestamp")],
+    key=["address_hash"],
+    # A complaint outweighs a bounce: whoever lifts it must know.
+    update={
+        "reason": "CASE WHEN old.reason = 'complaint' THEN old.reason ELSE new.reason END",
+    },
+)
+
+
+def hash_of(address: str) -> str:
+    """What an address is found by: no provider keeps apart what differs only in case."""
+    return digest(address.casefold().encode())
+
+
+def reasons(addresses: Iterable[str]) -> dict[str, str]:
+    """`{address: why}` of those that are suppressed, in one query."""
+    asked = [address for address in addresses if address]
+    if not asked:
+        return {}
+    rows = Suppression.objects.of(asked).values_list("address_hash", "reason")
+    found = {address_hash: Suppression.Reason(reason).label for address_hash, reason in rows}
+    return {address: str(found[hash_of(address)]) for address in asked if hash_of(address) in found}
+
+
+def suppress(found: Mapping[str, tuple[str, str]], now: datetime) -> None:
+    """Write down `{address: (reason, note)}`; a known address keeps its time, and a complaint its reason."""
+    rows = {
+        hash_of(address): (hash_of(address), address, reason, note[:300])
+        for address, (reason, note) in found.items()
+    }
+    SUPPRESS.run([rows[key] for key in sorted(rows)], {"since": now})
+
+
+def add(addresses: Sequence[str], operator: Operator, reason: str) -> int:
+    """Suppress by hand; returns how many were not suppressed before. ValueError names a bad address."""
+    checked = {hash_of(address): address for address in map(recipients.check, addresses)}
+    with transaction.atomic():
+        known = reasons(checked.values())
+        fresh = [address for address in checked.values() if address not in known]
+        suppress(dict.fromkeys(fresh, ("manual", reason)), database_now())
+        for address in fresh:
+            audit.record(operator, "suppress", f"address {hash_of(address)}", reason=reason)
+    return len(fresh)
+
+
+def lift(keys: Sequence[int], operator: Operator, reason: str) -> int:
+    """Allow mail to these again; returns how many were suppressed."""
+    lifted = 0
+    with transaction.atomic():
+        for row in Suppression.objects.filter(pk__in=keys).order_by("pk"):
+            if Suppression.objects.filter(pk=row.pk).delete()[0]:
+                lifted += 1
+                audit.record(
+                    operator, "lift suppression", f"address {row.address_hash}", reason=reason,
+                    detail={"reason": row.reason, "since": row.since.isoformat(), "note": row.note},
+                )  # fmt: skip
+    return lifted

@@ -1,0 +1,1 @@
+"""Orders, and what can happen to them."""

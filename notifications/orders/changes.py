@@ -1,0 +1,165 @@
+"""What can happen to an order: planned and rendered outside any transaction, carried out by one guarded UPDATE.
+
+The mail that tells of a change is written in the same transaction, after the UPDATE has locked the order: its
+id rises with the order's version, and either both exist or neither does.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeVar
+
+import structlog
+from django.db import DatabaseError, transaction
+
+from config.backoff import full_jitter
+from config.database.clock import database_now
+from config.database.errors import Remedy, code_of, remedy_for
+from config.telemetry import metrics
+from notifications.mail import content, recipients
+from notifications.mail.content import Mail
+from notifications.orders.models import Order, OrderEvent, order_as_it_is
+from outbox.messages.publish import publish
+
+Action = Literal["pay", "cancel", "refund"]
+Result = TypeVar("Result")
+Status, Kind = Order.Status, OrderEvent.Kind
+
+PATIENCE = 5.0  # seconds in which a change that loses races is planned again
+
+
+class Impossible(Exception):
+    """The order's state does not allow it; nothing was written."""
+
+
+class UnknownOrder(Exception):
+    """There is no order with that id."""
+
+
+class Stale(Exception):
+    """Somebody changed the order since it was read; nothing of this transaction may stay."""
+
+
+class Busy(Exception):
+    """The same order changed so often meanwhile that this change found no moment."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One edge of the state machine: what it is called, and what the order is after it."""
+
+    event_type: str
+    status: str
+    refunded_amount: int
+    amount: int = 0
+
+
+@dataclass(frozen=True)
+class PlannedChange:
+    """A step that was possible when `seen` was read, with the mail that tells of it."""
+
+    seen: Order
+    step: Transition
+    after: Order
+    mail: Mail
+
+
+def next_step(order: Order, action: Action, amount: int = 0) -> Transition:
+    """The edge that `action` takes from here. Impossible when there is none."""
+    if action == "pay" and order.status == Status.PENDING:
+        return Transition(Kind.PAID.value, Status.PAID.value, 0)
+    if action == "cancel" and order.status == Status.PENDING:
+        return Transition(Kind.CANCELLED.value, Status.CANCELLED.value, 0)
+    if action == "refund" and order.status in (Status.PAID, Status.PART_REFUNDED):
+        return _refund(order, amount)
+    hint = "; refund it instead" if action == "cancel" and order.status != Status.CANCELLED else ""
+    raise Impossible(f"the order is {order.status.replace('_', ' ')}: {action} is not possible{hint}")
+
+
+def _refund(order: Order, amount: int) -> Transition:
+    left = order.total_amount - order.refunded_amount
+    if not 0 < amount <= left:
+        raise Impossible(f"{amount} cannot be refunded: {left} of {order.total_amount} are left")
+    if amount == left:
+        return Transition(Kind.REFUNDED.value, Status.REFUNDED.value, order.total_amount, amount)
+    return Transition(
+        Kind.PART_REFUNDED.value, Status.PART_REFUNDED.value, order.refunded_amount + amount, amount
+    )
+
+
+def create(user_email: str, total_amount: int, currency: str, now: datetime) -> Order:
+    """A pending order; nobody is told. ValueError when mail could not go to the address."""
+    return Order.objects.create(
+        user_email=recipients.check(user_email), total_amount=total_amount, currency=currency,
+        created_at=now, updated_at=now,
+    )  # fmt: skip
+
+
+def change(order_id: uuid.UUID, action: Action, amount: int = 0) -> Order:
+    """Do it in a transaction of its own. UnknownOrder, Impossible, Busy."""
+
+    def unit() -> Order:
+        planned = plan(order_id, action, amount)
+        with transaction.atomic():
+            return carry_out(planned)
+
+    return until_done(unit)
+
+
+def plan(order_id: uuid.UUID, action: Action, amount: int = 0) -> PlannedChange:
+    """Read the order and render its mail: whatever takes time or fails does it before anything is locked."""
+    seen = order_as_it_is(order_id)
+    if seen is None:
+        raise UnknownOrder(f"there is no order {order_id}")
+    step = next_step(seen, action, amount)
+    after = copy.copy(seen)
+    after.status, after.refunded_amount = step.status, step.refunded_amount
+    after.version, after.updated_at = seen.version + 1, database_now()
+    return PlannedChange(seen, step, after, content.render(step.event_type, after, step.amount))
+
+
+def carry_out(planned: PlannedChange) -> Order:
+    """Take the edge and promise its mail, inside the caller's transaction. Stale when the order moved on."""
+    seen, after, step = planned.seen, planned.after, planned.step
+    taken = Order.objects.as_seen(seen).update(
+        status=after.status, refunded_amount=after.refunded_amount, version=after.version,
+        updated_at=after.updated_at,
+    )  # fmt: skip
+    if taken != 1:
+        raise Stale
+    # The event's number, never the try: a key that changes with every retry protects nothing.
+    publish(
+        step.event_type, after.aggregate, planned.mail,
+        idempotency_key=f"{after.aggregate}:{after.version}", after=seen.last_message_id, now=after.updated_at,
+        correlation_id=str(structlog.contextvars.get_contextvars().get("correlation_id", "")),
+        row=OrderEvent(
+            order_id=seen.pk, number=after.version, event_type=step.event_type, amount=step.amount,
+            created_at=after.updated_at,
+        ),
+    )  # fmt: skip
+    return after
+
+
+@metrics.ORDER_WRITE_SECONDS.time()
+def until_done(unit: Callable[[], Result]) -> Result:
+    """Run a unit (plan, then one transaction) again while it loses races or deadlocks. Busy after PATIENCE."""
+    deadline, tries = time.monotonic() + PATIENCE, 0
+    while True:
+        try:
+            return unit()
+        except Stale:
+            cause = "stale"
+        except DatabaseError as error:
+            if remedy_for(error) is not Remedy.RERUN:
+                raise
+            cause = str(code_of(error))
+        metrics.RERUN.labels("orders", cause).inc()
+        tries += 1
+        if time.monotonic() > deadline:
+            raise Busy(cause)
+        time.sleep(full_jitter(tries, base=0.002, cap=0.1))

@@ -1,0 +1,143 @@
+"""Orders, what happened to each, and the sentences to ask for them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, models
+from django.db.models import F, OuterRef, Q, Subquery
+
+from config.database.compiled import compiled
+from config.fields import IdentifierField
+from config.uuid7 import uuid7
+
+MOST_AMOUNT = 999_999_999_999  # minor units; far below what a double can hold exactly
+
+
+class OrderQuerySet(models.QuerySet["Order"]):
+    """Sentences about orders."""
+
+    def of(self, user_email: str) -> OrderQuerySet:
+        return self.filter(user_email=user_email)
+
+    def after(self, order_id: uuid.UUID) -> OrderQuerySet:
+        """The orders that follow in a list whose newest order is first."""
+        return self.filter(pk__lt=order_id)
+
+    def newest_first(self) -> OrderQuerySet:
+        return self.order_by("-pk")
+
+    def with_last_message(self) -> OrderQuerySet:
+        """Adds `last_message_id`: what the next message of the order has to follow."""
+        newest = OrderEvent.objects.filter(order=OuterRef("pk")).order_by("-number").values("message_id")
+        return self.annotate(last_message_id=Subquery(newest[:1]))
+
+    def as_seen(self, order: Order) -> OrderQuerySet:
+        """The row, if nothing happened to it since `order` was read: the guard of every edge."""
+        return self.filter(
+            pk=order.pk, version=order.version, status=order.status, refunded_amount=order.refunded_amount
+        )
+
+
+class Order(models.Model):
+    """What somebody bought. Its `version` counts what happened to it since it was created."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        PAID = "paid"
+        CANCELLED = "cancelled"
+        PART_REFUNDED = "part_refunded", "partly refunded"
+        REFUNDED = "refunded"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    user_email = IdentifierField(max_length=254)
+    total_amount = models.BigIntegerField(help_text="In minor units: cents.")
+    currency = models.CharField(max_length=3, help_text="ISO 4217.")
+    refunded_amount = models.BigIntegerField(default=0)
+    status = IdentifierField(max_length=15, choices=Status, default=Status.PENDING)
+    version = models.IntegerField(default=0, help_text="Events so far; the number of the last one.")
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    last_message_id: uuid.UUID | None  # by `order_as_it_is` only
+
+    objects = OrderQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["user_email", "id"], name="order_email"),
+            models.Index(fields=["status", "id"], name="order_status"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(refunded_amount__gte=0, refunded_amount__lte=F("total_amount")),
+                name="order_refunds_within_total",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"Order {self.pk}"
+
+    @property
+    def aggregate(self) -> str:
+        """What its messages are about: they leave in order."""
+        return f"order:{self.pk}"
+
+
+class OrderEventQuerySet(models.QuerySet["OrderEvent"]):
+    """Sentences about what happened to orders."""
+
+    def of_orders(self, orders: Iterable[Order]) -> OrderEventQuerySet:
+        return self.filter(order__in=[order.pk for order in orders])
+
+    def oldest_first(self) -> OrderEventQuerySet:
+        return self.order_by("order_id", "number")
+
+
+class OrderEvent(models.Model):
+    """One edge an order took, written with it: the message it promised outlives neither more nor less.
+
+    Named by that message: a number of its own would have to be asked for, which is a round trip.
+    """
+
+    class Kind(models.TextChoices):
+        PAID = "order.paid", "paid"
+        CANCELLED = "order.cancelled", "cancelled"
+        PART_REFUNDED = "order.part_refunded", "partly refunded"
+        REFUNDED = "order.refunded", "refunded"
+
+    message_id = models.UUIDField(primary_key=True)
+    order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="events", db_index=False)
+    number = models.IntegerField(help_text="The order's version after it.")
+    event_type = IdentifierField(max_length=30, choices=Kind)
+    amount = models.BigIntegerField(default=0, help_text="Of a refund, in minor units.")
+    created_at = models.DateTimeField()
+
+    objects = OrderEventQuerySet.as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["order", "number"], name="orderevent_number")]
+
+    def __str__(self) -> str:
+        return f"{self.event_type} no. {self.number} of {self.order_id}"
+
+
+ORDER_FIELDS = [field.attname for field in Order._meta.concrete_fields]
+
+
+def order_as_it_is(order_id: uuid.UUID) -> Order | None:
+    """The order, with its `last_message_id`. Every change begins with it: the ORM takes 2 ms to think of the query."""
+    rows = _values_of(order_id=order_id)
+    if not rows:
+        return None
+    *values, last_message_id = rows[0]
+    order = Order.from_db(DEFAULT_DB_ALIAS, ORDER_FIELDS, values)
+    order.last_message_id = last_message_id
+    return order
+
+
+@compiled
+def _values_of(order_id: uuid.UUID) -> models.QuerySet[Any, Any]:
+    return Order.objects.with_last_message().filter(pk=order_id).values_list(*ORDER_FIELDS, "last_message_id")

@@ -1,0 +1,117 @@
+"""Admin page of channels, and the levers on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.html import format_html
+
+from config.admin import humanize
+from config.admin.html import chip, moment
+from config.admin.keyset import Keyset
+from config.admin.levers import Lever, LeverResult
+from config.admin.read_only import ReadOnlyAdmin
+from outbox.bookkeeping.audit import Operator, operator_of
+from outbox.channels import admission
+from outbox.channels.models import ChannelState
+from outbox.messages.models import DeliveryAttempt, OutboxMessage
+
+
+def _each(lever: Callable[[str, Operator, str], bool]) -> Callable[[list[Any], Any, str], LeverResult]:
+    return lambda keys, user, reason: LeverResult(sum(lever(key, operator_of(user), reason) for key in keys))
+
+
+CHANNELS: dict[str, Any] = {"nouns": ("channel", "channels"), "right": "pause_channel"}
+RESUME = Lever(
+    name="resume", verb="Resume", past="Resumed", icon="play", keep="Keep it closed",
+    promise="What waits is sent at once, at the channel's rate.",
+    detail="The breaker is closed, too. If nobody answers still, it opens again by itself; no attempt is used up.",
+    act=_each(admission.resume), ready=lambda rows: rows.filter(paused=True),
+    why_not=lambda row: f"{row.name} is not paused.", **CHANNELS,
+)  # fmt: skip
+PAUSE = Lever(
+    name="pause", verb="Pause", past="Paused", icon="pause", keep="Let it run",
+    promise="Nothing more leaves through it until somebody resumes it.",
+    detail="A message that is on its way this second still goes out. The others wait, and may expire.",
+    act=_each(admission.pause), ready=lambda rows: rows.filter(paused=False),
+    why_not=lambda row: f"{row.name} is paused already.", harm=True, least=10, **CHANNELS,
+)  # fmt: skip
+
+
+def state_of_channel(row: ChannelState, now: Any) -> str:
+    """The word for a channel: a key of `config.admin.states.STATES`."""
+    if row.paused:
+        return "paused"
+    if row.breaker == ChannelState.Breaker.OPEN:
+        return "breaker"
+    return "told_to_wait" if row.wait_until and row.wait_until > now else "healthy"
+
+
+MOST_FOUND = 20
+MOST_COUNTED = 10_000
+
+
+# -- Channels ----------------------------------------------------------------------------------------------
+@admin.register(ChannelState)
+class ChannelStateAdmin(ReadOnlyAdmin):
+    place = 45
+    levers = (RESUME, PAUSE)
+    keyset = Keyset("name", descending=False)
+    list_display = ["name", "state_chip", "waiting", "since", "why"]
+    empty = (
+        "No channel has sent anything yet",
+        "Each handler of HANDLERS has a row here from its first round on.",
+    )
+
+    @admin.display(description="State")
+    def state_chip(self, row: ChannelState) -> str:
+        return chip(state_of_channel(row, timezone.now()))
+
+    @admin.display(description="Waiting")
+    def waiting(self, row: ChannelState) -> str:
+        return format_html('<span class="sw-number">{}</span>', waiting_in(row))
+
+    @admin.display(description="Since")
+    def since(self, row: ChannelState) -> str:
+        when = row.paused_at if row.paused else row.opened_at
+        return moment(when, humanize.ago(when, timezone.now()))
+
+    @admin.display(description="Why")
+    def why(self, row: ChannelState) -> str:
+        return row.pause_reason if row.paused else row.last_error if row.failures else ""
+
+    def find(self, key: str) -> Iterable[ChannelState]:
+        return list(ChannelState.objects.filter(pk=key))
+
+    def detail(self, request: HttpRequest, row: ChannelState) -> dict[str, Any]:
+        now = timezone.now()
+        errors = (
+            DeliveryAttempt.objects.filter(channel=row.pk).exclude(outcome__in=["sent", ""]).order_by("-id")
+        )
+        oldest = OutboxMessage.objects.due(row.pk, now).values_list("available_at", flat=True).first()
+        return {
+            "title": f"Channel {row.name}",
+            "state": state_of_channel(row, now),
+            "waiting": waiting_in(row),
+            "errors": list(errors[:MOST_FOUND]) if row.failures or row.paused else [],
+            "facts": [
+                ("Oldest due", humanize.ago(oldest, now) if oldest else "nothing is due"),
+                ("Outages in a row", f"{row.failures:,}"),
+                ("Next probe", humanize.ago(row.probe_at, now) if row.probe_at else humanize.UNKNOWN),
+                (
+                    "Told to wait until",
+                    humanize.ago(row.wait_until, now) if row.wait_until else humanize.UNKNOWN,
+                ),
+                ("Newest by change capture", humanize.ago(row.cdc_seen_at, now)),
+            ],
+        }
+
+
+def waiting_in(row: ChannelState) -> str:
+    """Pending messages of a channel; counting stops somewhere."""
+    found = OutboxMessage.objects.in_channel(row.pk).pending().order_by()[: MOST_COUNTED + 1]
+    return humanize.bounded(found.count(), MOST_COUNTED)

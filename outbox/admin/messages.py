@@ -1,0 +1,208 @@
+"""Admin page of outbox messages, and the levers on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db import models
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.views.decorators.clickjacking import xframe_options_sameorigin
+
+from config.admin import humanize
+from config.admin.html import chip, moment
+from config.admin.keyset import Keyset, KeysetChangeList
+from config.admin.levers import Lever, LeverResult
+from config.admin.payload import pretty
+from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
+from config.uuid7 import is_uuid
+from outbox.admin.timeline import timeline_of
+from outbox.bookkeeping.audit import Operator, may_see_payloads, operator_of
+from outbox.channels.models import ChannelState
+from outbox.delivery import levers
+from outbox.letters.models import DeadLetter
+from outbox.messages.models import DeliveryAttempt, IdempotencyKey, OutboxMessage
+
+
+def _pull(
+    lever: Callable[[Sequence[Any], Operator, str], int],
+) -> Callable[[list[Any], Any, str], LeverResult]:
+    return lambda keys, user, reason: LeverResult(lever(keys, operator_of(user), reason))
+
+
+def why_not(row: OutboxMessage) -> str:
+    """The same words for every lever, so that a page says them once."""
+    return f"the message is {row.get_state_display().lower()}."
+
+
+def _pending(rows: Any) -> Any:
+    return rows.filter(state="pending")
+
+
+def _uncertain(rows: Any) -> Any:
+    return rows.filter(state="uncertain")
+
+
+MESSAGES: dict[str, Any] = {"nouns": ("message", "messages"), "right": "cancel_outboxmessage"}
+TRY_NOW = Lever(
+    name="try-now", verb="Try now", past="Asked for a try of", icon="play", keep="Let it wait",
+    promise="It is due at once and leaves with the next round of a relay, if its channel is open.",
+    detail="No attempt is given back. A message of the same aggregate that is still before it goes first.",
+    act=_pull(levers.retry_now), ready=_pending, why_not=why_not, question="Try at once:", **MESSAGES,
+)  # fmt: skip
+IT_WAS_SENT = Lever(
+    name="it-was-sent", verb="Mark as sent", past="Marked as sent", icon="tick", keep="Leave it uncertain",
+    promise="It counts as sent and is not sent again.",
+    detail="Look at the provider first. The mark that it was once uncertain stays.",
+    act=_pull(levers.it_was_sent), ready=_uncertain, why_not=why_not, **MESSAGES,
+)  # fmt: skip
+SEND_AGAIN = Lever(
+    name="send-again", verb="Send again", past="Sent again", icon="redo", keep="Leave it uncertain",
+    promise="It leaves with the next round of a relay.",
+    detail="If the provider did accept the first try and does not honour keys, somebody gets it twice.",
+    act=_pull(levers.send_again), ready=_uncertain, why_not=why_not, **MESSAGES,
+)  # fmt: skip
+CANCEL = Lever(
+    name="cancel", verb="Cancel the message", past="Cancelled", icon="ban", keep="Leave it in",
+    promise="It will never be sent.",
+    detail="A relay that takes it in the meantime wins. The row stays and says who cancelled it and why.",
+    act=_pull(levers.cancel), ready=_pending, why_not=why_not, harm=True, least=10, question="Cancel",
+    **MESSAGES,
+)  # fmt: skip
+GIVE_UP = Lever(
+    name="give-up", verb="Make it a dead letter", past="Gave up", icon="octagon", keep="Leave it uncertain",
+    promise="It becomes a dead letter, to be requeued or discarded there.",
+    detail="Messages of the same aggregate that wait for it may go.",
+    act=_pull(levers.give_up), ready=_uncertain, why_not=why_not, harm=True, least=10,
+    question="Give up", **MESSAGES,
+)  # fmt: skip
+
+
+def state_of_message(row: OutboxMessage) -> str:
+    """The same for a message."""
+    return "retrying" if row.state == "pending" and row.attempts else row.state
+
+
+MOST_FOUND = 20
+
+
+# A mail is somebody else's HTML: no script, no request, no link that leaves, in a frame of its own.
+MAIL_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'self'"
+
+
+# -- Messages ----------------------------------------------------------------------------------------------
+class StateOfMessage(Segments):
+    title = "state"
+    parameter_name = "state"
+    field = "state"
+    choices_in_words = [
+        ("all", "All"), ("pending", "Pending"), ("processing", "Processing"), ("uncertain", "Uncertain"),
+        ("sent", "Sent"), ("dead_lettered", "Dead letter"), ("expired", "Expired"), ("cancelled", "Cancelled"),
+    ]  # fmt: skip
+
+
+@admin.register(OutboxMessage)
+class OutboxMessageAdmin(ReadOnlyAdmin):
+    place = 40
+    levers = (TRY_NOW, IT_WAS_SENT, SEND_AGAIN, CANCEL, GIVE_UP)
+    list_display = ["what", "state_chip", "channel", "tries", "next_try", "written"]
+    list_filter = [StateOfMessage]
+    search_fields = ["pk"]
+    search_help_text = "Paste a message id; or an aggregate such as order:… for what it still has to send."
+    empty = ("Nothing here", "A message appears with the change it tells of, in the same transaction.")
+    written = age_column("created_at", "Written")
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet:
+        return super().get_queryset(request).defer("payload")
+
+    def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
+        """What waits is read in the order in which it will be tried."""
+        if changelist.params.get("state") == "pending":
+            return Keyset("available_at", descending=False, back="Sooner", on="Later")
+        return self.keyset
+
+    @admin.display(description="Message")
+    def what(self, row: OutboxMessage) -> str:
+        return format_html('{}<span class="sw-second sw-code">{}</span>', row.event_type, row.aggregate)
+
+    @admin.display(description="State")
+    def state_chip(self, row: OutboxMessage) -> str:
+        return chip(state_of_message(row))
+
+    @admin.display(description="Tries")
+    def tries(self, row: OutboxMessage) -> str:
+        return format_html('<span class="sw-number">{}</span>', row.attempts)
+
+    @admin.display(description="Next try")
+    def next_try(self, row: OutboxMessage) -> str:
+        if row.state != "pending":
+            return humanize.UNKNOWN
+        now = timezone.now()
+        return moment(
+            row.available_at, "now" if row.available_at <= now else humanize.ago(row.available_at, now)
+        )
+
+    def find(self, key: str) -> Iterable[OutboxMessage]:
+        rows = OutboxMessage.objects.defer("payload")
+        if is_uuid(key):
+            return list(rows.filter(pk=key))
+        return list(rows.unfinished().filter(aggregate=key)[:MOST_FOUND])
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(self.body_view)
+        return [path("<uuid:pk>/body/", view, name="outbox_outboxmessage_body"), *super().get_urls()]
+
+    def body_view(self, request: HttpRequest, pk: Any) -> HttpResponse:
+        """The HTML of a mail, for the sandboxed frame on its page."""
+        if not (self.has_view_permission(request) and may_see_payloads(request)):
+            raise PermissionDenied
+        row = OutboxMessage.objects.filter(pk=pk).first()
+        html = mail_of(row).get("html") if row else None
+        if not isinstance(html, str):
+            raise Http404
+        return _framed(html)
+
+    def detail(self, request: HttpRequest, row: OutboxMessage) -> dict[str, Any]:
+        now, may_see = timezone.now(), may_see_payloads(request)
+        attempts = list(DeliveryAttempt.objects.filter(message_id=row.pk).order_by("-id")[:MOST_FOUND])
+        mail = mail_of(row) if may_see else {}
+        key = IdempotencyKey.objects.filter(scope="publish", message_id=row.pk, created_at=row.created_at)
+        return {
+            "title": f"{row.event_type} for {row.aggregate}",
+            "state": state_of_message(row),
+            "attempts": attempts,
+            "way": timeline_of(row, attempts, now),
+            "next_try": row.available_at if row.state == "pending" else None,
+            "mail": mail if "subject" in mail else None,
+            "body_url": reverse("admin:outbox_outboxmessage_body", args=[row.pk]) if "html" in mail else "",
+            "payload": pretty(row.payload) if may_see else "",
+            "size": len(row.payload.encode()),
+            "may_see": may_see,
+            "key": key.values_list("key", flat=True).first(),
+            "channel": ChannelState.objects.filter(pk=row.channel).first(),
+            "letters": list(
+                DeadLetter.objects.filter(business_key=row.aggregate).newest_first()[:MOST_FOUND]
+            ),
+        }
+
+
+@xframe_options_sameorigin
+def _framed(html: str) -> HttpResponse:
+    return HttpResponse(
+        html, headers={"Content-Security-Policy": MAIL_POLICY, "Referrer-Policy": "no-referrer"}
+    )
+
+
+def mail_of(row: OutboxMessage) -> dict[str, Any]:
+    """The payload of a mail; {} for what is none."""
+    try:
+        payload = msgspec.json.decode(row.payload)
+    except msgspec.DecodeError:
+        return {}
+    return payload if isinstance(payload, dict) else {}

@@ -1,0 +1,163 @@
+"""The levers on replays, the form that asks for one, and what its page says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from config.admin import humanize
+from config.admin.levers import Lever, LeverResult
+from config.flows import Refusal
+from outbox.bookkeeping.audit import Operator, operator_of
+from outbox.replay import requests
+from outbox.replay.models import TopicReplay
+
+FIELD_TIME = "%Y-%m-%dT%H:%M:%S"
+LEAST_REASON = 10
+THINNEST = 0.4  # percent: two dead letters among a million must be seen
+
+
+def _unfinished(rows: Any) -> Any:
+    return rows.unfinished()
+
+
+def _previewed(rows: Any) -> Any:
+    return rows.previewed()
+
+
+def _why_over(row: TopicReplay) -> str:
+    return f"It is {row.state} already."
+
+
+def _why_not_previewed(row: TopicReplay) -> str:
+    return (
+        "It was a real run."
+        if not row.dry_run
+        else f"It is {row.state}: only a finished count can be applied."
+    )
+
+
+REPLAYS: dict[str, Any] = {"nouns": ("replay", "replays"), "right": "replay_topic"}
+APPLY = Lever(
+    name="apply", verb="Apply what is missing", past="Started", icon="play", keep="Not now",
+    promise="The same timeframe is read again, and what is missing is applied.",
+    detail="What is there already is left alone, and nothing newer is overwritten. It can be cancelled.",
+    act=lambda keys, user, reason: LeverResult(requests.apply_missing(keys, operator_of(user), reason)),
+    ready=_previewed, why_not=_why_not_previewed, least=LEAST_REASON,
+    question="Apply what is missing in", **REPLAYS,
+)  # fmt: skip
+CANCEL = Lever(
+    name="cancel", verb="Cancel", past="Cancelled", icon="ban", keep="Let it run",
+    promise="It stops with the batch in hand.", detail="What it has applied stays applied.",
+    act=lambda keys, user, reason: LeverResult(requests.cancel(keys, operator_of(user), reason)),
+    ready=_unfinished, why_not=_why_over, harm=True, **REPLAYS,
+)  # fmt: skip
+
+
+@dataclass
+class Form:
+    """What somebody typed, and what is wrong with it, by field."""
+
+    topic: str = ""
+    since: str = ""
+    until: str = ""
+    slack: str = "1h"
+    reason: str = ""
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, given: Mapping[str, Any], now: datetime) -> Form:
+        """The last hour, unless a link says otherwise."""
+        hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        return cls(
+            str(given.get("topic", "")), str(given.get("since", "")) or f"{hour - timedelta(hours=1):{FIELD_TIME}}",
+            str(given.get("until", "")) or f"{hour:{FIELD_TIME}}",
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Form:
+        topic, since, until, slack, reason = (
+            str(given.get(name, "")).strip() for name in ("topic", "since", "until", "slack", "reason")
+        )
+        return cls(topic, since, until, slack, reason)
+
+    def request(self, operator: Operator, *, dry_run: bool) -> TopicReplay | None:
+        """Ask for the replay, or note the problems and return None."""
+        since = self._checked("since", requests.moment, self.since)
+        until = self._checked("until", requests.moment, self.until)
+        slack = self._checked("slack", requests.span, self.slack)
+        self._checked("topic", requests.contract_name, self.topic)
+        if len(self.reason) < LEAST_REASON:
+            self.problems["reason"] = (
+                f"At least {LEAST_REASON} characters: whoever reads it next month must understand it."
+            )
+        if since and until and since[0] >= until[0]:
+            self.problems["until"] = "The end must be after the start."
+        if self.problems or not since or not until or slack is None:
+            return None
+        return self._checked("slack", lambda _: requests.request(
+            self.topic, since[0], until[0], slack, operator, self.reason, dry_run=dry_run,
+        ), self.slack)  # fmt: skip
+
+    def _checked(self, name: str, check: Any, text: str) -> Any:
+        try:
+            return check(text)
+        except Refusal as refusal:
+            text = str(refusal)
+            self.problems[name] = f"{text[:1].upper()}{text[1:]}."
+            return None
+
+
+class Segment(NamedTuple):
+    """One coloured stretch of the progress bar: tone, word, number, and its place in percent."""
+
+    tone: str
+    word: str
+    number: int
+    x: float
+    width: float
+
+
+def bar(row: TopicReplay) -> Sequence[Segment]:
+    """What was read, by outcome, on the way that was looked at; the rest of the bar is still to come."""
+    parts = [
+        ("ok", "would be applied" if row.dry_run else "applied", row.applied),
+        ("bad", "would be parked" if row.dry_run else "parked", row.parked),
+        ("idle", "already there", row.already),
+        ("warn", "older than retention", row.outside),
+    ]
+    segments, x = [], 0.0
+    for tone, word, number in parts:
+        width = max(row.percent * number / row.read, THINNEST if number else 0.0) if row.read else 0.0
+        segments.append(Segment(tone, word, number, round(x, 2), round(width, 2)))
+        x += width
+    return segments
+
+
+def headline(row: TopicReplay) -> str:
+    """What it does or did, with the one number that matters."""
+    missing = row.applied + row.parked
+    if row.state == "running":
+        return f"{'Counting what is missing' if row.dry_run else 'Replaying'}: {row.percent:.0f} % done"
+    if row.state == "pending":
+        return "Waits for a worker"
+    if row.state != "done":
+        return f"{row.state.capitalize()} at {row.percent:.0f} %"
+    if not row.read:
+        return "No record in this timeframe"
+    if not missing:
+        return "Nothing is missing" if row.dry_run else "Nothing was missing"
+    verb = (
+        "is" if row.dry_run and missing == 1 else "are" if row.dry_run else "was" if missing == 1 else "were"
+    )
+    return f"{humanize.plural(missing, 'record', 'records')} {verb} missing"
+
+
+def left(row: TopicReplay, now: datetime) -> str:
+    """`about 4 min left`, by the speed so far; empty while nothing can be said."""
+    if row.state != "running" or not row.started_at or not row.looked_at:
+        return ""
+    seconds = (now - row.started_at).total_seconds() * (row.total - row.looked_at) / row.looked_at
+    return f"about {humanize.length(seconds, coarse=True)} left"

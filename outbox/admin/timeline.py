@@ -1,0 +1,75 @@
+"""The way of one message through its states, as the drawing on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from config.admin import humanize, states
+from outbox.messages.models import DeliveryAttempt, OutboxMessage
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One state in the drawing: where it stands, what is said of it, and whether the message is, or was, there."""
+
+    name: str
+    line: str
+    x: int
+    y: int
+    width: int
+    tone: str = ""  # of the state the message is in; empty elsewhere
+    passed: bool = False
+
+
+def timeline_of(row: OutboxMessage, attempts: Sequence[DeliveryAttempt], now: datetime) -> list[Stop]:
+    """The six states, for a canvas of 820 by 176."""
+    tone = states.STATES[row.state].tone
+    known = {
+        "pending": _pending(row, now),
+        "processing": _processing(row, attempts, now),
+        "sent": _at(row.sent_at, now) or "not yet",
+        "dead_lettered": "see its dead letter" if row.state == "dead_lettered" else "when tries are used up",
+        "uncertain": _uncertain(row),
+        "expired": _expired(row, now),
+    }
+    here = "expired" if row.state == "cancelled" else row.state
+    places = {
+        "pending": ("Pending", 0, 20, 196), "processing": ("Processing", 300, 20, 196), "sent": ("Sent", 620, 20, 200),
+        "dead_lettered": ("Dead letter", 620, 76, 200), "uncertain": ("Uncertain", 620, 132, 200),
+        "expired": ("Expired or cancelled", 0, 104, 196),
+    }  # fmt: skip
+    passed = {"pending"} | ({"processing"} if attempts else set())
+    return [
+        Stop(name, known[state], x, y, width, tone if state == here else "", state in passed)
+        for state, (name, x, y, width) in places.items()
+    ]
+
+
+def _pending(row: OutboxMessage, now: datetime) -> str:
+    if row.state != "pending":
+        return f"written {humanize.ago(row.created_at, now)}"
+    return "due now" if row.available_at <= now else f"next try {humanize.ago(row.available_at, now)}"
+
+
+def _processing(row: OutboxMessage, attempts: Sequence[DeliveryAttempt], now: datetime) -> str:
+    if row.state == "processing" and row.lease_until:
+        return f"lease ends {humanize.ago(row.lease_until, now)}"
+    return humanize.plural(len(attempts), "try so far", "tries so far") if attempts else "not tried yet"
+
+
+def _uncertain(row: OutboxMessage) -> str:
+    if row.state == "uncertain":
+        return "no answer came back"
+    return humanize.plural(row.times_uncertain, "time", "times") if row.times_uncertain else "never"
+
+
+def _expired(row: OutboxMessage, now: datetime) -> str:
+    if row.state in ("expired", "cancelled"):
+        return row.get_state_display().lower()
+    return f"would expire {humanize.ago(row.expires_at, now)}"
+
+
+def _at(when: datetime | None, now: datetime) -> str:
+    return humanize.ago(when, now) if when else ""

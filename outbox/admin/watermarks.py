@@ -1,0 +1,84 @@
+"""Admin page of positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db import models
+from django.db.models import F
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.html import format_html
+
+from config.admin import humanize
+from config.admin.html import chip, moment, said
+from config.admin.keyset import Keyset
+from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
+from outbox.bookkeeping.models import Watermark
+from outbox.bookkeeping.progress import BEHIND, UNSEEN, lag_of
+
+MOST_FOUND = 20
+NEWEST = 10
+
+
+# -- Watermarks --------------------------------------------------------------------------------------------
+class StateOfPosition(Segments):
+    title = "state"
+    parameter_name = "state"
+    choices_in_words = [("all", "All"), ("stopped", "Stopped"), ("behind", "Behind")]
+
+    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
+        if self.chosen() == "stopped":
+            return queryset.exclude(alarm="")
+        return queryset.filter(end_offset__gt=F("next_offset")) if self.chosen() == "behind" else queryset
+
+
+def state_of(row: Watermark) -> str:
+    """One word for a partition, by what it last reported."""
+    now = timezone.now()
+    if row.alarm:
+        return "stopped"
+    if now - row.updated_at > UNSEEN:
+        return "unseen"
+    late = lag_of(row) and (row.caught_up_at is None or now - row.caught_up_at > BEHIND)
+    return "behind" if late else "healthy"
+
+
+@admin.register(Watermark)
+class WatermarkAdmin(ReadOnlyAdmin):
+    place = 60
+    keyset = Keyset(descending=False, back="Back", on="On")
+    list_display = ["position", "state", "group", "count_lag", "caught_up", "reported"]
+    list_filter = [StateOfPosition]
+    caught_up = age_column("caught_up_at", "Read to the end")
+    reported = age_column("updated_at", "Last report")
+
+    @admin.display(description="Partition")
+    def position(self, row: Watermark) -> str:
+        return f"{row.topic}/{row.partition}"
+
+    @admin.display(description="State")
+    def state(self, row: Watermark) -> str:
+        state = state_of(row)
+        return said(state) if state == "healthy" else chip(state)
+
+    @admin.display(description="Records behind")
+    def count_lag(self, row: Watermark) -> str:
+        return format_html('<span class="sw-number">{}</span>', f"{lag_of(row):,}")
+
+    def detail(self, request: HttpRequest, row: Watermark) -> dict[str, Any]:
+        now = timezone.now()
+        reported = moment(
+            row.updated_at, f"{humanize.clock(row.updated_at, now)}, {humanize.ago(row.updated_at, now)}"
+        )
+        return {
+            "title": f"{row.topic}, partition {row.partition}",
+            "state": state_of(row),
+            "lag": lag_of(row),
+            "facts": [
+                ("Consumer group", row.group), ("Topic id", row.topic_id or humanize.UNKNOWN),
+                ("Next offset", f"{row.next_offset:,}"), ("End of the log", f"{row.end_offset:,}"),
+                ("Read to the end", humanize.ago(row.caught_up_at, now)), ("Last report", reported),
+            ],
+        }  # fmt: skip

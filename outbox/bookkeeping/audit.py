@@ -1,0 +1,71 @@
+"""The operator's trail: every lever writes one row, in the transaction of what it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+
+from config.database.clock import database_now
+from outbox.bookkeeping.models import OperatorAction
+
+
+def operator_of(user: Any) -> Operator:
+    """The person at the lever, by the name that the trail will keep."""
+    return Operator(user.get_full_name() or user.get_username(), user)
+
+
+def may_see_payloads(request: HttpRequest) -> bool:
+    return bool(request.user.has_perm("outbox.view_payload"))
+
+
+CHUNK = 2000
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Whoever pulls a lever: a person in the admin, or a command and the account that ran it."""
+
+    name: str
+    user: User | None = None
+
+
+def record(
+    operator: Operator,
+    verb: str,
+    subject: str,
+    *,
+    reason: str,
+    result: str = "done",
+    rows: int = 1,
+    url: str = "",
+    detail: dict[str, Any] | None = None,
+) -> OperatorAction:
+    """Write down one deed; call it inside the transaction that does it."""
+    return OperatorAction.objects.create(
+        actor=operator.user,
+        actor_name=operator.name[:150],
+        verb=verb,
+        subject=subject[:300],
+        reason=reason,
+        result=result[:200],
+        rows=rows,
+        url=url,
+        detail=detail or {},
+        created_at=database_now(),
+    )
+
+
+def sweep(now: datetime) -> int:
+    """Delete, in chunks, deeds older than AUDIT_RETENTION_DAYS (0 keeps them for ever); returns how many."""
+    if not settings.AUDIT_RETENTION_DAYS:
+        return 0
+    old = OperatorAction.objects.filter(created_at__lt=now - timedelta(days=settings.AUDIT_RETENTION_DAYS))
+    deleted = 0
+    while ids := list(old.values_list("pk", flat=True)[:CHUNK]):
+        deleted += old.filter(pk__in=ids).delete()[0]
+    return deleted

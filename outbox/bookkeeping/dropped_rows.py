@@ -1,0 +1,31 @@
+"""What left with its partition: recorded in the guarded section of the drop, so that `verify` still adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from config.partitions import Partition, PartitionSpec, living_keys
+from outbox.bookkeeping.models import FlowCounter
+
+SCOPE = "dropped:"
+
+
+def record(using: str, partition: Partition, counts: Mapping[tuple[str, str], int]) -> None:
+    """Write `{(flow, status): rows}` under the partition's key.
+
+    Set, not added: a drop that crashed half-way is recorded again by the next run.
+    """
+    scope = f"{SCOPE}{partition.key}"
+    recorded = FlowCounter.objects.using(using)
+    recorded.filter(scope=scope).delete()
+    recorded.bulk_create(
+        FlowCounter(flow=flow, scope=scope, name=f"dropped_{status}", value=number)
+        for (flow, status), number in counts.items()
+    )
+
+
+def dropped_rows(flow: str, spec: PartitionSpec) -> int:
+    """How many rows of a flow left with partitions of `spec`; those that still stand do not count."""
+    living = {f"{SCOPE}{key}" for key in living_keys(spec)}
+    rows = FlowCounter.objects.filter(flow=flow, scope__startswith=SCOPE).values_list("scope", "value")
+    return sum(value for scope, value in rows if scope not in living)

@@ -1,0 +1,88 @@
+"""The lease: who works on a row, until when, and how a worker that lost it finds out.
+
+Claim in one short transaction, act outside any, settle with the token: zero rows changed means somebody
+else owns the row now, and the late worker touches nothing (a fencing token, as in Kleppmann's "How to do
+distributed locking").
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any, ClassVar, Self, TypeVar
+
+from django.db import models, transaction
+from django.db.models import Q
+
+from config.telemetry import metrics
+from config.telemetry.logs import log
+
+Row = TypeVar("Row", bound="Claimable")
+
+
+class ClaimQuerySet(models.QuerySet[Row]):
+    """Sentences about leases; every change is one guarded UPDATE."""
+
+    def free(self, now: datetime) -> Self:
+        """Rows nobody holds, or whose holder's lease ran out."""
+        return self.filter(Q(lease_until__isnull=True) | Q(lease_until__lte=now))
+
+    def leased(self, now: datetime) -> Self:
+        return self.filter(lease_until__gt=now)
+
+    def stuck(self, now: datetime) -> Self:
+        """Rows whose holder did not come back in time."""
+        return self.filter(lease_token__isnull=False, lease_until__lte=now)
+
+    def held_by(self, token: uuid.UUID) -> Self:
+        return self.filter(lease_token=token)
+
+    def lease(self, ids: list[Any], token: uuid.UUID, until: datetime, now: datetime) -> int:
+        """Stamp a lease on those rows that are still free; returns how many."""
+        return self.free(now).filter(pk__in=ids).update(lease_token=token, lease_until=until)
+
+    def release(self, token: uuid.UUID, **changes: Any) -> int:
+        """Give back what `token` holds; returns how many rows."""
+        return self.held_by(token).update(lease_token=None, lease_until=None, **changes)
+
+    def settle(self, ids: list[Any], token: uuid.UUID, **changes: Any) -> int:
+        """End the work on `ids` if `token` still holds them; what was lost is counted and logged."""
+        held = self.held_by(token).filter(pk__in=ids)
+        settled = held.update(lease_token=None, lease_until=None, **changes)
+        if settled != len(ids):
+            metrics.FENCE_LOST.inc(len(ids) - settled)
+            log.warning(
+                "fence_lost", table=self.model._meta.db_table, lost=len(ids) - settled, token=str(token)
+            )
+        return settled
+
+    def lock_free(self, now: datetime) -> Self:
+        """Free rows, locked for this transaction; rows another worker is looking at are skipped."""
+        return self.free(now).select_for_update(skip_locked=True)
+
+
+class Claimable(models.Model):
+    """A row that one worker at a time may act on."""
+
+    lease_token = models.UUIDField(null=True, blank=True, editable=False)
+    lease_until = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        abstract = True
+
+    # False where the worker may have had an effect before it died: then somebody has to decide about each row.
+    releasable: ClassVar[bool] = True
+
+
+def recover(model: type[Claimable], now: datetime) -> int:
+    """Release the rows of dead workers; safe to run twice, and beside the zombie itself. TypeError for a model
+    whose rows must be decided about."""
+    if not model.releasable:
+        raise TypeError(f"{model.__name__} must be decided about row by row, not released")
+    with transaction.atomic():
+        stuck: ClaimQuerySet[Any] = ClaimQuerySet(model).stuck(now)
+        recovered = stuck.update(lease_token=None, lease_until=None)
+    if recovered:
+        metrics.RECOVERED.inc(recovered)
+        log.warning("claims_recovered", table=model._meta.db_table, rows=recovered)
+    return recovered

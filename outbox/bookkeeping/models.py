@@ -1,0 +1,102 @@
+"""Positions, counters, deeds and leases."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from config.fields import IdentifierField
+
+
+class Watermark(models.Model):
+    """How far a consumer group has come in a partition, written in the transaction of the data itself.
+
+    A restored backup therefore remembers less than Kafka does, and its consumer reads the gap again.
+    """
+
+    group = IdentifierField(max_length=100)
+    topic = IdentifierField(max_length=249)
+    partition = models.IntegerField()
+    topic_id = models.CharField(
+        max_length=36, default="", help_text="Tells a recreated topic from its namesake."
+    )
+    next_offset = models.BigIntegerField()
+    end_offset = models.BigIntegerField(default=0)
+    caught_up_at = models.DateTimeField(
+        null=True, help_text="The last time everything in the log had been read."
+    )
+    alarm = models.CharField(
+        max_length=500, default="", help_text="Why this partition is stopped; empty: it runs."
+    )
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["group", "topic", "partition"], name="watermark_position"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group} {self.topic}/{self.partition} at {self.next_offset}"
+
+
+class FlowCounter(models.Model):
+    """A durable count of what happened, written in the transaction in which it happened."""
+
+    flow = IdentifierField(max_length=100)
+    scope = IdentifierField(max_length=50, help_text="Source partition, or empty.")
+    name = IdentifierField(max_length=50)
+    value = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["flow", "scope", "name"], name="flowcounter_key")]
+
+    def __str__(self) -> str:
+        return f"{self.flow}[{self.scope}].{self.name} = {self.value}"
+
+
+class FlowMinute(models.Model):
+    """The same counts per minute: rates and sparklines without a second store. Kept for a day."""
+
+    flow = IdentifierField(max_length=100)
+    name = IdentifierField(max_length=50)
+    minute = models.IntegerField(help_text="Minutes since 1970.")
+    value = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["flow", "name", "minute"], name="flowminute_key")]
+        indexes = [models.Index(fields=["minute"], name="flowminute_minute")]
+
+    def __str__(self) -> str:
+        return f"{self.flow}.{self.name} in minute {self.minute}: {self.value}"
+
+
+class OperatorAction(models.Model):
+    """Who did what to which rows, and why: append-only, written in the transaction of the deed."""
+
+    actor = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    actor_name = models.CharField(max_length=150, help_text="Kept when the user is gone; commands say so.")
+    verb = models.CharField(max_length=50)
+    subject = models.CharField(max_length=300)
+    url = models.CharField(max_length=300, blank=True)
+    reason = models.TextField()
+    result = models.CharField(max_length=200)
+    rows = models.IntegerField(default=1)
+    detail = models.JSONField(default=dict)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["-created_at"], name="operatoraction_recent")]
+
+    def __str__(self) -> str:
+        return f"{self.actor_name}: {self.verb} {self.subject}"
+
+
+class JobLease(models.Model):
+    """Which process runs a scheduled job now, so that two beats are one."""
+
+    job = IdentifierField(max_length=100, primary_key=True)
+    token = models.UUIDField(null=True)
+    until = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.job} until {self.until:%F %T}"

@@ -1,0 +1,120 @@
+"""How far consumers have come, and what about it needs a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.urls import reverse
+
+from config.admin import humanize
+from config.flows import Need, Reading
+from config.telemetry import metrics
+from outbox.bookkeeping.models import Watermark
+
+UNSEEN = timedelta(seconds=30)
+BEHIND = timedelta(seconds=60)
+LONG = timedelta(minutes=5)
+
+
+MOST_STOPPED = 2
+
+
+# -- Positions ---------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Progress:
+    """How far the consumers of one group have come, over all partitions of some topics."""
+
+    rows: Sequence[Watermark]
+    now: datetime
+
+    @classmethod
+    def of(cls, group: str, topics: Sequence[str], now: datetime) -> Progress:
+        return cls(
+            list(Watermark.objects.filter(group=group, topic__in=topics).order_by("topic", "partition")), now
+        )
+
+    @property
+    def lag(self) -> int:
+        return sum(lag_of(row) for row in self.rows)
+
+    @property
+    def behind(self) -> timedelta | None:
+        """Since when something in the log has not been read; None: not measured."""
+        times = [row.caught_up_at for row in self.rows if row.caught_up_at]
+        return max(timedelta(0), self.now - min(times)) if times else None
+
+    @property
+    def seen(self) -> datetime | None:
+        return max((row.updated_at for row in self.rows), default=None)
+
+    @property
+    def unseen(self) -> bool:
+        return self.seen is not None and self.now - self.seen > UNSEEN
+
+    @property
+    def stopped(self) -> list[Watermark]:
+        return [row for row in self.rows if row.alarm]
+
+
+def lag_of(row: Watermark) -> int:
+    return max(0, row.end_offset - row.next_offset)
+
+
+def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
+    """Stopped partitions, and a worker that does not report any more."""
+    yield from _stopped_needs(progress.stopped)
+    if progress.unseen and progress.seen and len(progress.stopped) < len(progress.rows):
+        silent = progress.now - progress.seen
+        yield Need(
+            urgency="now" if silent > LONG else "soon",
+            title=f"{worker} does not report",
+            why="What arrives waits in Kafka and is read when the worker runs again. Nothing is lost.",
+            url=reverse("admin:outbox_watermark_changelist"),
+            lever="Show positions",
+            amount=progress.lag,
+            unit="records behind",
+            since=progress.seen,
+            rank=1,
+        )
+
+
+def _stopped_needs(rows: Sequence[Watermark]) -> Iterator[Need]:
+    for row in rows[:MOST_STOPPED]:
+        yield Need(
+            urgency="now",
+            title=f"{row.topic}, partition {row.partition} is stopped",
+            why=row.alarm,
+            url=reverse("admin:outbox_watermark_change", args=[row.pk]),
+            lever="Show why",
+            amount=lag_of(row),
+            unit="records behind",
+            since=row.updated_at,
+            rank=0,
+        )
+    rest = rows[MOST_STOPPED:]
+    if rest:
+        yield Need(
+            urgency="now",
+            title=f"{humanize.plural(len(rest), 'more partition is', 'more partitions are')} stopped",
+            why=rest[0].alarm,
+            url=reverse("admin:outbox_watermark_changelist") + "?state=stopped",
+            lever="Show them",
+            amount=sum(lag_of(row) for row in rest),
+            unit="records behind",
+            since=min(row.updated_at for row in rest),
+            rank=0,
+        )
+
+
+# -- Gauges ------------------------------------------------------------------------------------------------
+def gauges(progress: Progress) -> Iterator[Reading]:
+    """The same numbers for /metrics."""
+    for row in progress.rows:
+        labels = {"group": row.group, "topic": row.topic, "partition": str(row.partition)}
+        yield Reading(metrics.CONSUMER_LAG_RECORDS, lag_of(row), labels)
+        yield Reading(metrics.PARTITION_STOPPED, bool(row.alarm), labels)
+        if row.caught_up_at:
+            seconds = max(0.0, (progress.now - row.caught_up_at).total_seconds())
+            yield Reading(metrics.CONSUMER_LAG_SECONDS, seconds, labels)

@@ -1,0 +1,77 @@
+"""Stages that look the same in every flow: the topic that is read, the worker that reads it, and their trends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.urls import reverse
+
+from config.admin import humanize
+from config.flows import Stage
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.progress import BEHIND, Progress
+
+TREND = 24  # minutes
+
+
+@dataclass
+class Trends:
+    """Counts per minute of some flows, as one."""
+
+    now: datetime
+    names: Sequence[str] = field(default_factory=tuple)
+
+    def history(self, *kinds: str, minutes: int = TREND + 1) -> list[int]:
+        """Counts per minute; the last one is the minute under way, which no line should draw as a fall."""
+        rows = [counters.history(name, kind, self.now, minutes) for name in self.names for kind in kinds]
+        return [sum(column) for column in zip(*rows, strict=True)]
+
+    def per_second(self, trend: Sequence[int]) -> float:
+        """Over the minute under way and the one before, so that a full minute's start does not read 0."""
+        return sum(trend[-2:]) / (60 + self.now.timestamp() % 60)
+
+
+def topic_stage(name: str, trends: Trends, progress: Progress) -> Stage:
+    """What arrives in Kafka, and how far behind its reader is."""
+    trend = trends.history("read")
+    late = progress.lag > 0 and (progress.behind or timedelta(0)) > BEHIND
+    behind = (
+        f"{humanize.length(progress.behind.total_seconds())} behind"
+        if progress.behind is not None
+        else "not measured yet"
+    )
+    return Stage(
+        name,
+        humanize.rate(trends.per_second(trend)),
+        "/s",
+        [f"lag {humanize.plural(progress.lag, 'record', 'records')}", behind],
+        reverse("admin:outbox_watermark_changelist"),
+        tone="warn" if late else "idle",
+        word="Behind" if late else "",
+        trend=trend[:-1],
+    )
+
+
+def reader_stage(
+    name: str, trends: Trends, progress: Progress, done: str, repeats: Sequence[str], parked: Sequence[str]
+) -> Stage:
+    """The worker that reads a topic: what it took in (`done`), what came again, what it could not handle."""
+    trend = trends.history(done)
+    again = sum(trends.history(*repeats, minutes=60))
+    first = f"{humanize.plural(again, 'repeat', 'repeats')} in 1 h"
+    if progress.seen is None:
+        first = "not seen yet"
+    elif progress.unseen:
+        first = f"not seen for {humanize.length((trends.now - progress.seen).total_seconds(), coarse=True)}"
+    return Stage(
+        name,
+        humanize.rate(trends.per_second(trend)),
+        "/s",
+        [first, f"{sum(trends.history(*parked, minutes=60)):,} parked in 1 h"],
+        reverse("admin:outbox_watermark_changelist"),
+        tone="bad" if progress.stopped else "warn" if progress.unseen else "idle",
+        word="Stopped" if progress.stopped else "Not seen" if progress.unseen else "",
+        trend=trend[:-1],
+    )

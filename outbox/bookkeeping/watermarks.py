@@ -1,0 +1,66 @@
+"""Watermarks: the positions of consumer groups, stored with the data they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from config.database.upsert import Column, Constant, Upsert
+from config.kafka.positions import Mark, Reach, TopicPartition
+from outbox.bookkeeping.models import Watermark
+
+POSITION = [Column("topic"), Column("partition", "int")]
+ADVANCE = Upsert(
+    Watermark,
+    columns=[*POSITION, Column("topic_id"), Column("next_offset", "bigint"), Column("end_offset", "bigint"),
+             Column("alarm")],
+    constants=[Constant("group"), Constant("updated_at", "timestamp")],
+    key=["group", "topic", "partition"],
+    update={
+        # A zombie that finishes late must not move its successor's mark back.
+        "next_offset": "CASE WHEN old.topic_id = new.topic_id AND old.next_offset > new.next_offset "
+                       "THEN old.next_offset ELSE new.next_offset END",
+        "topic_id": "CASE WHEN new.topic_id = '' THEN old.topic_id ELSE new.topic_id END",
+        "updated_at": "new.updated_at",
+    },
+)  # fmt: skip
+
+
+class Watermarks:
+    """`config.kafka.Positions` over the Watermark table."""
+
+    def load(self, group: str, topics: list[str]) -> dict[TopicPartition, Mark]:
+        rows = Watermark.objects.filter(group=group, topic__in=topics)
+        return {(row.topic, row.partition): Mark(row.topic_id, row.next_offset) for row in rows}
+
+    def advance(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None:
+        """Move the marks forward, in the transaction of the batch they follow."""
+        rows = [(*tp, mark.topic_id, mark.next_offset, 0, "") for tp, mark in sorted(marks.items())]
+        ADVANCE.run(rows, {"group": group, "updated_at": now})
+
+    def reset(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None:
+        """Accept another incarnation of a topic, or a gap in its log."""
+        for (topic, partition), mark in marks.items():
+            Watermark.objects.filter(group=group, topic=topic, partition=partition).update(
+                topic_id=mark.topic_id, next_offset=mark.next_offset, alarm="", updated_at=now
+            )
+
+    def stop(self, group: str, alarms: Mapping[TopicPartition, str], now: datetime) -> None:
+        for (topic, partition), alarm in alarms.items():
+            Watermark.objects.filter(group=group, topic=topic, partition=partition).update(
+                alarm=alarm[:500], updated_at=now
+            )
+
+    def reach(self, group: str, reached: Mapping[TopicPartition, Reach], now: datetime) -> None:
+        """Note how far the log reaches, and since when everything in it is known to be written."""
+        for (topic, partition), reach in sorted(reached.items()):
+            rows = Watermark.objects.filter(group=group, topic=topic, partition=partition)
+            changes: dict[str, object] = {"end_offset": reach.end_offset, "updated_at": now, "alarm": ""}
+            if reach.caught_up_at is not None:
+                changes["caught_up_at"] = reach.caught_up_at
+            if not rows.update(**changes):
+                # Nothing was ever read from this partition, and that is known: it starts at its end.
+                Watermark.objects.get_or_create(
+                    group=group, topic=topic, partition=partition,
+                    defaults={"next_offset": 0, **changes},
+                )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The ways out: what delivers, and whether anything may leave now."""

@@ -1,0 +1,158 @@
+"""Admission control: may anything leave by this channel now, and how many? One row a channel, shared by all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from config.database.clock import database_now
+from config.database.compiled import compiled
+from config.database.upsert import Column, Constant, Upsert
+from config.telemetry.logs import log
+from outbox.bookkeeping import audit
+from outbox.bookkeeping.audit import Operator
+from outbox.channels import token_bucket
+from outbox.channels.breaker import next_probe
+from outbox.channels.models import ChannelState
+
+ITSELF = Operator("spillway")
+PAUSED_LOOK = timedelta(seconds=1)
+CREATE = Upsert(
+    ChannelState,
+    columns=[Column("name")],
+    constants=[
+        Constant("paused", "bool"), Constant("paused_by"), Constant("pause_reason"), Constant("breaker"),
+        Constant("failures", "int"), Constant("last_error"), Constant("tokens", "int"),
+        Constant("updated_at", "timestamp"),
+    ],
+    key=["name"],
+    update={},
+)  # fmt: skip
+
+
+class ChannelRow(NamedTuple):
+    """What of a `ChannelState` a claim asks for."""
+
+    name: str
+    paused: bool
+    wait_until: datetime | None
+    breaker: str
+    opened_at: datetime | None
+    probe_at: datetime | None
+    tokens: float
+    tokens_at: datetime | None
+
+
+@dataclass
+class Permit:
+    """How many messages may be claimed now; with none, `look_again` says when it may be different."""
+
+    most: int
+    probe: bool = False
+    tokens: float | None = None  # what the bucket held; None: no limit
+    look_again: datetime | None = None
+    why: str = ""
+
+
+def ensure(channels: Sequence[str]) -> None:
+    """Make the rows that are missing."""
+    known = set(ChannelState.objects.filter(name__in=channels).values_list("name", flat=True))
+    missing = sorted(set(channels) - known)
+    if missing:
+        CREATE.run(
+            [(name,) for name in missing],
+            {
+                "paused": False, "paused_by": "", "pause_reason": "", "breaker": ChannelState.Breaker.CLOSED.value,
+                "failures": 0, "last_error": "", "tokens": 0, "updated_at": database_now(),
+            },
+        )  # fmt: skip
+
+
+def permit(channel: str, per_second: float, most: int, now: datetime, *, probing: bool = True) -> Permit:
+    """Ask the channel, inside the transaction of the claim; without `probing` an open breaker stays open.
+
+    With a rate the row stays locked until the claim has committed, so that tokens are taken once. Of an open
+    breaker exactly one worker gets the probe: it moves `probe_at` on, guarded by the old value.
+    """
+    state = next((ChannelRow._make(row) for row in _read_row(channel=channel, locked=bool(per_second))), None)
+    if state is None:
+        ensure([channel])
+        return permit(channel, per_second, most, now, probing=probing)
+    if state.paused:
+        return Permit(0, look_again=now + PAUSED_LOOK, why="paused")
+    if state.wait_until and state.wait_until > now:
+        return Permit(0, look_again=state.wait_until, why="told to wait")
+    if state.breaker == ChannelState.Breaker.OPEN:
+        return _probe(state, now) if probing else Permit(0, why="breaker open")
+    if not per_second:
+        return Permit(most)
+    tokens = token_bucket.refilled(state.tokens, state.tokens_at, now, per_second)
+    if tokens < 1:
+        return Permit(
+            0, tokens=tokens, look_again=token_bucket.when_full(tokens, now, per_second), why="rate"
+        )
+    return Permit(min(most, int(tokens)), tokens=tokens)
+
+
+@compiled
+def _read_row(channel: str, locked: bool) -> QuerySet[Any, Any]:
+    rows = ChannelState.objects.named(channel).values_list(*ChannelRow._fields)
+    return rows.select_for_update() if locked else rows
+
+
+def _probe(state: ChannelRow, now: datetime) -> Permit:
+    probe_at = state.probe_at or now
+    if probe_at > now:
+        return Permit(0, look_again=probe_at, why="breaker open")
+    later = next_probe(state.opened_at or now, now)
+    won = (
+        ChannelState.objects.named(state.name).broken().filter(probe_at=state.probe_at).update(probe_at=later)
+    )
+    return Permit(1, probe=True) if won else Permit(0, look_again=later, why="breaker open")
+
+
+def take_tokens(channel: str, granted: Permit, taken: int, now: datetime) -> None:
+    """Write down what is left in the bucket; the row is locked since `permit`."""
+    if granted.tokens is not None:
+        ChannelState.objects.named(channel).update(tokens=granted.tokens - taken, tokens_at=now)
+
+
+def wait(channel: str, seconds: float, now: datetime) -> None:
+    """The other side told us to wait; the longest such wish counts."""
+    until = now + timedelta(seconds=seconds)
+    rows = ChannelState.objects.named(channel)
+    if not rows.filter(wait_until__gte=until).exists():
+        rows.update(wait_until=until, updated_at=now)
+
+
+def pause(channel: str, operator: Operator, reason: str) -> bool:
+    """Claim nothing for this channel until somebody resumes it; False when it is paused already."""
+    with transaction.atomic():
+        ensure([channel])
+        now = database_now()
+        changed = ChannelState.objects.named(channel).filter(paused=False).update(
+            paused=True, paused_by=operator.name[:150], pause_reason=reason, paused_at=now, updated_at=now
+        )  # fmt: skip
+        if changed:
+            audit.record(operator, "pause", f"Channel {channel}", reason=reason)
+            log.warning("channel_paused", channel=channel, by=operator.name, reason=reason)
+    return bool(changed)
+
+
+def resume(channel: str, operator: Operator, reason: str) -> bool:
+    """Let a paused channel go on, its breaker closed and no longer told to wait; False when it was not paused."""
+    with transaction.atomic():
+        now = database_now()
+        changed = ChannelState.objects.named(channel).filter(paused=True).update(
+            paused=False, paused_by="", pause_reason="", paused_at=None, wait_until=None, failures=0,
+            breaker=ChannelState.Breaker.CLOSED, opened_at=None, probe_at=None, updated_at=now,
+        )  # fmt: skip
+        if changed:
+            audit.record(operator, "resume", f"Channel {channel}", reason=reason)
+            log.info("channel_resumed", channel=channel, by=operator.name)
+    return bool(changed)

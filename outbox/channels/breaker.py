@@ -1,0 +1,63 @@
+"""The circuit breaker of a channel: five outages in a row open it, one message at a time probes, a success closes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import F, QuerySet
+
+from config.database.compiled import compiled
+from config.telemetry.logs import log
+from outbox.channels.handlers import Outcome
+from outbox.channels.models import ChannelState
+
+THRESHOLD = 5
+FIRST_PROBE, LONGEST_PROBE = 5.0, 60.0  # seconds
+
+OPEN, CLOSED = ChannelState.Breaker.OPEN, ChannelState.Breaker.CLOSED
+
+
+def next_probe(opened_at: datetime, now: datetime) -> datetime:
+    """After as long again as it has been open: 5 s, 10 s, 20 s, … 60 s."""
+    age = (now - opened_at).total_seconds()
+    return now + timedelta(seconds=min(LONGEST_PROBE, max(FIRST_PROBE, age)))
+
+
+def outages_at_end(outcomes: Sequence[Outcome]) -> int:
+    """How many of the last calls found nobody; anything else shows that somebody is there."""
+    run = 0
+    for outcome in outcomes:
+        run = run + 1 if outcome.kind == "unreachable" else 0
+    return run
+
+
+def note(channel: str, outcomes: Sequence[Outcome], now: datetime) -> bool:
+    """Write down what a number of calls showed, one outcome per call; True when the channel is broken now.
+
+    Whatever the other side answers closes the breaker: a refused message is an answer, too.
+    """
+    rows = ChannelState.objects.named(channel)
+    run = outages_at_end(outcomes)
+    # Asked first: there is nearly never anything to close, and the ORM takes longer to build an UPDATE.
+    if run < len(outcomes) and _ailing(channel=channel):
+        closed = rows.ailing().update(
+            failures=0, breaker=CLOSED, opened_at=None, probe_at=None, updated_at=now
+        )
+        if closed:
+            log.info("channel_answers", channel=channel)
+    if not run:
+        return False
+    rows.update(failures=F("failures") + run, last_error=outcomes[-1].error, updated_at=now)
+    opened = rows.filter(breaker=CLOSED, failures__gte=THRESHOLD).update(
+        breaker=OPEN, opened_at=now, probe_at=now + timedelta(seconds=FIRST_PROBE)
+    )
+    if opened:
+        log.error("breaker_opened", channel=channel, error=outcomes[-1].error)
+    return rows.broken().exists()
+
+
+@compiled
+def _ailing(channel: str) -> QuerySet[Any, Any]:
+    return ChannelState.objects.named(channel).ailing().values_list("name")

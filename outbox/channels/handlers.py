@@ -1,0 +1,143 @@
+"""What delivers messages: one class per channel, named in HANDLERS, and the few words it answers with."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from config.environment.env import BadSetting
+
+MARGIN = 0.1  # of the lease, kept for settling
+
+Kind = Literal["sent", "permanent", "transient", "unreachable", "throttled", "auth", "ambiguous"]
+
+
+class Message(NamedTuple):
+    """An `OutboxMessage` as a handler gets it: a tuple, because hydrating models halves the relay's speed."""
+
+    id: uuid.UUID
+    event_type: str
+    aggregate: str
+    payload: str
+    correlation_id: str
+    traceparent: str
+    attempts: int  # with the one under way
+    available_at: datetime
+    expires_at: datetime
+    created_at: datetime
+    times_uncertain: int
+    times_revived: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one try.
+
+    sent: accepted, `receipt` is the other side's name for it. permanent: never, a dead letter at once.
+    transient: later, an attempt is spent. unreachable: nobody answered or the service is down; feeds the
+    breaker, spends nothing. throttled: wait `retry_after` seconds, spends nothing. auth: our credentials are
+    refused; the channel pauses, nothing is spent. ambiguous: it left us, and no answer came back.
+    """
+
+    kind: Kind
+    error: str = ""
+    receipt: str = ""
+    retry_after: float = 0.0  # seconds; 0 leaves the time to the backoff
+    least_wait: float = 0.0  # seconds that a transient failure waits at least (greylisting)
+    reason: str = (
+        ""  # of the letter that a permanent failure becomes, if there is a better word than "refused"
+    )
+
+    @property
+    def ok(self) -> bool:
+        return self.kind == "sent"
+
+
+class MessageHandler:
+    """Base of a channel's handler; a subclass and one line in HANDLERS make a channel.
+
+    `acknowledges` "each": a message is tried alone, and its attempt is in the database before the call.
+    "batch": up to OUTBOX_BATCH messages go in one call that may be repeated without harm, because the
+    receivers deduplicate; no attempt is opened before.
+    """
+
+    name = ""
+    acknowledges: Literal["each", "batch"] = "each"
+    # Whether the other side drops a second message with the same key: then a crash is simply tried again.
+    honours_keys = False
+    # Messages in flight at once. A crash can repeat as many where keys are not honoured.
+    window = 1
+    # Seconds after which `send` has answered, at the latest, for one message (for a batch: for all of it).
+    timeout = 30.0
+
+    def send(self, messages: Sequence[Message]) -> list[Outcome]:
+        """Deliver messages, no two of one aggregate; one outcome each, in their order. Outside any transaction,
+        and with a `window` above 1 in threads: no database here.
+
+        "each" gets one message a call. An exception is a bug: all of them are taken as ambiguous ("each") or
+        transient ("batch").
+        """
+        raise NotImplementedError
+
+    def screen(self, messages: Sequence[Message]) -> dict[uuid.UUID, Outcome]:
+        """Those that must not be tried, with what becomes of them instead; asked once for all that is about to be
+        sent, before any attempt is opened, on the worker's own thread: here the database may be read.
+        """
+        return {}
+
+    def settled(self, results: Sequence[tuple[Message, Outcome]], now: datetime) -> None:
+        """Write down what the handler wants to remember, in the transaction that settles the messages."""
+
+    def rate(self) -> float:
+        """Messages a second over all workers; 0 is unlimited."""
+        return 0.0
+
+    def when_uncertain(self) -> Literal["retry", "hold"]:
+        """What becomes of a message nobody can tell about after OUTBOX_RECONCILE_SECONDS."""
+        return "retry"
+
+    def check(self, payload: Any) -> None:
+        """Refuse, with a ValueError, a payload that could never be delivered: asked by `publish`."""
+
+
+@cache
+def handlers() -> dict[str, MessageHandler]:
+    """The handlers of `settings.HANDLERS` by channel name. Raises BadSetting for one that cannot be made."""
+    found: dict[str, MessageHandler] = {}
+    for name, path in settings.HANDLERS.items():
+        try:
+            found[name] = import_string(path)()
+        except ImportError as error:
+            raise BadSetting(f"HANDLERS[{name!r}]: {error}") from error
+        found[name].name = name
+    return found
+
+
+def handler_of(channel: str) -> MessageHandler:
+    """The handler of a channel; a ValueError names the setting when there is none."""
+    try:
+        return handlers()[channel]
+    except KeyError:
+        raise ValueError(f"HANDLERS has no channel {channel!r}") from None
+
+
+def send_budget(handler: MessageHandler) -> float:
+    """Seconds of the lease that must be left before a call: its own time, and some to settle."""
+    return float(handler.timeout + settings.OUTBOX_LEASE_SECONDS * MARGIN)
+
+
+def misfit(handler: MessageHandler) -> str:
+    """Why this handler would never send anything; empty when it would."""
+    if send_budget(handler) < settings.OUTBOX_LEASE_SECONDS:
+        return ""
+    return (
+        f"OUTBOX_LEASE_SECONDS: {settings.OUTBOX_LEASE_SECONDS:g} is too short for channel {handler.name}, "
+        f"where one call may take {handler.timeout:g} s"
+    )

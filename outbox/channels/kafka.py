@@ -1,0 +1,71 @@
+"""The outbox as a general relay: a message becomes a record in a Kafka topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from django.conf import settings
+
+from config.kafka import Failed, Outgoing, Producer, Refused, SendResult, Sent, topic_name
+from outbox.channels import handlers
+
+
+class Payload(msgspec.Struct, forbid_unknown_fields=True):
+    """What `publish(channel="kafka")` takes. A text value goes out as it is, anything else as JSON."""
+
+    topic: str
+    key: str
+    value: Any
+    headers: dict[str, str] = {}
+
+
+class KafkaHandler(handlers.MessageHandler):
+    """Acknowledging batches: after a crash records may come again, and their header `message_id` tells.
+
+    The topic is a name without KAFKA_TOPIC_PREFIX, as everywhere.
+    """
+
+    acknowledges = "batch"
+
+    def __init__(self) -> None:
+        self.timeout = min(45.0, settings.OUTBOX_LEASE_SECONDS / 2)
+        self.producer = Producer(patience=self.timeout * 0.75, max_block_ms=int(self.timeout * 200))
+
+    def send(self, messages: Sequence[handlers.Message]) -> list[handlers.Outcome]:
+        found = self.producer.send_all([record_of(message) for message in messages])
+        # Where the broker took others, it is there: a topic that does not exist must not open the breaker.
+        reached = any(isinstance(one, Sent) for one in found)
+        return [outcome_of(one, "transient" if reached else "unreachable") for one in found]
+
+    def check(self, payload: Any) -> None:
+        try:
+            wanted = msgspec.convert(payload, Payload)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"payload of channel kafka: {error}") from None
+        if not wanted.topic:
+            raise ValueError("payload of channel kafka: `topic` is empty")
+
+
+def record_of(message: handlers.Message) -> Outgoing:
+    payload = msgspec.json.decode(message.payload, type=Payload)
+    value = payload.value.encode() if isinstance(payload.value, str) else msgspec.json.encode(payload.value)
+    return Outgoing(topic_name(payload.topic), payload.key, value, headers_of(message, payload.headers))
+
+
+def headers_of(message: handlers.Message, more: Mapping[str, str]) -> list[tuple[str, bytes]]:
+    """`message_id` is ours: a receiver that remembers it counts each message once."""
+    ours = {
+        "message_id": str(message.id), "event_type": message.event_type, "traceparent": message.traceparent,
+        "correlation_id": message.correlation_id,
+    }  # fmt: skip
+    return [(name, text.encode()) for name, text in {**more, **ours}.items() if text]
+
+
+def outcome_of(found: SendResult, failed: handlers.Kind) -> handlers.Outcome:
+    if isinstance(found, Refused):
+        return handlers.Outcome("permanent", found.error)
+    if isinstance(found, Failed):
+        return handlers.Outcome(failed, found.error)
+    return handlers.Outcome("sent", receipt=f"{found.partition}/{found.offset}")

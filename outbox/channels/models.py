@@ -1,0 +1,61 @@
+"""A channel's row: paused, broken, how fast."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from config.fields import IdentifierField
+
+
+class ChannelQuerySet(models.QuerySet):
+    """Channels: one row each."""
+
+    def named(self, channel: str) -> ChannelQuerySet:
+        return self.filter(name=channel)
+
+    def ailing(self) -> ChannelQuerySet:
+        """Outages were counted, or the breaker is open."""
+        return self.filter(Q(failures__gt=0) | Q(breaker="open"))
+
+    def broken(self) -> ChannelQuerySet:
+        return self.filter(breaker="open")
+
+    def give_back(self, channel: str, tokens: int) -> int:
+        """Tokens of messages that were not sent after all; what is too much, the next refill cuts off."""
+        return self.named(channel).update(tokens=F("tokens") + tokens)
+
+
+class ChannelState(models.Model):
+    """What every worker must know about a channel: paused by a person, broken by an outage, how fast it may go."""
+
+    class Breaker(models.TextChoices):
+        CLOSED = "closed"
+        OPEN = "open"
+
+    name = IdentifierField(max_length=50, primary_key=True)
+    paused = models.BooleanField(default=False)
+    paused_by = models.CharField(max_length=150, default="", blank=True)
+    pause_reason = models.TextField(default="", blank=True)
+    paused_at = models.DateTimeField(null=True)
+    breaker = models.CharField(max_length=10, choices=Breaker, default=Breaker.CLOSED)
+    failures = models.IntegerField(default=0, help_text="Outages in a row, over all workers.")
+    opened_at = models.DateTimeField(null=True)
+    probe_at = models.DateTimeField(null=True, help_text="When one message may try whether it is over.")
+    last_error = models.TextField(default="", blank=True)
+    wait_until = models.DateTimeField(null=True, help_text="Told to wait by the other side (429).")
+    tokens = models.FloatField(default=0.0)
+    tokens_at = models.DateTimeField(null=True)
+    cdc_seen_at = models.DateTimeField(
+        null=True, help_text="Creation of the newest message the CDC path has brought."
+    )
+    updated_at = models.DateTimeField()
+
+    objects = ChannelQuerySet.as_manager()
+
+    class Meta:
+        permissions = [("pause_channel", "Can pause and resume channels")]
+        verbose_name = "channel"
+
+    def __str__(self) -> str:
+        return self.name

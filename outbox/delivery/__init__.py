@@ -1,0 +1,1 @@
+"""The way of a message: claimed, sent, settled; or recovered, expired, decided."""

@@ -1,0 +1,100 @@
+"""The log of tries: opened before a call whose outcome a crash could hide, closed with the message's next state."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+
+from config.database.rewrite import Rewrite
+from config.database.upsert import Column, Constant, Upsert, uuid_text
+from config.uuid7 import uuid7
+from outbox.channels.handlers import Message, Outcome
+from outbox.messages.models import DeliveryAttempt
+
+OPEN_COLUMNS = [Column("id", "uuid"), Column("message_id", "uuid"), Column("number", "int")]
+CONSTANTS = [
+    Constant("channel"), Constant("lease_token", "uuid"), Constant("path"), Constant("worker"),
+    Constant("started_at", "timestamp"), Constant("finished_at", "timestamp"),
+]  # fmt: skip
+OPEN = Upsert(
+    DeliveryAttempt,
+    columns=OPEN_COLUMNS,
+    constants=[*CONSTANTS, Constant("outcome"), Constant("error"), Constant("receipt")],
+    key=(),
+    update={},
+)
+CLOSED = Upsert(
+    DeliveryAttempt,
+    columns=[*OPEN_COLUMNS, Column("outcome"), Column("error", "long"), Column("receipt", "long")],
+    constants=CONSTANTS,
+    key=(),
+    update={},
+)
+CLOSE = Rewrite(
+    DeliveryAttempt,
+    key=[Column("id", "uuid")],
+    changes=[Column("outcome"), Column("error", "long"), Column("receipt", "long")],
+    constants=[Constant("finished_at", "timestamp")],
+    guard="old.finished_at IS NULL",
+    span="id",
+)
+# One name per process start: a host's name alone would hide that a worker was restarted.
+WORKER = f"{socket.gethostname()[:60]}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+LONGEST_RECEIPT = 300
+
+
+def open_attempts(
+    messages: Sequence[Message], channel: str, token: uuid.UUID, path: str, now: datetime
+) -> dict[uuid.UUID, str]:
+    """Write down that these are about to be tried; `{message: attempt}`. Committed when it returns."""
+    made = {message.id: name for message, name in zip(messages, new_ids(len(messages)), strict=True)}
+    OPEN.run(
+        [(made[message.id], message.id.hex, message.attempts) for message in messages],
+        {**_constants(channel, token, path, now, None), "outcome": "", "error": "", "receipt": ""},
+    )
+    return made
+
+
+def close_attempts(
+    results: Sequence[tuple[Message, Outcome]], opened: dict[uuid.UUID, str], now: datetime
+) -> None:
+    rows = [(opened[message.id], *_words(outcome)) for message, outcome in results]
+    CLOSE.run(rows, {"finished_at": now})
+
+
+def write_closed(
+    results: Sequence[tuple[Message, Outcome]],
+    channel: str,
+    token: uuid.UUID,
+    path: str,
+    started: datetime,
+    now: datetime,
+) -> None:
+    """The tries of a batch that may be repeated without harm: written once it is over."""
+    rows = [
+        (name, message.id.hex, message.attempts, *_words(outcome))
+        for name, (message, outcome) in zip(new_ids(len(results)), results, strict=True)
+    ]
+    CLOSED.run(rows, _constants(channel, token, path, started, now))
+
+
+def new_ids(number: int) -> list[str]:
+    """So many version-7 UUIDs, as digits: neighbours of one that is drawn, because each draw takes 2 µs."""
+    first = uuid7().int
+    return [f"{first + step:032x}" for step in range(number)]
+
+
+def _constants(
+    channel: str, token: uuid.UUID, path: str, started: datetime, finished: datetime | None
+) -> dict[str, object]:
+    return {
+        "channel": channel, "lease_token": uuid_text(token), "path": path, "worker": WORKER,
+        "started_at": started, "finished_at": finished,
+    }  # fmt: skip
+
+
+def _words(outcome: Outcome) -> tuple[str, str, str]:
+    return outcome.kind, outcome.error, outcome.receipt[:LONGEST_RECEIPT]

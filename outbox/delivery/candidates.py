@@ -1,0 +1,102 @@
+"""Reading messages for work: as light rows, and no further back than the oldest unfinished one."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import F, QuerySet
+
+from config.database.compiled import compiled
+from config.database.rows import fast_rows
+from config.uuid7 import uuid7
+from outbox.channels.handlers import Message
+from outbox.messages.models import OutboxMessage
+from outbox.messages.queries import MessageQuerySet, first_unfinished_day, tomorrow
+
+LOWER_BOUND_SECONDS = 3.0
+COLUMNS: list[Any] = [F("attempts") + 1 if name == "attempts" else name for name in Message._fields]
+
+
+def read_messages(rows: MessageQuerySet) -> list[Message]:
+    """The rows as handlers get them; `attempts` counts the one that is about to begin."""
+    return [Message._make(row) for row in fast_rows(rows.values_list(*COLUMNS))]
+
+
+def read_due(rows: MessageQuerySet) -> list[Message]:
+    """As `read_messages`, for rows of `due`, in any case through the claim's own index."""
+    with claims_index():
+        return read_messages(rows)
+
+
+@compiled
+def _due(
+    channel: str, now: datetime, created_until: datetime, lowest: uuid.UUID, before: uuid.UUID, size: int
+) -> QuerySet[Any, Any]:
+    rows = OutboxMessage.objects.due(channel, now).older_than(created_until).from_id(lowest, before)
+    return rows.locked()[:size].values_list(*COLUMNS)
+
+
+def lock_due(
+    channel: str, now: datetime, created_until: datetime, lowest: uuid.UUID, size: int
+) -> list[Message]:
+    """Up to `size` due messages, locked, that were written at `created_until` or before."""
+    with claims_index():
+        found = _due(
+            channel=channel, now=now, created_until=created_until, lowest=lowest, before=tomorrow(), size=size
+        )
+    return [Message._make(row) for row in found]
+
+
+@contextmanager
+def claims_index() -> Iterator[None]:
+    """MySQL likes another index that begins with the state, sorts, and so locks every pending row: a second worker
+    would find nothing, and writers would wait."""
+    if connection.vendor != "mysql":
+        yield
+        return
+    with connection.execute_wrapper(lambda run, sql, *rest: run(through_claims_index(sql), *rest)):
+        yield
+
+
+def through_claims_index(sql: str) -> str:
+    """MySQL and MariaDB only."""
+    table = f"FROM `{OutboxMessage._meta.db_table}`"
+    return sql.replace(table, f"{table} FORCE INDEX (`outboxmessage_due`)", 1)
+
+
+class LowerBound:
+    """The day of the oldest unfinished message: claims look no further back, so old partitions cost nothing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._value: uuid.UUID | None = None
+        self._read_at = 0.0
+
+    def read(self) -> uuid.UUID:
+        """Read again every few seconds, because a dead letter of long ago may have been requeued."""
+        with self._lock:
+            if self._value is None or time.monotonic() - self._read_at > LOWER_BOUND_SECONDS:
+                self._value, self._read_at = find_lower_bound(), time.monotonic()
+            return self._value
+
+    def forget(self) -> None:
+        """Read again next time."""
+        with self._lock:
+            self._value = None
+
+
+def find_lower_bound() -> uuid.UUID:
+    """Clocks of hosts differ: on the border of two days the day before counts as today."""
+    oldest = OutboxMessage.objects.order_by("id").values_list("id", flat=True).first()
+    newest = uuid7()
+    return first_unfinished_day(OutboxMessage.objects.all(), min(oldest or newest, newest), newest)
+
+
+lower_bound = LowerBound()

@@ -1,0 +1,166 @@
+"""The claim: due messages become ours, in one short transaction, never more than asked for."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Count, QuerySet
+
+from config.database.clock import database_now
+from config.database.compiled import compiled
+from config.database.durability import commit_lazily
+from config.database.rewrite import Rewrite
+from config.database.rows import fast_rows
+from config.database.upsert import Column, Constant, timestamp_text, uuid_text
+from config.telemetry import metrics
+from outbox.channels import admission
+from outbox.channels.handlers import Message, MessageHandler
+from outbox.delivery import expiry
+from outbox.delivery.candidates import lock_due, lower_bound, read_due
+from outbox.delivery.ordering import Obstacle, choose, in_waves
+from outbox.messages.models import OutboxMessage
+from outbox.messages.queries import MessageQuerySet
+
+PROBE_CANDIDATES = 20  # of which one is taken: the first may be waiting for another
+
+TAKE = Rewrite(
+    OutboxMessage,
+    key=[Column("id", "uuid")],
+    changes=[Column("attempts", "int")],
+    constants=[Constant("state"), Constant("lease_token", "uuid"), Constant("lease_until", "timestamp")],
+    guard="old.state = 'pending'",
+    span="id",
+)
+PUT_OFF = Rewrite(
+    OutboxMessage,
+    key=[Column("id", "uuid")],
+    changes=[Column("available_at", "timestamp")],
+    guard="old.state = 'pending'",
+    span="id",
+)
+
+
+@dataclass
+class Claim:
+    """What one transaction made ours, until `deadline` (monotonic seconds)."""
+
+    channel: str
+    path: str
+    now: datetime
+    token: uuid.UUID = field(default_factory=uuid.uuid4)
+    taken_at: float = field(default_factory=time.monotonic)
+    messages: list[Message] = field(default_factory=list)
+    limited: bool = False  # tokens of a rate were paid
+    looked_at: int = 0
+    look_again: datetime | None = None
+
+    @property
+    def lease_left(self) -> float:
+        """Seconds; counted from before the claim, so never more than the database grants."""
+        return float(self.taken_at + settings.OUTBOX_LEASE_SECONDS - time.monotonic())
+
+    def clock(self) -> datetime:
+        """The database's time, without asking it."""
+        return self.now + timedelta(seconds=time.monotonic() - self.taken_at)
+
+
+def claim(
+    handler: MessageHandler,
+    path: str,
+    most: int,
+    *,
+    older_than: timedelta = timedelta(0),
+    ids: Sequence[uuid.UUID] | None = None,
+) -> Claim:
+    """Make up to `most` due messages of the handler's channel ours; with `ids`, only those.
+
+    Never `UPDATE … WHERE id IN (SELECT … LIMIT … SKIP LOCKED)`: a nested loop runs the inner query again for
+    each row and claims everything (measured on PostgreSQL).
+    """
+    lowest = lower_bound.read()
+    with transaction.atomic():
+        if handler.acknowledges == "batch":
+            commit_lazily()  # a batch may be sent again without harm, whoever forgot that it was claimed
+        now = database_now()
+        found = Claim(handler.name, path, now)
+        granted = admission.permit(handler.name, handler.rate(), most, now, probing=ids is None)
+        found.look_again = granted.look_again
+        if not granted.most:
+            return found
+        limit = PROBE_CANDIDATES if granted.probe else granted.most
+        if ids is None:
+            candidates = lock_due(handler.name, now, now - older_than, lowest, limit)
+        else:
+            rows = OutboxMessage.objects.due(handler.name, now).from_id(lowest).among(ids)
+            candidates = read_due(rows.locked()[:limit])
+        found.looked_at = len(candidates)
+        chosen = _choose(found, candidates, lowest)
+        found.messages = in_waves(chosen)[0][:1] if granted.probe and chosen else chosen
+        _take(found)
+        found.limited = granted.tokens is not None
+        admission.take_tokens(handler.name, granted, len(found.messages), now)
+    metrics.OUTBOX_CLAIMS.labels(path).inc(len(found.messages))
+    return found
+
+
+def _choose(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Message]:
+    late = [message for message in candidates if message.expires_at <= found.now]
+    if late:
+        expiry.expire(found.channel, late, found.now)
+        candidates = [message for message in candidates if message.expires_at > found.now]
+    if not candidates:
+        return []
+    chosen, put_off = choose(candidates, _obstacles(found, candidates, lowest), found.now)
+    PUT_OFF.run([(message.id.hex, timestamp_text(at)) for message, at in put_off])
+    return chosen
+
+
+def _obstacles(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Obstacle]:
+    """Unfinished messages of the candidates' aggregates, if there are any besides the candidates: rarely.
+
+    So they are counted first. The candidates are among them, locked; only what was revived is in nobody's way.
+    """
+    about: dict[str, Any] = {
+        "channel": found.channel, "aggregates": frozenset(message.aggregate for message in candidates),
+        "now": found.now, "lowest": lowest, "newest": max(message.id for message in candidates),
+    }  # fmt: skip
+    unfinished = sum(number for (number,) in _count_in_the_way(**about))
+    if unfinished == sum(not message.times_revived for message in candidates):
+        return []
+    return [Obstacle._make(row) for row in fast_rows(_in_the_way(**about).values_list(*Obstacle._fields))]
+
+
+def _in_the_way(
+    channel: str, aggregates: Iterable[str], now: datetime, lowest: uuid.UUID, newest: uuid.UUID
+) -> MessageQuerySet:
+    return OutboxMessage.objects.in_the_way(channel, aggregates, now).filter(id__gte=lowest, id__lte=newest)
+
+
+@compiled
+def _count_in_the_way(**about: Any) -> QuerySet[Any, Any]:
+    return _in_the_way(**about).values("channel").annotate(number=Count("*")).values_list("number")
+
+
+def _take(found: Claim) -> None:
+    if not found.messages:
+        return
+    until = found.now + timedelta(seconds=settings.OUTBOX_LEASE_SECONDS)
+    rows = [(message.id.hex, message.attempts) for message in found.messages]
+    taken = TAKE.run(
+        rows,
+        {
+            "state": OutboxMessage.State.PROCESSING.value,
+            "lease_token": uuid_text(found.token),
+            "lease_until": until,
+        },
+    )
+    if taken != len(rows):
+        # Locked rows cannot change under us: this would be a bug, and the transaction must not commit it.
+        raise RuntimeError(f"claimed {taken} of {len(rows)} locked messages on {connection.vendor}")

@@ -1,0 +1,147 @@
+"""Delivery: claimed messages go out, an aggregate's in order, never past the lease, each outcome settled at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from config.telemetry import metrics
+from config.telemetry.logs import log
+from outbox.channels.handlers import Message, MessageHandler, Outcome, send_budget
+from outbox.delivery.attempts import open_attempts
+from outbox.delivery.claim import Claim
+from outbox.delivery.ordering import in_waves
+from outbox.delivery.settle import Call, Settlement, release, settle_at_last
+
+
+@dataclass
+class DeliveryRun:
+    """One claim on its way: `released` are the messages given back, `blocked` aggregates whose head did not go."""
+
+    claim: Claim
+    handler: MessageHandler
+    stop: threading.Event
+    sent: int = 0
+    halt: str = ""
+    released: list[tuple[Message, datetime]] = field(default_factory=list)
+    blocked: dict[str, datetime] = field(default_factory=dict)
+    tried: list[Message] = field(default_factory=list)
+
+    def run(self) -> int:
+        """Send what can be sent; returns how many were accepted."""
+        try:
+            for wave in in_waves(self.claim.messages):
+                for chunk in self._chunks(self._unblocked(wave)):
+                    if self._must_stop():
+                        return self.sent
+                    self._send(chunk)
+        finally:
+            # Also when something broke: what was not tried must not wait for the lease to run out.
+            rest = [(message, message.available_at) for message in self._untried()]
+            release(
+                self.claim, [*self.released, *rest], self.halt or "an earlier message of the aggregate waits"
+            )
+        return self.sent
+
+    def _untried(self) -> list[Message]:
+        """What was neither tried nor put behind an earlier message."""
+        messages = self.claim.messages
+        if len(self.tried) + len(self.released) == len(messages):
+            return []
+        done = {message.id for message in [*self.tried, *(message for message, _ in self.released)]}
+        return [message for message in messages if message.id not in done]
+
+    def _unblocked(self, wave: Sequence[Message]) -> Sequence[Message]:
+        if not self.blocked:
+            return wave
+        free: list[Message] = []
+        for message in wave:
+            until = None if message.times_revived else self.blocked.get(message.aggregate)
+            if until is None:
+                free.append(message)
+            else:
+                self.released.append((message, max(until, message.available_at)))
+        return free
+
+    def _chunks(self, wave: Sequence[Message]) -> Iterator[Sequence[Message]]:
+        size = len(wave) if self.handler.acknowledges == "batch" else self.handler.window
+        for start in range(0, len(wave), max(size, 1)):
+            yield wave[start : start + size]
+
+    def _must_stop(self) -> bool:
+        if not self.halt and self.stop.is_set():
+            self.halt = "the worker stops"
+        if not self.halt and self.claim.lease_left < send_budget(self.handler):
+            self.halt = "the lease is nearly over"
+        return bool(self.halt)
+
+    def _send(self, chunk: Sequence[Message]) -> None:
+        claim, handler = self.claim, self.handler
+        started = claim.clock()
+        screened = handler.screen(chunk)
+        self.tried += chunk
+        opened: dict[uuid.UUID, str] | None = None
+        if handler.acknowledges == "each":
+            opened = open_attempts(chunk, claim.channel, claim.token, claim.path, started)
+        before = time.perf_counter()
+        outcomes = call(handler, chunk, screened)
+        metrics.DELIVERY_SECONDS.labels(claim.channel).observe(time.perf_counter() - before)
+        results = list(zip(chunk, outcomes, strict=True))
+        settlement = settle_at_last(claim, handler, Call(results, started, opened), self.stop)
+        self._learn(results, settlement)
+
+    def _learn(self, results: Sequence[tuple[Message, Outcome]], settlement: Settlement) -> None:
+        self.halt = self.halt or settlement.halt
+        if all(outcome.ok for _, outcome in results):
+            self.sent += len(results)
+            return
+        for message, outcome in results:
+            after = settlement.next_states.get(message.id)
+            if outcome.ok:
+                self.sent += 1
+            elif after is not None and not after.ends and not message.times_revived:
+                self.blocked[message.aggregate] = after.available_at
+            elif after is None:
+                # Somebody else owns the head now: what follows it is theirs, too.
+                self.blocked[message.aggregate] = message.available_at
+
+
+def deliver(claim: Claim, handler: MessageHandler, stop: threading.Event) -> int:
+    """Deliver a claim outside any transaction; returns how many messages were accepted."""
+    return DeliveryRun(claim, handler, stop).run() if claim.messages else 0
+
+
+def call(
+    handler: MessageHandler, chunk: Sequence[Message], screened: Mapping[uuid.UUID, Outcome] | None = None
+) -> list[Outcome]:
+    """The handler's outcomes, one per message, whatever it does; what was screened out is not tried."""
+    if screened:
+        tried = [message for message in chunk if message.id not in screened]
+        found = iter(call(handler, tried) if tried else ())
+        return [screened.get(message.id) or next(found) for message in chunk]
+    if handler.acknowledges == "batch":
+        return _guarded(handler, chunk)
+    if len(chunk) == 1:
+        return _guarded(handler, chunk)
+    with ThreadPoolExecutor(len(chunk), thread_name_prefix=f"{handler.name}-send") as pool:
+        calls = [pool.submit(_guarded, handler, [message]) for message in chunk]
+    return [outcome for done in calls for outcome in done.result()]
+
+
+def _guarded(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]:
+    try:
+        outcomes = list(handler.send(chunk))
+        if len(outcomes) != len(chunk):
+            raise TypeError(f"{len(outcomes)} outcomes for {len(chunk)} messages")
+    except Exception as error:  # noqa: BLE001 (whatever it is, the outcome is known: nobody knows)
+        log.exception("handler_failed", channel=handler.name)
+        text = f"{type(error).__name__}: {error}"[:500]
+        # Nobody knows how far it came; only where a repetition does no harm is it simply tried again.
+        kind = "ambiguous" if handler.acknowledges == "each" else "transient"
+        return [Outcome(kind, text) for _ in chunk]  # type: ignore[arg-type]
+    return outcomes

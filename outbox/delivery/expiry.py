@@ -1,0 +1,56 @@
+"""Messages that nobody wants any more: expired, with a letter, whatever their channel does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+
+from config.database.clock import database_now
+from config.database.rewrite import Rewrite
+from config.database.upsert import Column, Constant
+from config.telemetry.logs import log
+from outbox.bookkeeping import counters
+from outbox.channels.handlers import Message
+from outbox.delivery.candidates import lower_bound, read_due
+from outbox.delivery.next_state import letter_of
+from outbox.letters.burial import bury
+from outbox.messages.models import FLOW, OutboxMessage
+
+A_ROUND = 200
+
+EXPIRE = Rewrite(
+    OutboxMessage,
+    key=[Column("id", "uuid")],
+    changes=[],
+    constants=[Constant("state"), Constant("error_class"), Constant("error")],
+    guard="old.state = 'pending'",
+    span="id",
+)
+TEXT = "it was not sent before its expires_at"
+
+
+def expire(channel: str, messages: Sequence[Message], now: datetime) -> None:
+    """End locked pending messages, inside the caller's transaction."""
+    rows = [(message.id.hex,) for message in messages]
+    ended = EXPIRE.run(
+        rows, {"state": OutboxMessage.State.EXPIRED.value, "error_class": "expired", "error": TEXT}
+    )
+    if ended != len(rows):
+        raise RuntimeError(f"expired {ended} of {len(rows)} locked messages")
+    bury([letter_of(channel, message, "expire", "expired", TEXT, now) for message in messages], FLOW, now)
+    counters.add({(FLOW, channel, "expired"): len(rows)}, now)
+    log.warning("messages_expired", channel=channel, messages=len(rows))
+
+
+def expire_due(channel: str) -> int:
+    """Expire the oldest due messages that are too old: also where nothing is claimed, paused or broken."""
+    lowest = lower_bound.read()
+    with transaction.atomic():
+        now = database_now()
+        oldest = OutboxMessage.objects.due(channel, now).from_id(lowest).locked()[:A_ROUND]
+        late = [message for message in read_due(oldest) if message.expires_at <= now]
+        if late:
+            expire(channel, late, now)
+    return len(late)

@@ -1,0 +1,128 @@
+"""What becomes of a message after a try: pure, so that every rule is a table in a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from config.backoff import full_jitter
+from config.database.upsert import Column, timestamp_text
+from config.kafka import Replayed
+from outbox.channels.handlers import Message, Outcome
+from outbox.letters.burial import Letter
+from outbox.messages.models import FLOW
+
+CRASHES = 5  # tries beyond the last retry after which a message is taken for what kills its workers
+UNREACHABLE_WAIT = 1.0  # seconds; after a few of them the breaker takes over
+
+# Outcomes that are not the message's fault: the attempt is given back.
+FREE = frozenset({"unreachable", "throttled", "auth"})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How often and how long a message is tried; seconds."""
+
+    max_retries: int
+    base: float
+    cap: float
+    reconcile: float
+
+    @property
+    def attempts(self) -> int:
+        return 1 + self.max_retries
+
+
+def limits() -> Limits:
+    return Limits(
+        settings.OUTBOX_MAX_RETRIES,
+        settings.OUTBOX_BACKOFF_BASE_SECONDS,
+        settings.OUTBOX_BACKOFF_CAP_SECONDS,
+        settings.OUTBOX_RECONCILE_SECONDS,
+    )
+
+
+@dataclass(frozen=True)
+class NextState:
+    """The next state of a message, computed here and never in SQL: MySQL evaluates SET from left to right, so a
+    CASE over a column of the same UPDATE means something else there."""
+
+    state: str
+    attempts: int
+    available_at: datetime
+    times_uncertain: int
+    error_class: str
+    error: str
+    letter: str = ""  # the reason of a dead letter; empty: none
+
+    @property
+    def ends(self) -> bool:
+        """Whether successors of the aggregate may go."""
+        return self.state in ("sent", "dead_lettered")
+
+
+# The columns that a statement writes for a next state, and its row for one message.
+CHANGES = [
+    Column("state"), Column("attempts", "int"), Column("available_at", "timestamp"), Column("times_uncertain", "int"),
+    Column("error_class"), Column("error", "long"),
+]  # fmt: skip
+
+
+def row_of(message: Message, after: NextState) -> tuple[str, str, int, str, int, str, str]:
+    """The message's id, then `CHANGES`."""
+    return (
+        message.id.hex, after.state, after.attempts, timestamp_text(after.available_at), after.times_uncertain,
+        after.error_class, after.error,
+    )  # fmt: skip
+
+
+def next_state(
+    message: Message, outcome: Outcome, now: datetime, rules: Limits, fraction: float | None = None
+) -> NextState:
+    """The next state of a message that was not sent; `fraction` (0 … 1) replaces the random part of the backoff."""
+    attempts = message.attempts - (outcome.kind in FREE)
+    state, at, letter = "pending", message.available_at, ""
+    uncertain = message.times_uncertain
+    if outcome.kind == "permanent":
+        state, letter = "dead_lettered", outcome.reason or "refused"
+    elif outcome.kind == "ambiguous":
+        state, uncertain, at = "uncertain", uncertain + 1, now + timedelta(seconds=rules.reconcile)
+    elif outcome.kind == "unreachable":
+        at = now + timedelta(
+            seconds=full_jitter(1, base=UNREACHABLE_WAIT, cap=UNREACHABLE_WAIT, fraction=fraction)
+        )
+    elif outcome.kind == "transient":
+        if attempts >= rules.attempts:
+            state, letter = "dead_lettered", "max_retries"
+        else:
+            at = now + wait_after(attempts, outcome, rules, fraction)
+    at = min(at, message.expires_at) if state == "pending" else at
+    return NextState(state, attempts, at, uncertain, outcome.kind, outcome.error, letter)
+
+
+def wait_after(attempts: int, outcome: Outcome, rules: Limits, fraction: float | None) -> timedelta:
+    """Full jitter, and at least what the other side wants (greylisting takes minutes)."""
+    jitter = full_jitter(attempts, base=rules.base, cap=rules.cap, fraction=fraction)
+    return timedelta(seconds=max(jitter, outcome.least_wait, outcome.retry_after))
+
+
+def letter_of(channel: str, message: Message, step: str, reason: str, error: str, now: datetime) -> Letter:
+    """The dead letter of a message; each revival may bury it once more."""
+    headers = [
+        (name, value.encode())
+        for name, value in (
+            ("message_id", str(message.id)), ("channel", channel), ("event_type", message.event_type),
+            ("correlation_id", message.correlation_id), ("traceparent", message.traceparent),
+        )
+        if value
+    ]  # fmt: skip
+    record = Replayed(
+        "", -1, message.attempts, int(now.timestamp() * 1000), message.aggregate.encode(),
+        message.payload.encode(), headers,
+    )  # fmt: skip
+    return Letter(
+        FLOW, step, reason, error, record, topic_id=str(message.id), revision=message.times_revived,
+        business_key=message.aggregate,
+    )  # fmt: skip

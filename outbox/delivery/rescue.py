@@ -1,0 +1,119 @@
+"""Recovery: what becomes of messages whose worker did not come back."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from config.database.rewrite import Rewrite
+from config.database.upsert import Column, Constant
+from config.telemetry import metrics
+from config.telemetry.logs import log
+from outbox.bookkeeping import counters
+from outbox.channels.handlers import Message, handlers
+from outbox.delivery.candidates import lower_bound, read_messages
+from outbox.delivery.next_state import CHANGES, CRASHES, NextState, letter_of, limits, row_of
+from outbox.letters.burial import bury
+from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
+
+A_ROUND = 500
+AT_MOST = 20  # rounds a call
+LOST = "the worker did not come back; the other side may have accepted"
+
+RECOVER = Rewrite(
+    OutboxMessage,
+    key=[Column("id", "uuid")],
+    changes=CHANGES,
+    constants=[Constant("lease_token", "uuid"), Constant("lease_until", "timestamp")],
+    guard="old.state = 'processing'",
+    span="id",
+)  # fmt: skip
+
+
+def rescue(now: datetime) -> int:
+    """Decide about every message whose lease ran out; safe to run twice, and beside the zombie itself.
+
+    - An attempt of that lease is open: the call may have been made. Uncertain, unless the other side honours
+      keys: then it is simply tried again.
+    - No attempt is open, and the channel opens one before each call: it was never tried, the attempt is given
+      back. A channel that acknowledges batches keeps it counted, because the batch may be what killed the worker.
+    - Tried far more often than ever allowed: it kills its workers. Dead letter.
+    """
+    total = 0
+    for _ in range(AT_MOST):
+        rescued = _round(now)
+        total += rescued
+        if rescued < A_ROUND:
+            break
+    return total
+
+
+def _round(now: datetime) -> int:
+    lowest = lower_bound.read()
+    with transaction.atomic():
+        rows = OutboxMessage.objects.lost(now).from_id(lowest).locked()
+        leases = dict(rows.order_by("lease_until")[:A_ROUND].values_list("id", "lease_token"))
+        if not leases:
+            return 0
+        named = dict(OutboxMessage.objects.among(leases).values_list("id", "channel"))
+        tried = _tried(leases, now)
+        lost = [
+            message._replace(attempts=message.attempts - 1)
+            for message in read_messages(OutboxMessage.objects.among(leases))
+        ]
+        next_states = [
+            (message, next_state_of_lost(message, named[message.id], message.id in tried, now))
+            for message in lost
+        ]
+        _write(next_states, named, now)
+    metrics.RECOVERED.inc(len(next_states))
+    log.warning("claims_recovered", table="outbox_message", rows=len(next_states), tried=len(tried))
+    return len(next_states)
+
+
+def _tried(leases: dict[uuid.UUID, uuid.UUID], now: datetime) -> set[uuid.UUID]:
+    """Messages whose last holder had begun a call; their attempts are closed."""
+    oldest = now - timedelta(days=2, seconds=settings.OUTBOX_LEASE_SECONDS)
+    attempts = (
+        DeliveryAttempt.objects.of(leases).since(oldest).filter(lease_token__in=set(leases.values())).open()
+    )
+    found = dict(attempts.values_list("id", "message_id"))
+    DeliveryAttempt.objects.filter(id__in=found).close(now, "lost", LOST)
+    return set(found.values())
+
+
+def next_state_of_lost(message: Message, channel: str, tried: bool, now: datetime) -> NextState:
+    """Pure but for the settings: `message.attempts` counts the try that was cut short."""
+    handler, rules = handlers().get(channel), limits()
+    each = handler is None or handler.acknowledges == "each"
+    safe = handler is not None and handler.honours_keys
+    attempts, uncertain = message.attempts, message.times_uncertain
+    if attempts >= rules.attempts + CRASHES:
+        return NextState("dead_lettered", attempts, now, uncertain, "lost", LOST, "crash_loop")
+    if tried and not safe:
+        later = now + timedelta(seconds=rules.reconcile)
+        return NextState("uncertain", attempts, later, uncertain + 1, "lost", LOST)
+    if each and not tried:
+        attempts -= 1
+    return NextState("pending", attempts, now, uncertain, "lost", "the worker did not come back")
+
+
+def _write(
+    next_states: Sequence[tuple[Message, NextState]], named: dict[uuid.UUID, str], now: datetime
+) -> None:
+    rows = [row_of(m, after) for m, after in next_states]
+    changed = RECOVER.run(rows, {"lease_token": None, "lease_until": None})
+    if changed != len(next_states):
+        raise RuntimeError(f"recovered {changed} of {len(next_states)} locked messages")
+    dead = [(m, after) for m, after in next_states if after.letter]
+    bury(
+        [letter_of(named[m.id], m, "deliver", after.letter, after.error, now) for m, after in dead], FLOW, now
+    )
+    counts = Counter((FLOW, named[m.id], "recovered") for m, _ in next_states)
+    counts.update((FLOW, named[m.id], "buried") for m, _ in dead)
+    counters.add(counts, now)

@@ -1,0 +1,224 @@
+"""Settling: what became of claimed messages is written in one transaction, by whoever still holds them."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import transaction
+
+from config.database.clock import database_now
+from config.database.errors import Remedy
+from config.database.rewrite import Rewrite
+from config.database.upsert import Column, Constant, timestamp_text, uuid_text
+from config.processes.loop import until_it_stands
+from config.telemetry import metrics
+from config.telemetry.logs import log
+from outbox.bookkeeping import counters
+from outbox.channels import admission, breaker
+from outbox.channels.handlers import Message, MessageHandler, Outcome
+from outbox.channels.models import ChannelState
+from outbox.delivery import attempts
+from outbox.delivery.claim import Claim
+from outbox.delivery.next_state import CHANGES, NextState, letter_of, limits, next_state, row_of
+from outbox.letters.burial import bury
+from outbox.messages.models import FLOW, OutboxMessage
+
+PATIENCE_AT_THE_END = 5.0  # seconds that a worker told to stop waits for its database
+THROTTLED_WAIT = 1.0  # seconds, where a 429 says no time
+LONGEST_THROTTLE = 3600.0  # seconds; a header that is wrong over there must not stop us for years
+
+HELD = "old.state = 'processing'"
+SENT = Rewrite(
+    OutboxMessage,
+    key=[Column("id", "uuid")],
+    changes=[Column("receipt", "long")],
+    constants=[Constant("state"), Constant("sent_at", "timestamp"), Constant("lease_until", "timestamp"),
+               Constant("error_class"), Constant("error")],
+    fixed=["lease_token"],
+    guard=HELD,
+    span="id",
+)  # fmt: skip
+UNSENT = Rewrite(
+    OutboxMessage,
+    key=[Column("id", "uuid")],
+    changes=CHANGES,
+    constants=[Constant("lease_until", "timestamp")],
+    fixed=["lease_token"],
+    guard=HELD,
+    span="id",
+)  # fmt: skip
+RELEASE = Rewrite(
+    OutboxMessage,
+    key=[Column("id", "uuid")],
+    changes=[Column("attempts", "int"), Column("available_at", "timestamp")],
+    constants=[Constant("state"), Constant("lease_until", "timestamp")],
+    fixed=["lease_token"],
+    guard=HELD,
+    span="id",
+)
+
+Results = Sequence[tuple[Message, Outcome]]
+
+
+class FenceLost(Exception):
+    """Fewer rows changed than were held: somebody else owns some of them now."""
+
+
+@dataclass
+class Settlement:
+    """What a call brought: the next state of each message that was not sent, and whether to stop sending through this channel."""
+
+    next_states: dict[uuid.UUID, NextState] = field(default_factory=dict)
+    halt: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a handler: its messages with their outcomes, and the attempts opened before it, if any."""
+
+    results: Results
+    started: datetime
+    opened: dict[uuid.UUID, str] | None = None
+
+
+def settle_at_last(claim: Claim, handler: MessageHandler, call: Call, stop: threading.Event) -> Settlement:
+    """Settle, again after a deadlock and while the database is away: what is not written goes out twice."""
+
+    def worth_it(failures: int, _remedy: Remedy) -> bool:
+        patience = PATIENCE_AT_THE_END if stop.is_set() else claim.lease_left
+        return failures * 0.2 <= patience and claim.lease_left >= 0
+
+    return until_it_stands(lambda: settle(claim, handler, call), "outbox-settle", worth_it)
+
+
+def settle(claim: Claim, handler: MessageHandler, call: Call) -> Settlement:
+    """Write what became of each message, for those still held by the claim's token."""
+    try:
+        with transaction.atomic():
+            settlement = _write(claim, handler, call, call.results)
+    except FenceLost:
+        with transaction.atomic():
+            kept = _still_held(claim, call.results)
+            settlement = _write(claim, handler, call, kept)
+    _count(claim, call.results)
+    return settlement
+
+
+def _still_held(claim: Claim, results: Results) -> Results:
+    """The results whose rows we hold, locked; the others are counted, logged and left alone."""
+    ids = [message.id for message, _ in results]
+    found = OutboxMessage.objects.among(ids).held_by(claim.token).select_for_update()
+    rows = dict(found.values_list("id", "state"))
+    kept = [(message, outcome) for message, outcome in results if rows.get(message.id) == "processing"]
+    # Held by our token, but no longer processing: settled by us in a commit whose answer was lost, or confirmed.
+    lost = len(results) - len(rows)
+    if lost:
+        metrics.FENCE_LOST.inc(lost)
+        log.warning(
+            "fence_lost", table="outbox_message", channel=claim.channel, lost=lost, token=str(claim.token)
+        )
+    return kept
+
+
+def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) -> Settlement:
+    now = database_now()
+    token = uuid_text(claim.token)
+    rules = limits()
+    sent = [(message, outcome) for message, outcome in results if outcome.ok]
+    unsent = [(m, outcome, next_state(m, outcome, now, rules)) for m, outcome in results if not outcome.ok]
+    changed = SENT.run(
+        [(m.id.hex, outcome.receipt[: attempts.LONGEST_RECEIPT]) for m, outcome in sent],
+        {"state": OutboxMessage.State.SENT.value, "sent_at": now, "lease_until": None, "error_class": "",
+         "error": "", "lease_token": token},
+    )  # fmt: skip
+    changed += UNSENT.run(
+        [row_of(m, after) for m, _, after in unsent], {"lease_until": None, "lease_token": token}
+    )
+    if changed != len(results):
+        raise FenceLost
+    if call.opened is None:
+        attempts.write_closed(results, claim.channel, claim.token, claim.path, call.started, now)
+    else:
+        attempts.close_attempts(results, call.opened, now)
+    dead = [(m, after) for m, _, after in unsent if after.letter]
+    bury(
+        [letter_of(claim.channel, m, "deliver", after.letter, after.error, now) for m, after in dead],
+        FLOW,
+        now,
+    )
+    handler.settled(results, now)
+    settlement = Settlement({m.id: after for m, _, after in unsent})
+    if results:
+        settlement.halt = _tell_channel(claim, handler, [outcome for _, outcome in results], now)
+    _add_counts(claim, results, len(dead), now)
+    return settlement
+
+
+def _tell_channel(claim: Claim, handler: MessageHandler, outcomes: list[Outcome], now: datetime) -> str:
+    """What the outcomes say about the channel itself; the reason to stop sending, or nothing."""
+    # A batch is one call: its first outage stands for all of them.
+    calls = (
+        outcomes if handler.acknowledges == "each" else [min(outcomes, key=lambda o: o.kind == "unreachable")]
+    )
+    halt = "breaker open" if breaker.note(claim.channel, calls, now) else ""
+    refused = next((outcome for outcome in outcomes if outcome.kind == "auth"), None)
+    if refused:
+        admission.pause(claim.channel, admission.ITSELF, f"credentials refused: {refused.error}")
+        halt = "credentials refused"
+    throttled = [outcome for outcome in outcomes if outcome.kind == "throttled"]
+    if throttled:
+        told = max(o.retry_after or THROTTLED_WAIT for o in throttled)
+        admission.wait(claim.channel, min(told, LONGEST_THROTTLE), now)
+        halt = halt or "told to wait"
+    return halt
+
+
+def _add_counts(claim: Claim, results: Results, buried: int, now: datetime) -> None:
+    kinds: Counter[str] = Counter(outcome.kind for _, outcome in results)
+    counts = {(FLOW, claim.channel, kind): number for kind, number in kinds.items()}
+    counters.add({**counts, (FLOW, claim.channel, "buried"): buried}, now)
+
+
+def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str) -> int:
+    """Give messages back untried, with the attempt; each with the time from which it may be claimed again."""
+    if not messages:
+        return 0
+    rows = [(m.id.hex, m.attempts - 1, timestamp_text(at)) for m, at in messages]
+    with transaction.atomic():
+        released = RELEASE.run(
+            rows,
+            {
+                "state": OutboxMessage.State.PENDING.value,
+                "lease_until": None,
+                "lease_token": uuid_text(claim.token),
+            },
+        )
+        if claim.limited:
+            ChannelState.objects.give_back(claim.channel, released)
+    lost = len(rows) - released
+    if lost:
+        metrics.FENCE_LOST.inc(lost)
+    log.info("messages_released", channel=claim.channel, messages=released, lost=lost, why=why)
+    return released
+
+
+def _count(claim: Claim, results: Results) -> None:
+    for kind, number in Counter(outcome.kind for _, outcome in results).items():
+        metrics.DELIVERIES.labels(claim.channel, kind).inc(number)
+    now = claim.clock()
+    metrics.observe_all(
+        metrics.COMMIT_TO_SEND,
+        [max(0.0, (now - m.created_at).total_seconds()) for m, outcome in results if outcome.ok],
+    )
+    for message, outcome in results:
+        if not outcome.ok:
+            log.warning(
+                "delivery_failed", channel=claim.channel, outcome=outcome.kind, error=outcome.error,
+                message_id=str(message.id), aggregate=message.aggregate, event_type=message.event_type,
+                correlation_id=message.correlation_id, attempt=message.attempts,
+            )  # fmt: skip

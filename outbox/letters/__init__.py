@@ -1,0 +1,1 @@
+"""Dead letters: how they are written, counted, sent back and closed."""

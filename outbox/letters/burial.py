@@ -1,0 +1,154 @@
+"""Burying what failed for good: once per record, step and revision, counted by cause."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from config.database.upsert import Column, Constant, Upsert
+from config.digest import digest
+from config.fields import IDENTIFIER_LENGTH
+from config.gate import template_of
+from config.kafka.records import Record
+from config.telemetry import metrics
+from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
+
+BURIAL = Upsert(
+    BurialKey,
+    columns=[
+        Column("topic_id"), Column("topic"), Column("partition", "int"), Column("offset", "bigint"),
+        Column("step"), Column("revision", "int"), Column("payload_hash"),
+    ],
+    constants=[Constant("group")],
+    key=["group", "topic_id", "topic", "partition", "offset", "step", "revision"],
+    update={},
+    token="token",
+    returning=["topic_id", "topic", "partition", "offset", "step", "revision"],
+)  # fmt: skip
+GROUPS = Upsert(
+    FailureGroup,
+    columns=[
+        Column("fingerprint"), Column("source"), Column("step"), Column("reason"), Column("title"),
+        Column("open_count", "bigint"), Column("total_count", "bigint"),
+    ],
+    constants=[Constant("first_seen", "timestamp"), Constant("last_seen", "timestamp")],
+    key=["fingerprint"],
+    update={
+        "open_count": "old.open_count + new.open_count",
+        "total_count": "old.total_count + new.total_count",
+        "last_seen": "new.last_seen",
+    },
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A failure about to be buried: the record as it came, the step that failed, a stable reason, a text."""
+
+    source: str
+    step: str
+    reason: str
+    error: str
+    record: Record
+    topic_id: str = ""
+    revision: int = 0
+    error_class: str = ""
+    traceback: str = ""
+    business_key: str = ""
+    headers: Sequence[tuple[str, bytes]] = field(default=())
+
+    @property
+    def fingerprint(self) -> str:
+        """Letters with one cause share it: source, step, reason, and the error without its numbers."""
+        text = "\x1f".join((self.source, self.step, self.reason, template_of(self.error)))
+        return digest(text.encode())
+
+    @property
+    def key(self) -> tuple[str, str, int, int, str, int]:
+        record = self.record
+        return (self.topic_id, record.topic, record.partition, record.offset, self.step, self.revision)
+
+
+def bury(letters: Sequence[Letter], group: str, now: datetime) -> int:
+    """Write letters that are not known yet, in the transaction of the batch; returns how many were new.
+
+    A record that is delivered again finds its burial key and changes nothing. Groups are counted last, in
+    sorted order, because workers share them.
+    """
+    if not letters:
+        return 0
+    rows = {letter.key: letter for letter in letters}
+    keys = [(*key, digest(letter.record.value)) for key, letter in sorted(rows.items())]
+    fresh = [rows[tuple(key)] for key in BURIAL.run(keys, {"group": group})]
+    if not fresh:
+        return 0
+    groups = _count_groups(fresh, now)
+    DeadLetter.objects.bulk_create([_letter(letter, groups, group, now) for letter in fresh])
+    for letter in fresh:
+        metrics.BURIED.labels(letter.source, letter.reason).inc()
+    return len(fresh)
+
+
+def _count_groups(letters: Sequence[Letter], now: datetime) -> dict[str, int]:
+    counts = Counter(letter.fingerprint for letter in letters)
+    examples = {letter.fingerprint: letter for letter in letters}
+    GROUPS.run(
+        [
+            (fingerprint, example.source, example.step, example.reason, title_of(example), number, number)
+            for fingerprint, number in sorted(counts.items())
+            for example in [examples[fingerprint]]
+        ],
+        {"first_seen": now, "last_seen": now},
+    )
+    return dict(FailureGroup.objects.filter(fingerprint__in=counts).values_list("fingerprint", "pk"))
+
+
+def title_of(letter: Letter) -> str:
+    """The cause in words, for the list of groups."""
+    return f"{letter.reason.replace('_', ' ').capitalize()}: {template_of(letter.error)}"[:300]
+
+
+def _letter(letter: Letter, groups: dict[str, int], group: str, now: datetime) -> DeadLetter:
+    record = letter.record
+    return DeadLetter(
+        group_id=groups[letter.fingerprint],
+        source=letter.source,
+        step=letter.step,
+        reason=letter.reason,
+        error=letter.error,
+        error_class=letter.error_class,
+        traceback=letter.traceback,
+        consumer_group=group,
+        topic=record.topic,
+        topic_id=letter.topic_id,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        revision=letter.revision,
+        key=record.key,
+        payload=record.value,
+        headers=[[name, _printable(value)] for name, value in record.headers or ()],
+        business_key=_storable(letter.business_key),
+        correlation_id=_header(record, "correlation_id"),
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def _header(record: Any, name: str) -> str:
+    for key, value in record.headers or ():
+        if key == name:
+            return _printable(value)[:100]
+    return ""
+
+
+def _printable(value: bytes | None) -> str:
+    return _storable((value or b"").decode("utf-8", "backslashreplace"), 10_000)
+
+
+def _storable(text: str, length: int = IDENTIFIER_LENGTH) -> str:
+    # A letter must never fail on what it is about: NUL has no place in a PostgreSQL text.
+    return text.replace("\x00", "\ufffd")[:length]

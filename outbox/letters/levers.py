@@ -1,0 +1,91 @@
+"""The levers on dead letters: requeue, discard, resolve; the same for the admin and the command."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import transaction
+
+from config.database.clock import database_now
+from config.flows import Refusal, flow_of
+from outbox.bookkeeping import audit
+from outbox.bookkeeping.audit import Operator
+from outbox.letters.models import DeadLetter, FailureGroup
+
+OPEN = DeadLetter.Status.OPEN
+
+
+@dataclass
+class RequeueResult:
+    """How many letters went back in, and which could not, with the reason."""
+
+    requeued: int = 0
+    refused: list[tuple[DeadLetter, str]] = field(default_factory=list)
+
+
+def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> RequeueResult:
+    """Send letters back to the flow they came from, at their original position."""
+    result = RequeueResult()
+    for letter_id in letter_ids:
+        try:
+            result.requeued += _pull(
+                letter_id, operator, "requeue", DeadLetter.Status.REQUEUED, reason, _send_back
+            )
+        except Refusal as refusal:
+            letter = DeadLetter.objects.filter(pk=letter_id).first()
+            if letter:
+                result.refused.append((letter, str(refusal)))
+    return result
+
+
+def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
+    """Mark letters as never to be sent; nothing is deleted. Returns how many were open and now are not.
+
+    Raises Refusal at a letter that cannot be discarded now; those before it stay discarded.
+    """
+    status = DeadLetter.Status.DISCARDED
+    return sum(_pull(pk, operator, "discard", status, reason, _close) for pk in letter_ids)
+
+
+def resolve(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
+    """Mark letters as dealt with elsewhere."""
+    status = DeadLetter.Status.RESOLVED
+    return sum(
+        _pull(pk, operator, "resolve", status, reason, lambda letter, now: "resolved") for pk in letter_ids
+    )
+
+
+def _send_back(letter: DeadLetter, now: datetime) -> str:
+    return flow_of(letter.source).requeue(letter, now)
+
+
+def _close(letter: DeadLetter, now: datetime) -> str:
+    return flow_of(letter.source).discard(letter, now)
+
+
+def _pull(
+    letter_id: uuid.UUID,
+    operator: Operator,
+    verb: str,
+    status: str,
+    reason: str,
+    act: Callable[[DeadLetter, datetime], str],
+) -> int:
+    """Do one lever on one letter: effect, status, group count and audit stand or fall together."""
+    with transaction.atomic():
+        # The row lock makes a double click, and two people, one deed.
+        letter = DeadLetter.objects.select_for_update().open().filter(pk=letter_id).first()
+        if letter is None:
+            return 0
+        now = database_now()
+        note = act(letter, now)
+        moved = DeadLetter.objects.filter(pk=letter_id).move(OPEN, status, now, note)
+        FailureGroup.objects.filter(pk=letter.group_id).shift_open(-moved)
+        audit.record(
+            operator, verb, f"Letter {letter}", reason=reason, result=note, rows=moved,
+            detail={"letter": str(letter_id), "position": letter.position},
+        )  # fmt: skip
+    return moved

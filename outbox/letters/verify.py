@@ -1,0 +1,32 @@
+"""Failure groups count their open letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Count
+
+from config.flows import Check
+from outbox.bookkeeping.verify import OFFENDERS
+from outbox.letters.models import DeadLetter, FailureGroup
+
+
+def letters_counted(sources: Sequence[str]) -> Check:
+    """Failure groups keep a count of their open letters, written by many workers: it must be right."""
+    opened = dict(
+        DeadLetter.objects.open().filter(source__in=sources).values_list("group_id")
+        .annotate(number=Count("id")).order_by()
+    )  # fmt: skip
+    offenders = [
+        {
+            "group": group.pk,
+            "title": group.title,
+            "counted": group.open_count,
+            "letters": opened.get(group.pk, 0),
+        }
+        for group in FailureGroup.objects.filter(source__in=sources)
+        if group.open_count != opened.get(group.pk, 0)
+    ]
+    return Check(
+        f"failure groups of {', '.join(sources)} count their open letters", rows=offenders[:OFFENDERS]
+    )

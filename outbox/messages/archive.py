@@ -1,0 +1,70 @@
+"""What happens to finished messages when their day leaves the outbox: counted, and written to a file if asked."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count
+
+from config.partitions import Keep, Partition, PartitionSpec
+from config.telemetry.logs import log
+from outbox.bookkeeping import dropped_rows
+from outbox.messages.models import FLOW
+from outbox.messages.queries import UNFINISHED
+
+CHUNK = 2000
+
+
+def before_drop(using: str, spec: PartitionSpec, partition: Partition) -> None:
+    """Count the rows by state and, where OUTBOX_ARCHIVE names a directory, write them down there first.
+
+    Raises Keep while something in the partition is unfinished, or when the file cannot be written.
+    """
+    rows = spec.rows(using, partition)
+    states = dict(rows.values_list("state").annotate(number=Count("pk")).order_by())
+    for state in UNFINISHED:
+        if states.get(state):
+            raise Keep(f"{states[state]} messages are {state}")
+    if settings.OUTBOX_ARCHIVE not in ("drop", "detach") and states:
+        _write(spec, partition, rows)
+    dropped_rows.record(using, partition, {(FLOW, state): number for state, number in states.items()})
+
+
+def _write(spec: PartitionSpec, partition: Partition, rows: Any) -> None:
+    """Gzipped JSON lines, whole or not at all: a crash before the drop only writes the same file again."""
+    directory = Path(settings.OUTBOX_ARCHIVE)
+    target = directory / f"{spec.resolve()._meta.db_table}.{partition.key}.jsonl.gz"
+    part = target.with_suffix(".part")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        written = _write_lines(part, rows)
+        os.replace(part, target)
+    except OSError as error:
+        raise Keep(f"OUTBOX_ARCHIVE={directory}: {error.strerror}") from error
+    log.info("partition_archived", file=str(target), rows=written)
+
+
+def _write_lines(part: Path, rows: Any) -> int:
+    written = 0
+    with part.open("wb") as raw:
+        with gzip.open(raw, "wt", encoding="utf-8") as lines:
+            for row in _in_chunks(rows):
+                lines.write(json.dumps(row, default=str) + "\n")
+                written += 1
+        raw.flush()
+        os.fsync(raw.fileno())  # the rows go for good right after
+    return written
+
+
+def _in_chunks(rows: Any) -> Iterator[dict[str, Any]]:
+    # By key, because mysqlclient holds a whole result in memory, and a day may be large.
+    found = list(rows.order_by("pk").values()[:CHUNK])
+    while found:
+        yield from found
+        found = list(rows.filter(pk__gt=found[-1]["id"]).order_by("pk").values()[:CHUNK])

@@ -1,0 +1,34 @@
+"""Proof that comes late: the other side accepted a message."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+
+from django.db import transaction
+
+from config.telemetry.logs import log
+from outbox.bookkeeping import counters
+from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
+
+PROVABLE = ("uncertain", "processing", "pending")
+
+
+def confirm(message_id: uuid.UUID, receipt: str, now: datetime) -> bool:
+    """The other side proved that it accepted the message: sent, and whatever try was planned is cancelled.
+
+    Called by webhooks, in any transaction or none. A worker that is sending it again at this moment finds it
+    settled. False when there is nothing to settle: already sent, in a final state, or never tried.
+    """
+    with transaction.atomic():
+        tried = OutboxMessage.objects.filter(pk=message_id, state__in=PROVABLE, attempts__gt=0)
+        channel = tried.values_list("channel", flat=True).first()
+        changed = tried.update(
+            state=OutboxMessage.State.SENT, sent_at=now, receipt=receipt[:300], lease_until=None, error_class="",
+            error="",
+        )  # fmt: skip
+        if changed:
+            DeliveryAttempt.objects.of([message_id]).open().close(now, "sent", receipt=receipt[:300])
+            counters.add({(FLOW, channel or "", "confirmed"): 1}, now)
+            log.info("message_confirmed", message_id=str(message_id), channel=channel)
+    return bool(changed)

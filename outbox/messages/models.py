@@ -1,0 +1,139 @@
+"""The transactional outbox: what must leave, the keys that make it once, every try, and the channel it leaves by."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from config.fields import IdentifierField
+from config.uuid7 import uuid7
+from outbox.bookkeeping.leases import Claimable
+from outbox.messages.queries import AttemptQuerySet, MessageQuerySet
+
+FLOW = "outbox"  # the name of the flow, of its counters and of its dead letters
+
+
+class OutboxMessage(Claimable):
+    """An intent to tell somebody something, written in the transaction of the change it tells of (seed 4).
+
+    Partitioned by the day in its UUIDv7 `id`; the id is made after the aggregate is locked, so that within
+    one aggregate ids rise in the order of the commits.
+    """
+
+    class State(models.TextChoices):
+        PENDING = "pending"
+        PROCESSING = "processing"
+        SENT = "sent"
+        UNCERTAIN = "uncertain"
+        DEAD_LETTERED = "dead_lettered", "dead letter"
+        CANCELLED = "cancelled"
+        EXPIRED = "expired"
+
+    releasable = False  # a message may have been sent: outbox/delivery/rescue.py decides
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    channel = IdentifierField(max_length=50, help_text="The handler that delivers it: a key of HANDLERS.")
+    event_type = IdentifierField(max_length=100)
+    aggregate = IdentifierField(help_text="What it is about; messages of one aggregate leave in order.")
+    payload = models.TextField(help_text="JSON, byte for byte what every attempt sends.")
+    correlation_id = models.CharField(max_length=100, default="", blank=True)
+    traceparent = models.CharField(max_length=55, default="", blank=True)
+
+    state = IdentifierField(max_length=15, choices=State, default=State.PENDING)
+    attempts = models.IntegerField(default=0, help_text="Counted at claim; outages are given back.")
+    available_at = models.DateTimeField(help_text="Not before; for uncertain ones, when that is decided.")
+    expires_at = models.DateTimeField(help_text="After this nobody wants it any more.")
+    times_uncertain = models.IntegerField(
+        default=0, help_text="How often it may have been sent without our knowing: the mark stays."
+    )
+    times_revived = models.IntegerField(
+        default=0, help_text="How often it came back from a final state; it may then follow its successors."
+    )
+    error_class = models.CharField(max_length=20, default="", blank=True)
+    error = models.TextField(default="", blank=True)
+    receipt = models.CharField(
+        max_length=300, default="", blank=True, help_text="What the other side called it when it accepted."
+    )
+    created_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True)
+
+    objects = MessageQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            # The claim's own order; partial where the database can, so that sent rows cost nothing.
+            models.Index(
+                fields=["channel", "available_at", "id"],
+                name="outboxmessage_due",
+                condition=Q(state="pending"),
+            ),
+            # The head of each aggregate, for order.
+            models.Index(
+                fields=["aggregate", "id"],
+                name="outboxmessage_unfinished",
+                condition=Q(state__in=["pending", "processing", "uncertain"]),
+            ),
+            # Leases that ran out, uncertain messages to be decided, and the few that never were sent.
+            models.Index(
+                fields=["state", "lease_until"],
+                name="outboxmessage_taken",
+                condition=Q(state__in=["processing", "uncertain", "dead_lettered", "cancelled", "expired"]),
+            ),
+        ]
+        permissions = [("cancel_outboxmessage", "Can cancel, retry and settle messages")]
+
+    def __str__(self) -> str:
+        return f"{self.event_type} of {self.aggregate}"
+
+
+class IdempotencyKey(models.Model):
+    """What was already asked: the same key again gets the first answer, another body under it is refused.
+
+    Unpartitioned: a key that had to carry a partition column would be unique once per partition only.
+    `scope` is "publish" for messages, or token and route for an HTTP request.
+    """
+
+    scope = IdentifierField(max_length=200)
+    key = IdentifierField(max_length=200)
+    payload_hash = models.CharField(max_length=32)
+    message_id = models.UUIDField(null=True)
+    status_code = models.IntegerField(null=True, help_text="Null while the first request is in progress.")
+    answer = models.TextField(default="", blank=True)
+    token = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["scope", "key"], name="idempotencykey_scope")]
+        indexes = [models.Index(fields=["created_at"], name="idempotencykey_age")]
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.key}"
+
+
+class DeliveryAttempt(models.Model):
+    """One try: written before the call where a crash could hide what became of it, closed after.
+
+    Partitioned by the day in its UUIDv7 `id`. An attempt without `finished_at` whose lease is gone means: the
+    other side may have accepted.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    message_id = models.UUIDField()
+    channel = IdentifierField(max_length=50)
+    number = models.IntegerField()
+    lease_token = models.UUIDField()
+    path = models.CharField(max_length=10, help_text="Who claimed it: poll, cdc or manual.")
+    worker = models.CharField(max_length=100)
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=20, default="", blank=True)
+    error = models.TextField(default="", blank=True)
+    receipt = models.CharField(max_length=300, default="", blank=True)
+
+    objects = AttemptQuerySet.as_manager()
+
+    class Meta:
+        indexes = [models.Index(fields=["message_id", "id"], name="deliveryattempt_message")]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of {self.message_id}: {self.outcome or 'open'}"

@@ -1,0 +1,118 @@
+"""Publishing: an intent is written down in the transaction of the change it tells of, or not at all."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Model
+
+from config.database.clock import database_now
+from config.digest import digest
+from config.telemetry.tracing import traceparent
+from config.uuid7 import uuid7_after
+from outbox.channels.handlers import handler_of
+from outbox.messages import notify
+from outbox.messages.insert import SCOPE, write
+from outbox.messages.models import IdempotencyKey
+
+
+class IdempotencyConflict(Exception):
+    """The key was used for another message."""
+
+
+class Options(TypedDict, total=False):
+    """What may be said about a message beside its content.
+
+    `after` is the aggregate's previous message, where the caller knows it: it keeps the order of ids between hosts
+    whose clocks differ. `now` is the database's time if the caller has just read it.
+    """
+
+    channel: str  # "email" unless it is said
+    after: uuid.UUID | None
+    correlation_id: str
+    now: datetime | None
+
+
+def publish(
+    event_type: str,
+    aggregate: str,
+    payload: Any,
+    *,
+    idempotency_key: str,
+    row: Model | None = None,
+    **options: Unpack[Options],
+) -> uuid.UUID:
+    """Promise that `payload` (JSON-able) leaves through `channel`, if the transaction under way commits.
+
+    Lock the row the message is about first (change it, with a guard): ids rise in the order of the calls, and
+    messages of one aggregate leave in the order of their ids.
+
+    `row`, an unsaved model instance with a field `message_id`, names the message and is inserted with it, in the
+    same round trip, as `bulk_create` would: no signals, no `save`.
+
+    A known key changes nothing and returns the first message's id. Raises IdempotencyConflict when it was used
+    for something else, or when there is a `row`, which would name a message that is not there; ValueError for a
+    message that could never be delivered, RuntimeError outside a transaction.
+    """
+    message = _message(event_type, aggregate, payload, idempotency_key, **options)
+    if row is not None:
+        row.message_id = message["id"]  # type: ignore[attr-defined]
+    if not write(message, row):
+        if row is not None:
+            raise IdempotencyConflict(f"the key {idempotency_key!r} was used for another message")
+        return _known(idempotency_key, message["payload_hash"])
+    transaction.on_commit(notify.ring, robust=True)
+    return message["id"]
+
+
+def _message(
+    event_type: str,
+    aggregate: str,
+    payload: Any,
+    key: str,
+    channel: str = "email",
+    after: uuid.UUID | None = None,
+    correlation_id: str = "",
+    now: datetime | None = None,
+) -> dict[str, Any]:
+    """What `write` needs."""
+    if not connection.in_atomic_block:
+        raise RuntimeError("publish() outside a transaction: the message could outlive a change that failed")
+    text, now = encode(channel, event_type, aggregate, payload, key), now or database_now()
+    return {
+        "key": key, "payload_hash": digest("\x1f".join((channel, event_type, aggregate, text)).encode()),
+        "id": uuid7_after(after), "channel": channel, "event_type": event_type, "aggregate": aggregate,
+        "payload": text, "correlation_id": correlation_id[:100], "traceparent": traceparent(),
+        "created_at": now, "expires_at": expiry_of(now),
+    }  # fmt: skip
+
+
+def expiry_of(now: datetime) -> datetime:
+    """When nobody wants a message any more that is written now."""
+    return now + timedelta(seconds=settings.OUTBOX_EXPIRES_SECONDS)
+
+
+def encode(channel: str, event_type: str, aggregate: str, payload: Any, idempotency_key: str) -> str:
+    """The payload as it is stored, once and for all attempts; raises ValueError for what cannot be stored."""
+    for name, value, length in (
+        ("event_type", event_type, 100), ("aggregate", aggregate, 200), ("idempotency_key", idempotency_key, 200),
+    ):  # fmt: skip
+        if not 0 < len(value) <= length or "\x00" in value:
+            raise ValueError(f"{name}: 1 to {length} characters without U+0000 are needed")
+    handler_of(channel).check(payload)
+    data = msgspec.json.encode(payload)
+    if len(data) > settings.OUTBOX_MAX_BYTES:
+        raise ValueError(f"payload: {len(data)} bytes, OUTBOX_MAX_BYTES allows {settings.OUTBOX_MAX_BYTES}")
+    return data.decode()
+
+
+def _known(key: str, fingerprint: str) -> uuid.UUID:
+    first = IdempotencyKey.objects.get(scope=SCOPE, key=key)
+    if first.payload_hash != fingerprint or first.message_id is None:
+        raise IdempotencyConflict(f"the key {key!r} was used for another message")
+    return first.message_id

@@ -1,0 +1,1 @@
+"""A past timeframe of a topic, read again."""

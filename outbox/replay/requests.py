@@ -1,0 +1,99 @@
+"""Asking for replays and ending them: the same for the admin and for the command."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from config.database.clock import database_now
+from config.flows import Refusal
+from outbox.bookkeeping.audit import Operator
+from outbox.replay.models import LEASE, TopicReplay
+from outbox.replay.run import audit_end, replayable, unknown_topic
+
+LONGEST_SLACK = timedelta(days=30)
+SPAN = re.compile(r"(\d{1,6})([smhd])")
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def request(
+    topic: str, since: datetime, until: datetime, slack: timedelta, operator: Operator, reason: str,
+    *, dry_run: bool, token: uuid.UUID | None = None,
+) -> TopicReplay:  # fmt: skip
+    """Write a replay down; with a `token` the caller carries it out, otherwise the next free worker.
+
+    Raises Refusal with the reason in one line.
+    """
+    name = contract_name(topic)
+    if since >= until:
+        raise Refusal(f"the start {since:%FT%TZ} is not before the end {until:%FT%TZ}")
+    if not timedelta(0) <= slack <= LONGEST_SLACK:
+        raise Refusal(f"slack {slack}: between 0 and {LONGEST_SLACK.days} days")
+    with transaction.atomic():
+        now = database_now()
+        replay = TopicReplay.objects.create(
+            topic=name, since=since, until=until, slack_seconds=int(slack.total_seconds()), dry_run=dry_run,
+            state=TopicReplay.State.RUNNING if token else TopicReplay.State.PENDING, lease_token=token,
+            lease_until=now + LEASE if token else None, reason=reason, requested_by=operator.name[:150],
+            user=operator.user, created_at=now,
+        )  # fmt: skip
+        if not dry_run:
+            audit_end(replay, 0, "asked for")
+    return replay
+
+
+def contract_name(topic: str) -> str:
+    """The topic without the prefix; raises Refusal when no flow replays it."""
+    known = replayable()
+    bare = topic.removeprefix(settings.KAFKA_TOPIC_PREFIX) if topic not in known else topic
+    if bare not in known:
+        raise Refusal(unknown_topic(topic))
+    return bare
+
+
+def cancel(ids: Sequence[int], operator: Operator, reason: str) -> int:
+    """End replays where they stand; what they applied stays. Returns how many were not over yet."""
+    ended = 0
+    for replay in TopicReplay.objects.filter(pk__in=ids).order_by("pk"):
+        with transaction.atomic():
+            note = f"cancelled by {operator.name}: {reason}"[:500]
+            done = TopicReplay.objects.filter(pk=replay.pk).finish(
+                TopicReplay.State.CANCELLED, database_now(), note=note
+            )
+            if done:
+                replay.refresh_from_db()
+                replay.requested_by, replay.user, replay.reason = operator.name, operator.user, reason
+                audit_end(replay, replay.applied, "cancelled")
+            ended += done
+    return ended
+
+
+def apply_missing(ids: Sequence[int], operator: Operator, reason: str) -> int:
+    """For each finished dry run, a real run over the same timeframe; returns how many."""
+    previews = TopicReplay.objects.previewed().filter(pk__in=ids).order_by("pk")
+    for preview in previews:
+        slack = timedelta(seconds=preview.slack_seconds)
+        request(preview.topic, preview.since, preview.until, slack, operator, reason, dry_run=False)
+    return len(previews)
+
+
+def moment(text: str) -> tuple[datetime, bool]:
+    """An ISO time, in UTC, and whether its zone had to be assumed. Raises Refusal."""
+    try:
+        when = datetime.fromisoformat(text.strip())
+        return (when.astimezone(UTC), False) if when.tzinfo else (when.replace(tzinfo=UTC), True)
+    except (ValueError, OverflowError):  # the latter: in UTC it is before the year 1 or after 9999
+        raise Refusal(f"{text!r} is no ISO time (2026-02-12T10:00:00Z)") from None
+
+
+def span(text: str) -> timedelta:
+    """`90s`, `30m`, `1h`, `2d`. Raises Refusal."""
+    found = SPAN.fullmatch(text.strip())
+    if not found:
+        raise Refusal(f"{text!r} is no length of time (90s, 30m, 1h, 2d)")
+    return timedelta(**{UNITS[found[2]]: int(found[1])})

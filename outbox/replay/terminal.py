@@ -1,0 +1,90 @@
+"""A replay at a terminal: its arguments, its progress, its account."""
+
+from __future__ import annotations
+
+import getpass
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from config.admin import humanize
+from config.flows import Refusal
+from config.kafka.client import KafkaError
+from outbox.bookkeeping.audit import Operator
+from outbox.replay.journal import Journal
+from outbox.replay.models import TopicReplay
+from outbox.replay.requests import cancel, moment, request, span
+from outbox.replay.run import carry_out, fail
+
+Say = Callable[[str], Any]
+EVERY = 2.0  # seconds between two lines of progress
+LINES = [
+    ("read", "read"), ("already applied", "already"), ("applied", "applied"), ("parked", "parked"),
+    ("older than retention", "outside"),
+]  # fmt: skip
+
+
+def replay(topic: str, options: dict[str, Any], stop: threading.Event, say: Say) -> Iterator[str]:
+    """Carry one out here and now; yields its account. Raises Refusal or KafkaError."""
+    since, until = (_moment(options[name], f"--{name}", say) for name in ("from", "to"))
+    operator = Operator(f"{getpass.getuser()}, by command")
+    token = uuid.uuid4()
+    found = request(
+        topic, since, until, span(options["slack"]), operator, options["reason"] or "by command",
+        dry_run=options["dry_run"], token=token,
+    )  # fmt: skip
+    try:
+        ended = carry_out(found, token, stop, ProgressPrinter(say))
+    except (Refusal, KafkaError) as error:
+        fail(found, str(error))
+        raise
+    found.refresh_from_db()
+    if not ended and stop.is_set():
+        cancel([found.pk], operator, "interrupted")
+    yield from account(found)
+    if not ended:
+        raise Refusal(f"the replay was not finished; what was applied stays ({found.note or 'interrupted'})")
+    if not found.read:
+        raise Refusal(f"{found.topic}: no record between {since:%FT%TZ} and {until:%FT%TZ}")
+
+
+def account(found: TopicReplay) -> Iterator[str]:
+    """What became of the records, one line each, and what that means."""
+    for label, name in LINES:
+        yield f"{label:24}{getattr(found, name):>12,}"
+    missing = found.applied + found.parked
+    if found.dry_run:
+        yield "Dry run: nothing was changed."
+    elif found.read and not missing:
+        yield "Nothing was missing: nothing has changed."
+
+
+class ProgressPrinter:
+    """Percent, rate and time to go, on one line every two seconds."""
+
+    def __init__(self, say: Say) -> None:
+        self.say = say
+        self.started = self.said = time.monotonic()
+
+    def __call__(self, journal: Journal) -> None:
+        now = time.monotonic()
+        if now - self.said < EVERY:
+            return
+        self.said = now
+        elapsed, done, total = now - self.started, journal.looked_at, journal.replay.total
+        rate = done / elapsed
+        left = f", {humanize.length((total - done) / rate, coarse=True)} to go" if rate else ""
+        percent = 100 * done / total if total else 100
+        self.say(f"{percent:3.0f} %   {journal.counts['read']:,} read, {rate:,.0f}/s{left}")
+
+
+def _moment(text: str, option: str, say: Say) -> Any:
+    try:
+        when, assumed = moment(text)
+    except Refusal as refusal:
+        raise Refusal(f"{option}: {refusal}") from None
+    if assumed:
+        say(f"{option} {text} names no zone: taken as UTC")
+    return when

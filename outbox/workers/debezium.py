@@ -1,0 +1,160 @@
+"""What Debezium says about the outbox table: a record of its topic becomes a hint, a skip or a refusal.
+
+A hint names a row that is worth claiming; it is never what is sent (DESIGN §6). So the same row twice, a snapshot
+that repeats old rows, or a copy from another connector is harmless, and every shape Debezium can give a row is
+taken: in its envelope or without, with its schema or without, ids and times as each database writes them.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from config.gate import Gate, InvalidRecord
+
+# A row of three columns takes 150 bytes; its envelope with the schema 5 kB.
+MAX_BYTES = 65_536
+LONGEST_EVENT_TYPE = 100
+UUID_TEXT = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+# 16 bytes in base64, also in its alphabet for addresses: what binary(16) looks like in JSON.
+UUID_BYTES = re.compile(r"[A-Za-z0-9+/_-]{22}==")
+URL_SAFE = str.maketrans("-_", "+/")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Integers of a time count milli-, micro- or nanoseconds: these bounds are in the year 5138 of the finer one.
+MILLISECONDS, MICROSECONDS = 10**14, 10**17
+
+GATE: Gate[dict[str, Any]] = Gate.of(dict[str, Any], MAX_BYTES)
+
+
+class Hint(NamedTuple):
+    """A committed insert: which row, of which kind, and when it was written as far as the record tells."""
+
+    id: UUID
+    event_type: str
+    created_at: datetime | None
+
+
+class Skip(StrEnum):
+    """A record about something that is not an insert: no work, and no error."""
+
+    TOMBSTONE = "tombstone"
+    UPDATE = "update"
+    DELETE = "delete"
+    TRUNCATE = "truncate"
+    MESSAGE = "message"
+
+
+SKIPPED = {"u": Skip.UPDATE, "d": Skip.DELETE, "t": Skip.TRUNCATE, "m": Skip.MESSAGE}
+
+
+def read(value: bytes | None) -> Hint | Skip:
+    """The verdict on one record; raises Refused with a reason of the gate, or one of
+
+    `no_row` neither a row nor an envelope · `unknown_operation` · `bad_id` · `bad_event_type` · `bad_created_at`.
+    """
+    if value is None:
+        return Skip.TOMBSTONE
+    record = without_schema(GATE.decode(value))
+    if record is None:
+        return Skip.TOMBSTONE
+    skipped = skip_of(record)
+    return skipped or hint_of(row_of(record))
+
+
+def without_schema(record: dict[str, Any]) -> dict[str, Any] | None:
+    """What stands beside the schema, if there is one; null there is a tombstone."""
+    if record.keys() != {"schema", "payload"}:
+        return record
+    payload = record["payload"]
+    if payload is not None and not isinstance(payload, dict):
+        raise InvalidRecord("no_row", "`payload` beside `schema` is not an object")
+    return payload
+
+
+def skip_of(record: dict[str, Any]) -> Skip | None:
+    """An unwrapped row tells its operation only where `add.fields` or the rewriting of deletes asks for it."""
+    if record.get("__deleted") in ("true", True):
+        return Skip.DELETE
+    operation = record.get("op", record.get("__op"))
+    if operation is None or operation in ("c", "r"):  # created, or read by a snapshot
+        return None
+    if not isinstance(operation, str) or operation not in SKIPPED:
+        raise InvalidRecord("unknown_operation", f"the operation {_shown(operation)} is none of Debezium's")
+    return SKIPPED[operation]
+
+
+def row_of(record: dict[str, Any]) -> dict[str, Any]:
+    if "after" not in record:
+        return record
+    row = record["after"]
+    if not isinstance(row, dict):
+        raise InvalidRecord("no_row", "`after` is not an object")
+    return row
+
+
+def hint_of(row: dict[str, Any]) -> Hint:
+    if "id" not in row:
+        raise InvalidRecord("no_row", "neither a row with an `id` nor an envelope with `after`")
+    event_type = row.get("event_type")
+    if not isinstance(event_type, str) or not 0 < len(event_type) <= LONGEST_EVENT_TYPE:
+        raise InvalidRecord(
+            "bad_event_type", f"`event_type` is not a text of 1 to {LONGEST_EVENT_TYPE} characters"
+        )
+    return Hint(uuid_of(row["id"]), event_type, time_of(row.get("created_at")))
+
+
+def uuid_of(value: object) -> UUID:
+    """Dashed (uuid), 32 hex digits (char(32)) or base64 (binary(16)); always of version 7, as the outbox makes them."""
+    if isinstance(value, str) and UUID_TEXT.fullmatch(value):
+        found = whole(UUID(value))
+    elif isinstance(value, str) and UUID_BYTES.fullmatch(value):
+        found = UUID(bytes=b64decode(value.translate(URL_SAFE)))
+    else:
+        raise InvalidRecord("bad_id", f"`id` is {_shown(value)}, not a UUID as any connector writes it")
+    if found.version != 7:
+        # Its time decides the partition, and how far the CDC path has come.
+        raise InvalidRecord("bad_id", f"`id` is {_shown(value)}, not a UUID of version 7")
+    return found
+
+
+def whole(read: UUID) -> UUID:
+    """The id as it stands in the table: one of 256 comes from MariaDB with its end at its beginning.
+
+    The binary log leaves out zero bytes at the end of a fixed-length value, and Debezium (3.5.0) fills a native
+    uuid up from the front. What was moved may look like version 7, too (one of 4096), but then of a time before
+    2004: no id of the outbox begins with a zero byte.
+    """
+    restored = UUID(bytes=read.bytes.lstrip(b"\0").ljust(16, b"\0"))
+    return restored if restored.version == 7 else read
+
+
+def time_of(value: object) -> datetime | None:
+    """Text (timestamptz), or an integer since 1970 (datetime): milli-, micro- or nanoseconds by its size."""
+    try:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+            # Without a zone it is a datetime column, and Django writes those in UTC.
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return EPOCH + timedelta(microseconds=_microseconds(value))
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidRecord(
+        "bad_created_at", f"`created_at` is {_shown(value)}, not a time as any connector writes it"
+    )
+
+
+def _microseconds(value: int) -> int:
+    if abs(value) < MILLISECONDS:
+        return value * 1000
+    return value if abs(value) < MICROSECONDS else value // 1000
+
+
+def _shown(value: object) -> str:
+    return ascii(value)[:60]

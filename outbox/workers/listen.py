@@ -1,0 +1,159 @@
+"""The CDC path: committed inserts arrive through Kafka as hints, and what they hint at is claimed and delivered."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import close_old_connections, connections, transaction
+
+from config.gate import InvalidRecord
+from config.kafka import Record, RecordBatch, topic_name
+from config.partitions import ensure_partitions
+from config.telemetry.logs import log
+from config.uuid7 import uuid7_milliseconds
+from outbox.bookkeeping import counters
+from outbox.channels.handlers import MessageHandler, handlers
+from outbox.delivery.claim import Claim, claim
+from outbox.delivery.deliver import deliver
+from outbox.letters.burial import Letter, bury
+from outbox.messages.models import FLOW
+from outbox.workers import cdc_health, debezium
+
+NAME = "outbox-listen"
+
+
+class Verdicts(NamedTuple):
+    """A decoded batch: ids worth claiming, in the order in which they came, letters, and how many were neither."""
+
+    ids: list[uuid.UUID]
+    letters: list[Letter]
+    skipped: int
+
+
+class DeliveryThread:
+    """Delivers one channel's claims in a thread of its own, so that Kafka is read on meanwhile."""
+
+    def __init__(self, handler: MessageHandler, stop: threading.Event) -> None:
+        self.handler = handler
+        self.stop = stop
+        self.in_hand = 0
+        self._claims: queue.Queue[Claim | None] = queue.Queue()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._work, name=f"{handler.name}-delivery", daemon=True)
+        self._thread.start()
+
+    @property
+    def room(self) -> int:
+        """How many messages may be claimed for it; what is not claimed is left to the poller."""
+        return max(0, settings.OUTBOX_BATCH - self.in_hand)
+
+    def submit(self, claimed: Claim) -> None:
+        with self._lock:
+            self.in_hand += len(claimed.messages)
+        self._claims.put(claimed)
+
+    def close(self) -> None:
+        """Deliver what is in hand; told to stop, give it back."""
+        self._claims.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (claimed := self._claims.get()) is not None:
+            try:
+                close_old_connections()
+                deliver(claimed, self.handler, self.stop)
+            except Exception:  # noqa: BLE001 (the rows stay ours until the lease ends; recovery decides about them)
+                log.exception("delivery_broken", channel=self.handler.name)
+                connections.close_all()
+            finally:
+                with self._lock:
+                    self.in_hand -= len(claimed.messages)
+        connections.close_all()
+
+
+class Listen:
+    """The consumer's handler. A hint is never what is sent: both paths do the same fenced claim, so a repeated,
+    stale or foreign hint changes nothing, and a failed delivery lives in its row, never as a redelivery."""
+
+    name = NAME
+    group = cdc_health.GROUP
+
+    def __init__(self, stop: threading.Event) -> None:
+        self.topics = [settings.OUTBOX_CDC_TOPIC]
+        self.threads = [DeliveryThread(handler, stop) for handler in handlers().values()]
+
+    def prepare(self, batch: RecordBatch) -> Verdicts:
+        ids: dict[uuid.UUID, None] = {}
+        letters: list[Letter] = []
+        skipped = 0
+        for record in batch.records:
+            try:
+                found = debezium.read(record.value)
+            except InvalidRecord as refusal:
+                letters.append(self._letter(batch, record, "decode", refusal.reason, str(refusal)))
+                continue
+            if isinstance(found, debezium.Hint):
+                ids[found.id] = None
+            else:
+                skipped += 1
+        return Verdicts(list(ids), letters, skipped)
+
+    def write(self, batch: RecordBatch, now: datetime) -> None:
+        """Claim what is hinted at, in the transaction that moves the watermark; deliver after its commit."""
+        verdicts: Verdicts = batch.prepared
+        if verdicts.ids:
+            cdc_health.seen(max(map(uuid7_milliseconds, verdicts.ids)), now)
+            for thread in self.threads:
+                self._claim(thread, verdicts.ids)
+        bury(verdicts.letters, topic_name(self.group), now)
+        counts = Counter(
+            {
+                (FLOW, "cdc", "hinted"): len(verdicts.ids),
+                (FLOW, "cdc", "skipped"): verdicts.skipped,
+                (FLOW, "cdc", "parked"): len(verdicts.letters),
+            }
+        )
+        counters.add(counts, now)
+
+    def _claim(self, thread: DeliveryThread, ids: Sequence[uuid.UUID]) -> None:
+        if not thread.room:
+            return
+        claimed = claim(thread.handler, "cdc", thread.room, ids=ids)
+        if claimed.messages:
+            transaction.on_commit(lambda: thread.submit(claimed))
+
+    def park(
+        self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime
+    ) -> None:
+        letter = self._letter(
+            batch, record, "store", "database_refused", str(error), error_class=type(error).__name__,
+            traceback=trace,
+        )  # fmt: skip
+        bury([letter], topic_name(self.group), now)
+
+    def _letter(
+        self, batch: RecordBatch, record: Record, step: str, reason: str, text: str, **more: Any
+    ) -> Letter:
+        topic_id = batch.topic_ids.get(record.topic, "")
+        return Letter(FLOW, step, reason, text, record, topic_id, batch.revision, **more)
+
+    def pressure(self) -> bool:
+        """While a channel has its hands full, hints wait in Kafka; should that take long, the poller helps."""
+        return any(not thread.room for thread in self.threads)
+
+    def repair(self) -> None:
+        ensure_partitions()
+
+    def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[tuple[str, int], int]) -> None:
+        """Hints that come again find nothing to claim."""
+
+    def close(self) -> None:
+        for thread in self.threads:
+            thread.close()

@@ -1,0 +1,101 @@
+"""The relay: one channel's messages, claimed, delivered, and again at once while there are more."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import QuerySet
+
+from config.database.clock import database_now
+from config.database.compiled import compiled
+from config.telemetry import metrics
+from outbox.channels.handlers import MessageHandler
+from outbox.delivery import expiry, reconcile
+from outbox.delivery.candidates import lower_bound
+from outbox.delivery.claim import claim
+from outbox.delivery.deliver import deliver
+from outbox.delivery.rescue import rescue
+from outbox.messages.models import OutboxMessage
+from outbox.messages.queries import tomorrow
+from outbox.workers import doorbell
+from outbox.workers.cdc_health import Grace
+
+FIRST_SLEEP, LONGEST_SLEEP = 0.05, 2.0  # without a doorbell
+CHORES_SECONDS = 15.0
+
+
+class Relay:
+    """One worker of one channel; any number may run side by side (on SQLite they take turns)."""
+
+    def __init__(
+        self, handler: MessageHandler, stop: threading.Event, longest_sleep: float | None = None
+    ) -> None:
+        self.handler = handler
+        self.stop = stop
+        self.longest_sleep = min(settings.OUTBOX_POLL_SECONDS, longest_sleep or settings.OUTBOX_POLL_SECONDS)
+        self.bell = doorbell.Doorbell(stop)
+        self.grace = Grace(handler.name)
+        self.sleep = FIRST_SLEEP
+        self.chores_at = 0.0
+        self.look_again: float | None = None
+
+    def tick(self) -> int:
+        """One round; returns how many messages it moved."""
+        if time.monotonic() >= self.chores_at:
+            self._do_chores()
+        started = time.perf_counter()
+        found = claim(self.handler, "poll", settings.OUTBOX_BATCH, older_than=self.grace.read())
+        deliver(found, self.handler, self.stop)
+        again = found.look_again
+        self.look_again = (again - found.now).total_seconds() if again else None
+        if found.looked_at:
+            metrics.OUTBOX_POLL_SECONDS.observe(time.perf_counter() - started)
+            self.sleep = FIRST_SLEEP
+        return found.looked_at
+
+    def _do_chores(self) -> None:
+        """What beat does each minute, in case it does not."""
+        self.chores_at = time.monotonic() + CHORES_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
+        rescue(database_now())
+        reconcile.decide(self.handler)
+        expiry.expire_due(self.handler.name)
+
+    def pause(self) -> float:
+        """Wait for the bell, the next due message, or the next poll, whichever comes first."""
+        if self.look_again is not None:
+            # The channel may not send: no commit changes that, so no bell is listened to.
+            self.stop.wait(max(0.0, min(self.look_again, self.longest_sleep)))
+            return 0.0
+        longest = min(self.longest_sleep, self._until_next(), self.chores_at - time.monotonic() + 0.01)
+        if self.bell.audible and not self.grace.read():
+            self.bell.wait(self.bell.patience(max(longest, 0.0)))
+            return 0.0
+        wait = max(0.0, min(longest, self.sleep))
+        self.sleep = min(self.sleep * 2, LONGEST_SLEEP)
+        return wait
+
+    def _until_next(self) -> float:
+        """Seconds until the first pending message of the channel is due."""
+        found = _first_pending(channel=self.handler.name, lowest=lower_bound.read(), before=tomorrow())
+        if not found:
+            return self.longest_sleep
+        available_at, created_at = found[0]
+        due = max(available_at, created_at + self.grace.read())
+        left = (due - database_now() + timedelta(milliseconds=1)).total_seconds()
+        # Due, and yet not claimed: another worker has it in its hands at this moment.
+        return left if left > 0 else FIRST_SLEEP
+
+    def close(self) -> None:
+        self.bell.close()
+
+
+@compiled
+def _first_pending(channel: str, lowest: UUID, before: UUID) -> QuerySet[Any, Any]:
+    rows = OutboxMessage.objects.in_channel(channel).pending().from_id(lowest, before)
+    return rows.order_by("available_at", "id").values_list("available_at", "created_at")[:1]

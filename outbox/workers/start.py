@@ -1,0 +1,82 @@
+"""The workers of the outbox, as the commands start them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from django.db import connection
+
+from config.environment.env import BadSetting
+from config.kafka.runtime import Consumer
+from config.processes import loop
+from outbox.bookkeeping.watermarks import Watermarks
+from outbox.channels import admission
+from outbox.channels.handlers import MessageHandler, handlers, misfit
+from outbox.workers.listen import Listen
+from outbox.workers.relay import Relay
+
+
+def relay(
+    names: Sequence[str] | None, stop: threading.Event, *, once: bool = False, until_idle: float | None = None
+) -> None:
+    """Relay the named channels (default all) until `stop`; a thread each, so that a slow one holds up no other."""
+    chosen = _chosen(names)
+    admission.ensure([handler.name for handler in chosen])
+
+    def run(handler: MessageHandler) -> None:
+        worker = Relay(handler, stop, longest_sleep=until_idle / 4 if until_idle else None)
+        try:
+            loop.run(worker.tick, stop, pause=worker.pause, once=once, until_idle=until_idle)
+        finally:
+            worker.close()
+
+    jobs = [partial(run, handler) for handler in chosen for _ in range(threads_of(handler))]
+    loop.together(jobs, stop)
+
+
+def threads_of(handler: MessageHandler) -> int:
+    """Two where batches are acknowledged: one claims while the other settles, and the database has work all
+    the time. Waiting for one mail after the other does not go faster by that; `window` is for it. SQLite has
+    one writer."""
+    return 2 if handler.acknowledges == "batch" and connection.vendor != "sqlite" else 1
+
+
+def relay_round(seconds: float) -> int:
+    """What is due in every channel, for at most so many seconds; returns how many messages moved."""
+    stop = threading.Event()
+    moved = 0
+    for handler in _chosen(None):
+        worker = Relay(handler, stop)
+        deadline = time.monotonic() + seconds / len(handlers())
+        while (done := worker.tick()) and time.monotonic() < deadline:
+            moved += done
+        worker.close()
+    return moved
+
+
+def _chosen(names: Sequence[str] | None) -> list[MessageHandler]:
+    known = handlers()
+    unknown = sorted(set(names or ()) - set(known))
+    if unknown:
+        raise BadSetting(f"HANDLERS has no channel {unknown[0]!r}; it has {', '.join(known) or 'none'}")
+    if not known:
+        raise BadSetting("HANDLERS names no channel: there is nothing to relay")
+    chosen = [known[name] for name in names or known]
+    for line in filter(None, map(misfit, chosen)):
+        raise BadSetting(line)
+    return chosen
+
+
+def listen(
+    stop: threading.Event, *, accept_reset: bool = False, once: bool = False, until_idle: float | None = None
+) -> None:
+    """Follow the CDC topic until `stop`; what is in hand then is finished, or given back."""
+    admission.ensure([handler.name for handler in _chosen(None)])
+    handler = Listen(stop)
+    try:
+        Consumer(handler, Watermarks(), stop, accept_reset=accept_reset).run(once=once, until_idle=until_idle)
+    finally:
+        handler.close()

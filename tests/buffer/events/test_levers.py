@@ -1,0 +1,213 @@
+"""Levers and letters: flush now, hold, withdraw, requeue, discard; each once, each audited."""
+
+from datetime import timedelta
+
+import pytest
+
+from buffer.events import levers
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.flush.flusher import Flusher
+from buffer.verify import checks
+from config.database.clock import database_now
+from config.kafka import Refused
+from outbox.bookkeeping.audit import Operator
+from outbox.bookkeeping.models import OperatorAction
+from outbox.letters.levers import discard, requeue, resolve
+from outbox.letters.models import DeadLetter, FailureGroup
+from tests.conftest import order
+
+pytestmark = pytest.mark.django_db
+ME = Operator("M. Okafor")
+
+
+@pytest.fixture(autouse=True)
+def _everything_adds_up(db):
+    yield
+    assert [check for check in checks(["transfer-requests"]) if not check.ok] == []
+
+
+@pytest.fixture
+def flusher(stream, producer):
+    return Flusher([stream], producer)
+
+
+@pytest.fixture
+def flush(flusher):
+    def run() -> None:
+        levers.flush_now(list(Bucket.objects.values_list("pk", flat=True)), ME, "test")
+        while flusher.tick():
+            pass
+
+    return run
+
+
+def bucket() -> Bucket:
+    return Bucket.objects.get(location_id="WH-1")
+
+
+def test_flush_now(ingest, records, flusher, producer):
+    ingest(records(order()))
+    assert levers.flush_now([bucket().pk], ME, "the truck is here") == 1
+    assert flusher.tick() == 1
+    assert Batch.objects.get().reason == "manual"
+    assert levers.flush_now([bucket().pk], ME, "again") == 0  # empty: nothing to flush
+    action = OperatorAction.objects.get()
+    assert (action.verb, action.actor_name, action.reason, action.rows) == (
+        "flush now",
+        "M. Okafor",
+        "the truck is here",
+        1,
+    )
+
+
+def test_hold_and_release(ingest, records, flusher, producer):
+    ingest(records(order()))
+    assert levers.hold([bucket().pk], ME, "stocktake") == 1
+    assert levers.hold([bucket().pk], ME, "stocktake") == 0
+    assert levers.flush_now([bucket().pk], ME, "x") == 0
+    Bucket.objects.update(cap_at=database_now() - timedelta(hours=1))
+    assert flusher.tick() == 0
+    assert levers.release([bucket().pk], ME, "done") == 1
+    assert flusher.tick() == 1
+
+
+def test_withdraw_takes_only_what_no_batch_has_taken(ingest, records, flush, producer):
+    ingest(records(order("A1"), order("A2")))
+    first = BufferedEvent.objects.get(order_id="A1")
+    assert levers.withdraw([first.pk], ME, "cancelled by phone") == 1
+    assert levers.withdraw([first.pk], ME, "twice") == 0
+    assert bucket().open_count == 1
+    flush()
+    assert producer.values[0]["order_ids"] == ["A2"]
+    assert levers.withdraw(list(BufferedEvent.objects.values_list("pk", flat=True)), ME, "too late") == 0
+
+
+def test_withdrawing_the_last_order_empties_the_bucket(ingest, records):
+    ingest(records(order("A1")))
+    levers.withdraw([BufferedEvent.objects.get().pk], ME, "x")
+    assert (bucket().open_count, bucket().due_at) == (0, None)
+
+
+def letter(reason: str) -> DeadLetter:
+    return DeadLetter.objects.get(reason=reason, status="open")
+
+
+def test_a_late_event_is_sent_as_the_signed_difference(ingest, records, flush, producer):
+    ingest(records(order(items={"S1": 5, "S2": 1, "S3": 2})))
+    flush()
+    original = Batch.objects.get()
+    ingest(records(order(items={"S1": 3, "S2": 1, "S4": 7})))
+    assert requeue([letter("late_event").pk], ME, "customer called").requeued == 1
+    flush()
+    message = producer.values[-1]
+    assert message["supplement_of"] == str(original.pk)
+    assert message["order_ids"] == ["A1"]
+    assert {item["sku"]: item["quantity"] for item in message["items"]} == {"S1": -2, "S3": -2, "S4": 7}
+    assert message["batch_id"] != str(original.pk)
+    group = FailureGroup.objects.get()
+    assert group.open_count == 0
+
+
+def test_supplements_add_up(ingest, records, flush, producer):
+    ingest(records(order(items={"S1": 5})))
+    flush()
+    for quantity in (8, 2):
+        ingest(records(order(items={"S1": quantity})))
+        requeue([letter("late_event").pk], ME, "x")
+        flush()
+    assert sum(item["quantity"] for value in producer.values for item in value["items"]) == 2
+
+
+def test_an_older_letter_never_overrules_a_newer_one(ingest, records, flush, producer):
+    ingest(records(order(items={"S1": 1})))
+    flush()
+    ingest(records(order(items={"S1": 2})))
+    ingest(records(order(items={"S1": 3})))
+    older, newer = DeadLetter.objects.order_by("offset")
+    requeue([newer.pk], ME, "x")
+    requeue([older.pk], ME, "x")
+    flush()
+    assert sum(item["quantity"] for value in producer.values for item in value["items"]) == 3
+    older.refresh_from_db()
+    assert older.status == "requeued"
+    assert "newer" in older.note
+
+
+def test_a_supplement_waits_for_its_original(ingest, records, stream, producer):
+    from buffer.flush.claim import claim
+
+    ingest(records(order()))
+    levers.flush_now([bucket().pk], ME, "x")
+    claim(stream)  # cut, not sent
+    ingest(records(order(items={"S1": 9})))
+    result = requeue([letter("late_event").pk], ME, "x")
+    assert result.requeued == 0
+    assert "not sent yet" in result.refused[0][1]
+    assert DeadLetter.objects.get().status == "open"
+
+
+def test_an_empty_difference_sends_nothing(ingest, records, flush, producer):
+    ingest(records(order(items={"S1": 5})))
+    flush()
+    ingest(records(order(items={"S1": 5}, note="other bytes, same quantities")))
+    assert requeue([letter("late_event").pk], ME, "x").requeued == 1
+    flush()
+    assert len(producer.sent) == 1
+    assert "nothing to send" in DeadLetter.objects.get().note
+
+
+def test_a_late_event_reopens_a_withdrawn_order(ingest, records, flush, producer):
+    ingest(records(order()))
+    levers.withdraw([BufferedEvent.objects.get().pk], ME, "mistake")
+    ingest(records(order(items={"S1": 4})))
+    requeue([letter("late_event").pk], ME, "wanted after all")
+    flush()
+    assert producer.values[0]["items"] == [{"sku": "S1", "quantity": 4}]
+
+
+def test_poison_that_is_requeued_comes_back_as_a_new_letter(ingest, records):
+    ingest(records(b"{bad"))
+    first = letter("invalid_json")
+    assert requeue([first.pk], ME, "try").requeued == 1
+    again = letter("invalid_json")
+    assert (again.revision, again.pk != first.pk, again.position) == (1, True, first.position)
+    assert FailureGroup.objects.get().open_count == 1
+
+
+def test_a_letter_is_handled_at_its_own_position(ingest, records, settings):
+    found = records(order(pad="x" * 70_000))
+    ingest(found)
+    ingest(records(order(items={"S1": 2})))  # newer, accepted meanwhile
+    from buffer.streams import streams
+
+    streams()["transfer-requests"].__dict__.pop("gate", None)
+    settings.BUFFER_MAX_EVENT_BYTES = 100_000
+    try:
+        assert requeue([letter("too_large").pk], ME, "limit raised").requeued == 1
+    finally:
+        streams()["transfer-requests"].__dict__.pop("gate", None)
+    assert BufferedEvent.objects.get().payload == order(items={"S1": 2}).decode()
+
+
+def test_a_refused_batch_is_freed_or_discarded_by_its_letter(ingest, records, flush, producer):
+    ingest(records(order("A1"), order("A2", "WH-2")))
+    producer.outcomes = [Refused("too large"), Refused("too large")]
+    flush()
+    first, second = DeadLetter.objects.order_by("id")
+    assert requeue([first.pk], ME, "limit raised").requeued == 1
+    flush()
+    assert Batch.objects.sent().count() == 1
+    assert discard([second.pk], ME, "ordered again by hand") == 1
+    assert set(BufferedEvent.objects.values_list("status", flat=True)) == {"sent", "discarded"}
+    assert not Batch.objects.claimed().exists()
+
+
+def test_a_double_click_is_one_deed(ingest, records):
+    ingest(records(b"{bad", b"{worse"))
+    ids = list(DeadLetter.objects.values_list("pk", flat=True))
+    assert discard(ids, ME, "x") == 2
+    assert discard(ids, ME, "x") == 0
+    assert resolve(ids, ME, "x") == 0
+    assert requeue(ids, ME, "x").requeued == 0
+    assert OperatorAction.objects.count() == 2
+    assert FailureGroup.objects.get().open_count == 0

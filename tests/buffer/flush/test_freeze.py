@@ -1,0 +1,110 @@
+"""Frozen batches: the same content has the same id and bytes, other content never does."""
+
+import uuid
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buffer.events.positions import Position
+from buffer.flush.freeze import Claimed, batch_id_of, cut, freeze
+from tests.conftest import order
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def event(number: int, **changes) -> Claimed:
+    found = Claimed(
+        number,
+        202611,
+        "WH-1",
+        f"A{number}",
+        order(f"A{number}", items={"S1": number}).decode(),
+        f"h{number}",
+        0,
+        number,
+    )
+    return found._replace(**changes)
+
+
+def test_the_message_says_what_contract_says(stream):
+    frozen = freeze(stream, "WH-1", 7, [event(1), event(2)], NOW, "t")
+    message = msgspec.json.decode(frozen.payload)
+    assert message == {
+        "batch_id": str(frozen.batch_id),
+        "location_id": "WH-1",
+        "flushed_at": "2026-11-21T12:00:00.000000Z",
+        "order_ids": ["A1", "A2"],
+        "items": [{"sku": "S1", "quantity": 3}],
+    }
+    assert frozen.headers["batch_id"] == str(frozen.batch_id)
+    assert frozen.headers["traceparent"].startswith("00-")
+    assert msgspec.json.decode(frozen.headers["positions"]) == [[0, 1], [0, 2]]
+
+
+def test_the_same_content_has_the_same_id_in_any_order():
+    assert batch_id_of("s", "WH-1", 1, [event(1), event(2)]) == batch_id_of(
+        "s", "WH-1", 1, [event(2), event(1)]
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: batch_id_of("t", "WH-1", 1, [event(1)]),
+        lambda: batch_id_of("s", "WH-2", 1, [event(1)]),
+        lambda: batch_id_of("s", "WH-1", 2, [event(1)]),
+        lambda: batch_id_of("s", "WH-1", 1, [event(1), event(2)]),
+        lambda: batch_id_of("s", "WH-1", 1, [event(1, source_offset=9)]),
+        lambda: batch_id_of("s", "WH-1", 1, [event(1, payload_hash="other")]),
+    ],
+)
+def test_other_content_has_another_id(other):
+    assert other() != batch_id_of("s", "WH-1", 1, [event(1)])
+
+
+def test_the_row_number_is_no_content():
+    """A rebuilt buffer numbers its rows anew and must still find the same ids."""
+    assert batch_id_of("s", "WH-1", 1, [event(1)]) == batch_id_of("s", "WH-1", 1, [event(1, id=999)])
+
+
+def test_freezing_twice_gives_the_same_bytes(stream):
+    first, second = (freeze(stream, "WH-1", 1, [event(1), event(2)], NOW, "t") for _ in range(2))
+    assert first == second
+    assert isinstance(first.batch_id, uuid.UUID)
+
+
+def test_batches_are_cut_at_the_count_and_at_the_bytes(stream, monkeypatch):
+    monkeypatch.setattr(stream, "max_batch", 2)
+    assert [len(part) for part in cut(stream, [event(n) for n in range(5)])] == [2, 2, 1]
+    monkeypatch.setattr(stream, "max_bytes", 1)
+    assert [len(part) for part in cut(stream, [event(n) for n in range(3)])] == [1, 1, 1]
+
+
+@given(st.lists(st.integers(1, 60_000), max_size=40))
+def test_no_frozen_message_is_larger_than_allowed(sizes):
+    from buffer.streams import streams
+
+    stream = streams()["transfer-requests"]
+    events = [
+        event(n, payload=order(f"A{n}", items={f"S{n}" + "x" * (size % 900): 1}, pad="y" * size).decode())
+        for n, size in enumerate(sizes)
+    ]
+    parts = cut(stream, events)
+    assert [found.id for part in parts for found in part] == [found.id for found in events]
+    for part in parts:
+        frozen = freeze(stream, "WH-1", 1, part, NOW, "")
+        assert len(frozen.payload.encode()) + len(frozen.headers["positions"]) <= stream.max_bytes
+
+
+positions = st.builds(
+    Position, st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 5), st.integers(0, 3)
+)
+
+
+@given(positions, positions)
+def test_two_positions_are_never_both_newer(one, other):
+    assert not (one.newer_than(other) and other.newer_than(one))
+    assert not one.newer_than(one)

@@ -1,0 +1,152 @@
+"""`verify --flow ledger`: holds after everything that may happen, and finds what must not."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+from django.db.models import F
+
+from buffer.ledger.flow import Ledger
+from buffer.ledger.samples import stock_traffic
+from buffer.ledger.stocktake import adjust_stock
+from buffer.ledger.verify import checks
+from buffer.models import InventoryStock, InventoryTracking
+from config.database.clock import database_now
+from config.probes.verify import prove
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.audit import Operator
+from outbox.bookkeeping.models import FlowCounter
+from outbox.letters.levers import requeue
+from outbox.letters.models import DeadLetter
+from tests.buffer.ledger.conftest import (
+    PAID,
+    ledger,
+    letters,
+    moved,
+    paid,
+    quantities,
+    record,
+    stocks,
+    sums,
+    write,
+)
+
+pytestmark = pytest.mark.django_db
+ME = Operator("tester")
+
+
+def failing() -> list[str]:
+    return [check.name.partition(": ")[2] or check.name for check in checks() if not check.ok]
+
+
+@pytest.fixture
+def busy():
+    stocks(A=10, B=0)
+    write(
+        record(paid("S1", A=1)),
+        record(moved("T1", "A", "B", 2)),
+        record((PAID, b"{")),
+        record(paid("S1", A=1)),
+    )
+    adjust_stock("B", counted=1, adjustment_id="take", operator=ME, reason="counted")
+
+
+def test_it_holds(busy):
+    assert failing() == []
+    assert prove("ledger")["ok"]
+
+
+def test_it_finds_a_quantity_that_is_not_the_sum(busy):
+    InventoryStock.objects.filter(pk="A").update(quantity=F("quantity") + 1)
+    (check,) = [check for check in checks() if not check.ok]
+    assert check.rows == [{"stock": "A", "quantity": 8, "sum of movements": 7}]
+
+
+def test_it_finds_movements_without_a_stock(busy):
+    InventoryStock.objects.filter(pk="A").delete()
+    assert failing() == ["the movements of every stock sum up to its quantity"]
+
+
+def test_it_finds_half_a_transfer_and_a_missing_row(busy):
+    InventoryTracking.objects.filter(reference_type="TRANSFER", stock_id="B").delete()
+    InventoryStock.objects.filter(pk="B").update(quantity=F("quantity") - 2)
+    assert failing() == ["every transfer has two ends that cancel out", "rows = movements counted"]
+
+
+def test_it_finds_a_record_without_an_outcome(busy):
+    FlowCounter.objects.filter(flow="ledger", name="parked").update(value=0)
+    assert failing() == ["read + replayed = applied + duplicate + skipped + parked"]
+
+
+def test_deleted_rows_that_a_replay_puts_back_are_right_again():
+    stocks(A=10)
+    first = record(paid("S1", A=1))
+    write(first)
+    InventoryTracking.objects.of_reference("SALE_ORDER", "S1").delete()
+    InventoryStock.objects.update(quantity=10)
+    assert failing() == ["rows = movements counted"]
+    assert write(first, revision=1).number("applied") == 1
+    assert quantities() == {"A": 9} == sums()
+    assert failing() == []
+
+
+# -- dead letters ------------------------------------------------------------------------------------
+def send_back(reason: str) -> str:
+    letter = DeadLetter.objects.open().get(reason=reason)
+    result = requeue([letter.pk], ME, "try again")
+    assert result.requeued == 1
+    return DeadLetter.objects.get(pk=letter.pk).note
+
+
+def test_a_letter_applies_once_its_stock_is_known():
+    write(record(paid("S1", A=1)))
+    assert "failed again: stock A is not known" in send_back("unknown_stock")
+    stocks(A=0)
+    assert send_back("unknown_stock") == "applied"
+    assert quantities() == {"A": -1} == sums()
+    assert not DeadLetter.objects.open().exists()
+    assert failing() == []
+
+
+def test_a_letter_whose_effect_came_otherwise_changes_nothing():
+    write(record(paid("S1", A=1)))
+    stocks(A=5)
+    write(record(paid("S1", A=1)))
+    assert send_back("unknown_stock") == "nothing was missing"
+    assert quantities() == {"A": 4}
+    assert failing() == []
+
+
+def test_a_letter_of_a_stopped_partition_is_no_record(busy):
+    from buffer.ledger.workers import AlarmedWatermarks
+
+    for _ in range(2):
+        AlarmedWatermarks().stop("buffer-track", {(PAID, 3): "the topic was created again"}, database_now())
+    assert letters() == ["invalid_json", "partition_stopped"]
+    letter = DeadLetter.objects.get(reason="partition_stopped")
+    assert requeue([letter.pk], ME, "try").refused[0][1].startswith("a stopped partition")
+    assert failing() == []
+
+
+# -- home --------------------------------------------------------------------------------------------
+def test_home_draws_the_ledger(busy):
+    now = database_now()
+    picture = Ledger().picture(now)
+    assert [stage.name for stage in picture.stages] == ["6 stock topics", "Track", "Ledger"]
+    assert (picture.letters_open, len(picture.needs)) == (1, 1)
+    assert picture.stages[2].value == str(len(ledger()))
+    assert list(Ledger().gauges(now))
+    assert Ledger().is_drained()
+
+
+def test_sample_traffic_adds_up(policy):
+    policy(unknown_stock="create")
+    traffic = stock_traffic(1)
+    for _ in range(5):
+        write(*[record((sample.topic, sample.value)) for sample in islice(traffic, 300)])
+    totals = counters.totals("ledger")
+    assert totals["read"] == 1500
+    assert min(totals[name] for name in ("applied", "duplicate", "skipped", "parked")) > 0
+    assert quantities() == sums()
+    assert failing() == []

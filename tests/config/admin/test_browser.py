@@ -1,0 +1,137 @@
+"""The console in a real browser: the policy holds, the refresh disturbs nobody, the keyboard suffices."""
+
+import os
+import shutil
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from config.admin import home
+from config.database.clock import database_now
+from outbox.bookkeeping.models import Watermark
+from outbox.letters.models import FailureGroup
+from tests.config.admin.conftest import lever_of, list_of, page_of
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(not CHROMIUM, reason="no Chromium"),
+]
+SOON = 5000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    # Playwright's loop lives in this thread, beside the rows that the tests write; they take turns.
+    with pytest.MonkeyPatch.context() as patch, sync_api.sync_playwright() as playwright:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium, live_server, monkeypatch):
+    """Logged in; anything on the browser's console that sounds like trouble fails the test."""
+    monkeypatch.setattr(home, "REFRESH_SECONDS", 0.2)
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    context = chromium.new_context(base_url=live_server.url)
+    session = client.cookies[settings.SESSION_COOKIE_NAME].value
+    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": live_server.url}])
+    page = context.new_page()
+    page.set_default_timeout(SOON)
+    complaints = []
+    page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    yield page
+    context.close()
+    assert complaints == []
+
+
+def group(title):
+    now = database_now()
+    return FailureGroup.objects.create(
+        fingerprint=title[:32], source="transfer-requests", step="decode", reason="r", title=title,
+        open_count=3, first_seen=now - timedelta(minutes=9), last_seen=now,
+    )  # fmt: skip
+
+
+def test_no_page_breaks_the_policy(page, rows):
+    for url in (
+        "/admin/", list_of(FailureGroup), page_of(rows.sent), page_of(rows.late), page_of(rows.bucket),
+        lever_of(type(rows.bucket), "flush", rows.bucket), "/admin/auth/user/add/", "/admin/password_change/",
+        "/admin/find/?q=nothing", "/admin/partitions/",
+    ):  # fmt: skip
+        page.goto(url)
+
+
+def test_home_renews_itself_and_leaves_the_focus_alone(page, db):
+    first = group("Missing field")
+    page.goto("/admin/")
+    page.focus("text=Open group")
+    FailureGroup.objects.filter(pk=first.pk).update(open_count=4321)
+    page.wait_for_selector(".sw-much >> text=4,321")
+    assert page.evaluate("document.activeElement.textContent").startswith("Open group")
+
+
+def test_the_list_under_the_pointer_keeps_its_order(page, db):
+    group("Missing field")
+    page.goto("/admin/")
+    page.hover(".sw-needs li")
+    Watermark.objects.create(
+        group="buffer-ingest", topic="transfer-requests", partition=1, next_offset=1, end_offset=9,
+        updated_at=database_now(), alarm="The topic was created again.",
+    )  # fmt: skip
+    page.wait_for_selector("h1 >> text=2 things need you")
+    assert page.locator(".sw-needs li").count() == 1
+    page.mouse.move(0, 0)
+    page.wait_for_selector(".sw-needs >> text=is stopped")
+    assert "is stopped" in page.locator(".sw-needs li").first.inner_text()
+
+
+def test_refreshing_can_be_stopped(page, db):
+    page.goto("/admin/")
+    page.click("text=Stop refreshing")
+    page.wait_for_selector("text=not refreshed")
+    group("Missing field")
+    page.wait_for_timeout(800)
+    assert page.inner_text("h1") == "Nothing needs you"
+    page.click("text=Refresh again")
+    page.wait_for_selector("h1 >> text=1 thing needs you")
+
+
+def test_slash_goes_to_the_search_field(page, rows):
+    page.goto("/admin/")
+    page.keyboard.press("/")
+    page.keyboard.type("C1")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{page_of(rows.waiting)}")
+
+
+def test_a_lever_by_keyboard_alone(page, rows):
+    page.goto(lever_of(type(rows.bucket), "hold", rows.bucket))
+    page.keyboard.type("stocktake until noon")  # the reason has the focus
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=Held 1 warehouse.")
+
+
+@pytest.mark.parametrize("width", [390, 768, 1024, 1440])
+def test_nothing_sticks_out(page, rows, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    for url in (
+        "/admin/",
+        list_of(type(rows.late)),
+        page_of(rows.late),
+        page_of(rows.sent),
+        page_of(rows.bucket),
+    ):
+        page.goto(url)
+        over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert over <= 0, url

@@ -1,0 +1,184 @@
+"""Home: the verdict, what needs a person in which order, and the picture of the flow."""
+
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+
+from buffer.events.models import Batch, Bucket
+from buffer.picture import picture
+from config.admin.home import by_urgency, headline, quiet
+from config.database.clock import database_now
+from config.flows import Need
+from config.partitions import runway
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import OperatorAction, Watermark
+from tests.conftest import order
+
+pytestmark = pytest.mark.django_db
+
+
+def mark(partition=0, **more):
+    now = database_now()
+    fields = {"next_offset": 5, "end_offset": 5, "caught_up_at": now, "updated_at": now, **more}
+    return Watermark.objects.create(
+        group="buffer-ingest", topic="transfer-requests", partition=partition, **fields
+    )
+
+
+def stages():
+    return {stage.name: stage for stage in picture(database_now()).stages}
+
+
+def needs():
+    return [need.title for need in picture(database_now()).needs]
+
+
+def test_nothing_needs_you(boss):
+    mark()
+    OperatorAction.objects.create(
+        actor_name="M. Okafor",
+        verb="release",
+        subject="WH-7",
+        reason="r",
+        result="done",
+        created_at=database_now(),
+    )
+    html = boss.get("/admin/").content.decode()
+    assert "<b>Nothing needs you</b>" in html
+    assert "All three flows run, no failure group is open." in html
+    assert "by M. Okafor: Release: WH-7." in html
+    assert "Healthy" in html
+
+
+def test_an_installation_that_has_not_run_yet_is_quiet(boss):
+    html = boss.get("/admin/").content.decode()
+    assert "Nothing needs you" in html
+    assert "not measured yet" in html
+
+
+def test_a_bad_morning(boss, rows):
+    mark(partition=3, alarm="The topic was created again.", end_offset=400)
+    html = boss.get("/admin/").content.decode()
+    assert "things need you" in html
+    places = [html.index(text) for text in ("partition 3 is stopped", "Batch refused", "Late event")]
+    assert places == sorted(places)
+    assert "Ingest: Stopped" in html
+    assert reverse("admin:outbox_failuregroup_change", args=[rows.group.pk]) in html
+
+
+def test_the_refresh_gets_the_same_page_without_its_frame(boss):
+    part = boss.get("/admin/?part=1").content.decode()
+    assert part.lstrip().startswith('<div class="sw-home"')
+    assert "<html" not in part
+    whole = boss.get("/admin/").content.decode()
+    assert "<noscript><meta" in whole
+    assert "refresh.js" in whole
+
+
+def test_home_asks_who_you_are(client):
+    assert client.get("/admin/?part=1").status_code == 302
+
+
+def test_a_stopped_partition_is_red_and_what_waits_behind_it_amber(ingest, records):
+    ingest(records(order()))
+    mark(
+        alarm="The topic was created again.",
+        end_offset=900,
+        caught_up_at=database_now() - timedelta(minutes=9),
+    )
+    found = stages()
+    assert (found["Ingest"].tone, found["Ingest"].word) == ("bad", "Stopped")
+    assert (found["transfer-requests"].tone, found["transfer-requests"].word) == ("warn", "Behind")
+    assert found["transfer-requests"].details[0] == "lag 895 records"
+    assert found["Event buffer"].tone == "idle"
+
+
+def test_many_stopped_partitions_are_one_line(db):
+    for partition in range(9):
+        mark(partition, alarm="gone")
+    assert len([title for title in needs() if "stopped" in title]) == 3
+
+
+def test_a_silent_consumer(db):
+    mark(updated_at=database_now() - timedelta(minutes=2))
+    assert stages()["Ingest"].word == "Not seen"
+    assert "Ingest does not report" in needs()
+
+
+def test_what_waits_and_since_when(ingest, records):
+    ingest(records(order("A1"), order("A2", "WH-2")))
+    buffered = stages()["Event buffer"]
+    assert buffered.value == "2"
+    assert buffered.details[1] == "2 warehouses"
+
+
+def test_nobody_flushes(ingest, records):
+    ingest(records(order()))
+    Bucket.objects.update(due_at=database_now() - timedelta(minutes=3))
+    assert stages()["Flush"].word == "Stuck"
+    assert "Warehouses are due and no batch is cut" in needs()
+
+
+def test_nobody_publishes(rows):
+    mark(1)
+    Batch.objects.filter(pk=rows.sent.pk).update(
+        status="claimed", claimed_at=database_now() - timedelta(minutes=9), error="NoBrokersAvailable"
+    )
+    (need,) = [need for need in picture(database_now()).needs if need.title.startswith("Batches are cut")]
+    assert need.urgency == "now"
+    assert "NoBrokersAvailable" in need.why
+
+
+def test_a_full_buffer_and_a_forgotten_hold(ingest, records, settings):
+    ingest(records(order()))
+    settings.BUFFER_HIGH_WATER = 1
+    Bucket.objects.update(held=True, due_at=None)
+    assert stages()["Event buffer"].word == "Full"
+    assert {"The event buffer is full", "1 warehouse is held"} <= set(needs())
+
+
+def test_rates_come_from_the_counters(db):
+    now = database_now()
+    counters.add({("transfer-requests", "0", "read"): 600}, now)
+    found = stages()["transfer-requests"]
+    assert float(found.value) > 4
+    assert len(found.trend) == 24
+
+
+def test_a_short_runway_is_watched(boss, monkeypatch):
+    monkeypatch.setattr(runway, "runways", lambda now: {"outbox_deadletter": 12.0})
+    html = boss.get("/admin/").content.decode()
+    assert "Partitions of outbox_deadletter end in 12 days" in html
+    assert "in 12 days" in html
+
+
+def test_order_of_needs():
+    now = database_now()
+
+    def need(urgency, rank, minutes):
+        return Need(
+            urgency,
+            f"{urgency}{rank}{minutes}",
+            "",
+            "",
+            "",
+            since=now - timedelta(minutes=minutes),
+            rank=rank,
+        )
+
+    found = by_urgency(
+        [need("watch", 0, 9), need("now", 1, 5), need("soon", 0, 1), need("now", 1, 50), need("now", 0, 1)]
+    )
+    assert [each.title for each in found] == ["now01", "now150", "now15", "soon01", "watch09"]
+
+
+def test_headlines():
+    now, soon = (Need(urgency, "", "", "", "") for urgency in ("now", "soon"))
+    assert headline([]) == ("Nothing needs you", "")
+    assert headline([soon]) == ("1 thing needs you", "")
+    assert headline([now]) == ("1 thing needs you", ", now")
+    assert headline([now, soon]) == ("2 things need you", ", 1 of them now")
+    assert headline([now, now]) == ("2 things need you", ", all of them now")
+    assert headline([soon, soon]) == ("2 things need you", "")
+    assert quiet([]) == "No flow is configured."

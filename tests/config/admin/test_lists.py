@@ -1,0 +1,117 @@
+"""Lists: every row once, nothing counted, the same queries for ten rows and for a hundred."""
+
+import re
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from buffer.events.models import Batch, BufferedEvent
+from config.admin.keyset import Keyset
+from config.database.clock import database_now
+from outbox.bookkeeping.models import OperatorAction
+from outbox.letters.models import DeadLetter
+from tests.config.admin.conftest import list_of, page_of
+from tests.conftest import order
+
+pytestmark = pytest.mark.django_db
+
+
+def act(number, **more):
+    now = database_now()
+    OperatorAction.objects.bulk_create(
+        OperatorAction(actor_name="a", verb="v", subject=f"s{index:03d}", reason="r", result="done", **{
+            # Five share each moment: ties must neither repeat nor vanish at the edge of a page.
+            "created_at": now - timedelta(seconds=index // 5), **more})
+        for index in range(number)
+    )  # fmt: skip
+
+
+def walk(client, url, word):
+    """Follow "Older" or "Newer" from `url` to the end; returns the pages' rows and the last address."""
+    pages = []
+    while url:
+        html = client.get(url).content.decode()
+        pages.append(re.findall(r"V: (s\d{3})", html))
+        found = re.search(rf'rel="{word}" href="([^"]+)"', html)
+        last, url = url, found and list_of(OperatorAction) + found[1].replace("&amp;", "&")
+    return pages, last
+
+
+def test_paging_shows_every_row_once_in_both_directions(boss):
+    act(117)
+    pages, last = walk(boss, list_of(OperatorAction), "next")
+    assert [len(page) for page in pages] == [50, 50, 17]
+    assert len({row for page in pages for row in page}) == 117
+    back, _ = walk(boss, last, "prev")
+    assert back == pages[::-1]
+
+
+def test_a_broken_cursor_starts_again(boss):
+    act(3)
+    response = boss.get(f"{list_of(OperatorAction)}?before=nonsense~", follow=True)
+    assert response.status_code == 200
+
+
+def test_keys_travel_through_a_url_unchanged(db):
+    act(1)
+    row = OperatorAction.objects.get()
+    by_time = Keyset("created_at")
+    assert by_time.page(OperatorAction.objects.all(), by_time.cursor(row), False, 5) == ([], False)
+    assert by_time.page(OperatorAction.objects.all(), by_time.cursor(row), True, 5) == ([], False)
+
+
+def queries(client, url):
+    client.get(url)
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        assert client.get(url).status_code == 200
+    return [entry["sql"] for entry in captured]
+
+
+def test_no_list_counts_and_no_list_asks_per_row(boss, ingest, records):
+    urls = [*map(list_of, (Batch, BufferedEvent, DeadLetter, OperatorAction)), "/admin/"]
+    ingest(records(order("A0"), b"broken"))
+    act(2)
+    few = {url: queries(boss, url) for url in urls}
+    ingest(records(*[order(f"A{number}", f"WH-{number}") for number in range(1, 45)]))
+    ingest(records(*[b"broken %d" % number for number in range(40)]))
+    act(40)
+    for url in urls:
+        many = queries(boss, url)
+        assert len(many) == len(few[url]), url
+        if url != "/admin/":
+            assert not [sql for sql in many if "COUNT(" in sql.upper()]
+
+
+def test_a_page_asks_the_same_however_much_waits(boss, ingest, records, rows):
+    few = len(queries(boss, page_of(rows.bucket)))
+    ingest(records(*[order(f"D{number}") for number in range(30)]))
+    assert len(queries(boss, page_of(rows.bucket))) == few
+
+
+def test_exact_search(boss, rows):
+    html = boss.get(f"{list_of(BufferedEvent)}?q=C1").content.decode()
+    assert page_of(rows.waiting) in html
+    assert html.count('class="field-state"') == 1
+    assert "Nothing has the key c1" in boss.get(f"{list_of(BufferedEvent)}?q=c1").content.decode()
+    place = boss.get(f"{list_of(DeadLetter)}?q={rows.late.position}").content.decode()
+    assert page_of(rows.late) in place
+
+
+def test_a_list_narrowed_by_a_link_says_so(boss, rows):
+    html = boss.get(f"{list_of(Batch)}?stream=transfer-requests&location_id=WH-2").content.decode()
+    assert "Only transfer-requests, WH-2." in html
+    assert str(rows.parked.pk) in html
+    assert str(rows.sent.pk) not in html
+
+
+def test_filters(boss, rows):
+    closed = boss.get(f"{list_of(DeadLetter)}?state=resolved").content.decode()
+    assert page_of(rows.late) not in closed
+    assert page_of(rows.parked) in boss.get(f"{list_of(Batch)}?state=parked").content.decode()
+    assert boss.get(f"{list_of(Batch)}?state=%27").status_code == 200
+    assert boss.get(f"{list_of(Batch)}?batch_id={uuid4()}").status_code == 200

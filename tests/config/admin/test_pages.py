@@ -1,0 +1,137 @@
+"""Every page renders, for those who may do all and for those who may only look; none breaks the policy."""
+
+import re
+
+import pytest
+
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from outbox.bookkeeping.models import OperatorAction, Watermark
+from outbox.letters.models import DeadLetter, FailureGroup
+from tests.config.admin.conftest import client_with, lever_of, list_of, page_of
+
+pytestmark = pytest.mark.django_db
+MODELS = [Batch, Bucket, BufferedEvent, DeadLetter, FailureGroup, OperatorAction, Watermark]
+ROWS = [
+    "sent",
+    "parked",
+    "bucket",
+    "waiting",
+    "done",
+    "late",
+    "undecodable",
+    "refused",
+    "group",
+    "mark",
+    "action",
+]
+OTHERS = [
+    "/admin/", "/admin/?part=1", "/admin/find/?q=", "/admin/find/?q=nothing", "/admin/partitions/",
+    "/admin/buffer/", "/admin/outbox/", "/admin/password_change/",
+]  # fmt: skip
+STOCK = ["/admin/auth/user/", "/admin/auth/user/add/", "/admin/auth/group/add/"]
+INLINE = re.compile(rb"<style|\sstyle=|<script(?![^>]*\ssrc=)|\son\w+=|javascript:")
+
+
+def seen(client, url):
+    response = client.get(url)
+    assert response.status_code == 200, url
+    assert not INLINE.search(response.content), url
+    assert "script-src 'self'" in response["Content-Security-Policy"]
+    return response.content.decode()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_list(boss, reader, rows, model):
+    for client in (boss, reader):
+        seen(client, list_of(model))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row(boss, reader, rows, name):
+    for client in (boss, reader):
+        seen(client, page_of(getattr(rows, name)))
+
+
+@pytest.mark.parametrize("url", OTHERS)
+def test_every_other_page(boss, reader, rows, url):
+    for client in (boss, reader):
+        seen(client, url)
+
+
+@pytest.mark.parametrize("url", STOCK)
+def test_what_django_brings_obeys_the_policy_too(boss, url):
+    seen(boss, url)
+
+
+def test_login_and_errors(client, boss):
+    assert "Spillway" in seen(client, "/admin/login/")
+    assert boss.get("/admin/buffer/batch/00000000-0000-0000-0000-000000000000/change/").status_code == 302
+    missing = boss.get("/admin/nowhere/")
+    assert missing.status_code == 404
+    assert b"There is no such page" in missing.content
+
+
+def test_empty_lists_say_what_would_be_there(boss):
+    assert "No dead letters need work" in seen(boss, list_of(FailureGroup))
+    assert "Nothing waits" in seen(boss, list_of(Bucket))
+
+
+@pytest.mark.parametrize("name", ["sent", "waiting", "late"])
+def test_a_payload_is_shown_with_its_right_only(boss, reader, rows, name):
+    row = getattr(rows, name)
+    assert "&quot;location_id&quot;" in seen(boss, page_of(row))
+    hidden = seen(reader, page_of(row))
+    assert "&quot;location_id&quot;" not in hidden
+    assert "“see payloads”" in hidden
+
+
+def test_without_the_right_to_look_there_is_no_page(rows):
+    nobody = client_with("view_bucket")
+    assert nobody.get(page_of(rows.bucket)).status_code == 200
+    assert nobody.get(page_of(rows.late)).status_code == 403
+    assert nobody.get(list_of(Batch)).status_code == 403
+    assert nobody.get(lever_of(DeadLetter, "requeue", rows.late)).status_code == 403
+    assert b"Reading the trail needs the right" in nobody.get("/admin/").content
+
+
+def test_rows_cannot_be_edited_by_djangos_own_doors(boss, rows):
+    before = BufferedEvent.objects.values().get(pk=rows.waiting.pk)
+    boss.post(page_of(rows.waiting), {"status": "sent", "order_id": "X"})
+    assert boss.get(f"{list_of(BufferedEvent)}add/").status_code == 403
+    assert boss.post(page_of(rows.waiting).replace("change", "delete"), {"post": "yes"}).status_code == 403
+    assert BufferedEvent.objects.values().get(pk=rows.waiting.pk) == before
+
+
+def test_a_batch_says_what_when_and_where(boss, rows):
+    html = seen(boss, page_of(rows.sent))
+    assert "transfer-batches/0/0" in html  # topic/partition/offset
+    assert "A1" in html
+    assert "A2" in html
+    assert "Somebody asked for it." in html
+    refused = seen(boss, page_of(rows.parked))
+    assert "The broker refuses this batch." in refused
+    assert page_of(rows.refused) in refused
+
+
+def test_a_bucket_says_why_it_is_not_due(boss, rows):
+    html = seen(boss, page_of(rows.bucket))
+    assert "Not due yet." in html
+    assert "in any case" in html
+    Bucket.objects.filter(pk=rows.bucket.pk).update(urged="manual")
+    assert "Due now." in seen(boss, page_of(rows.bucket))
+    Bucket.objects.filter(pk=rows.bucket.pk).update(held=True)
+    assert "Held." in seen(boss, page_of(rows.bucket))
+
+
+def test_the_sidebar_starts_with_what_fails_first(boss):
+    html = seen(boss, list_of(Batch))
+    order = [
+        html.index(f'id="{name}"')
+        for name in ("outbox-failuregroup", "outbox-deadletter", "buffer-batch", "auth-user")
+    ]
+    assert order == sorted(order)
+
+
+def test_the_badge_names_the_installation(boss, settings):
+    settings.ENVIRONMENT_NAME = "rehearsal"
+    assert "rehearsal" in seen(boss, "/admin/")

@@ -1,0 +1,101 @@
+"""Settings: a bad value is one line that names its variable."""
+
+import subprocess
+import sys
+
+import pytest
+
+from config.environment.databases import database_from_url
+from config.environment.env import BadSetting, Env
+
+
+@pytest.fixture
+def env(monkeypatch):
+    def with_value(value):
+        monkeypatch.setenv("NAME", value)
+        return Env()
+
+    return with_value
+
+
+def test_values_are_read(env):
+    assert env("yes").flag("NAME", False) is True
+    assert env("off").flag("NAME", True) is False
+    assert env("").flag("NAME", True) is True
+    assert env("12").integer("NAME", 0) == 12
+    assert env("0.5").seconds("NAME", 1) == 0.5
+    assert env("a, b").listing("NAME") == ["a", "b"]
+    assert env("2.3").version("NAME") == (2, 3)
+    assert env("").version("NAME") is None
+
+
+def test_empty_is_the_default_also_in_a_file(env, monkeypatch, tmp_path):
+    assert env("").text("NAME", "blue") == "blue"
+    monkeypatch.delenv("NAME")
+    (tmp_path / "name").write_text("\n")
+    monkeypatch.setenv("NAME_FILE", str(tmp_path / "name"))
+    assert Env().text("NAME", "blue") == "blue"
+    (tmp_path / "name").write_text("green\n")
+    assert Env().text("NAME", "blue") == "green"
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ("maybe", lambda env: env.flag("NAME", True)),
+        ("ten", lambda env: env.integer("NAME", 1)),
+        ("-1", lambda env: env.integer("NAME", 1)),
+        ("nan", lambda env: env.seconds("NAME", 1)),
+        ("blue", lambda env: env.choice("NAME", "red", ["red"])),
+        ("two", lambda env: env.version("NAME")),
+    ],
+)
+def test_a_bad_value_names_the_variable(env, value, read):
+    with pytest.raises(BadSetting, match="^NAME: "):
+        read(env(value))
+
+
+def test_a_secret_comes_from_a_file(tmp_path, monkeypatch):
+    (tmp_path / "secret").write_text("s3cret\n")
+    monkeypatch.setenv("NAME_FILE", str(tmp_path / "secret"))
+    assert Env().text("NAME") == "s3cret"
+    monkeypatch.setenv("NAME_FILE", str(tmp_path / "absent"))
+    with pytest.raises(BadSetting, match="^NAME_FILE: cannot read"):
+        Env().text("NAME")
+
+
+def test_database_urls(tmp_path):
+    config = database_from_url("postgres://u:p%40ss@db.example:5433/name", tmp_path)
+    assert (config["HOST"], config["PORT"], config["NAME"], config["PASSWORD"]) == (
+        "db.example",
+        5433,
+        "name",
+        "p@ss",
+    )
+    assert "mysql" in database_from_url("mariadb://u:p@h/name", tmp_path)["ENGINE"]
+    assert database_from_url("", tmp_path)["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+
+
+@pytest.mark.parametrize("url", ["oracle://x/y", "nonsense", "postgres://u:p@h/"])
+def test_a_bad_database_url_is_refused(url, tmp_path):
+    with pytest.raises(BadSetting, match="^DATABASE_URL: "):
+        database_from_url(url, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("BUFFER_IDLE_SECONDS", "soon"), ("DATABASE_URL", "oracle://x"), ("LOG_FORMAT", "xml")],
+)
+def test_start_up_stops_with_one_line(name, value):
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check"],
+        env={**os.environ, name: value},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert name in done.stderr

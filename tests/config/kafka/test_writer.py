@@ -1,0 +1,146 @@
+"""The writer: a batch is stored, run again, waited for or bisected, and never skipped."""
+
+import time
+
+import pytest
+from django.db import DataError, OperationalError
+
+from config.kafka.records import RecordBatch, Replayed
+from config.kafka.runtime import writer as writing
+from config.kafka.runtime.writer import LogEnd, Writer
+from outbox.bookkeeping.models import Watermark
+from outbox.bookkeeping.watermarks import Watermarks
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Scripted:
+    """A handler that remembers what was stored and fails as told."""
+
+    name, group, topics = "scripted", "g", ["t"]
+
+    def __init__(self):
+        self.stored, self.parked, self.failures, self.poison, self.repairs = [], [], [], set(), 0
+
+    def prepare(self, batch):
+        return [record.offset for record in batch.records]
+
+    def write(self, batch, now):
+        if self.failures:
+            raise self.failures.pop(0)
+        if self.poison & set(batch.prepared):
+            raise DataError("value out of range")
+        self.stored += batch.prepared
+
+    def park(self, batch, record, error, trace, now):
+        if self.failures:
+            raise self.failures.pop(0)
+        self.parked.append((record.offset, type(error).__name__, "DataError" in trace))
+
+    def pressure(self):
+        return True
+
+    def repair(self):
+        self.repairs += 1
+
+
+def caused(code, text="x"):
+    error = OperationalError(text)
+    error.__cause__ = Exception(code, text)
+    return error
+
+
+@pytest.fixture
+def handler():
+    return Scripted()
+
+
+@pytest.fixture
+def writer(handler, monkeypatch):
+    monkeypatch.setattr(writing, "full_jitter", lambda *_, **__: 0.0)
+    found = Writer(handler, Watermarks(), "g")
+    yield found
+    found.close()
+
+
+def batch(*offsets):
+    return RecordBatch([Replayed("t", 0, offset, 0, None, b"") for offset in offsets], {"t": "id"})
+
+
+def store(writer, found):
+    assert writer.submit(found, 1, timeout=5)
+    assert writer.drain(patience=30)
+
+
+def mark():
+    return Watermark.objects.get().next_offset
+
+
+def test_a_batch_is_stored_with_its_watermark(writer, handler):
+    store(writer, batch(1, 2, 3))
+    assert (handler.stored, mark()) == ([1, 2, 3], 4)
+    assert writer.done.get().ends == {("t", 0): 4}
+
+
+@pytest.mark.parametrize("code", [1213, 1205])
+def test_a_deadlock_is_run_again_from_the_beginning(writer, handler, code):
+    handler.failures = [caused(code), caused(code)]
+    store(writer, batch(1, 2))
+    assert handler.stored == [1, 2]
+
+
+def test_a_database_that_is_away_is_waited_for(writer, handler):
+    handler.failures = [caused(2006, "gone away")]
+    store(writer, batch(1))
+    assert handler.stored == [1]
+    assert not writer.waiting
+
+
+def test_a_missing_partition_is_made(writer, handler):
+    handler.failures = [caused(1526, "no partition")]
+    store(writer, batch(1))
+    assert (handler.stored, handler.repairs) == ([1], 1)
+
+
+def test_one_bad_row_is_parked_alone(writer, handler):
+    handler.poison = {5, 6}
+    store(writer, batch(*range(10)))
+    assert sorted(handler.stored) == [0, 1, 2, 3, 4, 7, 8, 9]
+    assert handler.parked == [(5, "DataError", True), (6, "DataError", True)]
+    assert mark() == 10
+
+
+def test_a_bug_is_bisected_too_and_never_blocks(writer, handler):
+    handler.failures = [TypeError("surprise")]
+    store(writer, batch(1, 2))
+    assert sorted(handler.stored) == [1, 2]
+
+
+def test_what_cannot_be_parked_is_not_skipped(writer, handler):
+    handler.poison = {1}
+    original, handler.failures = handler.park, []
+
+    def failing_once(*args):
+        handler.park = original
+        raise caused(2006, "gone away")
+
+    handler.park = failing_once
+    store(writer, batch(1))
+    assert handler.parked == [(1, "DataError", True)]
+    assert mark() == 2
+
+
+def test_an_abandoned_batch_is_neither_done_nor_marked(writer, handler):
+    handler.failures = [caused(2006, "gone away")] * 10_000
+    assert writer.submit(batch(1), 1, timeout=5)
+    writer.close(patience=0.1)
+    assert writer.done.empty()
+    assert not Watermark.objects.exists()
+
+
+def test_a_beat_reports_the_reach_and_asks_for_pressure(writer, handler):
+    store(writer, batch(1))
+    writer.beat({("t", 0): LogEnd(2, time.monotonic(), caught_up=True)})
+    assert writer.drain(patience=30)
+    found = Watermark.objects.get()
+    assert (found.end_offset, found.caught_up_at is not None, writer.pressed) == (2, True, True)

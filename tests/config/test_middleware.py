@@ -1,0 +1,127 @@
+"""Health, readiness, metrics, the policy and the correlation id of every answer."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from django.db import OperationalError
+from prometheus_client.parser import text_string_to_metric_families
+
+from config.database.clock import database_now
+from config.middleware import POLICY
+from config.probes import exporter, health
+from outbox.bookkeeping.models import Watermark
+from tests.config.admin.conftest import _long_runway, _plain_http, boss  # noqa: F401 (fixtures)
+from tests.conftest import order
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_root_leads_to_home(client):
+    assert client.get("/").url == "/admin/"
+
+
+def test_healthz_asks_nobody(client, django_assert_num_queries):
+    with django_assert_num_queries(0):
+        response = client.get("/healthz")
+    assert response.json() == {"process": "ok"}
+    assert response["Content-Security-Policy"] == POLICY
+
+
+def test_readyz(client, monkeypatch):
+    response = client.get("/readyz")
+    assert response.status_code == 200
+    assert response.json() == {"database": "ok", "migrations": "ok"}
+
+    def away():
+        raise OperationalError("no route to host db.internal")
+
+    monkeypatch.setitem(health.CHECKS, "database", away)
+    monkeypatch.setitem(health.CHECKS, "migrations", lambda: "failed: 2 not applied, run migrate")
+    response = client.get("/readyz")
+    assert response.status_code == 503
+    assert response.json() == {
+        "database": "failed: OperationalError",
+        "migrations": "failed: 2 not applied, run migrate",
+    }
+
+
+def samples(client):
+    families = text_string_to_metric_families(client.get("/metrics").content.decode())
+    return {
+        (sample.name, *[value for _, value in sorted(sample.labels.items())]): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_metrics_say_what_the_database_says(client, ingest, records):
+    ingest(records(order("A1"), order("A2"), b"broken"))
+    now = database_now()
+    Watermark.objects.create(
+        group="buffer-ingest", topic="transfer-requests", partition=3, next_offset=5, end_offset=9,
+        caught_up_at=now, updated_at=now, alarm="created again",
+    )  # fmt: skip
+    found = samples(client)
+    assert found["spillway_buffer_pending_events", "transfer-requests"] == 2
+    assert found["spillway_dead_letters_open", "transfer-requests"] == 1
+    assert found["spillway_consumer_lag_records", "buffer-ingest", "3", "transfer-requests"] == 4
+    assert found["spillway_partition_stopped", "buffer-ingest", "3", "transfer-requests"] == 1
+    assert found["spillway_partition_runway_days", "buffer_bufferedevent"] == 120
+    assert 0 <= found["spillway_buffer_oldest_pending_seconds",] < 60
+
+
+def test_each_metric_is_described_once(client):
+    lines = client.get("/metrics").content.decode().splitlines()
+    described = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(described) == len(set(described))
+    assert "django_http_requests_before_middlewares_total" in described
+
+
+def test_metrics_without_a_database_have_a_gap_and_no_zero(client, monkeypatch):
+    def away():
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(exporter, "read", away)
+    found = samples(client)
+    assert not [key for key in found if key[0].startswith("spillway_buffer")]
+    assert ("spillway_fence_lost_total",) in found
+
+
+def test_metrics_of_several_processes(tmp_path):
+    """With PROMETHEUS_MULTIPROC_DIR the stock view drops what is not in its files; ours does not."""
+    program = (
+        "import django; django.setup()\n"
+        "from config.probes import exporter\nfrom config.telemetry import metrics\n"
+        "from config.flows import Reading\n"
+        "metrics.FENCE_LOST.inc(3)\n"
+        "exporter.read = lambda: iter([Reading(metrics.PENDING_EVENTS, 7, {'stream': 's'})])\n"
+        "from django.test import RequestFactory\n"
+        "print(exporter.metrics(RequestFactory().get('/metrics')).content.decode())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        env={**__import__("os").environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert 'spillway_buffer_pending_events{stream="s"} 7.0' in done.stdout
+    assert "spillway_fence_lost_total 3.0" in done.stdout
+    assert len(re.findall("# TYPE spillway_buffer_pending_events ", done.stdout)) == 1
+
+
+def test_a_correlation_id_comes_back(client):
+    assert (
+        client.get("/healthz", headers={"X-Correlation-ID": "trace-0001"})["X-Correlation-ID"] == "trace-0001"
+    )
+    made_up = client.get("/healthz", headers={"X-Correlation-ID": "no spaces, please"})["X-Correlation-ID"]
+    assert re.fullmatch("[0-9a-f-]{36}", made_up)
+
+
+def test_the_log_has_the_path_and_not_the_search_key(boss, caplog):  # noqa: F811 (the fixture)
+    with caplog.at_level("INFO"):
+        boss.get("/admin/find/?q=somebody@example.org")
+    line = next(
+        record for record in caplog.records if record.name == "spillway" and "request" in str(record.msg)
+    )
+    assert "/admin/find/" in str(line.msg)
+    assert "somebody" not in str(line.msg)

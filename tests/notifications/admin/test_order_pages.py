@@ -1,0 +1,132 @@
+"""The admin's pages of orders and tokens: what they show to whom, and the one thing that can be done."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from config.uuid7 import uuid7
+from notifications.api.tokens import ApiToken, identify, issue
+from notifications.mail.recipients import masked
+from notifications.orders import changes
+from notifications.orders.models import Order
+from outbox.bookkeeping.models import OperatorAction
+from outbox.models import OutboxMessage
+from tests.config.admin.conftest import client_with, lever_of, list_of, page_of
+from tests.notifications.conftest import ME, new_order
+
+
+@pytest.fixture
+def boss(db) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    return client
+
+
+# -- Orders ------------------------------------------------------------------------------------------
+def test_the_list_shows_orders_with_masked_addresses(boss, order):
+    html = boss.get(list_of(Order)).content.decode()
+    assert "a…@example.com" in html
+    assert "ada@" not in html
+    assert "10.00 EUR" in html
+
+
+def test_an_order_shows_its_mails_and_its_timeline(boss, order):
+    changes.change(order.pk, "pay")
+    changes.change(order.pk, "refund", 250)
+    html = boss.get(page_of(order)).content.decode()
+    for text in (
+        "order.paid",
+        "order.part_refunded",
+        "2.50 EUR",
+        "7.50 EUR",
+        "Partly refunded",
+        "ada@example.com",
+    ):
+        assert text in html
+    OutboxMessage.objects.all().delete()
+    assert "removed with its day" in boss.get(page_of(order)).content.decode()
+
+
+def test_the_address_needs_the_right_to_see_payloads(db, order):
+    reader = client_with("view_order")
+    html = reader.get(page_of(order)).content.decode()
+    assert "ada@" not in html
+    assert "see payloads" in html
+    assert "ada@" in client_with("view_order", "view_payload").get(page_of(order)).content.decode()
+
+
+@pytest.mark.parametrize("status", ["all", *Order.Status.values])
+def test_the_list_is_narrowed_by_status(boss, order, status):
+    html = boss.get(list_of(Order), {"status": status}).content.decode()
+    assert (str(order.pk) in html) is (status in ("all", "pending"))
+
+
+def test_an_order_is_found_by_its_id_and_by_its_address(boss, order):
+    for key in (str(order.pk), "ada@EXAMPLE.com"):
+        assert boss.get("/admin/find/", {"q": key}).headers["Location"] == page_of(order)
+    new_order()
+    assert boss.get("/admin/find/", {"q": "ada@example.com"}).status_code == 200
+    for key in (str(uuid7()), "nobody@example.com", "a, b", "\x00"):
+        assert boss.get("/admin/find/", {"q": key}).status_code == 200
+
+
+def test_orders_have_no_lever_and_no_form(boss, order):
+    html = boss.get(page_of(order)).content.decode()
+    assert "sw-lever" not in html
+    assert boss.get(f"{list_of(Order)}add/").status_code == 403
+    assert boss.post(page_of(order), {"status": "paid"}).status_code == 200
+    assert Order.objects.get().status == "pending"
+
+
+def test_an_address_is_masked_to_what_tells_two_apart():
+    assert masked("ada@example.com") == "a…@example.com"
+
+
+# -- Tokens ------------------------------------------------------------------------------------------
+def test_a_new_token_is_shown_once(boss):
+    answer = boss.post(f"{list_of(ApiToken)}add/", {"name": "web shop", "customer_id": "", "rate": ""})
+    text = re.search(r"spillway_[\w-]+", answer.content.decode())[0]
+    assert answer.status_code == 200
+    assert "no-store" in answer.headers["Cache-Control"]
+    token = identify(text)
+    assert (token.name, token.rate, token.created_by) == ("web shop", None, "boss")
+    for page in (page_of(token), list_of(ApiToken), list_of(OperatorAction)):
+        assert text not in boss.get(page).content.decode()
+    assert token.prefix in boss.get(page_of(token)).content.decode()
+    assert OperatorAction.objects.get().verb == "create token"
+
+
+def test_a_wrong_value_makes_no_token(boss):
+    answer = boss.post(f"{list_of(ApiToken)}add/", {"name": "", "customer_id": "", "rate": "-1"})
+    assert answer.status_code == 200
+    assert not ApiToken.objects.exists()
+
+
+def test_making_and_revoking_tokens_needs_rights(db):
+    token, text = issue("shop", ME)
+    reader = client_with("view_apitoken")
+    assert reader.get(list_of(ApiToken)).status_code == 200
+    assert reader.get(f"{list_of(ApiToken)}add/").status_code == 403
+    lever = lever_of(ApiToken, "revoke", token)
+    assert reader.post(lever, {"id": token.pk, "reason": "because I can"}).status_code == 403
+    assert identify(text) == token
+
+
+def test_a_token_is_revoked_with_a_reason(boss):
+    token, text = issue("shop", ME)
+    lever = lever_of(ApiToken, "revoke", token)
+    assert boss.get(lever).status_code == 200
+    boss.post(lever, {"id": token.pk, "reason": "short"})
+    assert identify(text) == token
+    boss.post(lever, {"id": token.pk, "reason": "leaked in a log file"})
+    assert identify(text) is None
+    action = OperatorAction.objects.latest("pk")
+    assert (action.verb, action.reason) == ("revoke token", "leaked in a log file")
+    assert "Revoked" in boss.get(page_of(token)).content.decode()
+    assert (
+        "shop" not in boss.get(f"{list_of(ApiToken)}?show=valid").content.decode().partition("result_list")[2]
+    )

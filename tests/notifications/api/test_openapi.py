@@ -1,0 +1,103 @@
+"""The OpenAPI document is complete, and its page needs nobody else's script."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from django.test import Client
+
+from notifications.api import api
+from notifications.api.openapi import operations
+from notifications.api.problems import BY_STATUS, KINDS
+from notifications.orders.models import Order
+from tests.tree import ROOT, read
+
+
+@pytest.fixture(scope="module")
+def schema():
+    return api.get_openapi_schema(path_params={})
+
+
+def test_every_route_of_the_contract_is_described(schema):
+    routes = {operation["x-place"] for operation in operations(schema)}
+    assert routes >= {
+        "POST /v1/orders",
+        "GET /v1/orders",
+        "GET /v1/orders/{order_id}",
+        "POST /v1/orders/{order_id}/pay",
+        "POST /v1/orders/{order_id}/cancel",
+        "POST /v1/orders/{order_id}/refund",
+    }
+
+
+def test_every_operation_has_words_examples_and_its_refusals(schema):
+    for operation in operations(schema):
+        assert operation["summary"]
+        assert operation["description"]
+        assert operation["operationId"]
+        assert operation["security"]
+        good = [answer for status, answer in operation["responses"].items() if int(status) < 400]
+        assert good[0]["content"]["application/json"]["example"]
+        refusals = {int(status) for status in operation["responses"]} - {200, 201}
+        assert refusals >= {401, 403, 422, 429, 500, 503}
+        writes = operation["x-place"].startswith("POST")
+        assert ({400, 409, 413} <= refusals) is writes
+        assert ("Idempotency-Key" in {one["name"] for one in operation["parameters"]}) is writes
+        for status in refusals:
+            content = operation["responses"][str(status)]["content"]
+            assert list(content) == ["application/problem+json"]
+            examples = content["application/problem+json"]["examples"].values()
+            assert {example["value"]["status"] for example in examples} == {status}
+
+
+def test_every_schema_describes_what_is_in_it(schema):
+    for name, found in schema["components"]["schemas"].items():
+        for field, part in found["properties"].items():
+            described = {"examples", "$ref", "items", "anyOf", "allOf"} & part.keys()
+            assert described, f"{name}.{field} has no example"
+
+
+def test_the_schema_knows_the_states_of_orders(schema):
+    status = schema["components"]["schemas"]["OrderOut"]["properties"]["status"]
+    assert set(status["enum"]) == set(Order.Status.values)
+
+
+def test_every_status_has_a_kind():
+    assert {KINDS[code].status for code in BY_STATUS.values()} == set(BY_STATUS)
+
+
+def test_examples_are_accepted_by_the_api_itself(schema, caller):
+    body = schema["paths"]["/v1/orders"]["post"]["requestBody"]["content"]["application/json"]["example"]
+    assert caller.post("/v1/orders", body).status_code == 201
+
+
+def test_the_document_is_served(client, settings):
+    settings.SECURE_SSL_REDIRECT = False
+    answer = Client().get("/api/openapi.json")
+    assert answer.status_code == 200
+    assert json.loads(answer.content)["openapi"].startswith("3.")
+
+
+def test_the_page_lists_everything_and_loads_nothing_from_elsewhere(schema):
+    answer = Client().get("/api/docs")
+    html = answer.content.decode()
+    assert answer.status_code == 200
+    assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+    for operation in operations(schema):
+        assert f'id="{operation["operationId"]}"' in html
+    for code in KINDS:
+        assert f'id="{code}"' in html
+    loaded = re.findall(r"(?:src|href)=\"([^\"]+)\"", html)
+    assert loaded
+    assert not [url for url in loaded if re.match(r"(?:[a-z]+:)?//", url)]
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\bon\w+=|\bstyle=", html)
+
+
+def test_the_handbook_names_every_route_and_every_code(schema):
+    page = read(ROOT / "docs" / "api.md")
+    for operation in operations(schema):
+        assert operation["x-place"].replace("{order_id}", "{id}").split()[1] in page
+    for code, kind in KINDS.items():
+        assert re.search(rf"^\| {kind.status} \| `{code}` \|", page, re.MULTILINE), code

@@ -1,0 +1,183 @@
+"""API tokens: shown once, stored hashed, revoked for good, and never faster than agreed over all processes."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from config.database.clock import database_now
+from notifications.api import rate_limit, tokens
+from notifications.api.rate_limit import Allowance, Block, draw
+from notifications.api.tokens import ApiToken, identify, issue, revoke
+from outbox.bookkeeping.models import OperatorAction
+from tests.notifications.conftest import ME, Caller, race
+
+
+# -- Tokens ------------------------------------------------------------------------------------------
+def test_a_token_is_found_by_its_text_and_by_nothing_else(db):
+    token, text = issue("shop", ME)
+    assert text.startswith(f"spillway_{token.prefix}_")
+    assert identify(text) == token
+    for wrong in (
+        text[:-1],
+        text + "x",
+        text.upper(),
+        f"spillway_{token.prefix}_",
+        token.prefix,
+        "",
+        "\x00",
+        "_" * 99,
+    ):
+        assert identify(wrong) is None
+
+
+def test_the_secret_has_256_bits_and_is_stored_nowhere(db):
+    token, text = issue("shop", ME)
+    secret = text.split("_", 2)[2]
+    assert len(secret) == 43
+    stored = " ".join(str(value) for value in ApiToken.objects.values_list().get())
+    trail = " ".join(str(value) for value in OperatorAction.objects.values_list().get())
+    assert secret not in stored + trail
+    assert token.digest == tokens.digest_of(text)
+
+
+def test_a_revoked_token_opens_nothing_and_stays_so(db):
+    token, text = issue("shop", ME)
+    assert revoke([token.pk], ME, "leaked in a log") == 1
+    assert revoke([token.pk], ME, "again") == 0
+    assert identify(text) is None
+    verbs = list(OperatorAction.objects.order_by("pk").values_list("verb", "subject"))
+    assert verbs == [("create token", "API token shop"), ("revoke token", "API token shop")]
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("", {}), ("  ", {}), ("x" * 101, {}), ("a\x00b", {}), ("ok", {"rate": -1}), ("ok", {"rate": float("nan")}),
+     ("ok", {"customer_id": "x" * 201})],
+)  # fmt: skip
+def test_what_cannot_be_a_token_is_refused(db, name, more):
+    with pytest.raises(ValueError, match=r"NAME|rate|customer"):
+        issue(name, ME, **more)
+    assert not ApiToken.objects.exists()
+
+
+def test_use_is_remembered_to_the_minute(db, django_assert_num_queries):
+    caller = Caller(issue("shop", ME, rate=0)[1])
+    caller.get("/v1/orders")
+    first = ApiToken.objects.get().last_used_at
+    assert first
+    caller.get("/v1/orders")
+    assert ApiToken.objects.get().last_used_at == first
+    ApiToken.objects.update(last_used_at=first - timedelta(seconds=61))
+    caller.get("/v1/orders")
+    assert ApiToken.objects.get().last_used_at > first - timedelta(seconds=61)
+
+
+# -- The command -------------------------------------------------------------------------------------
+def test_the_command_prints_the_token_once(db):
+    out = StringIO()
+    call_command("create_token", "shop", "--rate", "5", stdout=out)
+    token = identify(out.getvalue().strip())
+    assert (token.name, token.rate, token.customer_id) == ("shop", 5.0, "")
+    assert token.created_by.endswith(", by command")
+    out = StringIO()
+    call_command("create_token", "merchant", "--customer", "C-7", stdout=out)
+    assert identify(out.getvalue().strip()).customer_id == "C-7"
+
+
+def test_the_command_refuses_in_one_line(db):
+    with pytest.raises(CommandError, match="NAME"):
+        call_command("create_token", " ")
+
+
+# -- Rates -------------------------------------------------------------------------------------------
+@pytest.fixture
+def token(db) -> ApiToken:
+    return issue("shop", ME, rate=10)[0]
+
+
+def granted(allowance: Allowance, token: ApiToken, tries: int) -> int:
+    return sum(allowance.wait(token) == 0 for _ in range(tries))
+
+
+def stop_the_clock(monkeypatch) -> None:
+    now = database_now()
+    monkeypatch.setattr(rate_limit, "database_now", lambda: now)
+
+
+def test_a_bucket_holds_a_second_and_no_more(token, monkeypatch):
+    stop_the_clock(monkeypatch)
+    assert granted(Allowance(), token, 50) == 10
+
+
+def test_all_processes_share_one_bucket(token, monkeypatch):
+    stop_the_clock(monkeypatch)
+    processes = [Allowance() for _ in range(4)]
+    assert sum(granted(process, token, 5) for process in processes) == 10
+
+
+def test_it_fills_with_the_databases_clock(token, monkeypatch):
+    now = database_now()
+    monkeypatch.setattr(rate_limit, "database_now", lambda: now)
+    assert granted(Allowance(), token, 20) == 10
+    wait = Allowance().wait(token)
+    assert 0 < wait <= 0.1
+    now += timedelta(seconds=wait)
+    assert granted(Allowance(), token, 5) == 1
+    now += timedelta(hours=1)
+    assert granted(Allowance(), token, 50) == 10
+
+
+def test_the_rate_of_a_token_wins_over_the_setting(token, settings, monkeypatch):
+    stop_the_clock(monkeypatch)
+    settings.API_RATE_PER_SECOND = 3
+    assert granted(Allowance(), token, 20) == 10
+    token.rate = None
+    ApiToken.objects.update(full_at=0)
+    assert granted(Allowance(), token, 20) == 3
+    settings.API_RATE_PER_SECOND = 0
+    assert granted(Allowance(), token, 200) == 200
+
+
+def test_less_than_one_a_second_is_possible(token, monkeypatch):
+    stop_the_clock(monkeypatch)
+    token.rate = 0.1
+    assert granted(Allowance(), token, 5) == 1
+    assert 9 < Allowance().wait(token) <= 10
+
+
+def test_a_busy_process_asks_the_database_now_and_then_only(token, monkeypatch):
+    stop_the_clock(monkeypatch)
+    token.rate = 1000
+    calls = []
+    monkeypatch.setattr(rate_limit, "draw", lambda *given: calls.append(given) or draw(*given))
+    allowance = Allowance()
+    assert granted(allowance, token, 500) == 500
+    assert len(calls) < 20
+    assert max(number for _token, _rate, number in calls) <= 100
+
+
+def test_a_block_shrinks_when_it_was_not_used():
+    assert Block(size=8, left=0, until=9.0).next_size(1000, now=8.0) == 16
+    assert Block(size=8, left=0, until=9.0).next_size(10, now=8.0) == 1
+    assert Block(size=8, left=0, until=9.0).next_size(1000, now=9.5) == 8
+    assert Block(size=8, left=6, until=9.0).next_size(1000, now=9.5) == 2
+
+
+def test_what_was_drawn_and_not_used_is_not_kept_for_later(token, monkeypatch):
+    stop_the_clock(monkeypatch)
+    allowance = Allowance()
+    allowance._blocks[token.pk] = Block(size=5, left=5, until=time.monotonic() - 1)
+    assert granted(allowance, token, 50) == 10
+
+
+@pytest.mark.django_db(transaction=True)
+def test_processes_that_draw_at_once_never_get_more(monkeypatch):
+    token = issue("shop", ME, rate=10)[0]
+    stop_the_clock(monkeypatch)
+    results = race(*[lambda: granted(Allowance(), token, 10) for _ in range(4)])
+    assert sum(results) == 10, results

@@ -1,0 +1,115 @@
+"""Exactly one recipient, and no header that is two."""
+
+import email
+import smtplib
+import sys
+import unicodedata
+from email.utils import getaddresses
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from notifications.mail.content import Mail, mime
+from notifications.mail.recipients import check, has_control, header
+
+HOSTILE = st.text(
+    st.one_of(
+        st.sampled_from("ab.@,;:<>()[]\"'\\\r\n\t \x00\x0b\x85\u2028\u202e\ufeff%+-_éß例"), st.characters()
+    ),
+    max_size=60,
+)
+
+
+@pytest.mark.parametrize(
+    ("given_", "normal"),
+    [
+        ("ada@example.com", "ada@example.com"),
+        (" Ada.Lovelace+orders@Example.COM ", "Ada.Lovelace+orders@example.com"),
+        ("ada@münchen.example", "ada@xn--mnchen-3ya.example"),
+        ("ada@例え.テスト", "ada@xn--r8jz45g.xn--zckzah"),
+        ("o'hara@sub.example.co.uk", "o'hara@sub.example.co.uk"),
+    ],
+)
+def test_an_address_gets_its_normal_form(given_, normal):
+    assert check(given_) == normal
+    assert check(normal) == normal
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "", " ", "ada", "ada@", "@example.com", "ada@localhost", "ada@127.0.0.1", "ada@[127.0.0.1]", "a b@example.com",
+        "ada@example.com,eve@example.com", "ada@example.com;eve@example.com", "Ada <ada@example.com>",
+        "ada@example.com\r\nBcc: eve@example.com", "ada@example.com\n", "ada\x00@example.com", "ada@exam\u202eple.com",
+        '"ada@x"@example.com', "ada@@example.com", ".ada@example.com", "a..b@example.com", "ada@-x.com", "ada@x-.com",
+        "ada@x..com", "ada@straße.de", "adá@example.com", "a" * 65 + "@example.com", "a@" + "b" * 64 + ".com",
+        "a@" + ".".join(["b" * 60] * 5) + ".com", "ada(comment)@example.com", "ada@example.com(x)", "ada\\@x@example.com",
+    ],
+)  # fmt: skip
+def test_what_is_not_one_plain_address_is_refused_in_one_line(address):
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as refusal:
+        check(address)
+    assert len(address) < 6 or address not in str(refusal.value)
+
+
+def test_what_is_no_text_is_refused():
+    with pytest.raises(ValueError, match="no address"):
+        check(None)
+
+
+@settings(deadline=None, max_examples=500)
+@given(HOSTILE)
+@example("a@b.cd\u2028Bcc:e@f.gh")
+def test_whatever_passes_is_one_recipient_on_the_wire(text):
+    try:
+        address = check(text)
+    except ValueError:
+        return
+    assert address.isascii()
+    assert address.isprintable()
+    assert getaddresses([address]) == [("", address)]
+    assert smtplib.quoteaddr(address) == f"<{address}>"
+    parsed = email.message_from_bytes(mime(mail(to=address)))
+    assert parsed.get_all("To") == [address]
+    assert parsed.get_all("Bcc") is None
+
+
+@settings(deadline=None, max_examples=500)
+@given(HOSTILE, HOSTILE)
+@example("x\r\nBcc: eve@example.com", "x")
+@example("x\x85Bcc: eve@example.com", "x")
+def test_no_header_becomes_another_one(subject, value):
+    try:
+        written = mail(subject=subject, headers={"X-Ref": value, "Message-ID": "<1@x.yz>"})
+    except ValueError:
+        return
+    parsed = email.message_from_bytes(mime(written))
+    assert sorted(parsed.keys()) == sorted(
+        ["X-Ref", "Message-ID", "From", "To", "Subject", "MIME-Version", "Content-Type"]
+    )
+
+
+@pytest.mark.parametrize("name", ["Bcc", "to", "Content-Type", "X Ref", "X:Ref", "X-Ref\r\nBcc", "", "Ünder"])
+def test_a_payload_cannot_bring_headers_that_decide_where_it_goes(name):
+    with pytest.raises(ValueError, match="header"):
+        mail(headers={name: "eve@example.com"})
+
+
+@pytest.mark.parametrize("category", ["Cc", "Cf", "Cs", "Zl", "Zp"])
+def test_no_control_character_of_any_kind_counts_as_printable(category):
+    found = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) == category]
+    assert found
+    assert all(has_control(f"x{char}x") for char in found)
+    assert not has_control("Ünïcode 例え €\u00a0\U0010fffd")
+
+
+def test_a_header_has_an_end():
+    with pytest.raises(ValueError, match="longer than"):
+        header("x" * 901)
+
+
+def mail(**changes) -> Mail:
+    values = {"to": "ada@example.com", "sender": "Shop <shop@example.com>", "subject": "Hello", "text": "t", "html": "<p>t</p>",
+              "headers": {}, **changes}  # fmt: skip
+    return Mail(**values)

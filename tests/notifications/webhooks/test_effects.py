@@ -1,0 +1,206 @@
+"""What webhook events do: deliveries move, late proof settles, and a crash in between loses nothing."""
+
+import itertools
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.db import DatabaseError
+from django.utils import timezone
+
+from notifications.channels.memory import Memory
+from notifications.mail import delivery_status
+from notifications.models import Delivery, Suppression, WebhookEvent
+from notifications.webhooks import views
+from notifications.webhooks.apply import PATIENCE, apply, apply_open
+from notifications.webhooks.inbox import sweep_old
+from outbox.channels.handlers import Outcome
+from outbox.models import DeliveryAttempt, OutboxMessage
+from tests.notifications import signing
+from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
+from tests.notifications.signing import at, event, generic, post, status, tell
+
+
+@pytest.fixture(autouse=True)
+def _secrets(settings):
+    settings.EMAIL_WEBHOOK_SECRETS = signing.SECRETS
+
+
+@pytest.fixture
+def sent(email):  # noqa: F811
+    """A message that was accepted."""
+    message = paid()
+    go(email)
+    return message
+
+
+# -- what it does ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("order", list(itertools.permutations(["accepted", "deferred", "delivered"])))
+def test_reordered_events_end_where_ordered_ones_do(sent, order):
+    for kind in order:
+        tell(event(kind, sent.pk))
+    assert status() == "delivered"
+
+
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize(("last", "suppressed"), [("delivered", None), ("bounced", True)])
+def test_of_bounce_and_delivery_the_later_holds(sent, swap, last, suppressed):
+    times = (
+        {"delivered": at(-10), "bounced": at(-20)}
+        if last == "delivered"
+        else {"delivered": at(-20), "bounced": at(-10)}
+    )
+    events = [event(kind, sent.pk, occurred_at=when) for kind, when in times.items()]
+    for found in reversed(events) if swap else events:
+        tell(found)
+    assert status() == last
+    delivery = Delivery.objects.get()
+    assert delivery.delivered_at is not None
+    assert delivery.bounced_at is not None
+    found = list(Suppression.objects.values_list("address", flat=True))
+    # One that was believed before the delivery was heard of has stopped the address already.
+    assert found == (["ada@example.com"] if suppressed or swap else [])
+
+
+@pytest.mark.parametrize("last", ["delivered", "bounced"])
+def test_a_bounce_that_a_delivery_in_the_same_request_overtakes_stops_nobody(sent, last):
+    times = {"delivered": at(-10), "bounced": at(-20 if last == "delivered" else -5)}
+    tell(*[event(kind, sent.pk, occurred_at=when) for kind, when in times.items()])
+    assert status() == last
+    assert Suppression.objects.exists() is (last == "bounced")
+
+
+def test_a_complaint_is_recorded_whatever_came_before_or_after(sent):
+    tell(event("complained", sent.pk, occurred_at=at(-100)))
+    tell(event("delivered", sent.pk, occurred_at=at(-1)), event("bounced", sent.pk, occurred_at=at(0)))
+    assert status() == "complained"
+    assert Suppression.objects.get().reason == "complaint"
+
+
+@pytest.mark.parametrize("kind", ["accepted", "deferred", "delivered", "rejected", "opened"])
+def test_only_hard_bounces_and_complaints_suppress(sent, kind):
+    tell(event(kind, sent.pk))
+    assert not Suppression.objects.exists()
+
+
+def test_an_unknown_event_is_kept_and_does_nothing(sent):
+    assert tell(event("opened", sent.pk), event("", sent.pk)) == ["ignored", "ignored"]
+    assert status() == "accepted"
+
+
+def test_an_event_about_another_recipient_does_nothing(sent):
+    assert tell(event("bounced", sent.pk, recipient="eve@example.com")) == ["other_recipient"]
+    assert (status(), Suppression.objects.count()) == ("accepted", 0)
+    assert tell(event("bounced", sent.pk, recipient="ADA@EXAMPLE.COM"))[1:] == ["applied"]
+
+
+def test_a_clock_that_runs_ahead_does_not_decide_for_ever(sent):
+    tell(event("delivered", sent.pk, occurred_at=at(10**8)))
+    assert Delivery.objects.get().status_at <= timezone.now() + timedelta(seconds=61)
+
+
+def test_many_events_of_one_request_are_applied_together(email):  # noqa: F811
+    messages = [paid(f"u{number}@example.com") for number in range(5)]
+    go(email)
+    verdicts = tell(
+        *(event(kind, m.pk) for m in messages for kind in ("delivered", "deferred", "complained"))
+    )
+    assert sorted(set(verdicts)) == ["applied", "no_news"]
+    assert set(Delivery.objects.values_list("status", flat=True)) == {"complained"}
+    assert Suppression.objects.count() == 5
+
+
+# -- messages nobody knows, or not yet ---------------------------------------------------------------------
+def test_an_event_without_a_message_waits_and_is_then_given_up(sent):
+    assert tell(event("bounced", uuid.uuid4()), event("bounced", provider_message_id="x")) == [
+        "parked",
+        "parked",
+    ]
+    assert dict(apply_open(timezone.now())) == {"parked": 2}
+    WebhookEvent.objects.update(received_at=timezone.now() - PATIENCE)
+    assert dict(apply_open(timezone.now())) == {"unknown_message": 2}
+    assert not apply_open(timezone.now())
+    assert (status(), Suppression.objects.count()) == ("accepted", 0)
+
+
+def test_an_event_that_was_faster_than_our_own_commit_is_applied_when_the_message_settles(email):  # noqa: F811
+    message = paid()
+    tell(event("delivered", provider_message_id=f"memory-{message.pk}"))
+    WebhookEvent.objects.update(provider="memory")
+    assert not Delivery.objects.exists()
+    go(email)
+    assert dict(apply_open(timezone.now())) == {"applied": 1}
+    assert status() == "delivered"
+
+
+def test_a_message_that_was_never_tried_cannot_have_been_delivered(email):  # noqa: F811
+    message = paid()
+    assert tell(event("delivered", message.pk)) == ["parked"]
+    assert (state_of(message), Delivery.objects.count()) == ("pending", 0)
+
+
+@pytest.mark.parametrize("kind", delivery_status.STATUSES)
+def test_late_proof_settles_an_uncertain_message_and_cancels_its_retry(email, kind):  # noqa: F811
+    Memory.script.append(Outcome("ambiguous", "no answer"))
+    message = paid()
+    go(email)
+    assert state_of(message) == "uncertain"
+    tell(event(kind, message.pk, provider_message_id="p-1"))
+    row = OutboxMessage.objects.get()
+    assert (row.state, row.receipt, row.times_uncertain) == ("sent", "p-1", 1)
+    assert (status(), Delivery.objects.get().provider_message_id) == (kind, "p-1")
+    OutboxMessage.objects.update(available_at=timezone.now() - timedelta(days=1))
+    assert go(email) == 0
+    assert Memory.sent == []
+
+
+def test_proof_that_comes_while_the_worker_still_waits_wins_and_nothing_is_doubled(email):  # noqa: F811
+    message = paid()
+
+    def slow(mail, key):
+        tell(event("delivered", message.pk, provider_message_id="p-1"))
+        return Outcome("ambiguous", "timeout")
+
+    email.channel.send = slow
+    go(email)
+    assert state_of(message) == "sent"
+    assert status() == "delivered"
+    assert not DeliveryAttempt.objects.filter(finished_at__isnull=True).exists()
+
+
+def test_a_retry_of_a_transient_failure_is_cancelled_by_proof(email):  # noqa: F811
+    Memory.script.append(Outcome("transient", "451"))
+    message = paid()
+    go(email)
+    tell(event("delivered", message.pk))
+    assert state_of(message) == "sent"
+
+
+# -- crashes -----------------------------------------------------------------------------------------------
+def test_what_was_stored_and_not_applied_is_applied_by_the_sweep(sent, monkeypatch):
+    def crash(*_):
+        raise DatabaseError("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(views, "apply", crash)
+        signed = generic(event("bounced", sent.pk))
+        assert post(signed).status_code == 204  # stored is enough: they must not send it again
+    assert (status(), WebhookEvent.objects.get().verdict) == ("accepted", "new")
+    assert dict(apply_open(timezone.now())) == {"applied": 1}
+    assert (status(), Suppression.objects.count()) == ("bounced", 1)
+
+
+def test_applying_twice_is_applying_once(sent):
+    tell(event("bounced", sent.pk))
+    Suppression.objects.all().delete()
+    assert not apply(list(WebhookEvent.objects.values_list("pk", flat=True)), timezone.now())
+    assert not Suppression.objects.exists()
+
+
+def test_old_events_are_swept_in_chunks_and_young_ones_stay(sent, settings):
+    tell(*(event("opened", sent.pk) for _ in range(7)))
+    keep = WebhookEvent.objects.first()
+    old = timezone.now() - timedelta(days=settings.WEBHOOK_RETENTION_DAYS, seconds=1)
+    WebhookEvent.objects.exclude(pk=keep.pk).update(received_at=old)
+    assert sweep_old(timezone.now(), chunk=4) == 6
+    assert WebhookEvent.objects.get() == keep

@@ -1,0 +1,169 @@
+"""What providers tell: each verdict, and no effect that it must not have."""
+
+import json
+import time
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+
+from config.database.errors import Remedy
+from notifications.models import Delivery, Suppression, WebhookEvent
+from notifications.webhooks import views
+from tests.notifications import signing
+from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
+from tests.notifications.signing import event, generic, post, status, tell
+
+
+@pytest.fixture(autouse=True)
+def _secrets(settings):
+    settings.EMAIL_WEBHOOK_SECRETS = signing.SECRETS
+
+
+@pytest.fixture
+def sent(email):  # noqa: F811
+    """A message that was accepted."""
+    message = paid()
+    go(email)
+    return message
+
+
+# -- who may speak -----------------------------------------------------------------------------------------
+GENUINE = {
+    "generic": lambda message, **more: generic(event("delivered", message), **more),
+    "resend": lambda message, **more: signing.resend("email.delivered", message, **more),
+    "mailgun": lambda message, **more: signing.mailgun("delivered", message, **more),
+    "postmark": lambda message, **more: signing.postmark("Delivery", message, **more),
+}
+TIMED = ["generic", "resend", "mailgun"]
+
+
+@pytest.mark.parametrize("esp", GENUINE)
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_genuine_event_is_applied_with_the_new_secret_and_the_old(sent, esp, number):
+    answer = post(GENUINE[esp](sent.pk, secret=signing.SECRETS[esp][number]), esp)
+    assert (answer.status_code, status()) == (204, "delivered")
+    assert WebhookEvent.objects.get().verdict == "applied"
+
+
+@pytest.mark.parametrize("esp", GENUINE)
+def test_a_forged_event_leaves_nothing(sent, esp):
+    other = "whsec_" + "eHh4" * 8 if esp == "resend" else "somebody-else"
+    for signed in (GENUINE[esp](sent.pk, secret=other), (GENUINE[esp](sent.pk)[0], {})):
+        if esp == "mailgun" and signed[1] == {}:
+            signed = (signed[0].replace(b'"signature": "', b'"signature": "0'), {})
+        answer = post(signed, esp)
+        assert (answer.status_code, answer.content) == (401, b"forged\n")
+    assert (status(), WebhookEvent.objects.count()) == ("accepted", 0)
+
+
+def test_without_a_database_the_provider_is_told_to_come_again(sent, monkeypatch):
+    def away(*_):
+        raise OperationalError("the connection is closed")
+
+    monkeypatch.setattr(views, "store", away)
+    monkeypatch.setattr(views, "remedy_for", lambda _: Remedy.WAIT)
+    answer = post(generic(event("delivered", sent.pk)))
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    monkeypatch.setattr(views, "remedy_for", lambda _: Remedy.BUG)
+    with pytest.raises(OperationalError):
+        post(generic(event("delivered", sent.pk)))
+
+
+@pytest.mark.parametrize("esp", ["generic", "resend"])
+def test_one_changed_bit_is_forged(sent, esp):
+    body, headers = GENUINE[esp](sent.pk)
+    for place in range(0, len(body), 7):
+        changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
+        assert post((changed, headers), esp).status_code == 401
+    again = json.dumps(json.loads(body), separators=(",", ":")).encode()
+    assert post((again, headers), esp).status_code == 401
+    assert not WebhookEvent.objects.exists()
+
+
+@pytest.mark.parametrize("esp", TIMED)
+@pytest.mark.parametrize(
+    ("shift", "code"), [(-290, 204), (-310, 401), (50, 204), (75, 401), (-(10**12), 401), (10**14, 401)]
+)
+def test_what_was_signed_at_another_time_is_stale(sent, esp, shift, code):
+    answer = post(GENUINE[esp](sent.pk, at=time.time() + shift), esp)
+    assert answer.status_code == code
+    if code == 401:
+        assert (status(), WebhookEvent.objects.count()) == ("accepted", 0)
+
+
+@pytest.mark.parametrize("esp", GENUINE)
+def test_the_same_request_again_changes_nothing(sent, esp):
+    signed = GENUINE[esp](sent.pk)
+    assert [post(signed, esp).status_code for _ in range(3)] == [204, 204, 204]
+    assert WebhookEvent.objects.count() == 1
+
+
+def test_a_replayed_bounce_does_not_suppress_again(sent):
+    signed = generic(event("bounced", sent.pk))
+    post(signed)
+    Suppression.objects.all().delete()
+    post(signed)
+    assert not Suppression.objects.exists()
+
+
+def test_a_mailgun_token_carries_one_body_only(sent):
+    """Their signature does not cover the body: whoever has seen one could write another under it."""
+    post(signing.mailgun("delivered", sent.pk, token="t", at=1e9 + (stamp := time.time()) - 1e9), "mailgun")
+    forged = signing.mailgun("complained", sent.pk, token="t", at=stamp)
+    assert post(forged, "mailgun").status_code == 204
+    assert (status(), WebhookEvent.objects.count(), Suppression.objects.count()) == ("delivered", 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", 400), (b"\xff", 400), (b"null", 400), (b"[[]]", 400), (b"{}", 400), (b'{"id": ""}', 400),
+        (b'{"id": "", "event": "delivered"}', 400), (b'{"id": 5, "event": "delivered"}', 400), (b"[" * 100_000, 400),
+        (b'{"id": "x", "event": "delivered", "occurred_at": 1e300}', 400), (b"[]", 204),
+        (b'{"id": "x", "event": "delivered", "occurred_at": "yesterday"}', 400),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_whole(sent, body, code):
+    assert post(generic(body)).status_code == code
+    assert (status(), WebhookEvent.objects.count()) == ("accepted", 0)
+
+
+def test_one_bad_event_refuses_the_whole_request(sent):
+    assert post(generic([event("delivered", sent.pk), {"nonsense": 1}])).status_code == 400
+    assert not WebhookEvent.objects.exists()
+
+
+def test_odd_requests_are_refused_before_they_are_read(sent, settings):
+    signed = generic(event("delivered", sent.pk))
+    assert post(signed, "nosuch").status_code == 404
+    assert post(signed, content_type="application/x-www-form-urlencoded").status_code == 415
+    assert Client().get("/webhooks/email/generic").status_code == 405
+    settings.EMAIL_WEBHOOK_MAX_BYTES = 10
+    assert post(signed).status_code == 413
+    settings.EMAIL_WEBHOOK_SECRETS = {}
+    assert post(signed).status_code == 403
+    assert not WebhookEvent.objects.exists()
+
+
+def test_hostile_text_is_stored_as_text(sent):
+    hostile = "x\x00\u202e<script>\U0001f600" * 40
+    tell(event("bounced", sent.pk, detail=hostile, provider_message_id=hostile * 9, surprise=hostile))
+    assert status() == "bounced"
+    assert json.loads(WebhookEvent.objects.get().body)["surprise"] == hostile
+    assert "\x00" not in Delivery.objects.get().detail
+
+
+def test_the_bytes_are_kept_as_they_came(sent):
+    raw = json.dumps(event("delivered", sent.pk), indent=3).encode() + b" "
+    other = b'{ "id":"z",\t"event":"opened" }'
+    post(generic(b"[" + raw + b"," + other + b"]"))
+    bodies = set(WebhookEvent.objects.values_list("body", flat=True))
+    assert bodies == {raw.decode().strip(), other.decode()}
+    kept = WebhookEvent.objects.first().headers
+    assert set(kept) == {"x-spillway-timestamp", "x-spillway-signature"}
+
+
+def test_a_password_is_never_kept(sent):
+    post(signing.postmark("Delivery", sent.pk), "postmark")
+    assert WebhookEvent.objects.get().headers == {}

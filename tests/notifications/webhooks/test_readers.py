@@ -1,0 +1,245 @@
+"""Each provider's own JSON, and signatures that need a certificate or a public key."""
+
+import base64
+import json
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.x509.oid import NameOID
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from notifications.webhooks import readers, signatures, sns
+from notifications.webhooks.event import Malformed, generic
+from notifications.webhooks.providers import PROVIDERS
+from notifications.webhooks.signatures import Forged, StaleSignature, Unavailable
+from tests.notifications import signing
+
+MESSAGE = uuid.uuid4()
+META = [{"name": "x-metadata", "value": json.dumps({"message_id": str(MESSAGE)})}]
+NOW = datetime.now(UTC)
+TOPIC = "arn:aws:sns:eu-west-1:1:mails"
+
+
+def read(esp, body, **headers):
+    return PROVIDERS[esp].read(json.dumps(body).encode(), headers)
+
+
+def ses(kind, part=None, **mail):
+    message = {
+        "eventType": kind,
+        "mail": {"messageId": "ses-1", "destination": ["ada@example.com"], "headers": META, **mail},
+    }
+    if part is not None:
+        message[kind[0].lower() + kind[1:]] = part
+    return {"Type": "Notification", "MessageId": "n-1", "Message": json.dumps(message)}
+
+
+@pytest.mark.parametrize(
+    ("esp", "body", "kind"),
+    [
+        ("resend", {"type": "email.sent", "data": {}}, "accepted"),
+        ("resend", {"type": "email.delivery_delayed", "data": {}}, "deferred"),
+        ("resend", {"type": "email.bounced", "data": {"bounce": {"type": "Permanent", "message": "gone"}}}, "bounced"),
+        ("resend", {"type": "email.bounced", "data": {"bounce": {"type": "Transient"}}}, "rejected"),
+        ("resend", {"type": "email.opened", "data": {}}, "other"),
+        ("sendgrid", [{"event": "processed"}], "accepted"), ("sendgrid", [{"event": "bounce"}], "bounced"),
+        ("sendgrid", [{"event": "bounce", "type": "blocked"}], "rejected"), ("sendgrid", [{"event": "dropped"}], "rejected"),
+        ("sendgrid", [{"event": "spamreport"}], "complained"), ("sendgrid", [{"event": "click"}], "other"),
+        ("postmark", {"RecordType": "Delivery"}, "delivered"), ("postmark", {"RecordType": "SpamComplaint"}, "complained"),
+        ("postmark", {"RecordType": "Bounce", "Type": "HardBounce", "ID": 5}, "bounced"),
+        ("postmark", {"RecordType": "Bounce", "Type": "Transient"}, "deferred"),
+        ("postmark", {"RecordType": "Bounce", "Type": "SoftBounce"}, "rejected"), ("postmark", {"RecordType": "Open"}, "other"),
+        ("amazon_ses", ses("Delivery", {"recipients": ["ada@example.com"]}), "delivered"),
+        ("amazon_ses", ses("Bounce", {"bounceType": "Permanent"}), "bounced"),
+        ("amazon_ses", ses("Bounce", {"bounceType": "Transient"}), "rejected"),
+        ("amazon_ses", ses("DeliveryDelay", {}), "deferred"), ("amazon_ses", ses("Open", {}), "other"),
+        ("amazon_ses", ses("Complaint", {"complainedRecipients": [{"emailAddress": "ada@example.com"}]}), "complained"),
+    ],
+)  # fmt: skip
+def test_their_words_become_ours(esp, body, kind):
+    [event] = read(esp, body, **{"svix-id": "m-1"})
+    assert event.kind == kind
+    assert event.dedup_id
+
+
+@pytest.mark.parametrize(("severity", "kind"), [("temporary", "deferred"), ("permanent", "bounced")])
+def test_mailgun_says_how_severe_a_failure_is(severity, kind):
+    body, _ = signing.mailgun("failed", MESSAGE, severity=severity)
+    [event] = readers.mailgun(body, {})
+    assert (event.kind, event.message_id, event.provider_message_id) == (kind, MESSAGE, "<m@x>")
+
+
+def test_our_own_id_comes_back_from_each():
+    found = [
+        read("resend", {"type": "email.sent", "data": {"headers": META}}, **{"svix-id": "1"}),
+        read("sendgrid", [{"event": "delivered", "message_id": str(MESSAGE)}]),
+        read("postmark", {"RecordType": "Delivery", "Metadata": {"message_id": str(MESSAGE)}}),
+        read("amazon_ses", ses("Delivery", {})),
+        generic(json.dumps(signing.event("delivered", MESSAGE)).encode()),
+    ]
+    assert {event.message_id for [event] in found} == {MESSAGE}
+
+
+def test_what_is_not_our_id_is_none():
+    for value in ('{"message_id": "7"}', "nonsense", "[]", "5", '{"message_id": {"a": 1}}'):
+        headers = [{"name": "X-Metadata", "value": value}]
+        [event] = read("resend", {"type": "email.sent", "data": {"headers": headers}}, **{"svix-id": "1"})
+        assert event.message_id is None
+
+
+def test_sendgrid_repeats_itself_under_another_id_and_is_recognised():
+    same = {"event": "delivered", "email": "a@b.cd", "timestamp": 5, "sg_message_id": "s.filter"}
+    one, two = read("sendgrid", [{**same, "sg_event_id": "1"}, {**same, "sg_event_id": "2"}])
+    assert one.dedup_id == two.dedup_id
+    assert one.provider_message_id == "s"
+    assert one.raw != two.raw
+
+
+def test_amazon_tells_of_several_recipients_at_once():
+    people = [{"emailAddress": "a@b.cd"}, {"emailAddress": "e@f.gh"}, {"emailAddress": "a@b.cd"}]
+    events = read("amazon_ses", ses("Bounce", {"bounceType": "Permanent", "bouncedRecipients": people}))
+    assert [event.recipient for event in events] == ["a@b.cd", "e@f.gh"]
+    assert len({event.dedup_id for event in events}) == 2
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
+        ["event", "id", "type", "data", "email", "RecordType", "Type", "Message", "mail", "event-data", "signature", "to",
+         "bounce", "timestamp", "Metadata", "headers", "user-variables", "DeliveredAt", "occurred_at", "x"]) | st.text(), inner),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("esp", PROVIDERS)
+@settings(deadline=None)
+@given(JSON)
+def test_whatever_they_send_is_read_or_refused(esp, body):
+    try:
+        PROVIDERS[esp].read(json.dumps(body).encode(), {"svix-id": "1"})
+    except Malformed as error:
+        assert "\n" not in str(error)
+
+
+# -- SendGrid ----------------------------------------------------------------------------------------------
+def sendgrid_pair():
+    private = ec.generate_private_key(ec.SECP256R1())
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    public = private.public_key().public_bytes(serialization.Encoding.DER, form)
+    return private, base64.b64encode(public).decode()
+
+
+def test_sendgrids_signature_covers_time_and_body():
+    private, public = sendgrid_pair()
+    _, other = sendgrid_pair()
+    stamp, body = str(int(NOW.timestamp())), b'[{"event": "delivered"}]'
+    signature = private.sign(stamp.encode() + body, ec.ECDSA(hashes.SHA256()))
+    headers = {
+        "x-twilio-email-event-webhook-timestamp": stamp,
+        "x-twilio-email-event-webhook-signature": base64.b64encode(signature).decode(),
+    }
+    signatures.sendgrid([other, public], headers, body, NOW)
+    for secrets, text, given_ in [
+        ([other], body, headers),
+        ([public], body + b" ", headers),
+        ([public], body, {}),
+    ]:
+        with pytest.raises(Forged):
+            signatures.sendgrid(secrets, given_, text, NOW)
+    with pytest.raises(StaleSignature):
+        signatures.sendgrid([public], headers, body, NOW + timedelta(seconds=301))
+    with pytest.raises(Unavailable, match="EMAIL_WEBHOOK_SECRETS"):
+        signatures.sendgrid(["nonsense"], headers, body, NOW)
+
+
+# -- Amazon SNS --------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def amazon():
+    """A key and its certificate."""
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sns.amazonaws.com")])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=1))
+    return key, made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.fixture
+def fetched(amazon, monkeypatch):
+    """What was fetched; the certificate is the answer."""
+    urls = []
+    sns.certificate.cache_clear()
+    monkeypatch.setattr(sns, "fetch", lambda url: urls.append(url) or amazon[1])
+    yield urls
+    sns.certificate.cache_clear()
+
+
+def envelope(key, **changes):
+    body = {
+        "Type": "Notification", "MessageId": "n-1", "TopicArn": TOPIC, "Message": "{}", "SignatureVersion": "2",
+        "Timestamp": NOW.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "SigningCertURL": "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-1.pem", **changes,
+    }  # fmt: skip
+    text = "".join(
+        f"{name}\n{body[name]}\n" for name in sns.SIGNED.get(body["Type"], []) if body.get(name) is not None
+    )
+    algorithm = hashes.SHA1() if body["SignatureVersion"] == "1" else hashes.SHA256()  # noqa: S303 (theirs)
+    body["Signature"] = base64.b64encode(key.sign(text.encode(), padding.PKCS1v15(), algorithm)).decode()
+    return body
+
+
+def check(body, at=NOW):
+    sns.verify([TOPIC], {}, json.dumps(body).encode(), at)
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_genuine_notification_passes_and_its_certificate_is_fetched_once(amazon, fetched, version):
+    check(envelope(amazon[0], SignatureVersion=version))
+    check(envelope(amazon[0], Subject="with a subject"))
+    assert len(fetched) == 1
+
+
+def test_a_subscription_to_our_topic_is_confirmed(amazon, fetched):
+    url = "https://sns.eu-west-1.amazonaws.com/?Action=ConfirmSubscription&Token=t"
+    check(envelope(amazon[0], Type="SubscriptionConfirmation", SubscribeURL=url, Token="t"))
+    assert fetched[-1] == url
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"TopicArn": "arn:aws:sns:eu-west-1:2:theirs"}, {"Type": "Nonsense"}, {"SignatureVersion": "3"},
+        *({"SigningCertURL": url} for url in [
+            "http://sns.eu-west-1.amazonaws.com/x.pem", "https://sns.eu-west-1.amazonaws.com.evil.example/x.pem",
+            "https://evil.example/sns.eu-west-1.amazonaws.com/x.pem", "https://sns.eu-west-1.amazonaws.com@evil.example/x.pem",
+            "https://127.0.0.1/x.pem", "file:///etc/passwd", "https://s3.amazonaws.com/x.pem",
+            "https://sns.eu-west-1.amazonaws.com:8443/x.pem", "https://sns.eu-west-1.amazonaws.com/x.pem\n",
+        ]),
+        {"Type": "SubscriptionConfirmation", "Token": "t", "SubscribeURL": "https://evil.example/"},
+    ],
+)  # fmt: skip
+def test_what_amazon_did_not_sign_fetches_nothing_from_elsewhere(amazon, fetched, changes):
+    with pytest.raises(Forged):
+        check(envelope(amazon[0], **changes))
+    assert all(url.startswith("https://sns.eu-west-1.amazonaws.com/S") for url in fetched)
+
+
+def test_a_changed_message_is_forged_and_an_old_one_stale(amazon, fetched):
+    genuine = envelope(amazon[0])
+    for changes in ({"Message": "{ }"}, {"MessageId": "n-2"}, {"Signature": ""}, {"Signature": "%%"}):
+        with pytest.raises(Forged):
+            check({**genuine, **changes})
+    with pytest.raises(StaleSignature):
+        check(genuine, NOW + timedelta(days=2))
+
+
+def test_a_certificate_that_cannot_be_read_is_our_problem_not_theirs(amazon, monkeypatch):
+    sns.certificate.cache_clear()
+    monkeypatch.setattr(sns, "fetch", lambda url: b"nonsense")
+    with pytest.raises(Unavailable, match="certificate"):
+        check(envelope(amazon[0]))
+    sns.certificate.cache_clear()

@@ -1,0 +1,144 @@
+"""The pages of messages and channels: every state renders, levers do what they say, mails stay in their frame."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from django.urls import reverse
+
+from config.database.clock import database_now
+from outbox.bookkeeping.audit import Operator
+from outbox.bookkeeping.models import OperatorAction
+from outbox.channels import admission
+from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
+from tests.config.admin.conftest import client_with, list_of, page_of
+from tests.config.admin.test_pages import seen
+
+pytestmark = pytest.mark.django_db
+STATES = [state.value for state in OutboxMessage.State]
+MAIL = '{"to":"m@example.com","from":"s@example.com","subject":"Paid","text":"Hi","html":"<script>alert(1)</script><p>Hi</p>"}'
+
+
+@pytest.fixture
+def messages():
+    """One message in each state, tried once."""
+    now = database_now()
+    admission.ensure(["email"])
+    found = {}
+    for state in STATES:
+        found[state] = row = OutboxMessage.objects.create(
+            channel="email", event_type="order.paid", aggregate=f"order:{state}", payload=MAIL, state=state,
+            attempts=1, available_at=now + timedelta(minutes=1), expires_at=now + timedelta(hours=1),
+            created_at=now, sent_at=now if state == "sent" else None, error="451 later",
+        )  # fmt: skip
+        DeliveryAttempt.objects.create(
+            message_id=row.pk, channel="email", number=1, lease_token=row.pk, path="cdc", worker="w",
+            started_at=now, finished_at=now, outcome="transient", error="451 later",
+        )  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_has_its_page_and_its_list(boss, reader, messages, state):
+    for client in (boss, reader):
+        page = seen(client, page_of(messages[state]))
+        assert f"order:{state}" in page
+        assert f"order:{state}" in seen(client, f"{list_of(OutboxMessage)}?state={state}")
+
+
+def test_who_may_not_see_payloads_sees_no_mail(reader, messages):
+    page = seen(reader, page_of(messages["sent"]))
+    assert "m@example.com" not in page
+    body = reverse("admin:outbox_outboxmessage_body", args=[messages["sent"].pk])
+    assert reader.get(body).status_code == 403
+
+
+def test_a_mail_stands_in_a_sandbox(boss, messages):
+    url = page_of(messages["sent"])
+    page = boss.get(url).content.decode()
+    assert 'sandbox title="' in page
+    assert "<script>alert" not in page
+    body = boss.get(reverse("admin:outbox_outboxmessage_body", args=[messages["sent"].pk]))
+    policy = body["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src" not in policy
+    assert "sandbox" in policy
+    assert body["X-Frame-Options"] == "SAMEORIGIN"
+
+
+def test_a_message_that_is_no_mail_has_no_frame(boss, messages):
+    OutboxMessage.objects.filter(pk=messages["sent"].pk).update(payload='["not", "a", "mail"]')
+    assert "<iframe" not in seen(boss, page_of(messages["sent"]))
+    body = reverse("admin:outbox_outboxmessage_body", args=[messages["sent"].pk])
+    assert boss.get(body).status_code == 404
+
+
+def pull(client, model, name, *rows, reason="asked for by the shop"):
+    url = reverse(f"admin:outbox_{model}_lever", args=[name])
+    return client.post(url, {"id": [row.pk for row in rows], "reason": reason})
+
+
+@pytest.mark.parametrize(
+    ("lever", "before", "after"),
+    [
+        ("try-now", "pending", "pending"), ("cancel", "pending", "cancelled"), ("it-was-sent", "uncertain", "sent"),
+        ("send-again", "uncertain", "pending"), ("give-up", "uncertain", "dead_lettered"),
+    ],
+)  # fmt: skip
+def test_levers_move_what_is_ready_and_nothing_else(boss, messages, lever, before, after):
+    rows = list(messages.values())
+    pull(boss, "outboxmessage", lever, *rows)
+    for state, row in messages.items():
+        row.refresh_from_db()
+        assert row.state == (after if state == before else state)
+    action = OperatorAction.objects.get()
+    assert action.rows == 1
+    assert action.reason == "asked for by the shop"
+
+
+def test_levers_need_their_right(messages):
+    client = client_with("view_outboxmessage")
+    assert pull(client, "outboxmessage", "cancel", messages["pending"]).status_code == 403
+    messages["pending"].refresh_from_db()
+    assert messages["pending"].state == "pending"
+
+
+def test_a_channel_is_paused_and_resumed_with_a_reason(boss, messages):
+    row = ChannelState.objects.get()
+    pull(boss, "channelstate", "pause", row, reason="the provider is moving")
+    page = seen(boss, page_of(row))
+    assert "the provider is moving" in page
+    assert "Paused" in seen(boss, list_of(ChannelState))
+    pull(boss, "channelstate", "resume", row)
+    row.refresh_from_db()
+    assert not row.paused
+    assert [action.verb for action in OperatorAction.objects.order_by("id")] == ["pause", "resume"]
+
+
+def test_a_broken_channel_says_so(boss, messages):
+    admission.pause("email", Operator("ann"), "x")
+    ChannelState.objects.update(
+        paused=False, breaker="open", opened_at=database_now(), last_error="refused", failures=9
+    )
+    assert "Nobody answers" in seen(boss, page_of(ChannelState.objects.get()))
+
+
+def test_search_finds_an_id_and_what_an_aggregate_still_has_to_send(boss, messages):
+    for key in (messages["sent"].pk, "order:pending"):
+        answer = boss.get(f"/admin/find/?q={key}")
+        assert answer.status_code == 302
+        assert "/outboxmessage/" in answer.url
+    assert boss.get("/admin/find/?q=order:nobody").status_code == 200
+
+
+@pytest.mark.parametrize("page", ["change", "history", "delete"])
+def test_a_key_that_no_row_can_have_is_answered_like_one_that_no_row_has(boss, messages, page):
+    for key in ("_00", "%00", "nobody"):
+        answer = boss.get(f"{list_of(ChannelState)}{key}/{page}/")
+        assert answer.status_code in (302, 403), key
+    for key in ("\x00", "nobody"):
+        answer = pull(boss, "channelstate", "pause", SimpleNamespace(pk=key), reason="x")
+        assert answer.status_code in (200, 302, 404), repr(key)
+    assert not ChannelState.objects.get().paused

@@ -1,0 +1,183 @@
+"""The breaker, the rate and the pause: shared by all workers, and costing the messages nothing."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from config.database.clock import database_now
+from outbox.bookkeeping.audit import Operator
+from outbox.bookkeeping.models import OperatorAction
+from outbox.channels import admission, breaker, token_bucket
+from outbox.channels.handlers import Outcome
+from outbox.models import ChannelState, OutboxMessage
+from tests.outbox.scripted import PERMANENT, SENT, UNREACHABLE, Scripted, message, promise, states
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+db = pytest.mark.django_db
+ME = Operator("me")
+
+
+def state(channel: str = "memory") -> ChannelState:
+    return ChannelState.objects.get(name=channel)
+
+
+def test_probes_double_from_five_seconds_to_a_minute():
+    at, gaps = NOW, []
+    for _ in range(7):
+        following = breaker.next_probe(NOW, at)
+        gaps.append((following - at).total_seconds())
+        at = following
+    assert gaps == [5, 5, 10, 20, 40, 60, 60]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "run"),
+    [("u", 1), ("uu", 2), ("us", 0), ("su", 1), ("upu", 1), ("", 0)],
+)
+def test_only_outages_in_a_row_count(kinds, run):
+    answers = {"u": UNREACHABLE, "s": SENT, "p": PERMANENT}
+    assert breaker.outages_at_end([answers[kind] for kind in kinds]) == run
+
+
+@db
+def test_five_outages_open_it_and_nothing_more_is_tried(memory, go):
+    pks = [promise(f"order:{n}") for n in range(8)]
+    memory.always = UNREACHABLE
+    assert go(memory) == 0
+    assert len(memory.calls) == 5
+    assert state().breaker == "open"
+    assert state().last_error == "connection refused"
+    assert go(memory) == 0
+    assert len(memory.calls) == 5
+    assert [(message(pk).state, message(pk).attempts) for pk in pks] == [("pending", 0)] * 8
+
+
+@db
+def test_an_answer_in_between_starts_the_count_again(memory, go):
+    for n in range(9):
+        promise(f"order:{n}")
+    memory.answers = [UNREACHABLE] * 4 + [SENT] + [UNREACHABLE] * 4
+    go(memory)
+    assert (state().breaker, state().failures) == ("closed", 4)
+
+
+@db
+def test_one_probe_at_a_time_and_an_answer_closes_it(memory, go):
+    for n in range(9):
+        promise(f"order:{n}")
+    memory.always = UNREACHABLE
+    go(memory)
+    ChannelState.objects.update(probe_at=database_now())
+    assert go(memory) == 0
+    assert len(memory.calls) == 6
+    assert state().probe_at > database_now()
+    assert go(memory) == 0
+    assert len(memory.calls) == 6
+    memory.always = None
+    ChannelState.objects.update(probe_at=database_now())
+    assert go(memory) == 1
+    assert (state().breaker, state().failures, state().probe_at) == ("closed", 0, None)
+    OutboxMessage.objects.filter(state="pending").update(available_at=database_now())
+    assert go(memory) == 8
+
+
+@db
+def test_the_cdc_path_never_probes(memory, go):
+    pk = promise()
+    ChannelState.objects.update(breaker="open", opened_at=database_now(), probe_at=database_now())
+    before = state().probe_at
+    assert go(memory, ids=[pk], path="cdc") == 0
+    assert state().probe_at == before
+
+
+@db
+def test_a_whole_batch_that_found_nobody_is_one_outage(install, go):
+    memory = install(Scripted(acknowledges="batch"))
+    for n in range(50):
+        promise(f"order:{n}")
+    memory.always = UNREACHABLE
+    go(memory)
+    assert (state().breaker, state().failures) == ("closed", 1)
+
+
+@db
+def test_half_an_hour_without_the_provider_costs_nobody_an_attempt(install, go):
+    """167 events a second for 30 minutes, the clock 60 times as fast; afterwards out at the provider's rate."""
+    memory = install(Scripted(acknowledges="each", window=1))
+    memory.always = UNREACHABLE
+    total = 0
+    for minute in range(30):
+        for n in range(17):
+            promise(f"order:{minute}-{n}")
+            total += 1
+        go(memory)
+        back = timedelta(minutes=1)
+        for row in ChannelState.objects.all():
+            if row.breaker == "open":
+                ChannelState.objects.filter(pk=row.pk).update(
+                    probe_at=row.probe_at - back, opened_at=row.opened_at - back
+                )
+    assert len(memory.calls) < 60
+    assert states() == {"pending": total}
+    assert not OutboxMessage.objects.exclude(attempts=0).exists()
+    memory.always = None
+    OutboxMessage.objects.update(available_at=database_now())
+    ChannelState.objects.update(probe_at=database_now())
+    while go(memory):
+        pass
+    assert states() == {"sent": total}
+    assert not OutboxMessage.objects.exclude(attempts=1).exists()
+    assert not memory.repeats
+
+
+@db
+@pytest.mark.parametrize("per_second", [2.0, 50.0, 1000.0])
+def test_never_above_the_rate(per_second):
+    tokens, since, taken = 0.0, None, 0
+    for step in range(2000):
+        now = NOW + timedelta(milliseconds=7 * step)
+        tokens = token_bucket.refilled(tokens, since, now, per_second)
+        n = min(int(tokens), step % 5)
+        tokens, since, taken = tokens - n, now, taken + n
+        assert taken <= token_bucket.capacity(per_second) + per_second * 0.007 * step + 1e-6
+
+
+@db
+def test_a_rate_limits_what_is_claimed(install, go):
+    memory = install(Scripted(rate=0.1))
+    for n in range(9):
+        promise(f"order:{n}")
+    assert [go(memory) for _ in range(3)] == [1, 0, 0]
+    ChannelState.objects.update(tokens_at=database_now() - timedelta(seconds=11))
+    assert [go(memory) for _ in range(3)] == [1, 0, 0]
+
+
+@db
+def test_tokens_of_messages_that_were_not_tried_come_back(install, go):
+    memory = install(Scripted(rate=30.0))
+    for _ in range(3):
+        promise("order:1")
+    memory.answers = [Outcome("transient", "later", least_wait=60)]
+    assert go(memory) == 0
+    assert state().tokens == pytest.approx(2, abs=0.9)
+
+
+@db
+def test_a_paused_channel_sends_nothing_until_it_is_resumed(memory, go):
+    promise()
+    assert admission.pause("memory", ME, "maintenance")
+    assert not admission.pause("memory", ME, "again")
+    assert go(memory) == 0
+    assert not memory.calls
+    assert admission.resume("memory", ME, "done")
+    assert not admission.resume("memory", ME, "again")
+    assert go(memory) == 1
+    assert sorted(OperatorAction.objects.values_list("verb", flat=True)) == ["pause", "resume"]
+
+
+@db
+def test_ensure_makes_each_row_once(memory):
+    for names in itertools.permutations(["memory", "kafka"]):
+        admission.ensure(names)
+    assert ChannelState.objects.count() == 2

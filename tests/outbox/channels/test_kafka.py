@@ -1,0 +1,83 @@
+"""The outbox as a general relay to Kafka topics."""
+
+import pytest
+
+from config.kafka import Failed, Refused
+from outbox.channels.kafka import KafkaHandler
+from outbox.letters.models import DeadLetter
+from outbox.models import ChannelState
+from tests.conftest import MemoryProducer
+from tests.outbox.scripted import message, promise, states
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def kafka(install):
+    handler = KafkaHandler()
+    handler.name = "kafka"
+    handler.producer = MemoryProducer()
+    return install(handler)
+
+
+def record(**more):
+    return {"topic": "audit", "key": "k", "value": {"n": 1}, **more}
+
+
+def test_a_message_becomes_a_record(kafka, go, settings):
+    settings.KAFKA_TOPIC_PREFIX = "pre-"
+    pk = promise("order:1", channel="kafka", payload=record(headers={"x": "y"}), correlation_id="c-1")
+    assert go(kafka) == 1
+    (sent,) = kafka.producer.sent
+    assert (sent.topic, sent.key, sent.value) == ("pre-audit", "k", b'{"n":1}')
+    assert dict(sent.headers) == {
+        "x": b"y", "message_id": str(pk).encode(), "event_type": b"order.paid", "correlation_id": b"c-1",
+    }  # fmt: skip
+    assert message(pk).receipt == "0/0"
+
+
+def test_a_text_goes_out_as_it_is(kafka, go):
+    promise(channel="kafka", payload=record(value="plain ü"))
+    go(kafka)
+    assert kafka.producer.sent[0].value == "plain ü".encode()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"key": "k", "value": 1}, "topic"),
+        ({"topic": "", "key": "k", "value": 1}, "topic"),
+        ({"topic": "t", "key": "k", "value": 1, "partition": 3}, "partition"),
+        ({"topic": "t", "key": "k", "value": 1, "headers": {"a": 1}}, "headers"),
+        (["t"], "payload"),
+    ],
+)
+def test_a_wrong_payload_is_refused_when_it_is_published(kafka, wrong, says):
+    with pytest.raises(ValueError, match=says):
+        promise(channel="kafka", payload=wrong)
+
+
+def test_what_the_broker_refuses_for_good_is_a_letter(kafka, go):
+    promise("order:1", channel="kafka", payload=record())
+    promise("order:2", channel="kafka", payload=record())
+    kafka.producer.outcomes = [Refused("too large")]
+    assert go(kafka) == 1
+    assert states() == {"dead_lettered": 1, "sent": 1}
+    assert DeadLetter.objects.get().error == "too large"
+
+
+def test_a_broker_that_is_away_costs_nothing(kafka, go):
+    pks = [promise(f"order:{n}", channel="kafka", payload=record()) for n in range(3)]
+    kafka.producer.outcomes = [Failed("away")] * 3
+    assert go(kafka) == 0
+    assert {message(pk).attempts for pk in pks} == {0}
+    assert ChannelState.objects.get().failures == 1
+
+
+def test_a_topic_that_does_not_exist_does_not_open_the_breaker(kafka, go):
+    bad, good = (promise(f"order:{n}", channel="kafka", payload=record()) for n in range(2))
+    kafka.producer.outcomes = [Failed("audit: does the topic exist?")]
+    assert go(kafka) == 1
+    assert (message(bad).attempts, message(bad).error_class) == (1, "transient")
+    assert message(good).state == "sent"
+    assert ChannelState.objects.get().failures == 0

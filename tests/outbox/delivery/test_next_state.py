@@ -1,0 +1,59 @@
+"""The rules of retrying, as tables; and the lookups that the outbox's queries are made of."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from outbox.channels.handlers import Message, Outcome
+from outbox.delivery.next_state import Limits, next_state
+from outbox.models import OutboxMessage
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RULES = Limits(max_retries=3, base=5, cap=30, reconcile=120)
+
+
+def tried(attempts: int) -> Message:
+    return Message(uuid.UUID(int=1), "e", "a", "", "", "", attempts, NOW, NOW + timedelta(days=1), NOW, 0, 0)
+
+
+@pytest.mark.parametrize(("attempts", "most"), [(1, 5), (2, 10), (3, 20)])
+def test_the_wait_doubles_with_each_try(attempts, most):
+    fate = next_state(tried(attempts), Outcome("transient"), NOW, RULES, fraction=1.0)
+    assert (fate.available_at - NOW).total_seconds() == most
+    assert next_state(tried(attempts), Outcome("transient"), NOW, RULES, fraction=0.0).available_at == NOW
+
+
+def test_the_wait_has_a_cap_and_a_floor():
+    rules = Limits(max_retries=30, base=5, cap=30, reconcile=120)
+    assert next_state(tried(20), Outcome("transient"), NOW, rules, 1.0).available_at == NOW + timedelta(
+        seconds=30
+    )
+    greylisted = Outcome("transient", least_wait=60)
+    assert next_state(tried(1), greylisted, NOW, rules, 0.0).available_at == NOW + timedelta(seconds=60)
+
+
+@pytest.mark.parametrize(("attempts", "state"), [(3, "pending"), (4, "dead_lettered")])
+def test_the_first_try_and_three_retries(attempts, state):
+    assert next_state(tried(attempts), Outcome("transient"), NOW, RULES).state == state
+
+
+@pytest.mark.parametrize("kind", ["unreachable", "throttled", "auth"])
+def test_what_is_not_the_messages_fault_never_ends_it(kind):
+    fate = next_state(tried(4), Outcome(kind), NOW, RULES)
+    assert (fate.state, fate.attempts) == ("pending", 3)
+
+
+@pytest.mark.django_db
+def test_lists_of_constants_stand_in_the_statement():
+    rows = OutboxMessage.objects.filter(state__oneof=("sent", "pending"))
+    assert "IN ('sent', 'pending')" in str(rows.query)
+    assert not rows.exists()
+    with pytest.raises(ValueError, match="not plain words"):
+        OutboxMessage.objects.filter(state__oneof=("x' OR 1=1 --",)).exists()
+
+
+@pytest.mark.django_db
+def test_any_of_nothing_is_nothing():
+    assert not OutboxMessage.objects.filter(id__any=[]).exists()
+    assert not OutboxMessage.objects.filter(id__any=[uuid.uuid4(), uuid.uuid4()]).exists()

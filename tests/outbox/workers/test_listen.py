@@ -1,0 +1,166 @@
+"""The CDC path: hints are claimed, everything else is skipped or parked, and nothing is sent twice."""
+
+import json
+import threading
+import uuid
+
+import pytest
+from django.db import transaction
+
+from config.database.clock import database_now
+from config.kafka import RecordBatch, Replayed
+from config.uuid7 import uuid7
+from outbox.delivery.claim import claim
+from outbox.letters.models import DeadLetter
+from outbox.models import DeliveryAttempt
+from outbox.workers.listen import DeliveryThread, Listen
+from tests.outbox.race import race
+from tests.outbox.scripted import TRANSIENT, Scripted, message, promise, states
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TOPIC = "outbox.outbox_message"
+
+
+def hint(pk: uuid.UUID) -> bytes:
+    return json.dumps(
+        {"op": "c", "after": {"id": str(pk), "event_type": "order.paid", "created_at": None}}
+    ).encode()
+
+
+def batch(*values: bytes | None) -> RecordBatch:
+    records = [Replayed(TOPIC, 0, offset, 1000, None, value) for offset, value in enumerate(values)]
+    return RecordBatch(records, {TOPIC: "t"})
+
+
+@pytest.fixture
+def listen(install, monkeypatch):
+    """A listener on a handler; `hear` stores a batch as the consumer's writer does."""
+    made = []
+
+    def start(handler):
+        install(handler)
+        monkeypatch.setattr("outbox.workers.listen.handlers", lambda: {handler.name: handler})
+        made.append(Listen(threading.Event()))
+        return made[0]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def hear(listener, found: RecordBatch) -> None:
+    found.prepared = listener.prepare(found)
+    with transaction.atomic():
+        listener.write(found, database_now())
+
+
+def finish(listener) -> None:
+    for thread in listener.threads:
+        thread.close()
+    listener.threads = []
+
+
+def test_what_is_hinted_at_is_delivered(listen):
+    memory = Scripted()
+    listener = listen(memory)
+    pks = [promise(f"order:{n}") for n in range(4)]
+    hear(listener, batch(*map(hint, pks)))
+    finish(listener)
+    assert states() == {"sent": 4}
+    assert set(DeliveryAttempt.objects.values_list("path", flat=True)) == {"cdc"}
+
+
+def test_hints_that_come_again_find_nothing(listen):
+    memory = Scripted()
+    listener = listen(memory)
+    pk = promise()
+    for _ in range(3):
+        hear(listener, batch(hint(pk), hint(pk)))
+    finish(listener)
+    assert memory.accepted == [pk]
+
+
+def test_a_hint_at_nothing_and_what_is_no_insert_are_skipped(listen):
+    listener = listen(Scripted())
+    update = json.dumps({"op": "u", "after": {"id": str(uuid7()), "event_type": "e"}}).encode()
+    hear(listener, batch(hint(uuid7()), update, None))
+    assert not DeadLetter.objects.exists()
+
+
+def test_what_cannot_be_read_is_parked_and_holds_nothing_up(listen):
+    memory = Scripted()
+    listener = listen(memory)
+    pk = promise()
+    hear(listener, batch(b"{", hint(pk)))
+    finish(listener)
+    letter = DeadLetter.objects.get()
+    assert (letter.source, letter.step, letter.reason, letter.topic) == (
+        "outbox",
+        "decode",
+        "invalid_json",
+        TOPIC,
+    )
+    assert memory.accepted == [pk]
+
+
+def test_a_rolled_back_batch_delivers_nothing(listen):
+    memory = Scripted()
+    listener = listen(memory)
+    pk = promise()
+    found = batch(hint(pk))
+    found.prepared = listener.prepare(found)
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        listener.write(found, database_now())
+        raise ZeroDivisionError
+    finish(listener)
+    assert not memory.accepted
+    assert message(pk).state == "pending"
+
+
+def test_a_failure_lives_in_the_row(listen):
+    memory = Scripted()
+    memory.answers = [TRANSIENT]
+    listener = listen(memory)
+    pk = promise()
+    hear(listener, batch(hint(pk)))
+    finish(listener)
+    assert (message(pk).state, message(pk).attempts) == ("pending", 1)
+    assert not DeadLetter.objects.exists()
+
+
+def test_what_there_is_no_room_for_is_left_to_the_poller(listen, settings):
+    settings.OUTBOX_BATCH = 3
+    memory = Scripted()
+    hold = threading.Event()
+    memory.before = lambda messages: hold.wait(20)
+    listener = listen(memory)
+    pks = [promise(f"order:{n}") for n in range(5)]
+    hear(listener, batch(*map(hint, pks)))
+    assert listener.pressure()
+    assert states() == {"processing": 3, "pending": 2}
+    hold.set()
+    finish(listener)
+    assert states() == {"sent": 3, "pending": 2}
+
+
+def test_a_listener_told_to_stop_gives_back_what_is_in_hand(install):
+    memory = install(Scripted())
+    stop = threading.Event()
+    thread = DeliveryThread(memory, stop)
+    pks = [promise(f"order:{n}") for n in range(3)]
+    memory.before = lambda messages: stop.set()
+    thread.submit(claim(memory, "cdc", 10, ids=pks))
+    thread.close()
+    assert states() == {"sent": 1, "pending": 2}
+
+
+def test_two_listeners_and_a_poller_send_once(listen):
+    memory = Scripted()
+    listener = listen(memory)
+    pks = [promise(f"order:{n}") for n in range(30)]
+    race(
+        lambda: hear(listener, batch(*map(hint, pks))),
+        lambda: hear(listener, batch(*map(hint, reversed(pks)))),
+    )
+    finish(listener)
+    assert sorted(memory.accepted) == sorted(pks)

@@ -1,1 +1,0 @@
-"""Partitions: the arithmetic, the plan, and what really happens on each database."""

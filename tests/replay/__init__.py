@@ -1,1 +1,0 @@
-"""Replays of past timeframes, over the wire."""
