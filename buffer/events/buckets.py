@@ -10,7 +10,7 @@ from django.db.models import Count
 
 from buffer.events.models import Bucket, BufferedEvent
 from buffer.streams import Stream
-from config.database.upsert import Column, Constant, Upsert, timestamp_text
+from config.database.upsert import Upsert, new, timestamp_text
 from config.kafka import topic_name
 
 CHUNK = 500
@@ -21,31 +21,23 @@ def _arrivals(max_batch: int) -> Upsert:
     """The statement that adds arrivals to buckets and decides when each is due."""
     return Upsert(
         Bucket,
-        columns=[Column("location_id"), Column("open_count", "int"), Column("source_partition", "int"),
-                 Column("due_at", "timestamp")],
-        constants=[
-            Constant("stream"), Constant("topic"), Constant("sequence", "bigint"),
-            Constant("first_arrival", "timestamp"), Constant("last_arrival", "timestamp"),
-            Constant("idle_at", "timestamp"), Constant("cap_at", "timestamp"), Constant("urged"), Constant("held", "bool"),
-        ],
-        key=["stream", "location_id"],
+        columns="location_id open_count source_partition due_at",
+        constants="stream topic sequence first_arrival last_arrival idle_at cap_at urged held",
+        key="stream location_id",
         # MySQL assigns from left to right: what reads the old count comes before the count.
         update={
             # An arrival leaves an earlier look alone: the flusher then finds the bucket not idle and puts it
             # off. The index on due_at changes once per idle period instead of with every batch.
             "due_at": "CASE WHEN old.held THEN NULL "
-                      f"WHEN old.urged = '' AND old.open_count + new.open_count >= {int(max_batch)} "
-                      "AND (old.due_at IS NULL OR old.due_at > new.last_arrival) THEN new.last_arrival "
-                      "WHEN old.due_at IS NULL THEN new.due_at ELSE old.due_at END",
+            f"WHEN old.urged = '' AND old.open_count + new.open_count >= {int(max_batch)} "
+            "AND (old.due_at IS NULL OR old.due_at > new.last_arrival) THEN new.last_arrival "
+            "WHEN old.due_at IS NULL THEN new.due_at ELSE old.due_at END",
             "first_arrival": "CASE WHEN old.open_count > 0 THEN old.first_arrival ELSE new.first_arrival END",
             "cap_at": "CASE WHEN old.open_count > 0 THEN old.cap_at ELSE new.cap_at END",
-            "last_arrival": "new.last_arrival",
-            "idle_at": "new.idle_at",
-            "topic": "new.topic",
-            "source_partition": "new.source_partition",
+            **new("last_arrival idle_at topic source_partition"),
             "open_count": "old.open_count + new.open_count",
         },
-    )  # fmt: skip
+    )
 
 
 def arrive(stream: Stream, arrivals: Mapping[str, tuple[int, int]], now: datetime) -> None:

@@ -22,7 +22,7 @@ from config.database.clock import database_now
 from config.database.compiled import compiled
 from config.database.rewrite import Rewrite
 from config.database.rows import fast_rows
-from config.database.upsert import Column, Constant, Upsert, timestamp_text, uuid_text, uuid_writer
+from config.database.upsert import Upsert, timestamp_text, uuid_text, uuid_writer
 from config.kafka import topic_name
 from config.telemetry import metrics
 from config.telemetry.logs import log
@@ -37,34 +37,28 @@ RETRY_EMPTY = timedelta(seconds=1)
 # bulk_create takes five times as long on PostgreSQL, most of it in this process.
 STORE = Upsert(
     Batch,
-    columns=[
-        Column("batch_id", "uuid"), Column("location_id"), Column("sequence", "bigint"), Column("reason"),
-        Column("partition_key", "int"), Column("event_count", "int"), Column("lease_token", "uuid"),
-        Column("lease_until", "timestamp"), Column("months", "json"), Column("headers", "json"),
-        Column("event_ids", "json"), Column("payload", "long"),
-    ],
-    constants=[Constant("stream"), Constant("status"), Constant("attempts", "int"), Constant("error"),
-               Constant("claimed_at", "timestamp")],
-    key=(),
+    columns=(
+        "batch_id location_id sequence reason partition_key event_count lease_token lease_until months "
+        "headers event_ids payload"
+    ),
+    constants="stream status attempts error claimed_at",
+    key="",
     update={},
-)  # fmt: skip
+)
 TAKE = Rewrite(
     BufferedEvent,
-    key=[Column("id", "bigint")],
-    changes=[Column("batch_id", "uuid")],
-    constants=[Constant("status"), Constant("updated_at", "timestamp")],
+    key="id",
+    changes="batch_id",
+    constants="status updated_at",
     guard="old.status = 'pending'",
     prune="partition_key",
 )
 RELEASE = Rewrite(
     Bucket,
-    key=[Column("id", "bigint")],
-    changes=[
-        Column("open_count", "int"), Column("sequence", "bigint"), Column("urged"), Column("due_at", "timestamp"),
-        Column("first_arrival", "timestamp"), Column("cap_at", "timestamp"),
-    ],
-)  # fmt: skip
-LOOK_AGAIN = Rewrite(Bucket, key=[Column("id", "bigint")], changes=[Column("due_at", "timestamp")])
+    key="id",
+    changes="open_count sequence urged due_at first_arrival cap_at",
+)
+LOOK_AGAIN = Rewrite(Bucket, key="id", changes="due_at")
 
 
 class Candidate(NamedTuple):

@@ -17,7 +17,7 @@ from config.backoff import full_jitter
 from config.database.clock import database_now
 from config.database.errors import Remedy
 from config.database.rewrite import Rewrite
-from config.database.upsert import Column, Constant, uuid_writer
+from config.database.upsert import uuid_writer
 from config.kafka import Failed, Outgoing, Producer, Refused, Replayed, SendResult, Sent, topic_name
 from config.processes import loop
 from config.telemetry import metrics
@@ -30,12 +30,11 @@ SETTLE_ATTEMPTS = 10
 
 SENT = Rewrite(
     Batch,
-    key=[Column("batch_id", "uuid")],
-    changes=[Column("output_partition", "int"), Column("output_offset", "bigint")],
-    constants=[Constant("status"), Constant("sent_at", "timestamp"), Constant("lease_token", "uuid"),
-               Constant("lease_until", "timestamp")],
+    key="batch_id",
+    changes="output_partition output_offset",
+    constants="status sent_at lease_token lease_until",
     guard="old.status = 'claimed'",
-)  # fmt: skip
+)
 
 
 def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]]:

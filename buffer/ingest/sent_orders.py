@@ -15,19 +15,19 @@ from buffer.events.models import Batch, BufferedEvent
 from buffer.ingest.prepared import Row
 from buffer.streams import Stream
 from config.database.rewrite import Rewrite
-from config.database.upsert import Column, Constant, uuid_text
+from config.database.upsert import uuid_text
 from config.kafka import topic_name
 from config.kafka.reader import Reader
 
 MARK_SENT = Rewrite(
     BufferedEvent,
-    key=[Column("order_id"), Column("location_id"), Column("source_partition", "int"), Column("source_offset", "bigint")],
-    changes=[Column("batch_id", "uuid")],
-    constants=[Constant("status"), Constant("updated_at", "timestamp")],
-    fixed=["stream"],
+    key="order_id location_id source_partition source_offset",
+    changes="batch_id",
+    constants="status updated_at",
+    fixed="stream",
     guard="old.status = 'pending'",
     prune="partition_key",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -9,33 +9,28 @@ from typing import Any
 from buffer.events.positions import NEWER, Position
 from buffer.ledger.models import InventoryItem, InventoryLocation
 from buffer.ledger.topics.effects import Merchant, Variant
-from config.database.upsert import Column, Constant, Upsert
+from config.database.upsert import Upsert, new
 from config.kafka import Record
 
 DEFAULT = "default"
-SOURCE = [
-    Column("active", "bool"), Column("topic_id"), Column("source_partition", "int"), Column("source_offset", "bigint"),
-    Column("source_timestamp", "bigint"),
-]  # fmt: skip
-TIMES = [Constant("created_at", "timestamp"), Constant("updated_at", "timestamp")]
-FOLLOWED = {
-    **{column.name: f"new.{column.name}" for column in SOURCE}, "updated_at": "new.updated_at",
-}  # fmt: skip
+SOURCE = "active topic_id source_partition source_offset source_timestamp"
+TIMES = "created_at updated_at"
+FOLLOWED = new(f"{SOURCE} updated_at")
 LOCATIONS = Upsert(
     InventoryLocation,
-    columns=[Column("merchant_id"), *SOURCE],
-    constants=[Constant("name"), Constant("is_default", "bool"), *TIMES],
-    key=["merchant_id", "name"],
+    columns=f"merchant_id {SOURCE}",
+    constants=f"name is_default {TIMES}",
+    key="merchant_id name",
     update=FOLLOWED,
     guard=NEWER,
     token="token",  # noqa: S106 (a column)
-    returning=["merchant_id"],
+    returning="merchant_id",
 )
 ITEMS = Upsert(
     InventoryItem,
-    columns=[Column("id"), Column("merchant_id"), *SOURCE],
+    columns=f"id merchant_id {SOURCE}",
     constants=TIMES,
-    key=["id"],
+    key="id",
     # What a delete says of the row before it is its key alone, unless PostgreSQL is told REPLICA IDENTITY FULL.
     update={
         "merchant_id": "CASE WHEN new.active OR new.merchant_id <> '' THEN new.merchant_id ELSE old.merchant_id END",
@@ -43,7 +38,7 @@ ITEMS = Upsert(
     },
     guard=NEWER,
     token="token",  # noqa: S106 (a column)
-    returning=["id"],
+    returning="id",
 )
 
 

@@ -15,7 +15,7 @@ from buffer.ledger.queries import batched
 from buffer.ledger.statements import NAME, Row, read_known, record
 from buffer.ledger.topics.effects import LARGEST_DELTA
 from config.database.clock import database_now
-from config.database.upsert import Column, Constant, Upsert
+from config.database.upsert import Upsert
 from config.environment.env import BadSetting
 from config.fields import IDENTIFIER_LENGTH
 from outbox.bookkeeping import counters
@@ -23,41 +23,38 @@ from outbox.bookkeeping import counters
 OPENING = "OPENING"
 COLUMNS = ("stock_id", "item", "location", "quantity")
 CHUNK = 1000
-TIMES = [Constant("created_at", "timestamp"), Constant("updated_at", "timestamp")]
+TIMES = "created_at updated_at"
 UNSOURCED = {"merchant_id": "", "active": True, "topic_id": "", "source_partition": -1, "source_offset": -1,
              "source_timestamp": NEVER, "is_default": False}  # fmt: skip
-FOLLOWS = [
-    Constant("merchant_id"), Constant("active", "bool"), Constant("topic_id"), Constant("source_partition", "int"),
-    Constant("source_offset", "bigint"), Constant("source_timestamp", "bigint"), *TIMES,
-]  # fmt: skip
+FOLLOWS = f"merchant_id active topic_id source_partition source_offset source_timestamp {TIMES}"
 ITEMS = Upsert(
     InventoryItem,
-    columns=[Column("id")],
-    key=["id"],
+    columns="id",
+    key="id",
     update={},
     constants=FOLLOWS,
     token="token",  # noqa: S106 (a column)
 )
 LOCATIONS = Upsert(
     InventoryLocation,
-    columns=[Column("name")],
-    key=["merchant_id", "name"],
+    columns="name",
+    key="merchant_id name",
     update={},
-    constants=[*FOLLOWS, Constant("is_default", "bool")],
+    constants=f"{FOLLOWS} is_default",
     token="token",  # noqa: S106 (a column)
 )
 STOCKS = Upsert(
     InventoryStock,
-    columns=[
-        Column("id"), Column("item_id"), Column("location_id", "bigint"), Column("quantity", "bigint"),
-    ],
-    key=["id"],
+    columns="id item_id location_id quantity",
+    key="id",
     update={
-        "item_id": "new.item_id", "location_id": "new.location_id", "quantity": "old.quantity + new.quantity",
+        "item_id": "new.item_id",
+        "location_id": "new.location_id",
+        "quantity": "old.quantity + new.quantity",
         "updated_at": "new.updated_at",
     },
     constants=TIMES,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from buffer.ledger.models import InventoryStock, InventoryTracking
-from config.database.upsert import Column, Constant, Upsert
+from config.database.upsert import Upsert
 
 NAME = "ledger"  # of this flow, in counters, letters and watermarks
 
@@ -17,34 +17,32 @@ Group = tuple[str, str]  # topic as the broker knows it, reference type: the sam
 
 RECORD = Upsert(
     InventoryTracking,
-    columns=[
-        Column("reference_id"), Column("stock_id"), Column("delta", "bigint"), Column("source_partition", "int"),
-        Column("source_offset", "bigint"), Column("source_timestamp", "bigint"), Column("payload_hash", "bigint"),
-    ],
-    constants=[
-        Constant("reference_type"), Constant("topic"), Constant("topic_id"), Constant("created_at", "timestamp"),
-    ],
-    key=["reference_id", "reference_type", "stock_id"],
+    columns=("reference_id stock_id delta source_partition source_offset source_timestamp payload_hash"),
+    constants="reference_type topic topic_id created_at",
+    key="reference_id reference_type stock_id",
     update={},
     token="token",  # noqa: S106 (a column)
-    returning=["reference_id", "stock_id"],
-)  # fmt: skip
+    returning="reference_id stock_id",
+)
 
 # Only read: all that a reference moved.
 REFERENCE = Upsert(
-    InventoryTracking, columns=[Column("reference_id")], constants=[Constant("reference_type")],
-    key=["reference_id", "reference_type"], update={},
-)  # fmt: skip
+    InventoryTracking,
+    columns="reference_id",
+    constants="reference_type",
+    key="reference_id reference_type",
+    update={},
+)
 
 # An upsert locks in the order of its rows, which an UPDATE joined to them does not: two workers at the same
 # stocks then wait for each other in a queue, never in a ring.
 ADJUST = Upsert(
     InventoryStock,
-    columns=[Column("id"), Column("quantity", "bigint")],
-    constants=[Constant("created_at", "timestamp"), Constant("updated_at", "timestamp")],
-    key=["id"],
+    columns="id quantity",
+    constants="created_at updated_at",
+    key="id",
     update={"quantity": "old.quantity + new.quantity", "updated_at": "new.updated_at"},
-)  # fmt: skip
+)
 
 
 class KnownMovement(NamedTuple):

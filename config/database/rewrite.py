@@ -9,21 +9,21 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, connections, models
 
 from config.database.dialects import BOUNDS, Update, dialect_for
-from config.database.upsert import Column, Constant, Row
+from config.database.upsert import Row, adapted, columns_of
 
 
 @dataclass
 class Rewrite:
     """`UPDATE … SET` of many rows by key, each with values of its own, in one statement.
 
-    `rows` hold the key columns and then the changed ones. `guard` is SQL over `old.x` and `new.x`.
+    All columns are names separated by spaces. `rows` hold the key columns and then the changed ones. `guard` is SQL over `old.x` and `new.x`.
     """
 
     model: type[models.Model]
-    key: Sequence[Column]
-    changes: Sequence[Column]
-    constants: Sequence[Constant] = ()
-    fixed: Sequence[str] = ()
+    key: str
+    changes: str
+    constants: str = ""
+    fixed: str = ""
     guard: str = ""
     prune: str = ""
     span: str = ""  # instead of `prune`: the key column that partitions, bounded by the rows' extremes
@@ -37,28 +37,25 @@ class Rewrite:
         if not rows:
             return 0
         if self.span:
-            place = [column.name for column in self.key].index(self.span)
+            place = self.key.split().index(self.span)
             prune = [min(row[place] for row in rows), max(row[place] for row in rows)]
         connection = connections[self.using]
         dialect = dialect_for(connection)
         values = constants or {}
-        sql = dialect.update_by_key(self._change(BOUNDS if self.span else len(prune)))
-        ordered = [
-            connection.ops.adapt_datetimefield_value(values[constant.name])
-            if constant.kind == "timestamp"
-            else values[constant.name]
-            for constant in self.constants
-        ]
+        change = self._change(BOUNDS if self.span else len(prune))
+        constant = adapted(connection, change.constants, values)
+        fixed = [values[name] for name in change.fixed]
         with dialect.cursor(connection) as cursor:
             cursor.execute(
-                sql,
-                dialect.update_parameters(ordered, rows, [*[values[name] for name in self.fixed], *prune]),
+                dialect.update_by_key(change), dialect.update_parameters(constant, rows, [*fixed, *prune])
             )
             return int(cursor.rowcount)
 
     def _change(self, count: int) -> Update:
-        meta = self.model._meta
-        return Update(
-            meta.db_table, self.key, self.changes, self.constants, self.fixed, self.guard,
-            self.span or self.prune, count, primary=self.key[0].name == meta.pk.column,
-        )  # fmt: skip
+        model, prune = self.model, self.span or self.prune
+        key, changes, constants = (
+            columns_of(model, names) for names in (self.key, self.changes, self.constants)
+        )
+        primary = key[0].name == model._meta.pk.column
+        table, fixed = model._meta.db_table, self.fixed.split()
+        return Update(table, key, changes, constants, fixed, self.guard, prune, count, primary)

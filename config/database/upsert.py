@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -19,25 +19,43 @@ from uuid import UUID
 from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from config.database.dialects import Dialect, Lookup, dialect_for, known_dialect
+from config.database.dialects import LONGEST_TEXT, Column, Dialect, Lookup, dialect_for, known_dialect
 
 Row = Sequence[Any]
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column that comes from the rows; `kind` is text (an identifier), long (any text), int, bigint or timestamp."""
+KINDS = {
+    "AutoField": "int",
+    "IntegerField": "int",
+    "BigAutoField": "bigint",
+    "BigIntegerField": "bigint",
+    "FloatField": "float",
+    "BooleanField": "bool",
+    "DateTimeField": "timestamp",
+    "UUIDField": "uuid",
+    "JSONField": "json",
+    "TextField": "long",
+}
 
-    name: str
-    kind: str = "text"
+
+@cache
+def columns_of(model: type[models.Model], names: str) -> tuple[Column, ...]:
+    """Columns of a model's table by their names, separated by spaces as in a namedtuple; the fields say their kinds."""
+    fields = {field.column: field for field in model._meta.concrete_fields}
+    return tuple(Column(name, _kind_of(fields[name])) for name in names.split())
 
 
-@dataclass(frozen=True)
-class Constant:
-    """A column whose value is the same in the whole batch."""
+def new(names: str) -> dict[str, str]:
+    """For `Upsert.update`: these columns take the incoming values."""
+    return {name: f"new.{name}" for name in names.split()}
 
-    name: str
-    kind: str = "text"
+
+def _kind_of(field: models.Field) -> str:
+    if isinstance(field, models.ForeignKey):
+        return _kind_of(field.target_field)
+    if isinstance(field, models.CharField):
+        return "text" if (field.max_length or 0) <= LONGEST_TEXT else "long"
+    return KINDS[field.get_internal_type()]
 
 
 class Packed(list[Any]):
@@ -54,6 +72,7 @@ class Packed(list[Any]):
 class Upsert:
     """`INSERT … ON CONFLICT (key) DO UPDATE SET update WHERE guard`, for many rows at once.
 
+    `columns` come from the rows, `constants` are the same in the whole batch; all are names separated by spaces.
     `update` maps columns to SQL in which `old.x` is the stored value and `new.x` the incoming one; an empty
     mapping leaves known rows alone. Without a `key` it is a plain INSERT, and a known row an error. With a
     `token` column every inserted or updated row carries this run's token: that is how MariaDB and MySQL tell
@@ -63,13 +82,13 @@ class Upsert:
     """
 
     model: type[models.Model]
-    columns: Sequence[Column]
-    key: Sequence[str]
+    columns: str
+    key: str
     update: Mapping[str, str]
-    constants: Sequence[Constant] = ()
+    constants: str = ""
     guard: str = ""
     token: str = ""
-    returning: Sequence[str] = ()
+    returning: str = ""
     prune: str = ""  # the partition column, if the table has one: look-ups name its values
     using: str = DEFAULT_DB_ALIAS
     _sql: dict[str, str] = field(default_factory=dict)
@@ -84,22 +103,15 @@ class Upsert:
             values[self.token] = secrets.randbits(62) + 1
         returns = bool(self.returning) and dialect.returns_rows
         sql = self._statement(dialect, returns)
-        constant_values = [
-            self._adapted(values[constant.name], constant.kind) for constant in self._constants
-        ]
-        params = [*constant_values, *_incoming(dialect, rows)]
+        params = [*adapted(self.connection, self._constants, values), *_incoming(dialect, rows)]
         with dialect.cursor(self.connection) as cursor:
             cursor.execute(sql, params)
             found = cursor.fetchall() if returns else []
         if not self.returning:
             return []
         if not returns:
-            fixed = {
-                constant.name: values[constant.name]
-                for constant in self.constants
-                if constant.name in self.key
-            }
-            found = self.read(self.keys_of(rows), [*self.returning, self.token], fixed)
+            fixed = {name: values[name] for name in self.constants.split() if name in self._key}
+            found = self.read(self.keys_of(rows), [*self.returning.split(), self.token], fixed)
         return self._changed(dialect, found, values)
 
     def read(
@@ -112,7 +124,7 @@ class Upsert:
         if not keys:
             return []
         dialect = dialect_for(self.connection)
-        key = [self.columns[position] for position in self._key_positions]
+        key = [self._columns[position] for position in self._key_positions]
         pruned = next((index for index, column in enumerate(key) if column.name == self.prune), None)
         listed = sorted({row[pruned] for row in keys}) if pruned is not None else []
         sql = dialect.select_by_key(
@@ -135,16 +147,21 @@ class Upsert:
         return self.model._meta.db_table
 
     @cached_property
-    def _constants(self) -> list[Constant]:
-        return [*self.constants, *([Constant(self.token, "bigint")] if self.token else [])]
+    def _columns(self) -> Sequence[Column]:
+        return columns_of(self.model, self.columns)
+
+    @cached_property
+    def _constants(self) -> Sequence[Column]:
+        return columns_of(self.model, f"{self.constants} {self.token}")
+
+    @cached_property
+    def _key(self) -> list[str]:
+        return self.key.split()
 
     @cached_property
     def _key_positions(self) -> list[int]:
-        names = [column.name for column in self.columns]
-        return [names.index(name) for name in self.key if name in names]
-
-    def _adapted(self, value: Any, kind: str) -> Any:
-        return self.connection.ops.adapt_datetimefield_value(value) if kind == "timestamp" else value
+        names = self.columns.split()
+        return [names.index(name) for name in self._key if name in names]
 
     def _changed(self, dialect: Dialect, found: list[tuple], values: Mapping[str, Any]) -> list[tuple]:
         if not self._verdict(dialect):
@@ -167,17 +184,25 @@ class Upsert:
         update = {name: dialect.refer(self.table, sql) for name, sql in self.update.items()}
         if self.token and update:
             update = {self.token: dialect.refer(self.table, f"new.{self.token}"), **update}
-        returned = [*self.returning, *self._verdict(dialect)]
+        returned = [*self.returning.split(), *self._verdict(dialect)]
         return dialect.upsert(
             self.table,
-            [*self.columns],
+            self._columns,
             self._constants,
-            self.key,
+            self._key,
             update,
             dialect.refer(self.table, self.guard),
             self.token,
             returned if returns else [],
         )
+
+
+def adapted(
+    connection: BaseDatabaseWrapper, columns: Iterable[Column], values: Mapping[str, Any]
+) -> list[Any]:
+    """The values of constant columns as the driver takes them."""
+    moment = connection.ops.adapt_datetimefield_value
+    return [moment(values[name]) if kind == "timestamp" else values[name] for name, kind in columns]
 
 
 def _incoming(dialect: Dialect, rows: Sequence[Row]) -> list[Any]:

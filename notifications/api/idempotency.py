@@ -13,7 +13,7 @@ from django.db import transaction
 
 from config.database.clock import database_now
 from config.database.contention import written_elsewhere
-from config.database.upsert import Column, Constant, Upsert
+from config.database.upsert import Upsert
 from config.digest import digest
 from notifications.api.problems import RETRY_IN_PROGRESS, Answer, Problem
 from notifications.orders.changes import until_done
@@ -24,12 +24,12 @@ Plan = Callable[[], tuple[datetime, Callable[[], Answer]]]
 
 KEYS = Upsert(
     IdempotencyKey,
-    columns=[Column("scope"), Column("key"), Column("payload_hash"), Column("answer", "long")],
-    key=["scope", "key"],
+    columns="scope key payload_hash answer",
+    key="scope key",
     update={},
-    constants=[Constant("created_at", "timestamp")],
+    constants="created_at",
     token="token",  # noqa: S106 (a column)
-    returning=["id"],
+    returning="id",
 )
 
 

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import models
 
 from config.database.rewrite import Rewrite
-from config.database.upsert import Column, Constant, Upsert, timestamp_text, uuid_text
+from config.database.upsert import Upsert, timestamp_text, uuid_text
 from config.fields import IdentifierField
 from config.uuid7 import smallest_uuid7
 from notifications.mail import content, delivery_status
@@ -96,30 +96,20 @@ class Delivery(models.Model):
 
 ACCEPT = Upsert(
     Delivery,
-    columns=[
-        Column("message_id", "uuid"), Column("order_id"), Column("recipient", "long"),
-        Column("provider_message_id"),
-    ],
-    constants=[
-        Constant("provider"), Constant("status"), Constant("detail"), Constant("status_at", "timestamp"),
-        Constant("accepted_at", "timestamp"), Constant("updated_at", "timestamp"),
-    ],
-    key=["message_id"],
+    columns="message_id order_id recipient provider_message_id",
+    constants="provider status detail status_at accepted_at updated_at",
+    key="message_id",
     # Webhooks may have been faster: then only the provider's id is news. A second try may have another one.
     update={"provider": "new.provider", "provider_message_id": "new.provider_message_id"},
-)  # fmt: skip
+)
 MOVE = Rewrite(
     Delivery,
-    key=[Column("message_id", "uuid")],
-    changes=[
-        Column("status"), Column("status_at", "timestamp"), Column("detail", "long"),
-        Column("delivered_at", "timestamp"), Column("bounced_at", "timestamp"),
-        Column("complained_at", "timestamp"),
-    ],
-    constants=[Constant("updated_at", "timestamp")],
-    fixed=["status"],  # as it was when the row was locked
+    key="message_id",
+    changes="status status_at detail delivered_at bounced_at complained_at",
+    constants="updated_at",
+    fixed="status",  # as it was when the row was locked
     span="message_id",
-)  # fmt: skip
+)
 
 
 def accept(results: Sequence[tuple[Message, Outcome]], provider: str, now: datetime) -> None:

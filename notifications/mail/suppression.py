@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db import models, transaction
 
 from config.database.clock import database_now
-from config.database.upsert import Column, Constant, Upsert
+from config.database.upsert import Upsert
 from config.digest import digest
 from config.fields import IdentifierField
 from notifications.mail import recipients
@@ -51,9 +51,9 @@ class Suppression(models.Model):
 
 SUPPRESS = Upsert(
     Suppression,
-    columns=[Column("address_hash"), Column("address"), Column("reason"), Column("note", "long")],
-    constants=[Constant("since", "timestamp")],
-    key=["address_hash"],
+    columns="address_hash address reason note",
+    constants="since",
+    key="address_hash",
     # A complaint outweighs a bounce: whoever lifts it must know.
     update={
         "reason": "CASE WHEN old.reason = 'complaint' THEN old.reason ELSE new.reason END",

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import models, transaction
 
-from config.database.upsert import Column, Constant, Upsert, timestamp_text, uuid_text
+from config.database.upsert import Upsert, timestamp_text, uuid_text
 from config.fields import IdentifierField
 from config.uuid7 import uuid7
 from notifications.mail import delivery_status
@@ -81,20 +81,13 @@ class WebhookEvent(models.Model):
 
 STORE = Upsert(
     WebhookEvent,
-    columns=[
-        Column("id", "uuid"), Column("dedup_id"), Column("kind"), Column("body", "long"),
-        Column("message_id", "uuid"), Column("provider_message_id"), Column("recipient", "long"),
-        Column("detail", "long"), Column("occurred_at", "timestamp"),
-    ],
-    constants=[
-        Constant("provider"), Constant("headers", "json"), Constant("received_at", "timestamp"),
-        Constant("verdict"),
-    ],
-    key=["provider", "dedup_id"],
+    columns="id dedup_id kind body message_id provider_message_id recipient detail occurred_at",
+    constants="provider headers received_at verdict",
+    key="provider dedup_id",
     update={},
     token="token",  # noqa: S106 (a column)
-    returning=["id"],
-)  # fmt: skip
+    returning="id",
+)
 
 
 def store(events: Sequence[Event], provider: str, headers: Mapping[str, str], now: datetime) -> list[UUID]:

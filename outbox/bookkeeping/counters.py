@@ -7,19 +7,19 @@ from datetime import datetime
 
 from django.db.models import Sum
 
-from config.database.upsert import Column, Upsert
+from config.database.upsert import Upsert
 from outbox.bookkeeping.models import FlowCounter, FlowMinute
 
 ADD = Upsert(
     FlowCounter,
-    columns=[Column("flow"), Column("scope"), Column("name"), Column("value", "bigint")],
-    key=["flow", "scope", "name"],
+    columns="flow scope name value",
+    key="flow scope name",
     update={"value": "old.value + new.value"},
 )
 ADD_MINUTE = Upsert(
     FlowMinute,
-    columns=[Column("flow"), Column("name"), Column("minute", "int"), Column("value", "bigint")],
-    key=["flow", "name", "minute"],
+    columns="flow name minute value",
+    key="flow name minute",
     update={"value": "old.value + new.value"},
 )
 

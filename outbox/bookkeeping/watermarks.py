@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from config.database.upsert import Column, Constant, Upsert
+from config.database.upsert import Upsert
 from config.kafka.positions import Mark, Reach, TopicPartition
 from outbox.bookkeeping.models import Watermark
 
-POSITION = [Column("topic"), Column("partition", "int")]
+POSITION = "topic partition"
 ADVANCE = Upsert(
     Watermark,
-    columns=[*POSITION, Column("topic_id"), Column("next_offset", "bigint"), Column("end_offset", "bigint"),
-             Column("alarm")],
-    constants=[Constant("group"), Constant("updated_at", "timestamp")],
-    key=["group", "topic", "partition"],
+    columns=f"{POSITION} topic_id next_offset end_offset alarm",
+    constants="group updated_at",
+    key="group topic partition",
     update={
         # A zombie that finishes late must not move its successor's mark back.
         "next_offset": "CASE WHEN old.topic_id = new.topic_id AND old.next_offset > new.next_offset "
-                       "THEN old.next_offset ELSE new.next_offset END",
+        "THEN old.next_offset ELSE new.next_offset END",
         "topic_id": "CASE WHEN new.topic_id = '' THEN old.topic_id ELSE new.topic_id END",
         "updated_at": "new.updated_at",
     },
-)  # fmt: skip
+)
 
 
 class Watermarks:

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 
 from config.database.clock import database_now
 from config.database.compiled import compiled
-from config.database.upsert import Column, Constant, Upsert
+from config.database.upsert import Upsert
 from config.telemetry.logs import log
 from outbox.bookkeeping import audit
 from outbox.bookkeeping.audit import Operator
@@ -24,15 +24,11 @@ ITSELF = Operator("spillway")
 PAUSED_LOOK = timedelta(seconds=1)
 CREATE = Upsert(
     ChannelState,
-    columns=[Column("name")],
-    constants=[
-        Constant("paused", "bool"), Constant("paused_by"), Constant("pause_reason"), Constant("breaker"),
-        Constant("failures", "int"), Constant("last_error"), Constant("tokens", "int"),
-        Constant("updated_at", "timestamp"),
-    ],
-    key=["name"],
+    columns="name",
+    constants="paused paused_by pause_reason breaker failures last_error tokens updated_at",
+    key="name",
     update={},
-)  # fmt: skip
+)
 
 
 class ChannelRow(NamedTuple):

@@ -9,35 +9,32 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from config.database.rewrite import Rewrite
-from config.database.upsert import Column, Constant, Upsert, uuid_text
+from config.database.upsert import Upsert, uuid_text
 from config.uuid7 import uuid7
 from outbox.channels.handlers import Message, Outcome
 from outbox.messages.models import DeliveryAttempt
 
-OPEN_COLUMNS = [Column("id", "uuid"), Column("message_id", "uuid"), Column("number", "int")]
-CONSTANTS = [
-    Constant("channel"), Constant("lease_token", "uuid"), Constant("path"), Constant("worker"),
-    Constant("started_at", "timestamp"), Constant("finished_at", "timestamp"),
-]  # fmt: skip
+OPEN_COLUMNS = "id message_id number"
+CONSTANTS = "channel lease_token path worker started_at finished_at"
 OPEN = Upsert(
     DeliveryAttempt,
     columns=OPEN_COLUMNS,
-    constants=[*CONSTANTS, Constant("outcome"), Constant("error"), Constant("receipt")],
-    key=(),
+    constants=f"{CONSTANTS} outcome error receipt",
+    key="",
     update={},
 )
 CLOSED = Upsert(
     DeliveryAttempt,
-    columns=[*OPEN_COLUMNS, Column("outcome"), Column("error", "long"), Column("receipt", "long")],
+    columns=f"{OPEN_COLUMNS} outcome error receipt",
     constants=CONSTANTS,
-    key=(),
+    key="",
     update={},
 )
 CLOSE = Rewrite(
     DeliveryAttempt,
-    key=[Column("id", "uuid")],
-    changes=[Column("outcome"), Column("error", "long"), Column("receipt", "long")],
-    constants=[Constant("finished_at", "timestamp")],
+    key="id",
+    changes="outcome error receipt",
+    constants="finished_at",
     guard="old.finished_at IS NULL",
     span="id",
 )

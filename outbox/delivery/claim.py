@@ -18,7 +18,7 @@ from config.database.compiled import compiled
 from config.database.durability import commit_lazily
 from config.database.rewrite import Rewrite
 from config.database.rows import fast_rows
-from config.database.upsert import Column, Constant, timestamp_text, uuid_text
+from config.database.upsert import timestamp_text, uuid_text
 from config.telemetry import metrics
 from outbox.channels import admission
 from outbox.channels.handlers import Message, MessageHandler
@@ -32,16 +32,16 @@ PROBE_CANDIDATES = 20  # of which one is taken: the first may be waiting for ano
 
 TAKE = Rewrite(
     OutboxMessage,
-    key=[Column("id", "uuid")],
-    changes=[Column("attempts", "int")],
-    constants=[Constant("state"), Constant("lease_token", "uuid"), Constant("lease_until", "timestamp")],
+    key="id",
+    changes="attempts",
+    constants="state lease_token lease_until",
     guard="old.state = 'pending'",
     span="id",
 )
 PUT_OFF = Rewrite(
     OutboxMessage,
-    key=[Column("id", "uuid")],
-    changes=[Column("available_at", "timestamp")],
+    key="id",
+    changes="available_at",
     guard="old.state = 'pending'",
     span="id",
 )

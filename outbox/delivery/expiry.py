@@ -9,7 +9,6 @@ from django.db import transaction
 
 from config.database.clock import database_now
 from config.database.rewrite import Rewrite
-from config.database.upsert import Column, Constant
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.channels.handlers import Message
@@ -22,9 +21,9 @@ A_ROUND = 200
 
 EXPIRE = Rewrite(
     OutboxMessage,
-    key=[Column("id", "uuid")],
-    changes=[],
-    constants=[Constant("state"), Constant("error_class"), Constant("error")],
+    key="id",
+    changes="",
+    constants="state error_class error",
     guard="old.state = 'pending'",
     span="id",
 )

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from config.backoff import full_jitter
-from config.database.upsert import Column, timestamp_text
+from config.database.upsert import timestamp_text
 from config.kafka import Replayed
 from outbox.channels.handlers import Message, Outcome
 from outbox.letters.burial import Letter
@@ -64,10 +64,7 @@ class NextState:
 
 
 # The columns that a statement writes for a next state, and its row for one message.
-CHANGES = [
-    Column("state"), Column("attempts", "int"), Column("available_at", "timestamp"), Column("times_uncertain", "int"),
-    Column("error_class"), Column("error", "long"),
-]  # fmt: skip
+CHANGES = "state attempts available_at times_uncertain error_class error"
 
 
 def row_of(message: Message, after: NextState) -> tuple[str, str, int, str, int, str, str]:

@@ -11,7 +11,6 @@ from django.conf import settings
 from django.db import transaction
 
 from config.database.rewrite import Rewrite
-from config.database.upsert import Column, Constant
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
@@ -27,12 +26,12 @@ LOST = "the worker did not come back; the other side may have accepted"
 
 RECOVER = Rewrite(
     OutboxMessage,
-    key=[Column("id", "uuid")],
+    key="id",
     changes=CHANGES,
-    constants=[Constant("lease_token", "uuid"), Constant("lease_until", "timestamp")],
+    constants="lease_token lease_until",
     guard="old.state = 'processing'",
     span="id",
-)  # fmt: skip
+)
 
 
 def rescue(now: datetime) -> int:

@@ -14,7 +14,7 @@ from django.db import transaction
 from config.database.clock import database_now
 from config.database.errors import Remedy
 from config.database.rewrite import Rewrite
-from config.database.upsert import Column, Constant, timestamp_text, uuid_text
+from config.database.upsert import timestamp_text, uuid_text
 from config.processes.loop import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import log
@@ -35,29 +35,28 @@ LONGEST_THROTTLE = 3600.0  # seconds; a header that is wrong over there must not
 HELD = "old.state = 'processing'"
 SENT = Rewrite(
     OutboxMessage,
-    key=[Column("id", "uuid")],
-    changes=[Column("receipt", "long")],
-    constants=[Constant("state"), Constant("sent_at", "timestamp"), Constant("lease_until", "timestamp"),
-               Constant("error_class"), Constant("error")],
-    fixed=["lease_token"],
+    key="id",
+    changes="receipt",
+    constants="state sent_at lease_until error_class error",
+    fixed="lease_token",
     guard=HELD,
     span="id",
-)  # fmt: skip
+)
 UNSENT = Rewrite(
     OutboxMessage,
-    key=[Column("id", "uuid")],
+    key="id",
     changes=CHANGES,
-    constants=[Constant("lease_until", "timestamp")],
-    fixed=["lease_token"],
+    constants="lease_until",
+    fixed="lease_token",
     guard=HELD,
     span="id",
-)  # fmt: skip
+)
 RELEASE = Rewrite(
     OutboxMessage,
-    key=[Column("id", "uuid")],
-    changes=[Column("attempts", "int"), Column("available_at", "timestamp")],
-    constants=[Constant("state"), Constant("lease_until", "timestamp")],
-    fixed=["lease_token"],
+    key="id",
+    changes="attempts available_at",
+    constants="state lease_until",
+    fixed="lease_token",
     guard=HELD,
     span="id",
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from config.database.upsert import Column, Constant, Upsert
+from config.database.upsert import Upsert
 from config.digest import digest
 from config.fields import IDENTIFIER_LENGTH
 from config.gate import template_of
@@ -18,30 +18,24 @@ from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
 
 BURIAL = Upsert(
     BurialKey,
-    columns=[
-        Column("topic_id"), Column("topic"), Column("partition", "int"), Column("offset", "bigint"),
-        Column("step"), Column("revision", "int"), Column("payload_hash"),
-    ],
-    constants=[Constant("group")],
-    key=["group", "topic_id", "topic", "partition", "offset", "step", "revision"],
+    columns="topic_id topic partition offset step revision payload_hash",
+    constants="group",
+    key="group topic_id topic partition offset step revision",
     update={},
     token="token",
-    returning=["topic_id", "topic", "partition", "offset", "step", "revision"],
-)  # fmt: skip
+    returning="topic_id topic partition offset step revision",
+)
 GROUPS = Upsert(
     FailureGroup,
-    columns=[
-        Column("fingerprint"), Column("source"), Column("step"), Column("reason"), Column("title"),
-        Column("open_count", "bigint"), Column("total_count", "bigint"),
-    ],
-    constants=[Constant("first_seen", "timestamp"), Constant("last_seen", "timestamp")],
-    key=["fingerprint"],
+    columns="fingerprint source step reason title open_count total_count",
+    constants="first_seen last_seen",
+    key="fingerprint",
     update={
         "open_count": "old.open_count + new.open_count",
         "total_count": "old.total_count + new.total_count",
         "last_seen": "new.last_seen",
     },
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

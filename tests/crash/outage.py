@@ -143,7 +143,7 @@ def promise(events: Sequence[tuple[int, str]]) -> None:
     from django.db import transaction
 
     from config.database.clock import database_now
-    from config.database.upsert import Column, Constant, Upsert, uuid_text
+    from config.database.upsert import Upsert, uuid_text
     from config.digest import digest
     from config.uuid7 import uuid7
     from outbox.messages import notify
@@ -152,8 +152,8 @@ def promise(events: Sequence[tuple[int, str]]) -> None:
     from tests.outbox import bulk
 
     keys = Upsert(
-        IdempotencyKey, [Column("key"), Column("payload_hash"), Column("message_id", "uuid")], (), {},
-        [Constant("scope"), Constant("answer"), Constant("token", "int"), Constant("created_at", "timestamp")],
+        IdempotencyKey, "key payload_hash message_id", "", {},
+        "scope answer token created_at",
     )  # fmt: skip
     rows = [(uuid_text(uuid7()), CHANNEL, "order.paid", order, f'{{"n":{n}}}', "", "") for n, order in events]
     with transaction.atomic():

@@ -5,25 +5,21 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from config.database.upsert import Column, Constant, Upsert
+from config.database.upsert import Upsert
 from outbox.messages.insert import NEW
 from outbox.messages.publish import expiry_of
 from outbox.models import OutboxMessage
 
 MESSAGES = Upsert(
     OutboxMessage,
-    columns=[
-        Column("id", "uuid"), Column("channel"), Column("event_type"), Column("aggregate"), Column("payload", "long"),
-        Column("correlation_id"), Column("traceparent"),
-    ],
-    constants=[
-        Constant("state"), Constant("attempts", "int"), Constant("available_at", "timestamp"),
-        Constant("expires_at", "timestamp"), Constant("times_uncertain", "int"), Constant("times_revived", "int"),
-        Constant("error_class"), Constant("error"), Constant("receipt"), Constant("created_at", "timestamp"),
-    ],
-    key=(),
+    columns="id channel event_type aggregate payload correlation_id traceparent",
+    constants=(
+        "state attempts available_at expires_at times_uncertain times_revived error_class error receipt "
+        "created_at"
+    ),
+    key="",
     update={},
-)  # fmt: skip
+)
 
 
 def beginning(now: datetime) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from config.database.dialects.base import BOUNDS, Dialect, Lookup, Update
+from config.database.dialects.base import BOUNDS, LONGEST_TEXT, Column, Dialect, Lookup, Update
 from config.database.dialects.vendors import MariaDB, MySQL, PostgreSQL, SQLite
 
-__all__ = ["BOUNDS", "Dialect", "Lookup", "Update", "dialect_for", "known_dialect"]
+__all__ = ["BOUNDS", "LONGEST_TEXT", "Column", "Dialect", "Lookup", "Update", "dialect_for", "known_dialect"]
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect for dialect in (PostgreSQL(), SQLite(), MySQL(), MariaDB())

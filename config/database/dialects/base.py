@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -13,16 +13,16 @@ from config.as_json import as_json
 
 # Instead of a number of values: the partition column lies between two bounds.
 BOUNDS = -1
+LONGEST_TEXT = 249  # characters of an identifier, such as a topic; more is `long`
 REFERENCE = re.compile(r"\b(old|new)\.(\w+)")
 
 
-class Named(Protocol):
-    """A column with a kind."""
+class Column(NamedTuple):
+    """A column of a table; `kind` is text (an identifier), long (any text), int, bigint, float, bool, uuid, json or
+    timestamp."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
+    name: str
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Lookup:
     """
 
     table: str
-    key: Sequence[Named]
+    key: Sequence[Column]
     fixed: Sequence[str]
     prune: str
     count: int
@@ -49,9 +49,9 @@ class Update:
     """
 
     table: str
-    key: Sequence[Named]
-    changes: Sequence[Named]
-    constants: Sequence[Named]
+    key: Sequence[Column]
+    changes: Sequence[Column]
+    constants: Sequence[Column]
     fixed: Sequence[str]
     guard: str
     prune: str
@@ -59,7 +59,7 @@ class Update:
     primary: bool = False
 
     @property
-    def columns(self) -> list[Named]:
+    def columns(self) -> list[Column]:
         """Of the unpacked rows."""
         return [*self.key, *self.changes]
 
@@ -90,7 +90,7 @@ class Dialect:
         """The rows as statement parameters."""
         return [as_json(rows)]
 
-    def source(self, columns: Sequence[Named], alias: str) -> str:
+    def source(self, columns: Sequence[Column], alias: str) -> str:
         """A FROM item that unpacks `parameters`."""
         raise NotImplementedError
 
@@ -98,11 +98,11 @@ class Dialect:
         """Rows for `incoming` as statement parameters."""
         return self.parameters(rows)
 
-    def incoming(self, columns: Sequence[Named], alias: str) -> str:
+    def incoming(self, columns: Sequence[Column], alias: str) -> str:
         """A FROM item with rows that are only inserted: nothing is found by them, so their collation does not matter."""
         return self.source(columns, alias)
 
-    def value(self, column: Named, position: int, alias: str) -> str:
+    def value(self, column: Column, position: int, alias: str) -> str:
         """One unpacked column."""
         return f"{alias}.{self.quoted(column.name)}"
 
@@ -121,8 +121,8 @@ class Dialect:
     def upsert(
         self,
         table: str,
-        columns: Sequence[Named],
-        constants: Sequence[Named],
+        columns: Sequence[Column],
+        constants: Sequence[Column],
         key: Sequence[str],
         update: Mapping[str, str],
         guard: str,

@@ -13,9 +13,8 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from config.as_json import as_json
-from config.database.dialects.base import Dialect, Lookup, Named, Update
+from config.database.dialects.base import LONGEST_TEXT, Column, Dialect, Lookup, Update
 from config.database.dialects.literals import rows_of_literals
-from config.fields import IDENTIFIER_LENGTH
 
 
 class PostgreSQL(Dialect):
@@ -28,6 +27,8 @@ class PostgreSQL(Dialect):
         "timestamp": "timestamptz",
         "uuid": "uuid",
         "text": "text",
+        "long": "text",
+        "float": "double precision",
         "bool": "boolean",
         "json": "jsonb",
     }
@@ -52,11 +53,11 @@ class PostgreSQL(Dialect):
     def parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         return [as_json(column) for column in zip(*rows, strict=True)]
 
-    def source(self, columns: Sequence[Named], alias: str) -> str:
+    def source(self, columns: Sequence[Column], alias: str) -> str:
         arrays = ", ".join(["json_array_elements_text(%s::json)"] * len(columns))
         return f"ROWS FROM ({arrays}) AS {alias} ({self.listed([column.name for column in columns])})"
 
-    def value(self, column: Named, position: int, alias: str) -> str:
+    def value(self, column: Column, position: int, alias: str) -> str:
         plain = f"{alias}.{self.quoted(column.name)}"
         return plain if column.kind in ("text", "long") else self.cast(plain, column.kind)
 
@@ -109,10 +110,10 @@ class SQLite(Dialect):
 
     name = "sqlite"
 
-    def source(self, columns: Sequence[Named], alias: str) -> str:
+    def source(self, columns: Sequence[Column], alias: str) -> str:
         return f"json_each(%s) AS {alias}"
 
-    def value(self, column: Named, position: int, alias: str) -> str:
+    def value(self, column: Column, position: int, alias: str) -> str:
         return f"json_extract({alias}.value, '$[{position}]')"
 
     def on_conflict(
@@ -156,6 +157,7 @@ class MySQL(Dialect):
         "bigint": "BIGINT",
         "timestamp": "DATETIME(6)",
         "uuid": "CHAR(36)",
+        "float": "DOUBLE",
         "bool": "TINYINT",
     }
     collation = "utf8mb4_0900_bin"
@@ -169,7 +171,7 @@ class MySQL(Dialect):
         # Hexadecimal: safe under every sql_mode, and the driver escapes a megabyte four times as slowly.
         return [Literal(b"_utf8mb4 x'%b'" % hexlify(msgspec.json.encode(rows)))]
 
-    def source(self, columns: Sequence[Named], alias: str) -> str:
+    def source(self, columns: Sequence[Column], alias: str) -> str:
         unpacked = ", ".join(
             f"{self.quoted(column.name)} {self.type_of(column)} PATH '$[{position}]'"
             for position, column in enumerate(columns)
@@ -179,7 +181,7 @@ class MySQL(Dialect):
     def incoming_parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         return [Literal(rows_of_literals(rows, self.row_word))]
 
-    def incoming(self, columns: Sequence[Named], alias: str) -> str:
+    def incoming(self, columns: Sequence[Column], alias: str) -> str:
         """A table of literals, which the server parses faster than it takes JSON apart (docs/adr/0016)."""
         return f"(VALUES %s) AS {alias} ({self.listed([column.name for column in columns])})"
 
@@ -202,13 +204,13 @@ class MySQL(Dialect):
     ) -> list[Any]:
         return [*self.parameters(rows), *constants, *prune]
 
-    def type_of(self, column: Named) -> str:
+    def type_of(self, column: Column) -> str:
         if column.kind in self.casts:
             return self.casts[column.kind]
         if column.kind in ("long", "json"):
             return "LONGTEXT"
         # The column's own collation, else no index serves the join.
-        return f"VARCHAR({IDENTIFIER_LENGTH + 49}) CHARACTER SET utf8mb4 COLLATE {self.collation}"
+        return f"VARCHAR({LONGEST_TEXT}) CHARACTER SET utf8mb4 COLLATE {self.collation}"
 
     def on_conflict(
         self, table: str, key: Sequence[str], update: Mapping[str, str], guard: str, token: str
@@ -238,6 +240,6 @@ class MariaDB(MySQL):
     collation = "utf8mb4_nopad_bin"
     row_word = ""
 
-    def incoming(self, columns: Sequence[Named], alias: str) -> str:
+    def incoming(self, columns: Sequence[Column], alias: str) -> str:
         names = self.listed([column.name for column in columns])
         return f"(WITH given ({names}) AS (VALUES %s) SELECT * FROM given) AS {alias}"

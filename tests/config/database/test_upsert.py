@@ -5,11 +5,16 @@ from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django_prometheus.db.metrics import execute_total
 
-from config.database.dialects import dialect_for, known_dialect, vendors
+from buffer.models import Batch, Bucket, InventoryStock
+from config.database.clock import database_now
+from config.database.dialects import Column, dialect_for, known_dialect, vendors
 from config.database.errors import Remedy, remedy_for
-from config.database.upsert import Packed
+from config.database.rewrite import Rewrite
+from config.database.upsert import Packed, columns_of
 from outbox.bookkeeping.counters import ADD
-from outbox.bookkeeping.models import FlowCounter
+from outbox.bookkeeping.models import FlowCounter, Watermark
+from outbox.channels.models import ChannelState
+from outbox.letters.models import FailureGroup
 
 ODD = [
     "it's",
@@ -129,3 +134,42 @@ def test_a_table_that_changed_its_type_is_no_reason_to_bury_records(fresh_sessio
     with pytest.raises(DatabaseError) as caught, transaction.atomic():
         names()
     assert remedy_for(caught.value) is Remedy.WAIT  # and whoever waits opens another session
+
+
+@pytest.mark.parametrize(
+    ("model", "column", "kind"),
+    [
+        (Bucket, "location_id", "text"),
+        (Bucket, "open_count", "int"),
+        (Bucket, "sequence", "bigint"),
+        (Bucket, "held", "bool"),
+        (Bucket, "due_at", "timestamp"),
+        (Batch, "batch_id", "uuid"),
+        (Batch, "months", "json"),
+        (Batch, "payload", "long"),
+        (ChannelState, "tokens", "float"),
+        (InventoryStock, "location_id", "bigint"),  # a foreign key is what it points at
+        (InventoryStock, "item_id", "text"),
+        (FailureGroup, "title", "long"),  # more characters than an identifier may have
+        (Watermark, "alarm", "long"),
+    ],
+)
+def test_the_field_says_what_a_column_holds(model, column, kind):
+    assert columns_of(model, column) == (Column(column, kind),)
+
+
+def test_a_column_that_the_table_has_not_is_named():
+    with pytest.raises(KeyError, match="colour"):
+        columns_of(Bucket, "location_id colour")
+
+
+@pytest.mark.django_db
+def test_a_long_text_is_found_and_rewritten_whole():
+    """As an identifier MySQL would unpack its first 249 characters only."""
+    group = FailureGroup.objects.create(
+        fingerprint="f", source="s", step="decode", reason="r", title="t", first_seen=database_now(),
+        last_seen=database_now(),
+    )  # fmt: skip
+    assert Rewrite(FailureGroup, key="fingerprint", changes="title").run([("f", "ü" * 300)]) == 1
+    group.refresh_from_db()
+    assert group.title == "ü" * 300
