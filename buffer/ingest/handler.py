@@ -24,22 +24,23 @@ from config.database.clock import database_now
 from config.database.upsert import Packed
 from config.digest import digest
 from config.gate import InvalidRecord
-from config.kafka import Record, RecordBatch, Tally, topic_name
-from config.partitions import ensure_partitions
+from config.kafka import Record, RecordBatch, topic_name
+from config.kafka.runtime.writer import Replayable
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.letters.burial import Letter, bury
+from outbox.letters.handler import LetterHandler
 
 LOW_WATER = 0.8
 
 
-class Ingest:
+class Ingest(LetterHandler, Replayable):
     """The consumer's handler for one stream."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.name = stream.name
+        self.name = self.source = stream.name
         self.group = GROUP
         self.topics = [stream.topic]
         self._pressed = False
@@ -97,26 +98,11 @@ class Ingest:
         return batch.prepared.records
 
     def _refused(self, batch: RecordBatch, record: Record, refusal: InvalidRecord) -> Letter:
-        return self._letter(batch, record, "decode", refusal.reason, str(refusal))
+        return self.letter(batch, record, "decode", refusal.reason, str(refusal))
 
     def _outside(self, batch: RecordBatch, record: Record, message: Any, first: int, last: int) -> Letter:
         text = f"ordered_at is outside the window {first} … {last} that the buffer keeps"
-        return self._letter(batch, record, "window", "outside_window", text, message.order_id)
-
-    def _letter(
-        self,
-        batch: RecordBatch,
-        record: Record,
-        step: str,
-        reason: str,
-        text: str,
-        order_id: str = "",
-        **more: Any,
-    ) -> Letter:
-        return Letter(
-            self.name, step, reason, text, record, batch.topic_ids.get(record.topic, ""),
-            batch.letter_revision, business_key=order_id, **more,
-        )  # fmt: skip
+        return self.letter(batch, record, "window", "outside_window", text, message.order_id)
 
     # -- on the writer's thread, inside its transaction ------------------------------------------------
 
@@ -232,7 +218,7 @@ class Ingest:
                 verdict = order.verdict(position(row, topic_id), row[3])
                 outcome.outcomes[row[4], "redelivered" if verdict == "redelivered" else "late"] += 1
                 if verdict != "redelivered":
-                    letters.append(self._letter(batch, record, "late", verdict, REASONS[verdict], row[1]))
+                    letters.append(self.letter(batch, record, "late", verdict, REASONS[verdict], row[1]))
             if order.changed:
                 seen.append((*stored[:3], *order.seen, order.seen_hash))
                 outcome.touched.append(stored[:3])
@@ -251,16 +237,9 @@ class Ingest:
         for (_partition, name), number in outcomes.items():
             metrics.INGESTED.labels(self.name, name).inc(number)
 
-    def park(
-        self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime
-    ) -> None:
-        """Bury the one record that the database refused although the gate let it through."""
-        letter = self._letter(
-            batch, record, "store", "database_refused", str(error), error_class=type(error).__name__, traceback=trace
-        )  # fmt: skip
-        batch.tally = Tally(parked=bury([letter], topic_name(self.group), now))
-        parked = StoredBatch(Counter({record.partition: 1}), Counter({(record.partition, "parked"): 1}))
-        self._count(parked, batch.revision, now)
+    def count_parked(self, batch: RecordBatch, record: Record, now: datetime) -> None:
+        at = record.partition
+        self._count(StoredBatch(Counter([at]), Counter([(at, "parked")])), batch.revision, now)
 
     # -- around it --------------------------------------------------------------------------------------
 
@@ -288,6 +267,3 @@ class Ingest:
         limit = settings.BUFFER_HIGH_WATER * (LOW_WATER if self._pressed else 1)
         self._pressed = opened >= limit
         return self._pressed
-
-    def repair(self) -> None:
-        ensure_partitions()

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -21,19 +20,20 @@ from buffer.ledger.topics.movements import Source, sources
 from config.digest import short_hash
 from config.gate import InvalidRecord
 from config.kafka import Record, RecordBatch, Tally, topic_name
-from config.partitions import ensure_partitions
+from config.kafka.runtime.writer import Replayable
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
-from outbox.letters.burial import Letter, bury
+from outbox.letters.burial import bury
+from outbox.letters.handler import LetterHandler
 
 GROUP = "buffer-track"
 Fresh = dict[Group, dict[Key, Row]]  # what was inserted
 
 
-class Track:
+class Track(LetterHandler, Replayable):
     """The consumer's handler for all stock topics."""
 
-    name = NAME
+    name = source = NAME
     group = GROUP
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Track:
         if refusal.reason == "equal_ends" and settings.LEDGER_EQUAL_ENDS == "skip":
             prepared.skipped[found.topic, found.partition] += 1
         else:
-            prepared.letters.append(self._letter(batch, found, "decode", refusal.reason, str(refusal)))
+            prepared.letters.append(self.letter(batch, found, "decode", refusal.reason, str(refusal)))
 
     def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
         """The references of a prepared batch, and its stocks where their quantity decides."""
@@ -166,7 +166,7 @@ class Track:
             if verdict.is_refusal:
                 reference = tracked.movements.reference_id
                 applied.letters.append(
-                    self._letter(batch, tracked.record, "effect", verdict.outcome, verdict.text, reference)
+                    self.letter(batch, tracked.record, "effect", verdict.outcome, verdict.text, reference)
                 )
                 applied.settle(tracked.record, "parked")
         return classifier.wanted, [tracked for tracked, verdict in verdicts if not verdict.is_refusal]
@@ -230,45 +230,15 @@ class Track:
         counters.add(counts, now)
         transaction.on_commit(partial(_measure, applied.outcomes))
 
-    def park(
-        self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime
-    ) -> None:
-        """Bury the one record that the database refused although the gate let it through."""
-        letter = self._letter(
-            batch, record, "store", "database_refused", str(error), error_class=type(error).__name__, traceback=trace
-        )  # fmt: skip
-        applied = Applied(letters=[letter])
+    def count_parked(self, batch: RecordBatch, record: Record, now: datetime) -> None:
+        applied = Applied()
         applied.settle(record, "parked")
-        batch.tally = Tally(parked=bury(applied.letters, topic_name(self.group), now))
         self._count(batch, {(record.topic, record.partition): 1}, applied, now)
-
-    def _letter(
-        self,
-        batch: RecordBatch,
-        found: Record,
-        step: str,
-        reason: str,
-        text: str,
-        reference: str = "",
-        **more: Any,
-    ) -> Letter:
-        return Letter(
-            NAME, step, reason, text, found, batch.topic_ids.get(found.topic, ""), batch.letter_revision,
-            business_key=reference, **more,
-        )  # fmt: skip
-
-    # -- around it --------------------------------------------------------------------------------------
-
-    def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[Place, int]) -> None:
-        """Nothing to prepare: what the lost part of the ledger said is read again, and keys decide."""
 
     def pressure(self) -> bool:
         """Never: what is read is done. The beat is also when stocks are looked up anew."""
         self._stocks.clear()
         return False
-
-    def repair(self) -> None:
-        ensure_partitions()
 
 
 def _counts(source: Source, found: Record) -> bool:

@@ -11,14 +11,14 @@ from django.db import transaction
 
 from config.kafka.positions import Mark, Reach, TopicPartition
 from config.kafka.records import Record, RecordBatch
-from config.kafka.runtime.writer import Replayable
+from config.kafka.runtime.writer import Handler, Replayable
 from config.kafka.timeframe import Bounds
 from outbox.replay.models import LEASE, TopicReplay
 
 COUNTS = ("read", "already", "applied", "parked", "outside")
 
 
-class Journal:
+class Journal(Handler):
     """The writer's handler and its positions in one: no watermark moves, no offset is committed.
 
     A dry run goes through the same statements and is rolled back, batch by batch. What an earlier batch would
@@ -56,9 +56,6 @@ class Journal:
 
     def repair(self) -> None:
         self.handler.repair()
-
-    def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[TopicPartition, int]) -> None:
-        """A replay is refused while there is a gap."""
 
     # -- the writer's positions -----------------------------------------------------------------------
     def load(self, group: str, topics: list[str]) -> dict[TopicPartition, Mark]:

@@ -6,16 +6,15 @@ import queue
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import close_old_connections, connections, transaction
 
 from config.gate import InvalidRecord
-from config.kafka import Record, RecordBatch, topic_name
-from config.partitions import ensure_partitions
+from config.kafka import RecordBatch, topic_name
 from config.telemetry.logs import log
 from config.uuid7 import uuid7_milliseconds
 from outbox.bookkeeping import counters
@@ -23,6 +22,7 @@ from outbox.channels.handlers import MessageHandler, handlers
 from outbox.delivery.claim import Claim, claim
 from outbox.delivery.deliver import deliver
 from outbox.letters.burial import Letter, bury
+from outbox.letters.handler import LetterHandler
 from outbox.messages.models import FLOW
 from outbox.workers import cdc_health, debezium
 
@@ -78,11 +78,11 @@ class DeliveryThread:
         connections.close_all()
 
 
-class Listen:
+class Listen(LetterHandler):
     """The consumer's handler. A hint is never what is sent: both paths do the same fenced claim, so a repeated,
     stale or foreign hint changes nothing, and a failed delivery lives in its row, never as a redelivery."""
 
-    name = NAME
+    name, source = NAME, FLOW
     group = cdc_health.GROUP
 
     def __init__(self, stop: threading.Event) -> None:
@@ -97,7 +97,7 @@ class Listen:
             try:
                 found = debezium.read(record.value)
             except InvalidRecord as refusal:
-                letters.append(self._letter(batch, record, "decode", refusal.reason, str(refusal)))
+                letters.append(self.letter(batch, record, "decode", refusal.reason, str(refusal)))
                 continue
             if isinstance(found, debezium.Hint):
                 ids[found.id] = None
@@ -129,30 +129,9 @@ class Listen:
         if claimed.messages:
             transaction.on_commit(lambda: thread.submit(claimed))
 
-    def park(
-        self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime
-    ) -> None:
-        letter = self._letter(
-            batch, record, "store", "database_refused", str(error), error_class=type(error).__name__,
-            traceback=trace,
-        )  # fmt: skip
-        bury([letter], topic_name(self.group), now)
-
-    def _letter(
-        self, batch: RecordBatch, record: Record, step: str, reason: str, text: str, **more: Any
-    ) -> Letter:
-        topic_id = batch.topic_ids.get(record.topic, "")
-        return Letter(FLOW, step, reason, text, record, topic_id, batch.revision, **more)
-
     def pressure(self) -> bool:
         """While a channel has its hands full, hints wait in Kafka; should that take long, the poller helps."""
         return any(not thread.room for thread in self.threads)
-
-    def repair(self) -> None:
-        ensure_partitions()
-
-    def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[tuple[str, int], int]) -> None:
-        """Hints that come again find nothing to claim."""
 
     def close(self) -> None:
         for thread in self.threads:

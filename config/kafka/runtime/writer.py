@@ -6,10 +6,11 @@ import queue
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from django.db import close_old_connections, connection, transaction
 
@@ -24,38 +25,43 @@ from config.telemetry.logs import log
 LONGEST_WAIT = 5.0
 
 
-class Handler(Protocol):
-    """What a flow does with records. `prepare` uses no database; the others run inside the writer's transaction."""
+class Handler(ABC):
+    """What a flow does with records. `prepare` uses no database; `write` and `park` run in the writer's transaction."""
 
     name: str
     group: str
     topics: list[str]
 
+    @abstractmethod
     def prepare(self, batch: RecordBatch) -> Any:
         """Decode; never raises for bad input (that is a verdict, kept for `write`)."""
 
+    @abstractmethod
     def write(self, batch: RecordBatch, now: Any) -> None:
         """Store `batch.prepared`, its dead letters and its counters."""
 
+    @abstractmethod
     def park(self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: Any) -> None:
         """Bury the one record that the database refuses."""
 
     def pressure(self) -> bool:
         """Whether to stop reading for a while; asked once a second, outside a transaction."""
+        return False
 
-    def repair(self) -> None:
-        """Make the missing partitions."""
+    def repair(self) -> None:  # noqa: B027 (nothing to make is the usual case)
+        """Make the missing partitions of the tables it writes to."""
 
-    def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[TopicPartition, int]) -> None:
+    def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[TopicPartition, int]) -> None:  # noqa: B027 (as above)
         """The group has committed more than the database remembers; called before reading starts.
 
         `gaps` holds, per partition, the offset up to which an earlier life of the database had come.
         """
 
 
-class Replayable(Handler, Protocol):
+class Replayable(Handler):
     """A handler whose topic can be replayed: its `write` and `park` leave a `Tally` in the batch."""
 
+    @abstractmethod
     def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
         """What the outcome of a prepared batch depends on: records that share no key do not affect each other."""
 

@@ -1,0 +1,48 @@
+"""What the Kafka handlers of all flows share: how a record becomes a letter."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from config.kafka import Record, RecordBatch, Tally, topic_name
+from config.kafka.runtime import Handler
+from config.partitions import ensure_partitions
+from outbox.letters.burial import Letter, bury
+
+
+class LetterHandler(Handler):
+    """Base of a flow's Kafka handler: what it cannot handle becomes a letter, and missing partitions are made."""
+
+    source: str  # the flow its letters belong to
+
+    def letter(
+        self,
+        batch: RecordBatch,
+        record: Record,
+        step: str,
+        reason: str,
+        text: str,
+        key: str = "",
+        **more: Any,
+    ) -> Letter:
+        """A letter about `record`, not buried yet; `key` is the order or reference it is about."""
+        topic_id = batch.topic_ids.get(record.topic, "")
+        return Letter(
+            self.source, step, reason, text, record, topic_id, batch.letter_revision, business_key=key, **more
+        )
+
+    def park(
+        self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime
+    ) -> None:
+        """Bury the one record that the database refused although the gate let it through."""
+        told = {"error_class": type(error).__name__, "traceback": trace}
+        letter = self.letter(batch, record, "store", "database_refused", str(error), **told)
+        batch.tally = Tally(parked=bury([letter], topic_name(self.group), now))
+        self.count_parked(batch, record, now)
+
+    def count_parked(self, batch: RecordBatch, record: Record, now: datetime) -> None:
+        """Count a record that `park` has buried, where the flow accounts for each record."""
+
+    def repair(self) -> None:
+        ensure_partitions()
