@@ -1,4 +1,4 @@
-"""Layer 0: wiring and plumbing. Owns no tables and imports no app."""
+"""Wiring and plumbing, the lowest layer. It owns no tables and imports no app."""
 
 from config.celery import app as celery_app
 

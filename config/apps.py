@@ -1,4 +1,4 @@
-"""App configuration of the plumbing layer: registers the system checks."""
+"""The app of the lowest layer: it registers the system checks."""
 
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate

@@ -14,7 +14,7 @@ app.autodiscover_tasks()
 
 @beat_init.connect
 def beat_starts(**_: object) -> None:
-    """What else beat does; imported late, because Django is set up only now."""
+    """Rotate when partitions run short, and serve metrics. Imported late: Django is set up only now."""
     from config.processes import beat
 
     if app.conf.task_always_eager:
@@ -25,7 +25,7 @@ def beat_starts(**_: object) -> None:
 @worker_process_init.connect
 @task_prerun.connect
 def tasks_run_here(**_: object) -> None:
-    """Counters live where the tasks run: in a child of the worker, in the worker itself, or in beat."""
+    """Serve metrics in the process that runs the tasks: a child of the worker, the worker, or beat."""
     from config.processes import beat
 
     beat.serve_metrics()

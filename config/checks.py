@@ -1,4 +1,4 @@
-"""System checks: what would only show at three in the morning shows at start-up."""
+"""System checks: settings and databases that would fail later are refused at start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OLDEST_SQLITE = (3, 35, 0)
 
 @register(Tags.compatibility)
 def registries_import(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Every dotted path of the registries leads somewhere."""
+    """Every dotted path in a registry setting can be imported."""
     paths = [(f"STREAMS[{name!r}]['CLASS']", entry["CLASS"]) for name, entry in settings.STREAMS.items()]
     paths += [(f"MOVEMENTS[{name!r}]", path) for name, path in settings.MOVEMENTS.items()]
     paths += [("FLOWS", path) for path in settings.FLOWS] + [
@@ -40,7 +40,7 @@ def _import(setting: str, path: str) -> Iterator[CheckMessage]:
 
 @register(Tags.security, deploy=True)
 def fit_for_production(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Settings that are fine on a laptop only."""
+    """Settings that are safe only on a developer's machine."""
     found: list[CheckMessage] = []
     if settings.SECRET_KEY_IS_RANDOM:
         found.append(Warning("SECRET_KEY is not set: every process has another one, so nobody stays logged in.",
@@ -92,7 +92,7 @@ def _zone_and_isolation(connection: Any) -> tuple[str, str]:
 def identifiers_compare_bytes(
     app_configs: Any, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """The catalogue says what the migration meant: a wrong collation merges warehouses."""
+    """Identifier columns have the collation that compares bytes: another one would merge warehouses."""
     return [found for alias in databases or () for found in _collations(alias)]
 
 

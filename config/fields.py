@@ -16,7 +16,7 @@ IDENTIFIER_LENGTH = 200
 
 
 def collation_for(connection: BaseDatabaseWrapper) -> str | None:
-    """The collation under which two identifiers are equal exactly when their bytes are; None: already so."""
+    """The collation that compares bytes; None where that is the default."""
     if connection.vendor == "mysql":
         # The default collations merge WH-a, WH-A, WH-á and (where they pad) "WH-a " into one warehouse.
         return "utf8mb4_nopad_bin" if connection.mysql_is_mariadb else "utf8mb4_0900_bin"  # type: ignore[attr-defined]
@@ -42,14 +42,14 @@ class StatusField(IdentifierField):
         self.flags = dict(flags or {})
 
     def deconstruct(self) -> Any:
-        """As what it is in the database: migrations know no flags."""
+        """As an IdentifierField: in the database it is one, and migrations know no flags."""
         name, _path, args, kwargs = super().deconstruct()
         return name, f"{IdentifierField.__module__}.{IdentifierField.__qualname__}", args, kwargs
 
 
 @StatusField.register_lookup
 class IsStatus(Exact):
-    """`status="pending"`; where there are no partial indexes it says so by the flag, too: that is what is indexed."""
+    """`status="pending"`; on MySQL and MariaDB the flag is compared as well, because the flag is what is indexed."""
 
     def as_mysql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
         sql, params = self.as_sql(compiler, connection)

@@ -124,7 +124,7 @@ class Reading:
 
 
 class Refusal(Exception):
-    """A lever was pulled and cannot do it now; the text says why, for the person who pulled it."""
+    """A lever cannot do this now; the text tells the person why."""
 
 
 class Flow:
@@ -141,7 +141,7 @@ class Flow:
         return None
 
     def gauges(self, now: datetime) -> Iterator[Reading]:
-        """What /metrics says that only the database knows: counts, ages, lag; as cheap as the picture."""
+        """Gauges that are read from the database for /metrics: counts, ages, lag; as cheap as `picture`."""
         return iter(())
 
     def verify(self) -> Iterator[Check]:
@@ -172,7 +172,7 @@ class Flow:
         return {}
 
     def discard(self, letter: Any, now: datetime) -> str:
-        """What else is to be closed when a letter is discarded."""
+        """Close what else belongs to a letter that is discarded."""
         return "discarded"
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
@@ -180,7 +180,7 @@ class Flow:
         return iter(())
 
     def is_drained(self) -> bool:
-        """Nothing of this flow is still on its way."""
+        """Whether nothing of this flow is still in progress."""
         return True
 
     def sweep(self, now: datetime) -> int:
@@ -188,7 +188,7 @@ class Flow:
         return 0
 
     def summary(self) -> Sequence[tuple[str, int]]:
-        """What went through, for the end of a demo run."""
+        """What has gone through, in lines, for the account at the end of a demo."""
         return ()
 
 

@@ -40,7 +40,7 @@ class Gate(Generic[T]):
         return cls(msgspec.json.Decoder(kind), max_bytes)
 
     def decode(self, value: bytes | None) -> T:
-        """The message; raises Refused. `value` is never changed."""
+        """The message; raises InvalidRecord. `value` is never changed."""
         if not value:
             raise InvalidRecord("empty", "the record has no value")
         if len(value) > self.max_bytes:

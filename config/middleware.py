@@ -1,4 +1,4 @@
-"""What every request passes: a strict content security policy, a correlation id, one line in the log."""
+"""Middleware: a strict content security policy, a correlation id and a log line for each request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROBES = {"/healthz", "/readyz", "/metrics"}
 
 
 class ContentSecurityPolicy:
-    """No script, style or frame that we did not write; a view may bring a stricter policy of its own."""
+    """Allow only our own scripts, styles and frames; a view may set a stricter policy."""
 
     def __init__(self, get_response: Answer) -> None:
         self.get_response = get_response

@@ -1,1 +1,1 @@
-"""The admin's own parts: the site, the base of every page, levers, words."""
+"""Parts of every admin page: the site, the read-only base, lists by key, levers, states, words."""

@@ -1,4 +1,4 @@
-"""The page between the wish and the deed: what a lever will do, to how many, and why."""
+"""The confirmation page of a lever: what it will do, to how many rows, and why."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LeverPage(Protocol):
 
 @dataclass(frozen=True)
 class LeverState:
-    """A lever as it stands on one row's page: ready to be pulled, or locked with the reason why."""
+    """A lever on the page of one row: ready, or locked with the reason."""
 
     lever: Lever
     url: str
@@ -45,7 +45,7 @@ class LeverState:
 
 
 def lever_states(page: LeverPage, request: HttpRequest, row: models.Model) -> list[LeverState]:
-    """Every lever of a row, harmless ones first; none is ever left out."""
+    """All levers of a row, harmless ones first; a locked one is shown with its reason."""
     result = []
     for lever in sorted(page.levers, key=lambda lever: lever.harm):
         url = f"{page.lever_url(lever)}?{urlencode({'id': row.pk})}"
@@ -56,12 +56,12 @@ def lever_states(page: LeverPage, request: HttpRequest, row: models.Model) -> li
 
 
 def is_ready(lever: Lever, row: models.Model) -> bool:
-    """The same question as in bulk, so that page and deed cannot disagree."""
+    """Whether the lever's own query finds this row: the page and the lever use one rule."""
     return lever.ready(type(row)._default_manager.filter(pk=row.pk)).exists()
 
 
 def pull(page: LeverPage, request: HttpRequest, lever: Lever) -> HttpResponse:
-    """GET asks, POST does it. A lever without the right answers 403 with the page that says which right."""
+    """GET shows the confirmation, POST carries it out. Without the right: 403, and the page names the right."""
     if not page.has_view_permission(request):
         raise PermissionDenied
     given = request.POST if request.method == "POST" else request.GET
@@ -76,7 +76,7 @@ def pull(page: LeverPage, request: HttpRequest, lever: Lever) -> HttpResponse:
 
 
 class Confirmation:
-    """The page between the wish and the deed, for one lever and a pinned set of rows."""
+    """The confirmation of one lever for a fixed set of rows."""
 
     def __init__(
         self, page: LeverPage, request: HttpRequest, lever: Lever, rows: Sequence[models.Model]
@@ -119,7 +119,7 @@ class Confirmation:
         return TemplateResponse(self.request, "admin/confirm.html", context, status=status)
 
     def act(self, reason: str) -> HttpResponse:
-        """Pull it, say what became of it, and go back: a reload must not pull it again."""
+        """Carry it out, report the result, and redirect, so that a reload does not repeat it."""
         keys = [row.pk for row in self.rows]
         ready = list(self.lever.ready(self._rows(keys)).values_list("pk", flat=True))
         outcome = self.lever.act(ready, self.request.user, reason) if ready else LeverResult(0)

@@ -44,7 +44,7 @@ class Box:
 
     @property
     def icon_x(self) -> float:
-        """From the right edge; the word follows at once, however wide the font is."""
+        """Measured from the right edge, so that the word follows whatever the font's width."""
         return -26 - len(self.stage.word) * LETTER
 
     @property
@@ -53,7 +53,7 @@ class Box:
 
     @property
     def word_y(self) -> int:
-        """In the upper right corner; one line lower when a long name is in its way."""
+        """In the upper right corner; one line lower when the name is long."""
         return 19 if len(self.stage.name) + len(self.stage.word) <= ROOM else self.value_y
 
     @property
@@ -83,7 +83,7 @@ class Box:
 
     @property
     def label(self) -> str:
-        """The box in one sentence, for those who hear it."""
+        """The box in one sentence, for screen readers."""
         value = " ".join(filter(None, [self.stage.value, self.stage.unit]))
         return f"{self.stage.name}: " + ", ".join(filter(None, [value, *self.stage.details, self.stage.word]))
 
@@ -127,7 +127,7 @@ def _column(column: Column, x: float, width: float, height: int) -> Iterator[Box
 
 
 def _between(left: Sequence[Box], right: Sequence[Box]) -> Iterator[Link]:
-    """Parallel paths of equal number go straight on; otherwise every box meets every box."""
+    """Columns of equal length are joined box to box; otherwise each box is joined to all of the next column."""
     pairs = (
         zip(left, right, strict=True) if len(left) == len(right) else ((a, b) for a in left for b in right)
     )

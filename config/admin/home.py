@@ -1,4 +1,4 @@
-"""Home: the verdict in one line, what needs a person, the flows drawn with live numbers."""
+"""Home: a headline, what needs a person, and the flows drawn with live numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FlowRow:
 
 
 def home(now: datetime) -> dict[str, Any]:
-    """Everything the page says; what is counted comes from maintained counters."""
+    """The context of the page; numbers come from maintained counters, never from counting rows."""
     pictures = [picture for flow in flows() if (picture := flow.picture(now))]
     needs = by_urgency([*(need for picture in pictures for need in picture.needs), *runway.needs(now)])
     return {
@@ -62,7 +62,7 @@ def headline(needs: Sequence[Need]) -> tuple[str, str]:
 
 
 def quiet(pictures: Sequence[Picture]) -> str:
-    """What "nothing" means, in words."""
+    """What stands there when nothing needs a person."""
     if not pictures:
         return "No flow is configured."
     runs = "The flow runs" if len(pictures) == 1 else f"All {_number(len(pictures))} flows run"

@@ -24,13 +24,13 @@ def chip(state: str, word: str = "") -> SafeString:
 
 
 def said(state: str, word: str = "") -> SafeString:
-    """The same for what is healthy and stays quiet: an icon and a grey word."""
+    """A healthy state: an icon and a grey word, without the chip's colour."""
     tone, picture, known = states.STATES[state]
     return format_html('<span class="sw-said sw-{}">{}{}</span>', tone, icon(picture), word or known)
 
 
 def moment(when: datetime | None, text: str) -> str:
-    """A `<time>` element; the dash of what is not known is plain text."""
+    """A `<time>` element with `text`; a plain dash when the time is not known."""
     if when is None:
         return humanize.UNKNOWN
     when = when.astimezone(UTC)

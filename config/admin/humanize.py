@@ -1,4 +1,4 @@
-"""How the admin speaks: ages, rates, counts and states, as functions of values."""
+"""Values in words: ages, rates, counts and lists, as the admin and the commands print them."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def plural(number: int, one: str, many: str) -> str:
 
 
 def bounded(number: int, most: int) -> str:
-    """A count that stops: `10,000+`."""
+    """A count with an upper bound: `10,000+`."""
     return f"{most:,}+" if number > most else f"{number:,}"
 
 
 def rate(per_unit: float) -> str:
-    """`0`, `3.5`, `14.2`, `212`: one decimal while it says something."""
+    """`0`, `3.5`, `14.2`, `212`: one decimal below 100."""
     return f"{per_unit:,.0f}" if per_unit >= 100 or per_unit == round(per_unit) else f"{per_unit:.1f}"
 
 

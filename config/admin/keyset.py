@@ -1,4 +1,4 @@
-"""Lists cut by key: "Newer" and "Older" cost the same on every page, and nothing is counted."""
+"""Keyset pagination: "Newer" and "Older" cost the same on every page, and no rows are counted."""
 
 from __future__ import annotations
 

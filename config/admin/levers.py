@@ -1,4 +1,4 @@
-"""Levers: what a person may do, always through a page that says what will happen to how many."""
+"""Levers: what a person may change, each behind a confirmation that says what will happen to how many rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from config.admin import humanize
 
 @dataclass(frozen=True)
 class LeverResult:
-    """How many rows a lever really changed, and in words why others were refused."""
+    """How many rows a lever changed, and why the others were refused."""
 
     changed: int
     refused: Sequence[str] = ()
@@ -50,7 +50,7 @@ class Lever:
         return humanize.plural(number, *self.nouns)
 
     def label(self, number: int) -> str:
-        """On the button: the verb and the count that was promised."""
+        """The text of the button: the verb and the number of rows."""
         return f"{self.verb} {self.count(number)}" if self.harm or number != 1 else self.verb
 
     def title(self, number: int) -> str:

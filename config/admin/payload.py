@@ -1,4 +1,4 @@
-"""Payloads for people's eyes: JSON indented token by token, anything else as text, and no byte hidden."""
+"""Payloads as people read them: JSON is indented, anything else is text, and no byte is hidden."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LINE = 72
 
 
 def pretty(payload: bytes | memoryview | str | None) -> str:
-    """Readable text of a payload; what does not fit on a page is cut, and says so."""
+    """The payload as text; longer than a page it is cut, and a line says so."""
     if payload is None:
         return "null: a tombstone"
     text = payload if isinstance(payload, str) else bytes(payload).decode("utf-8", "backslashreplace")
@@ -30,7 +30,7 @@ def is_json(text: str) -> bool:
 
 
 def indented(text: str) -> str:
-    """The same tokens on more lines: a key that stands there twice, or 1.50, must not be tidied away."""
+    """Indent without parsing: a key that occurs twice, or a number written as 1.50, stays as it was sent."""
     parts: list[str] = []
     depth, before = 0, ""
     for word in folded(TOKEN.findall(text)):
@@ -64,5 +64,5 @@ def folded(words: list[str]) -> list[str]:
 
 
 def visible(text: str) -> str:
-    """Control and direction characters would vanish or move the text; here they may be what is looked for."""
+    """Write control and direction characters as escapes: they would be invisible, and may be the fault."""
     return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)

@@ -29,7 +29,7 @@ from config.database.clock import database_now
 
 
 class Segments(admin.SimpleListFilter):
-    """A filter with a fixed, short row of choices; the first one holds when none was chosen."""
+    """A filter with a few fixed choices; the first one is the default."""
 
     template = "admin/filter.html"
     choices_in_words: Sequence[tuple[str, str]] = ()
@@ -53,7 +53,7 @@ class Segments(admin.SimpleListFilter):
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
-    """Looks, never writes. Subclasses say what a list and a page show, and which levers there are."""
+    """Base of every admin page: read-only. Subclasses say what the list and the page show, and name the levers."""
 
     place = 50  # in the sidebar, from the top
     keyset = Keyset()
@@ -74,7 +74,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return self.keyset
 
     def find(self, key: str) -> Iterable[models.Model]:
-        """The few rows that somebody means by `key`: exact, by an index, never a scan."""
+        """The rows with this key, for the search in the header: exact matches by an index, never a scan."""
         return ()
 
     def get_search_results(
@@ -103,7 +103,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return {}
 
     def rows(self, request: HttpRequest, keys: Sequence[str]) -> list[Any]:
-        """The rows a lever was pointed at, in the order of the list; never more than a page of them."""
+        """The rows selected for a lever, in the order of the list; at most one page."""
         try:
             known = [self.opts.pk.to_python(key) for key in keys[: self.list_per_page] if "\x00" not in key]
         except ValidationError:

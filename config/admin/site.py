@@ -75,7 +75,7 @@ class SpillwayAdminSite(admin.AdminSite):
         )
 
     def find_view(self, request: HttpRequest) -> HttpResponse:
-        """Straight to the one row that has this key; a page of them when there are more, or none."""
+        """Search by key: redirect to the one row that has it, or list the rows; several or none."""
         # PostgreSQL refuses NUL in any text; nothing has it in its key.
         key = request.GET.get("q", "").replace("\x00", "").strip()
         pages = [page for page in self.readable_pages(request) if type(page).find is not ReadOnlyAdmin.find]
@@ -94,7 +94,7 @@ class SpillwayAdminSite(admin.AdminSite):
         return TemplateResponse(request, "admin/find.html", context)
 
     def partitions_view(self, request: HttpRequest) -> HttpResponse:
-        """What the next rotation would do and why; it is done by a job, never from here."""
+        """What the next rotation will do and why; a job does it, this page only shows it."""
         plans = [plan_for(spec) for spec in configured()]
         context = {**self.each_context(request), "title": "Partitions", "plans": plans, "now": database_now()}
         return TemplateResponse(request, "admin/partitions.html", context)

@@ -1,4 +1,4 @@
-"""Every state the admin shows: its tone, its icon, its word."""
+"""The states that the admin shows, each with tone, icon and word."""
 
 from __future__ import annotations
 

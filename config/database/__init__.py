@@ -1,1 +1,1 @@
-"""What Django's ORM does not do for us: whole batches in one statement, the server's clock, its errors."""
+"""What the ORM does not have: batches in one statement, the server's clock, its errors, compiled queries."""

@@ -1,4 +1,4 @@
-"""Queries whose SQL is made once: a worker's loop spends longer on building one with the ORM than on running it."""
+"""Queries whose SQL is built once: for a short query the ORM takes longer to build it than the server to run it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is somebody else writing this very row? Asked without waiting for them, which no upsert can."""
+"""Ask whether another transaction is writing a row, without waiting for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a query, for loops in which each microsecond counts."""
+"""Rows of a query without Django's converters, for hot loops."""
 
 from __future__ import annotations
 

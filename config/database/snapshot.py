@@ -1,4 +1,4 @@
-"""One consistent look at the database, however many queries it takes."""
+"""One consistent snapshot of the database for several queries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 @contextmanager
 def consistent_snapshot() -> Iterator[None]:
-    """Read committed shows each query its own moment; counts that must add up need one for all."""
+    """Run the queries inside on one snapshot: under READ COMMITTED each would see its own, and counts would not add up."""
     if connection.in_atomic_block:
         yield  # the caller's transaction is the moment
         return

@@ -1,8 +1,8 @@
-"""One statement writes a whole batch: its rows in one parameter, unpacked by the server, guarded, and it says what changed.
+"""Upsert a whole batch in one statement, under a guard, and learn which rows changed.
 
 Per-row ORM calls reach 1 000 rows/s and `bulk_create(update_conflicts=True)` cannot express "only while
 pending and only if newer". One statement per batch with JSON arrays (PostgreSQL, SQLite) or literals (MariaDB, MySQL:
-docs/adr/0016) reaches 50 000 and more (docs/benchmarks.md). How it reads for each vendor stands in config/dialects.
+docs/adr/0016) reaches 50 000 and more (docs/benchmarks.md). config/database/dialects says how each vendor writes it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _kind_of(field: models.Field) -> str:
 
 
 class Packed(list[Any]):
-    """Rows that were encoded ahead, on a thread that has the time: a writer's own is what a batch waits for."""
+    """Rows that were encoded before, on the polling thread: the writer's thread is the one that a batch waits for."""
 
     def __init__(self, rows: Iterable[Row], using: str = DEFAULT_DB_ALIAS) -> None:
         super().__init__(rows)
@@ -170,7 +170,7 @@ class Upsert:
         return [row[:-1] for row in found if row[-1] == mine]
 
     def _verdict(self, dialect: Dialect) -> list[str]:
-        """The column that tells changed rows from others, where what is returned does not."""
+        """The token column, where RETURNING does not tell changed rows from untouched ones."""
         told = dialect.returns_rows and dialect.returns_only_changed
         return [self.token] if self.token and not told else []
 
@@ -212,16 +212,16 @@ def _incoming(dialect: Dialect, rows: Sequence[Row]) -> list[Any]:
 
 
 def timestamp_text(value: datetime, using: str = DEFAULT_DB_ALIAS) -> str:
-    """A timestamp as it travels inside JSON rows."""
+    """A timestamp as text for a row of a statement."""
     adapted = connections[using].ops.adapt_datetimefield_value(value)
     return adapted if isinstance(adapted, str) else value.isoformat()
 
 
 def uuid_text(value: UUID, using: str = DEFAULT_DB_ALIAS) -> str:
-    """A UUID as it travels inside JSON rows: as the column stores it."""
+    """A UUID as text for a row of a statement: as the column stores it."""
     return uuid_writer(using)(value)
 
 
 def uuid_writer(using: str = DEFAULT_DB_ALIAS) -> Callable[[UUID], str]:
-    """`uuid_text` for many: finding the connection takes longer than writing the id."""
+    """`uuid_text` as a function, for many ids: looking up the connection takes longer than writing an id."""
     return str if connections[using].features.has_native_uuid_field else attrgetter("hex")

@@ -99,7 +99,7 @@ class Dialect:
         return self.parameters(rows)
 
     def incoming(self, columns: Sequence[Column], alias: str) -> str:
-        """A FROM item with rows that are only inserted: nothing is found by them, so their collation does not matter."""
+        """A FROM item with rows that are only inserted: no key is looked up by them, so they need no collation."""
         return self.source(columns, alias)
 
     def value(self, column: Column, position: int, alias: str) -> str:
@@ -107,7 +107,7 @@ class Dialect:
         return f"{alias}.{self.quoted(column.name)}"
 
     def refer(self, table: str, sql: str) -> str:
-        """Replace `old.x` and `new.x` by what this database calls the stored and the incoming value."""
+        """Replace `old.x` and `new.x` by this database's names of the stored and the incoming value."""
         return REFERENCE.sub(
             lambda match: self.old(table, match[2]) if match[1] == "old" else self.new(match[2]), sql
         )
@@ -161,8 +161,8 @@ class Dialect:
     join = "JOIN"
 
     def _lookup_parts(self, lookup: Lookup) -> tuple[list[str], str]:
-        """Conditions on the key, and the one on the partition column: joined values prune no partition on MySQL,
-        a list does, before the statement runs."""
+        """Conditions on the key, and one on the partition column: MySQL prunes partitions by a list of values,
+        not by joined ones."""
         pairs = [
             f"t.{self.quoted(column.name)} = {self.value(column, position, 'k')}"
             for position, column in enumerate(lookup.key)
