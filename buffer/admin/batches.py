@@ -48,6 +48,7 @@ class BatchAdmin(ReadOnlyAdmin):
     keyset = Keyset("claimed_at", ties_opposed=True)
     list_display = ["batch", "state", "count_events", "rule", "cut", "went_to"]
     list_filter = [StateOfBatch]
+    links = ["stream", "location_id", "batch_id"]
     search_fields = ["pk"]
     search_help_text = "Paste a batch id. Exact match, in the chosen state."
     count_events = number_column("event_count", "Orders")

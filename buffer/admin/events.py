@@ -44,6 +44,7 @@ class BufferedEventAdmin(ReadOnlyAdmin):
     place = 30
     levers = (WITHDRAW,)
     list_display = ["order_id", "state", "location_id", "version", "position", "arrived"]
+    links = ["stream", "location_id", "status"]
     search_fields = ["pk"]
     search_help_text = "Paste an order id, capitals included. Exact match, in all months that are kept."
     arrived = age_column("created_at", "Arrived")

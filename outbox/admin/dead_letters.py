@@ -105,6 +105,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     levers = (REQUEUE, RESOLVE, DISCARD)
     list_display = ["letter", "state", "cause", "source", "arrived"]
     list_filter = [StateOfLetter]
+    links = ["group__id__exact"]
     search_fields = ["pk"]
     search_help_text = (
         "Paste an order id, batch id, letter id or topic/partition/offset. Exact match, in the chosen state."
