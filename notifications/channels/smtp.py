@@ -65,7 +65,10 @@ class Connection:
 
     def send(self, mail: Mail) -> Outcome:
         self.dot_left = False
-        data = mime(mail)
+        try:
+            data = mime(mail)
+        except Exception as error:  # noqa: BLE001 (nothing has been sent, and the same mail fails again every time)
+            return Outcome("permanent", said(f"the mail cannot be written: {type(error).__name__}: {error}"))
         try:
             smtp = self._ready()
             if (largest := int(smtp.esmtp_features.get("size") or 0)) and len(data) > largest:

@@ -12,6 +12,8 @@ LONGEST_HEADER = 900  # characters; 998 octets a line are the protocol's end
 LOCAL_PART = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 CONTROLS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# RFC 2047: `=?utf-8?q?…?=` is decoded by whoever reads the header, and may then name somebody else.
+ENCODED_WORD = "=?"
 SEPARATORS = re.compile(r"[,;:<>()\[\]\"\\]")
 
 
@@ -27,6 +29,8 @@ def check(address: str) -> str:
         raise ValueError(f"the address is longer than {LONGEST_ADDRESS} characters")
     if has_control(address):
         raise ValueError("the address holds a control character")
+    if ENCODED_WORD in address:
+        raise ValueError("the address holds an encoded word (=?)")
     if SEPARATORS.search(address) or " " in address:
         raise ValueError("it is not one bare address: no names, lists, comments, quotes or spaces")
     local, at, domain = address.rpartition("@")
@@ -38,9 +42,11 @@ def check(address: str) -> str:
 
 
 def header(value: str, name: str = "a header") -> str:
-    """A header's value as it is. ValueError when it could end the header, reverse its text, or is endless."""
+    """A header's value as it is. ValueError when it could end the header, be read as another text, or is endless."""
     if has_control(value):
         raise ValueError(f"{name} holds a control character")
+    if ENCODED_WORD in value:
+        raise ValueError(f"{name} holds an encoded word (=?)")
     if len(value) > LONGEST_HEADER:
         raise ValueError(f"{name} is longer than {LONGEST_HEADER} characters")
     return value

@@ -45,6 +45,19 @@ def test_a_mail_arrives_once_with_its_dots(channel, sink):
     assert "\r\n.\r\n..two\r\n" in kept["data"]
 
 
+def test_a_mail_that_cannot_be_written_is_refused_for_good(channel, sink, monkeypatch):
+    def fail(mail):
+        raise IndexError("in the library")
+
+    monkeypatch.setattr("notifications.channels.smtp.mime", fail)
+    outcome = channel.send(MAIL, "k")
+    assert (outcome.kind, outcome.error) == (
+        "permanent",
+        "the mail cannot be written: IndexError: in the library",
+    )
+    assert sink.connections == 0
+
+
 def test_the_connection_is_kept_and_each_try_starts_afresh(channel, sink):
     sink.script.append("rcpt:550")
     assert [channel.send(MAIL, "k").kind for _ in range(4)] == ["permanent", "sent", "sent", "sent"]

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from notifications.mail.content import Mail, mime
 from notifications.mail.recipients import check, has_control, header
 
-HOSTILE = st.text(
+HOSTILE = st.lists(
     st.one_of(
-        st.sampled_from("ab.@,;:<>()[]\"'\\\r\n\t \x00\x0b\x85\u2028\u202e\ufeff%+-_éß例"), st.characters()
+        st.sampled_from(["=?utf-8?q?", "?=", "=0d=0a", "=40"]),
+        st.sampled_from("ab.@,;:<>()[]\"'\\\r\n\t \x00\x0b\x85\u2028\u202e\ufeff%+-_éß例"),
+        st.characters(),
     ),
     max_size=60,
-)
+).map("".join)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,15 @@ def test_what_is_not_one_plain_address_is_refused_in_one_line(address):
 def test_what_is_no_text_is_refused():
     with pytest.raises(ValueError, match="no address"):
         check(None)
+
+
+@pytest.mark.parametrize("address", ["=?utf-8?q?eve?=@b.cc", "=?utf-8?q?eve=40c.dd=0d=0aBcc:x?=@b.cc"])
+def test_an_encoded_word_is_no_address_and_no_header(address):
+    """A mail program decodes it: the recipient on the page and the one in the mail were two."""
+    with pytest.raises(ValueError, match="encoded word"):
+        check(address)
+    with pytest.raises(ValueError, match="encoded word"):
+        header(f"Hello {address}")
 
 
 @settings(deadline=None, max_examples=500)
