@@ -68,7 +68,7 @@ def create_order(request: HttpRequest, order: NewOrder, key: Key) -> HttpRespons
             201, changes.create(order.user_email, order.total_amount, order.currency, now)
         )
 
-    return _once(request, key, order.model_dump(), plan)
+    return _once(request, request.path_info, key, order.model_dump(), plan)
 
 
 @router.post(
@@ -147,11 +147,13 @@ def _change(
             raise Problem("illegal_transition", f"{why}") from None
         return planned.after.updated_at, lambda: _answer(200, changes.carry_out(planned))
 
-    return _once(request, key, body, plan)
+    # One order has one path here, however the caller spelled its id: the key must be the same key.
+    path = f"{request.path_info.rsplit('/', 2)[0]}/{order_id}/{action}"
+    return _once(request, path, key, body, plan)
 
 
-def _once(request: HttpRequest, key: str, body: dict, plan: Callable) -> HttpResponse:
-    scope = f"{request.auth.pk} {request.method} {request.path_info}"  # type: ignore[attr-defined]
+def _once(request: HttpRequest, path: str, key: str, body: dict, plan: Callable) -> HttpResponse:
+    scope = f"{request.auth.pk} {request.method} {path}"  # type: ignore[attr-defined]
     canonical = msgspec.json.encode(body, order="sorted")
     try:
         return once(Asked.of(scope, key, canonical), plan).response()

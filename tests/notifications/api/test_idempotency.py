@@ -47,6 +47,17 @@ def test_spaces_and_the_order_of_fields_do_not_make_another_body(caller, order):
     assert Order.objects.get().refunded_amount == 1
 
 
+def test_an_order_spelled_in_another_way_is_the_same_order(caller, order):
+    """Each spelling once had a key of its own: one refund counted five times."""
+    changes.change(order.pk, "pay")
+    plain = str(order.pk)
+    spellings = [plain, plain.upper(), plain.replace("-", ""), f"urn:uuid:{plain}", f"{{{plain}}}"]
+    answers = [caller.change(spelling, "refund", key="k", amount=1) for spelling in spellings]
+    assert [answer.status_code for answer in answers] == [200] * 5
+    assert len({answer.content for answer in answers}) == 1
+    assert Order.objects.get().refunded_amount == 1
+
+
 def test_another_body_under_the_key_is_refused(caller, order):
     changes.change(order.pk, "pay")
     caller.change(order.pk, "refund", key="k", amount=1)
