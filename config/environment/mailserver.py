@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from dataclasses import dataclass, field
 from email.utils import parseaddr
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from config.environment.env import BadSetting
 
+LEAST_SECRET = 16  # bytes of a webhook's secret
 Security = Literal["none", "tls", "ssl"]
 PORTS: dict[Security, int] = {"none": 25, "tls": 587, "ssl": 465}
 
@@ -72,6 +74,16 @@ def esp_from_text(name: str) -> str:
     return name
 
 
+def is_weak(provider: str, secret: str) -> bool:
+    """Whether a webhook secret could be guessed: mistyped base64, say, would leave an empty key."""
+    if provider != "resend":
+        return len(secret.encode()) < LEAST_SECRET
+    try:
+        return len(b64decode(secret.removeprefix("whsec_"), validate=True)) < LEAST_SECRET
+    except ValueError:
+        return True
+
+
 def secrets_from_text(text: str) -> dict[str, list[str]]:
     """`resend:whsec_new,resend:whsec_old,postmark:user:password` as lists by provider. Raises BadSetting."""
     found: dict[str, list[str]] = {}
@@ -79,6 +91,10 @@ def secrets_from_text(text: str) -> dict[str, list[str]]:
         name, colon, secret = entry.partition(":")
         if not colon or not name or not secret:
             raise BadSetting("EMAIL_WEBHOOK_SECRETS: every entry is provider:secret")
+        if is_weak(name, secret):
+            raise BadSetting(
+                f"EMAIL_WEBHOOK_SECRETS: {name}'s secret is shorter than {LEAST_SECRET} bytes, or mistyped"
+            )
         found.setdefault(name, []).append(secret)
     if many := [name for name, secrets in found.items() if len(secrets) > 2]:
         raise BadSetting(f"EMAIL_WEBHOOK_SECRETS: {many[0]} has more than two secrets, the new and the old")

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_POST
 
 from config.database.clock import database_now
 from config.database.errors import Remedy, remedy_for
+from config.environment.mailserver import is_weak
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from notifications.webhooks.apply import apply
@@ -68,6 +69,8 @@ def _let_in(request: HttpRequest, esp: str, provider: Provider, headers: dict[st
     secrets = settings.EMAIL_WEBHOOK_SECRETS.get(esp)
     if not secrets:
         raise Rejected(403, "refused", f"EMAIL_WEBHOOK_SECRETS has no entry for {esp}")
+    if any(is_weak(esp, secret) for secret in secrets):
+        raise Rejected(503, "refused", f"EMAIL_WEBHOOK_SECRETS: {esp}'s secret is too short, or mistyped")
     if request.content_type not in provider.content_types:
         raise Rejected(415, "malformed", f"content type {request.content_type!r:.60}")
     if int(request.META.get("CONTENT_LENGTH") or 0) > settings.EMAIL_WEBHOOK_MAX_BYTES:

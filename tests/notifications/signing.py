@@ -15,13 +15,13 @@ from django.test import Client
 from notifications.models import Delivery, WebhookEvent
 
 SECRETS = {
-    "generic": ["new-secret", "old-secret"],
+    "generic": ["the-new-generic-secret", "the-old-generic-secret"],
     "resend": [
         "whsec_" + base64.b64encode(b"r" * 24).decode(),
         "whsec_" + base64.b64encode(b"o" * 24).decode(),
     ],
-    "mailgun": ["mailgun-new", "mailgun-old"],
-    "postmark": ["hook:pass:word", "hook:old"],
+    "mailgun": ["the-new-mailgun-key", "the-old-mailgun-key"],
+    "postmark": ["hook:a-new:pass:word", "hook:an-old-password"],
 }
 
 

@@ -186,12 +186,22 @@ def test_a_sender_and_a_provider_that_cannot_work_stop_the_start():
 
 
 def test_secrets_are_listed_by_provider_with_room_for_one_rotation():
-    assert secrets_from_text("resend:a, resend:b,postmark:user:pw,") == {
-        "resend": ["a", "b"], "postmark": ["user:pw"],
+    one, other, third = (f"whsec_{letter * 22}==" for letter in "abc")
+    assert secrets_from_text(f"resend:{one}, resend:{other},postmark:user:a-long-password,") == {
+        "resend": [one, other], "postmark": ["user:a-long-password"],
     }  # fmt: skip
-    for text in ("resend", "resend:", ":x", "resend:a,resend:b,resend:c"):
+    for text in ("resend", "resend:", ":x", f"resend:{one},resend:{other},resend:{third}"):
         with pytest.raises(BadSetting, match="^EMAIL_WEBHOOK_SECRETS: "):
             secrets_from_text(text)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["resend:whsec_", "resend:whsec_?", f"resend:whsec_{'a' * 21}", "resend:c2hvcnQ=", "generic:" + "x" * 15],
+)
+def test_a_secret_that_could_be_guessed_stops_the_start(entry):
+    with pytest.raises(BadSetting, match="^EMAIL_WEBHOOK_SECRETS: .* 16 bytes, or mistyped$"):
+        secrets_from_text(entry)
 
 
 def test_a_server_that_speaks_no_tls_is_told_nothing(channel, sink, settings):

@@ -57,6 +57,15 @@ def test_a_forged_event_leaves_nothing(sent, esp):
     assert (status(), WebhookEvent.objects.count()) == ("accepted", 0)
 
 
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_not base64", "whsec_YQ=="])
+def test_a_mistyped_secret_is_no_empty_key(sent, settings, secret):
+    """Base64 that is none once decoded to nothing, and whoever signed with nothing was let in."""
+    settings.EMAIL_WEBHOOK_SECRETS = {"resend": [secret]}
+    signed = GENUINE["resend"](sent.pk, secret="whsec_YQ==" if secret.endswith("==") else "whsec_")
+    assert post(signed, "resend").status_code == 503
+    assert (status(), WebhookEvent.objects.count()) == ("accepted", 0)
+
+
 def test_without_a_database_the_provider_is_told_to_come_again(sent, monkeypatch):
     def away(*_):
         raise OperationalError("the connection is closed")
