@@ -6,7 +6,6 @@ import re
 import urllib.request
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -16,7 +15,11 @@ from notifications.webhooks.signatures import Forged, Headers, Unavailable, deco
 
 # SNS tries again for hours with the first timestamp; a repeat is found by its id.
 PAST = timedelta(hours=24)
-PLACE = re.compile(r"https://sns\.[a-z0-9-]{3,30}\.amazonaws\.com(\.cn)?/[A-Za-z0-9/_.?=&%:-]{1,1000}")
+# A bucket may be called sns.s3-…, and anybody can put a certificate into one: host and path are matched whole.
+HOST = r"https://sns\.[a-z]{2}(?:-[a-z]+)+-\d{1,2}\.amazonaws\.com(?:\.cn)?"
+CERTIFICATE = re.compile(HOST + r"/SimpleNotificationService-[0-9a-f]{32}\.pem")
+CONFIRMATION = re.compile(HOST + r"/\?Action=ConfirmSubscription&[A-Za-z0-9_.=&%:-]{1,1000}")
+PAUSE = timedelta(seconds=10)  # between two new certificates: unsigned requests must not make us call out
 LARGEST_CERTIFICATE = 20_000
 SECONDS = 5
 SIGNED = {
@@ -52,20 +55,20 @@ def verify(topics: Sequence[str], headers: Headers, body: bytes, now: datetime) 
     envelope = read(body, Envelope)
     if envelope.topic_arn not in topics or envelope.type not in SIGNED:
         raise Forged("TopicArn")
-    if not PLACE.fullmatch(envelope.signing_cert_u_r_l):
+    if not CERTIFICATE.fullmatch(envelope.signing_cert_u_r_l):
         raise Forged("SigningCertURL")
-    _check(envelope, body)
-    when = moment(envelope.timestamp)
-    within(when or now, now, PAST)
+    if envelope.type == "SubscriptionConfirmation" and not CONFIRMATION.fullmatch(
+        envelope.subscribe_u_r_l or ""
+    ):
+        raise Forged("SubscribeURL")
+    within(moment(envelope.timestamp) or now, now, PAST)
+    _check(envelope, body, now)
     if envelope.type == "SubscriptionConfirmation":
-        if not PLACE.fullmatch(envelope.subscribe_u_r_l or ""):
-            raise Forged("SubscribeURL")
         fetch(envelope.subscribe_u_r_l or "")
 
 
-def _check(envelope: Envelope, body: bytes) -> None:
+def _check(envelope: Envelope, body: bytes, now: datetime) -> None:
     try:
-        from cryptography import x509
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
         from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -75,11 +78,10 @@ def _check(envelope: Envelope, body: bytes) -> None:
     algorithm: Any = {"1": SHA1, "2": SHA256}.get(envelope.signature_version)
     if algorithm is None:
         raise Forged("SignatureVersion")
-    try:
-        key = x509.load_pem_x509_certificate(certificate(envelope.signing_cert_u_r_l)).public_key()
-    except (ValueError, OSError) as error:
-        raise Unavailable(f"the certificate of SNS cannot be read: {type(error).__name__}") from error
-    if not isinstance(key, RSAPublicKey):
+    found = certificates.read(envelope.signing_cert_u_r_l, now)
+    key = found.public_key()
+    valid = found.not_valid_before_utc <= now <= found.not_valid_after_utc
+    if not valid or found.issuer == found.subject or not isinstance(key, RSAPublicKey):
         raise Forged("SigningCertURL")
     try:
         key.verify(decoded(envelope.signature), canonical(envelope, body), PKCS1v15(), algorithm())
@@ -94,10 +96,36 @@ def canonical(envelope: Envelope, body: bytes) -> bytes:
     return "".join(f"{name}\n{value}\n" for name, value in pairs).encode()
 
 
-@lru_cache(maxsize=16)
-def certificate(url: str) -> bytes:
-    """PEM; their addresses change with the certificate, so it is kept for the life of the process."""
-    return fetch(url)
+class Certificates:
+    """Certificates by their address, which changes with the certificate: each is fetched once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+        self._next_fetch: datetime | None = None
+
+    def read(self, url: str, now: datetime) -> Any:
+        """The x509 certificate at `url`. Unavailable when it cannot be read, or another one was fetched just now."""
+        if url not in self._known:
+            if self._next_fetch and now < self._next_fetch:
+                raise Unavailable("a certificate of SNS was fetched just now")
+            self._next_fetch = now + PAUSE
+            self._known[url] = _load(url)
+        return self._known[url]
+
+
+certificates = Certificates()
+
+
+def _load(url: str) -> Any:
+    from cryptography import x509
+
+    try:
+        pem = fetch(url)
+        if not pem.startswith(b"-----BEGIN CERTIFICATE-----"):
+            raise ValueError("no PEM")  # the library would find one inside any text
+        return x509.load_pem_x509_certificate(pem)
+    except (ValueError, OSError) as error:
+        raise Unavailable(f"the certificate of SNS cannot be read: {type(error).__name__}") from error
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -108,7 +136,7 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def fetch(url: str) -> bytes:
-    """Only addresses that PLACE allows come here. OSError when there is no answer."""
+    """Only addresses that CERTIFICATE or CONFIRMATION allow come here. OSError when there is no answer."""
     with urllib.request.build_opener(NoRedirect).open(url, timeout=SECONDS) as answer:
         found: bytes = answer.read(LARGEST_CERTIFICATE)
     return found

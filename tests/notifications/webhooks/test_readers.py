@@ -22,6 +22,7 @@ from tests.notifications import signing
 MESSAGE = uuid.uuid4()
 META = [{"name": "x-metadata", "value": json.dumps({"message_id": str(MESSAGE)})}]
 NOW = datetime.now(UTC)
+CERTIFICATE = "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-{}.pem"
 TOPIC = "arn:aws:sns:eu-west-1:1:mails"
 
 
@@ -162,27 +163,32 @@ def test_sendgrids_signature_covers_time_and_body():
 def amazon():
     """A key and its certificate."""
     key = rsa.generate_private_key(65537, 2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sns.amazonaws.com")])
-    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    made = made.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=1))
-    return key, made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    return key, pem_of(key)
+
+
+def pem_of(key, issuer="Amazon", start=NOW - timedelta(hours=1), end=NOW + timedelta(days=1)):
+    def name(text):
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    made = x509.CertificateBuilder().subject_name(name("sns.amazonaws.com")).issuer_name(name(issuer))
+    made = made.public_key(key.public_key()).serial_number(1).not_valid_before(start).not_valid_after(end)
+    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 @pytest.fixture
 def fetched(amazon, monkeypatch):
     """What was fetched; the certificate is the answer."""
     urls = []
-    sns.certificate.cache_clear()
+    monkeypatch.setattr(sns, "certificates", sns.Certificates())
     monkeypatch.setattr(sns, "fetch", lambda url: urls.append(url) or amazon[1])
-    yield urls
-    sns.certificate.cache_clear()
+    return urls
 
 
 def envelope(key, **changes):
     body = {
         "Type": "Notification", "MessageId": "n-1", "TopicArn": TOPIC, "Message": "{}", "SignatureVersion": "2",
         "Timestamp": NOW.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "SigningCertURL": "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-1.pem", **changes,
+        "SigningCertURL": CERTIFICATE.format("0" * 32), **changes,
     }  # fmt: skip
     text = "".join(
         f"{name}\n{body[name]}\n" for name in sns.SIGNED.get(body["Type"], []) if body.get(name) is not None
@@ -218,8 +224,11 @@ def test_a_subscription_to_our_topic_is_confirmed(amazon, fetched):
             "https://evil.example/sns.eu-west-1.amazonaws.com/x.pem", "https://sns.eu-west-1.amazonaws.com@evil.example/x.pem",
             "https://127.0.0.1/x.pem", "file:///etc/passwd", "https://s3.amazonaws.com/x.pem",
             "https://sns.eu-west-1.amazonaws.com:8443/x.pem", "https://sns.eu-west-1.amazonaws.com/x.pem\n",
+            CERTIFICATE.format("0" * 32).replace("eu-west-1", "s3-us-west-2"), CERTIFICATE.format("0" * 31),
+            CERTIFICATE.format("0" * 32).replace("/S", "/x/S"), CERTIFICATE.format("0" * 32) + "?x",
         ]),
         {"Type": "SubscriptionConfirmation", "Token": "t", "SubscribeURL": "https://evil.example/"},
+        {"Type": "SubscriptionConfirmation", "Token": "t", "SubscribeURL": CERTIFICATE.format("0" * 32)},
     ],
 )  # fmt: skip
 def test_what_amazon_did_not_sign_fetches_nothing_from_elsewhere(amazon, fetched, changes):
@@ -238,8 +247,37 @@ def test_a_changed_message_is_forged_and_an_old_one_stale(amazon, fetched):
 
 
 def test_a_certificate_that_cannot_be_read_is_our_problem_not_theirs(amazon, monkeypatch):
-    sns.certificate.cache_clear()
-    monkeypatch.setattr(sns, "fetch", lambda url: b"nonsense")
-    with pytest.raises(Unavailable, match="certificate"):
+    for answer in (b"nonsense", b"<xml>" + amazon[1] + b"</xml>"):
+        monkeypatch.setattr(sns, "certificates", sns.Certificates())
+        monkeypatch.setattr(sns, "fetch", lambda url, answer=answer: answer)
+        with pytest.raises(Unavailable, match="certificate"):
+            check(envelope(amazon[0]))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"issuer": "sns.amazonaws.com"},
+        {"end": NOW - timedelta(minutes=1)},
+        {"start": NOW + timedelta(minutes=1)},
+    ],
+)
+def test_a_certificate_that_signed_itself_or_is_not_valid_today_proves_nothing(amazon, monkeypatch, made):
+    monkeypatch.setattr(sns, "certificates", sns.Certificates())
+    monkeypatch.setattr(sns, "fetch", lambda url: pem_of(amazon[0], **made))
+    with pytest.raises(Forged, match="SigningCertURL"):
         check(envelope(amazon[0]))
-    sns.certificate.cache_clear()
+
+
+def test_unsigned_requests_do_not_make_us_call_out(amazon, fetched):
+    stranger = rsa.generate_private_key(65537, 2048)
+    for number in range(20):
+        with pytest.raises((Forged, Unavailable)):
+            check(envelope(stranger, SigningCertURL=CERTIFICATE.format(f"{number:032x}")))
+    assert len(fetched) == 1
+    with pytest.raises(StaleSignature):
+        check(envelope(stranger, SigningCertURL=CERTIFICATE.format("f" * 32)), NOW + timedelta(days=2))
+    assert len(fetched) == 1
+    later = NOW + sns.PAUSE
+    check(envelope(amazon[0], SigningCertURL=CERTIFICATE.format("e" * 32)), later)
+    assert len(fetched) == 2
