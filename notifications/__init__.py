@@ -1,1 +1,1 @@
-"""Layer 2, not built yet: orders and the e-mail they promise (an open issue)."""
+"""Orders, and the e-mails that tell customers about them."""
