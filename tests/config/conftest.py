@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from config.demo.embedded import EmbeddedKafka
+from tests.services.embedded import FaultyKafka
 
 
 @pytest.fixture(params=["embedded", "kafka"])
@@ -19,7 +19,7 @@ def broker(request, settings):
         settings.KAFKA_BOOTSTRAP_SERVERS = servers.split(",")
         yield None
         return
-    with EmbeddedKafka() as embedded:
+    with FaultyKafka() as embedded:
         settings.KAFKA_BOOTSTRAP_SERVERS = [embedded.bootstrap_servers]
         settings.KAFKA_API_VERSION = (2, 3)
         settings.KAFKA_SESSION_TIMEOUT_MS = 2000

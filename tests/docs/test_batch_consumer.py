@@ -12,8 +12,9 @@ import pytest
 from buffer.events.models import Bucket
 from buffer.flush.flusher import Flusher
 from config.database.clock import database_now
-from config.demo.embedded import CLIENT_OPTIONS, EmbeddedKafka
+from config.demo.embedded import EmbeddedKafka
 from tests.conftest import order
+from tests.services.embedded import CLIENT_OPTIONS
 from tests.tree import ROOT
 
 EXAMPLE = ROOT / "docs" / "examples" / "batch_consumer.py"

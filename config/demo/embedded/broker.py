@@ -62,38 +62,9 @@ class EmbeddedKafka:
             raise EmbeddedKafkaError(f"topic {name}: {partitions} partitions are not enough")
         self._check(self._library.mock_topic_create(self._cluster, name.encode(), partitions, 1))
 
-    def delete_topic(self, name: str) -> None:
-        """Created again, it starts at offset 0 and has another topic id."""
-        self._check(self._library.mock_topic_delete(self._cluster, name.encode()))
-
-    def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Drop what is older than offset `before`, as retention does."""
-        self._check(
-            self._library.mock_partition_delete_records(self._cluster, topic.encode(), partition, before)
-        )
-
-    def down(self) -> None:
-        """Cut all connections and refuse new ones, as a broker that died; it keeps its records."""
-        if self.port:
-            raise EmbeddedKafkaError("a broker on a chosen port cannot go down and up: leave the port out")
-        self._check(self._library.mock_broker_set_down(self._cluster, BROKER))
-
     def up(self) -> None:
         """Accept connections again."""
         self._check(self._library.mock_broker_set_up(self._cluster, BROKER))
-
-    def set_round_trip(self, milliseconds: int) -> None:
-        """Delay every answer from now on."""
-        self._check(self._library.mock_broker_set_rtt(self._cluster, BROKER, milliseconds))
-
-    def push_errors(self, api_key: int, *codes: int) -> None:
-        """Answer the next requests with this API key (0 is Produce) with these error codes, one each."""
-        errors = (ctypes.c_int * len(codes))(*codes)
-        self._library.mock_push_request_errors_array(self._cluster, api_key, len(codes), errors)
-
-    def clear_errors(self, api_key: int) -> None:
-        """Forget the pushed errors that no request has met yet."""
-        self._library.mock_clear_request_errors(self._cluster, api_key)
 
     @property
     def _library(self) -> Any:

@@ -1,8 +1,10 @@
 """The mock cluster inside librdkafka, as ctypes functions with their types."""
 
 import ctypes
+from collections.abc import Mapping
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
 
 MISSING = 'the embedded broker needs confluent-kafka: pip install "spillway[demo]"'
 
@@ -11,11 +13,9 @@ Handle = ctypes.c_void_p
 Text = ctypes.c_char_p
 Size = ctypes.c_size_t
 Number = ctypes.c_int32
-ApiKey = ctypes.c_int16
-Codes = ctypes.POINTER(Code)
 
 # Name without its prefix: result, arguments. As declared in rdkafka.h and rdkafka_mock.h.
-FUNCTIONS = {
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "conf_new": (Handle,),
     "conf_set": (Code, Handle, Text, Text, Text, Size),
     "new": (Handle, ctypes.c_int, Handle, Text, Size),
@@ -26,14 +26,8 @@ FUNCTIONS = {
     "mock_cluster_bootstraps": (Text, Handle),
     "mock_group_initial_rebalance_delay_ms": (None, Handle, Number),
     "mock_topic_create": (Code, Handle, Text, ctypes.c_int, ctypes.c_int),
-    "mock_topic_delete": (Code, Handle, Text),
-    "mock_partition_delete_records": (Code, Handle, Text, Number, ctypes.c_int64),
-    "mock_broker_set_down": (Code, Handle, Number),
     "mock_broker_set_up": (Code, Handle, Number),
-    "mock_broker_set_rtt": (Code, Handle, Number, ctypes.c_int),
     "mock_broker_set_host_port": (None, Handle, Number, Text, ctypes.c_int),
-    "mock_push_request_errors_array": (None, Handle, ApiKey, Size, Codes),
-    "mock_clear_request_errors": (None, Handle, ApiKey),
 }
 
 
@@ -56,10 +50,10 @@ def load() -> SimpleNamespace:
     return bind(ctypes.CDLL(cimpl.__file__))
 
 
-def bind(library: ctypes.CDLL) -> SimpleNamespace:
-    """FUNCTIONS of `library`, typed: ctypes alone would cut 64-bit handles to an int."""
+def bind(library: ctypes.CDLL, functions: Mapping[str, tuple[Any, ...]] = FUNCTIONS) -> SimpleNamespace:
+    """The functions of `library`, typed: ctypes alone would cut 64-bit handles to an int."""
     bound = SimpleNamespace()
-    for name, (result, *arguments) in FUNCTIONS.items():
+    for name, (result, *arguments) in functions.items():
         try:
             function = getattr(library, f"rd_kafka_{name}")
         except AttributeError as error:

@@ -7,8 +7,8 @@ LIMITS = {
     "a record keeps its producer's timestamp",
     "transactions": "transactions in name only: unfinished and aborted records are visible, "
     "offsets sent with a transaction are lost, an old producer is not fenced",
-    "groups": "slow consumer groups: a rebalance lasts the session timeout less one second, several "
-    "kafka-python members need PatientLeader, and members with different assignors end the broker",
+    "groups": "slow consumer groups: a rebalance lasts the session timeout less one second, members that answer "
+    "after their leader are refused, and members with different assignors end the broker",
     "retention": "about 5 MiB a partition are kept, older records are dropped; nothing is compacted or "
     "expires by time",
     "memory": "everything is in memory: a restart loses topics, records and committed offsets",

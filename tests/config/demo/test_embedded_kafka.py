@@ -16,8 +16,9 @@ from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartitio
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 
-from config.demo import embedded
 from config.demo.embedded import EmbeddedKafka, EmbeddedKafkaError, librdkafka
+from tests.services import embedded
+from tests.services.embedded import FaultyKafka
 
 ROOT = Path(__file__).parents[3]
 PRODUCE, OFFSET_COMMIT = 0, 8
@@ -25,14 +26,14 @@ NOT_LEADER, TOO_LARGE, ILLEGAL_GENERATION = 6, 10, 22
 
 
 @pytest.fixture
-def broker() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka() as running:
+def broker() -> Iterator[FaultyKafka]:
+    with FaultyKafka() as running:
         running.create_topic("orders", 3)
         yield running
 
 
 @pytest.fixture
-def connect(broker: EmbeddedKafka) -> Iterator[Callable[..., Any]]:
+def connect(broker: FaultyKafka) -> Iterator[Callable[..., Any]]:
     """connect(KafkaConsumer or KafkaProducer, *topics, **options): a client that is closed in the end."""
     clients = []
 
@@ -191,7 +192,7 @@ def test_two_members_share_with_a_patient_leader(connect):
 MEMBER = """
 import sys
 from kafka import KafkaConsumer
-from config.demo.embedded import CONSUMER_OPTIONS
+from tests.services.embedded import CONSUMER_OPTIONS
 member = KafkaConsumer("orders", bootstrap_servers=sys.argv[1], group_id="g", **CONSUMER_OPTIONS)
 while not member.assignment():
     member.poll(timeout_ms=1000)
@@ -249,7 +250,7 @@ def test_a_round_trip_can_be_long(broker, connect):
 
 
 def test_a_broker_that_does_not_run_refuses_in_words():
-    stopped = EmbeddedKafka()
+    stopped = FaultyKafka()
     for ask in (lambda: stopped.create_topic("t", 1), stopped.down, lambda: stopped.bootstrap_servers):
         with pytest.raises(EmbeddedKafkaError, match="does not run"):
             ask()

@@ -17,7 +17,8 @@ import pytest
 from django.conf import settings
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 
-from config.demo.embedded import CLIENT_OPTIONS, CONSUMER_OPTIONS, LIMITS
+from config.demo.embedded import LIMITS
+from tests.services.embedded import CLIENT_OPTIONS, CONSUMER_OPTIONS
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[3]
