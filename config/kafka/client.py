@@ -1,8 +1,7 @@
-"""The only module that imports kafka-python: connections with the options Spillway depends on."""
+"""Connections to Kafka, with the options Spillway depends on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import kafka
@@ -10,9 +9,8 @@ import kafka.errors
 from django.conf import settings
 from kafka import OffsetAndMetadata as OffsetAndMetadata
 from kafka import TopicPartition as TopicPartition
-from kafka.consumer.fetcher import Fetcher, IsolationLevel
 
-from config.kafka.unpack import Received, unpack
+from config.kafka.internals import unpack_leanly
 
 KafkaError = kafka.errors.KafkaError
 RetriableError = kafka.errors.RetriableError
@@ -62,49 +60,7 @@ def new_consumer(group: str | None, **overrides: Any) -> kafka.KafkaConsumer:
         "metadata_max_age_ms": 30_000,
         "metrics_enabled": False,
     }
-    consumer = kafka.KafkaConsumer(**{**options, **overrides})
-    consumer._fetcher.PartitionRecords = LeanRecords
-    return consumer
-
-
-class LeanRecords(Fetcher.PartitionRecords):
-    """What was fetched of a partition, unpacked by us: the client's way takes 40 % of an ingester's time.
-
-    The checks of a whole batch (checksum, aborted transactions, control marks) remain the client's own.
-    """
-
-    def _unpack_records(self, tp: Any, records: Any, *_deserializers: Any) -> Iterator[Received]:
-        while (batch := records.next_batch()) is not None:
-            for record in self._records_of(batch, tp):
-                self.next_fetch_offset = record.offset + 1
-                yield record
-            if batch.magic >= 2:  # compaction may have taken its last records
-                self.next_fetch_offset = batch.next_offset
-        self.drain()
-
-    def _records_of(self, batch: Any, tp: Any) -> Sequence[Received]:
-        try:
-            if self.check_crcs and not batch.validate_crc():
-                raise ValueError("wrong checksum")
-            self.bytes_read += batch.size_in_bytes
-            return unpack(batch, tp.topic, tp.partition) if self._is_for_us(batch) else ()
-        except (ValueError, IndexError) as error:
-            raise CorruptRecordError(
-                f"{tp.topic}/{tp.partition} from {batch.base_offset}: {error}"
-            ) from error
-
-    def _is_for_us(self, batch: Any) -> bool:
-        """Neither the mark at the end of a transaction nor part of one that was aborted."""
-        if batch.magic < 2:
-            return True
-        self.leader_epoch = batch.leader_epoch
-        if self.isolation_level == IsolationLevel.READ_COMMITTED and batch.has_producer_id():
-            self._consume_aborted_transactions_up_to(batch.last_offset)
-            if self._contains_abort_marker(batch):
-                self.aborted_producer_ids.discard(batch.producer_id)
-            elif self._is_batch_aborted(batch):
-                return False
-        return not batch.is_control_batch
+    return unpack_leanly(kafka.KafkaConsumer(**{**options, **overrides}))
 
 
 def new_producer(**overrides: Any) -> kafka.KafkaProducer:
@@ -125,48 +81,6 @@ def new_producer(**overrides: Any) -> kafka.KafkaProducer:
     return kafka.KafkaProducer(**{**options, **overrides})
 
 
-def close_producer(producer: kafka.KafkaProducer, timeout: float) -> None:
-    """Let it send what it holds for `timeout` seconds, then drop the rest.
-
-    Its own close() gives up where that time runs out, and leaves its thread running for ever.
-    """
-    try:
-        producer.close(timeout=timeout)
-    except KafkaError:
-        producer._sender.force_close()
-        producer._sender.join(timeout)
-        producer.close(timeout=0)
-
-
 def new_admin() -> kafka.KafkaAdminClient:
     """An administration client; the embedded broker has no administration API."""
     return kafka.KafkaAdminClient(**connection_options(), request_timeout_ms=10_000)
-
-
-def topic_id_of(consumer: kafka.KafkaConsumer, topic: str) -> str:
-    """The topic's id, or "" where the broker is too old to have one.
-
-    The cluster metadata is the one place where kafka-python keeps it without another request.
-    """
-    found = consumer._client.cluster.topic_id(topic)
-    return str(found) if found and found.int else ""
-
-
-def keep_rejoining(consumer: kafka.KafkaConsumer) -> None:
-    """Let the next poll finish a rejoin that outlasted the last one.
-
-    kafka-python 3.0.12 forgets it when new metadata was its cause: the member has sent its JoinGroup, never
-    takes up the answer, and stays in the group without partitions until the broker throws it out.
-    """
-    if consumer._coordinator.rejoining:
-        consumer._coordinator.request_rejoin()
-
-
-async def nap(consumer: kafka.KafkaConsumer, seconds: float) -> None:
-    """Wait inside a rebalance callback: it runs on the client's own thread, heartbeats go on meanwhile."""
-    await consumer._net.sleep(seconds)
-
-
-async def commit_inside(consumer: kafka.KafkaConsumer, offsets: dict[Any, Any], timeout_ms: int) -> None:
-    """Commit inside a rebalance callback, where the client refuses every call that blocks."""
-    await consumer._coordinator._commit_offsets_sync_async(offsets, timeout_ms)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from config.kafka import client
+from config.kafka import client, internals
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
@@ -144,7 +144,7 @@ class Producer:
 
     def _discard(self) -> None:
         if self._client is not None:
-            client.close_producer(self._client, timeout=1)  # all that was sent has been waited for
+            internals.close_producer(self._client, timeout=1)  # all that was sent has been waited for
             self._client = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from config.kafka import client
+from config.kafka import client, internals
 from config.kafka.positions import TopicPartition
 
 PATIENCE = 30.0
@@ -19,7 +19,7 @@ class Reader:
         self.consumer = client.new_consumer(None, auto_offset_reset="earliest")
         partitions = self.consumer.partitions_for_topic(topic) or ()
         self.tps = [client.TopicPartition(topic, number) for number in sorted(partitions)]
-        self.topic_id = client.topic_id_of(self.consumer, topic)
+        self.topic_id = internals.topic_id_of(self.consumer, topic)
         self.begins = self.consumer.beginning_offsets(self.tps)
         self.ends = self.consumer.end_offsets(self.tps)
 

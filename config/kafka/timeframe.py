@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from config.kafka import client
+from config.kafka import client, internals
 
 QUIET = 10.0  # seconds without a record after which the broker is asked whether it is there
 ANSWER_MS = 10_000
@@ -43,7 +43,7 @@ class Timeframe:
         self.consumer = client.new_consumer(None, auto_offset_reset="earliest")
         numbers = self.consumer.partitions_for_topic(topic) or ()
         self.tps = [client.TopicPartition(topic, number) for number in sorted(numbers)]
-        self.topic_id = client.topic_id_of(self.consumer, topic)
+        self.topic_id = internals.topic_id_of(self.consumer, topic)
 
     def __enter__(self) -> Timeframe:
         return self

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 Header = tuple[str, bytes | None]
@@ -21,21 +19,8 @@ class Received(msgspec.Struct, gc=False):
     headers: list[Header]
 
 
-def unpack(batch: Any, topic: str, partition: int) -> list[Received]:
-    """The records of one of the client's batches; ValueError or IndexError if it does not hold what it says."""
-    if batch.magic < 2:  # written before Kafka 0.11
-        return [Received(topic, partition, r.offset, r.timestamp, r.key, r.value, r.headers) for r in batch]
-    batch._maybe_uncompress()
-    place = (topic, partition, batch.base_offset)
-    found = _read(bytes(batch._buffer), batch._pos, batch.records_count, place, batch.first_timestamp)
-    if batch.timestamp_type == batch.LOG_APPEND_TIME:
-        for record in found:
-            record.timestamp = batch.max_timestamp
-    return found
-
-
-def _read(data: bytes, pos: int, count: int, place: tuple[str, int, int], first: int) -> list[Received]:
-    """`count` records, from `pos` to the end of `data`.
+def unpack(data: bytes, pos: int, count: int, place: tuple[str, int, int], first: int) -> list[Received]:
+    """`count` records, from `pos` to the end of `data`; ValueError or IndexError if it does not hold them.
 
     The client calls a function for each number, makes two objects for each record and asks both for every
     field: nearly four times the time. Numbers have one or two bytes as a rule; the commonest are read in place.

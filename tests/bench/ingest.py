@@ -15,7 +15,7 @@ from buffer.ingest.prepared import Prepared, Row
 from buffer.streams import GROUP, chosen
 from config.database.clock import database_now
 from config.database.dialects import dialect_for
-from config.kafka import RecordBatch, client, topic_name
+from config.kafka import RecordBatch, client, internals, topic_name
 from tests.bench import databases, worker
 from tests.bench.events import forget
 
@@ -60,7 +60,7 @@ def polled(size: int) -> Iterator[RecordBatch]:
         consumer.assign(tps)
         consumer.seek_to_beginning()
         left = sum(consumer.end_offsets(tps).values())
-        topic_ids = {topic: client.topic_id_of(consumer, topic)}
+        topic_ids = {topic: internals.topic_id_of(consumer, topic)}
         while left:
             records = [record for part in consumer.poll(timeout_ms=500).values() for record in part]
             left -= len(records)

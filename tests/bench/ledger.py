@@ -16,7 +16,7 @@ from buffer.ledger.statements import ADJUST, RECORD, Group, read_known
 from buffer.models import InventoryStock, InventoryTracking
 from config.database.clock import database_now
 from config.database.upsert import Packed
-from config.kafka import RecordBatch, client, topic_name
+from config.kafka import RecordBatch, client, internals, topic_name
 from tests.bench import databases, movements, worker
 from tests.bench.events import forget
 from tests.bench.rows import DIGITS, analyse, moment
@@ -92,7 +92,7 @@ def polled(size: int) -> Iterator[RecordBatch]:
         consumer.assign(tps)
         consumer.seek_to_beginning()
         left = sum(consumer.end_offsets(tps).values())
-        topic_ids = {name: client.topic_id_of(consumer, name) for name in names}
+        topic_ids = {name: internals.topic_id_of(consumer, name) for name in names}
         while left:
             records = [record for part in consumer.poll(timeout_ms=500).values() for record in part]
             left -= len(records)

@@ -10,7 +10,7 @@ import pytest
 
 from buffer.events.models import BufferedEvent
 from buffer.ingest.handler import Ingest
-from config.kafka import client
+from config.kafka import client, internals
 from config.kafka.runtime import Consumer
 from config.kafka.runtime.consumer import ConsumerStopped
 from outbox.bookkeeping.watermarks import Watermarks
@@ -61,7 +61,7 @@ def seen_id(broker: Broker) -> str:
     reader = client.new_consumer(None)
     try:
         assert reader.partitions_for_topic(broker.wire.name(REQUESTS))
-        return client.topic_id_of(reader, broker.wire.name(REQUESTS))
+        return internals.topic_id_of(reader, broker.wire.name(REQUESTS))
     finally:
         reader.close(autocommit=False)
 
@@ -80,7 +80,7 @@ def test_a_topic_that_is_created_again_has_another_id(broker: Broker, consumer: 
 @on_kafka
 def test_a_topic_nobody_knows_has_no_id(consumer: Consumer) -> None:
     reader = client.new_consumer(None)
-    assert client.topic_id_of(reader, "nowhere") == ""
+    assert internals.topic_id_of(reader, "nowhere") == ""
     reader.close(autocommit=False)
 
 

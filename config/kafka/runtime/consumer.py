@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from config.database.clock import database_now
-from config.kafka import client
+from config.kafka import client, internals
 from config.kafka.positions import (
     Log,
     Mark,
@@ -121,7 +121,7 @@ class Consumer:
 
     def _poll(self, timeout_ms: int) -> list[Any]:
         try:
-            client.keep_rejoining(self.consumer)
+            internals.keep_rejoining(self.consumer)
             found = self.consumer.poll(timeout_ms=timeout_ms)
         except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
             self._start_over(self._owned())
@@ -187,7 +187,7 @@ class Consumer:
         self.rejoining = True
         limit = time.monotonic() + (0 if self.stop.is_set() else 10)
         while self.writers.busy and time.monotonic() < limit:
-            await client.nap(self.consumer, 0.01)
+            await internals.nap(self.consumer, 0.01)
         await self.offsets.commit_inside()
         self.forget({(tp.topic, tp.partition) for tp in partitions})
 
@@ -247,7 +247,7 @@ class Consumer:
 
     def _refuse_recreated_topics(self) -> None:
         for topic, known in self.topic_ids.items():
-            current = client.topic_id_of(self.consumer, topic)
+            current = internals.topic_id_of(self.consumer, topic)
             if known and current and current != known:
                 self._start_over({tp for tp in self._owned() if tp[0] == topic})
                 # Another dictionary: batches under way keep the ids they were read with.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from config.kafka import client
+from config.kafka import client, internals
 from config.kafka.positions import TopicPartition
 from config.kafka.runtime.writers import Writers
 from config.telemetry.logs import log
@@ -36,7 +36,7 @@ class Offsets:
         """The same from inside a rebalance callback."""
         if offsets := self._new():
             try:
-                await client.commit_inside(self.consumer, offsets, timeout_ms=5_000)
+                await internals.commit_inside(self.consumer, offsets, timeout_ms=5_000)
             except client.KafkaError as error:
                 _failed(error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from config.kafka import client
+from config.kafka import client, internals
 from config.kafka.positions import Log, TopicPartition
 
 
@@ -43,7 +43,7 @@ def logs_of(
     tps = [client.TopicPartition(*tp) for tp in partitions]
     begins = consumer.beginning_offsets(tps, timeout_ms=10_000)
     ends = consumer.end_offsets(tps, timeout_ms=10_000)
-    ids = {topic: client.topic_id_of(consumer, topic) for topic in topics}
+    ids = {topic: internals.topic_id_of(consumer, topic) for topic in topics}
     logs = {
         (tp.topic, tp.partition): Log(
             ids[tp.topic], begins[tp], ends[tp], consumer.committed(tp, timeout_ms=10_000)

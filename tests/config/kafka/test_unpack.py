@@ -13,7 +13,8 @@ from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 from kafka.record.util import calc_crc32c
 
 from config.kafka import client
-from config.kafka.client import CorruptRecordError, LeanRecords
+from config.kafka.client import CorruptRecordError
+from config.kafka.internals import LeanRecords
 from config.kafka.unpack import Received
 
 TIMES = st.integers(0, 2**41)

@@ -1,0 +1,149 @@
+"""kafka-python still has the private attributes that config/kafka/internals.py uses."""
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import kafka
+import pytest
+from kafka.consumer.fetcher import Fetcher
+from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
+
+from config.kafka import internals
+from tests.tree import ROOT
+
+FOLDER = Path(internals.__file__).parent
+NO_BROKER: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "api_version": (2, 3)}
+
+
+class Clients(NamedTuple):
+    """One of each thing that has private attributes; none of them ever meets a broker."""
+
+    consumer: kafka.KafkaConsumer
+    producer: kafka.KafkaProducer
+    part: type
+    batch: Any
+
+
+@pytest.fixture(scope="module")
+def clients() -> Iterator[Clients]:
+    builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1000)
+    builder.append(1, b"k", b"v", [])
+    builder.close()
+    consumer, producer = kafka.KafkaConsumer(group_id="g", **NO_BROKER), kafka.KafkaProducer(**NO_BROKER)
+    yield Clients(
+        consumer, producer, Fetcher.PartitionRecords, MemoryRecords(bytes(builder.buffer())).next_batch()
+    )
+    consumer.close()
+    producer.close(timeout=0)
+
+
+def takes(function: Any, *names: str) -> bool:
+    return list(inspect.signature(function).parameters) == list(names)
+
+
+# Attribute: what it is for, and what must be true of it.
+USED: dict[str, tuple[str, Callable[[Clients], Any]]] = {
+    "_fetcher": (
+        "unpack_leanly: the fetcher makes what is fetched with its attribute PartitionRecords",
+        lambda clients: (
+            internals.unpack_leanly(clients.consumer)._fetcher.PartitionRecords is internals.LeanRecords
+            and "self.PartitionRecords(" in inspect.getsource(Fetcher)
+        ),
+    ),
+    "_unpack_records": (
+        "LeanRecords: PartitionRecords makes its records with it, of (tp, records, deserializers)",
+        lambda clients: (
+            takes(clients.part._unpack_records, "self", "tp", "records", "key_deserializer", "value_deserializer")
+            and "self._unpack_records(tp, records, " in inspect.getsource(clients.part.__init__)
+        ),
+    ),
+    "_consume_aborted_transactions_up_to": (
+        "LeanRecords: adds to aborted_producer_ids who aborted up to an offset",
+        lambda clients: takes(clients.part._consume_aborted_transactions_up_to, "self", "offset"),
+    ),
+    "_contains_abort_marker": (
+        "LeanRecords: whether a batch marks the end of an aborted transaction",
+        lambda clients: takes(clients.part._contains_abort_marker, "self", "batch"),
+    ),
+    "_is_batch_aborted": (
+        "LeanRecords: whether a batch is part of an aborted transaction",
+        lambda clients: takes(clients.part._is_batch_aborted, "self", "batch"),
+    ),
+    "_maybe_uncompress": (
+        "_unpacked: makes _buffer and _pos those of the plain records",
+        lambda clients: callable(clients.batch._maybe_uncompress),
+    ),
+    "_buffer": (
+        "_unpacked: the bytes of the batch",
+        lambda clients: bytes(clients.batch._buffer)[clients.batch._pos :].endswith(b"\x02k\x02v\x00"),
+    ),
+    "_pos": (
+        "_unpacked: where in _buffer the first record begins",
+        lambda clients: clients.batch._pos == clients.batch.HEADER_STRUCT.size,
+    ),
+    "_sender": (
+        "close_producer: the producer's thread, to be ended by force",
+        lambda clients: callable(clients.producer._sender.force_close) and clients.producer._sender.is_alive(),
+    ),
+    "_client": (
+        "topic_id_of: the cluster metadata, which know a topic's id",
+        lambda clients: internals.topic_id_of(clients.consumer, "nowhere") == "",
+    ),
+    "_coordinator": (
+        "keep_rejoining: the group's coordinator, which says `rejoining` and is asked to go on",
+        lambda clients: (
+            clients.consumer._coordinator.rejoining is False
+            and callable(clients.consumer._coordinator.request_rejoin)
+        ),
+    ),
+    "_net": (
+        "nap: the client's own loop, whose sleep can be awaited",
+        lambda clients: inspect.isawaitable(clients.consumer._net.sleep(0)),
+    ),
+    "_commit_offsets_sync_async": (
+        "commit_inside: a commit that a rebalance callback can await",
+        lambda clients: (
+            inspect.iscoroutinefunction(clients.consumer._coordinator._commit_offsets_sync_async)
+            and takes(clients.consumer._coordinator._commit_offsets_sync_async, "offsets", "timeout_ms")
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", USED)
+def test_the_client_still_has_it(clients, name):
+    purpose, holds = USED[name]
+    try:
+        found = holds(clients)
+    except AttributeError:
+        found = False
+    assert found, f"kafka-python {kafka.__version__} changed {name}, needed by {purpose}"
+
+
+def private_names(path: Path) -> set[str]:
+    """Private attributes that a file asks somebody else for, and methods of the client that it overrides."""
+    tree = ast.parse(path.read_text())
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    asked = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") and path.name != "internals.py")
+    }  # fmt: skip
+    return asked - own
+
+
+def test_each_private_attribute_is_asserted():
+    assert private_names(FOLDER / "internals.py") == USED.keys() - {"_unpack_records"}
+
+
+def test_no_other_file_uses_one():
+    others = {
+        path.relative_to(ROOT).as_posix(): private_names(path)
+        for path in sorted(FOLDER.rglob("*.py"))
+        if path.name != "internals.py"
+    }
+    assert not {name: found for name, found in others.items() if found}
