@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from config.gate import Gate, InvalidRecord
+from config.kafka.debezium import change_of
 
 # A row of three columns takes 150 bytes; its envelope with the schema 5 kB.
 MAX_BYTES = 65_536
@@ -56,48 +57,14 @@ def read(value: bytes | None) -> Hint | Skip:
 
     `no_row` neither a row nor an envelope · `unknown_operation` · `bad_id` · `bad_event_type` · `bad_created_at`.
     """
-    if value is None:
+    change = None if value is None else change_of(GATE.decode(value))
+    if change is None:
         return Skip.TOMBSTONE
-    record = without_schema(GATE.decode(value))
-    if record is None:
-        return Skip.TOMBSTONE
-    skipped = skip_of(record)
-    return skipped or hint_of(row_of(record))
+    return SKIPPED.get(change.operation) or hint_of(change.row)
 
 
-def without_schema(record: dict[str, Any]) -> dict[str, Any] | None:
-    """What stands beside the schema, if there is one; null there is a tombstone."""
-    if record.keys() != {"schema", "payload"}:
-        return record
-    payload = record["payload"]
-    if payload is not None and not isinstance(payload, dict):
-        raise InvalidRecord("no_row", "`payload` beside `schema` is not an object")
-    return payload
-
-
-def skip_of(record: dict[str, Any]) -> Skip | None:
-    """An unwrapped row tells its operation only where `add.fields` or the rewriting of deletes asks for it."""
-    if record.get("__deleted") in ("true", True):
-        return Skip.DELETE
-    operation = record.get("op", record.get("__op"))
-    if operation is None or operation in ("c", "r"):  # created, or read by a snapshot
-        return None
-    if not isinstance(operation, str) or operation not in SKIPPED:
-        raise InvalidRecord("unknown_operation", f"the operation {_shown(operation)} is none of Debezium's")
-    return SKIPPED[operation]
-
-
-def row_of(record: dict[str, Any]) -> dict[str, Any]:
-    if "after" not in record:
-        return record
-    row = record["after"]
-    if not isinstance(row, dict):
-        raise InvalidRecord("no_row", "`after` is not an object")
-    return row
-
-
-def hint_of(row: dict[str, Any]) -> Hint:
-    if "id" not in row:
+def hint_of(row: Any) -> Hint:
+    if not isinstance(row, dict) or "id" not in row:
         raise InvalidRecord("no_row", "neither a row with an `id` nor an envelope with `after`")
     event_type = row.get("event_type")
     if not isinstance(event_type, str) or not 0 < len(event_type) <= LONGEST_EVENT_TYPE:

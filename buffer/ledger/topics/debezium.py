@@ -1,4 +1,4 @@
-"""Debezium's changes of merchants and product variants: enveloped or unwrapped, with or without schema. Pure."""
+"""Debezium's changes of merchants and product variants. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from buffer.ledger.topics.effects import Merchant, Variant
 from buffer.streams import Identifier
 from config.fields import IDENTIFIER_LENGTH
 from config.gate import InvalidRecord
+from config.kafka.debezium import DELETED, change_of
 
-WRITTEN, DELETED, NAMELESS = ("c", "u", "r"), "d", ("t", "m")  # truncations and messages name no row
+NAMELESS = ("t", "m")  # truncations and messages name no row
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # longer ones fit no column as text
 
 
@@ -42,34 +43,15 @@ def variant(change: dict[str, Any] | None) -> Variant | None:
     return Variant(str(found.row.id), "" if merchant_id is None else str(merchant_id), found.active)
 
 
-def changed(change: dict[str, Any] | None) -> Changed | None:
+def changed(record: dict[str, Any] | None) -> Changed | None:
     """The row behind a change; None for tombstones, and for truncations and messages, which name no row."""
-    if change is not None and "payload" in change and not change.keys() & {"op", "id"}:
-        change = change["payload"]
-    if change is None:
-        return None
-    if not isinstance(change, dict):
-        raise InvalidRecord("wrong_field", "Expected `object` - at `$.payload`")
-    if "op" in change and ("id" not in change or change.keys() & {"after", "before"}):
-        return _of_envelope(change)
-    deleted = str(change.get("__deleted", "")).lower() == "true" or change.get("__op") == DELETED
-    return Changed(_row(change, "$"), not deleted)
-
-
-def _of_envelope(change: dict[str, Any]) -> Changed | None:
-    operation = change["op"]
-    if operation in WRITTEN:
-        return Changed(_row(change.get("after"), "$.after"), True)
-    if operation == DELETED:
-        place = "after" if change.get("before") is None and change.get("after") is not None else "before"
-        return Changed(_row(change.get(place), f"$.{place}"), False)
-    if operation in NAMELESS:
-        return None
-    raise InvalidRecord("wrong_field", f"{str(operation)[:30]!r} is no operation - at `$.op`")
-
-
-def _row(columns: Any, place: str) -> SourceRow:
     try:
-        return msgspec.convert(columns, SourceRow)
+        change = change_of(record)
+    except InvalidRecord as error:
+        raise InvalidRecord("wrong_field", str(error)) from None
+    if change is None or change.operation in NAMELESS:
+        return None
+    try:
+        return Changed(msgspec.convert(change.row, SourceRow), change.operation != DELETED)
     except msgspec.ValidationError as error:
-        raise InvalidRecord("wrong_field", f"{error} in `{place}`") from None
+        raise InvalidRecord("wrong_field", f"{error} in `{change.place}`") from None
