@@ -1,18 +1,24 @@
-"""Ask whether another transaction is writing a row, without waiting for it."""
+"""Ask whether another transaction is writing a row, and wait before a failed transaction is run again."""
 
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import Callable
 
-from django.db import OperationalError, connections, models
+from django.db import OperationalError, connection, connections, models
 
-from config.database.errors import code_of
+from config.backoff import full_jitter
+from config.database.errors import Remedy, code_of
+from config.telemetry import metrics
+from config.telemetry.logs import log
 
 NOWAIT = {1205, 3572}  # MariaDB, MySQL
+LONGEST_WAIT = 5.0  # seconds
 
 
 def written_elsewhere(name: str, rows: models.QuerySet) -> bool:
-    """Whether another transaction has inserted or locked the one row that `rows` finds, and goes on.
+    """Whether another transaction has inserted or locked the one row that `rows` finds; an upsert would wait for it.
 
     `name` says the same in words, to lock a row that is not there yet. Inside a transaction, which this makes
     the owner of `name` if nobody was.
@@ -33,3 +39,22 @@ def written_elsewhere(name: str, rows: models.QuerySet) -> bool:
             return True
         raise
     return False
+
+
+def wait_for_rerun(
+    worker: str,
+    error: BaseException,
+    remedy: Remedy,
+    failures: int,
+    sleep: Callable[[float], object] = time.sleep,
+    longest: float = LONGEST_WAIT,
+) -> None:
+    """Count a failed transaction and wait until it is worth another try; then on a new session if the server is away."""
+    metrics.RERUN.labels(worker, str(code_of(error) or type(error).__name__)).inc()
+    if remedy is Remedy.RERUN:
+        sleep(full_jitter(failures, base=0.005, cap=0.5))
+        return
+    if remedy is Remedy.WAIT:
+        connection.close()
+        log.warning("database_unavailable", worker=worker, attempt=failures, error=str(error).strip())
+    sleep(0.2 + full_jitter(failures, base=0.2, cap=longest))

@@ -6,7 +6,7 @@ from enum import Enum
 
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, ProgrammingError
 
-RERUN = {"40001", "40P01", "55P03", 1213, 1205, "locked"}
+RERUN = {"40001", "40P01", "55P03", 1213, 1205, "locked", "stale"}
 NO_PARTITION = {1526}
 # A column that a prepared statement returns has another type since: the next session plans anew.
 STALE_PLAN = {"0A000"}
@@ -16,15 +16,21 @@ DATA = {1366, 1406, 1264, 3140, 1292, 4025, 3819, 1300, 1048, 1690}
 class Remedy(Enum):
     """What to do about a failed transaction."""
 
-    RERUN = "rerun"  # deadlock, lock timeout, serialisation failure: the whole unit again, from BEGIN
+    RERUN = "rerun"  # deadlock, lock timeout, serialisation failure, stale row: all of it again, from BEGIN
     WAIT = "wait"  # the server is gone, refuses, or is not in shape: retry with backoff, on a new session
     PARTITION = "partition"  # rows for a partition that does not exist: make it, then again
     DATA = "data"  # some row cannot be stored: bisect until it is alone
     BUG = "bug"  # anything else
 
 
+class Stale(Exception):
+    """A row has changed since it was read: nothing of this transaction may stay, and another try reads it again."""
+
+    sqlstate = "stale"  # code_of finds it here
+
+
 def code_of(error: BaseException) -> str | int | None:
-    """SQLSTATE (PostgreSQL), errno (MySQL, MariaDB) or "locked" (SQLite) behind a Django database error."""
+    """SQLSTATE (PostgreSQL), errno (MySQL, MariaDB), "locked" (SQLite) or "stale" behind what ended a transaction."""
     cause = error.__cause__ or error
     state = getattr(cause, "sqlstate", None)
     if state:

@@ -12,12 +12,10 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TypeVar
 
-from django.db import DatabaseError, InterfaceError, close_old_connections, connection, connections
+from django.db import DatabaseError, InterfaceError, close_old_connections, connections
 
-from config.backoff import full_jitter
-from config.database.errors import Remedy, code_of, remedy_for
-from config.telemetry import metrics
-from config.telemetry.logs import log
+from config.database.contention import wait_for_rerun
+from config.database.errors import Remedy, Stale, remedy_for
 
 TRIES_ONCE = 5  # a job of cron must end
 
@@ -128,14 +126,11 @@ def until_it_stands(
     for failures in count(1):
         try:
             return unit()
-        except (DatabaseError, InterfaceError) as error:
+        except (DatabaseError, InterfaceError, Stale) as error:
             remedy = remedy_for(error)
             if remedy not in (Remedy.RERUN, Remedy.WAIT) or not worth_it(failures, remedy):
                 raise
-            metrics.RERUN.labels(worker, str(code_of(error) or type(error).__name__)).inc()
-            if remedy is Remedy.WAIT:
-                connection.close()
-            time.sleep(full_jitter(failures, base=0.01, cap=0.5) + 0.2 * (remedy is Remedy.WAIT))
+            wait_for_rerun(worker, error, remedy, failures, longest=0.5)
     raise AssertionError("count() does not end")
 
 
@@ -152,22 +147,10 @@ class Patience:
         try:
             result = function()
         except (DatabaseError, InterfaceError) as error:
-            self._wait(error)
+            remedy, self.failures = remedy_for(error), self.failures + 1
+            if remedy not in (Remedy.RERUN, Remedy.WAIT) or self.failures == self.tries:
+                raise
+            wait_for_rerun("loop", error, remedy, self.failures, self.stop.wait)
             return None
         self.failures = 0
         return result
-
-    def _wait(self, error: Exception) -> None:
-        remedy = remedy_for(error)
-        if remedy not in (Remedy.RERUN, Remedy.WAIT):
-            raise error
-        self.failures += 1
-        if self.tries is not None and self.failures >= self.tries:
-            raise error
-        metrics.RERUN.labels("loop", str(code_of(error) or type(error).__name__)).inc()
-        if remedy is Remedy.RERUN:
-            self.stop.wait(full_jitter(self.failures, base=0.01, cap=1))
-            return
-        log.warning("database_unavailable", attempt=self.failures, error=str(error).strip())
-        connection.close()
-        self.stop.wait(0.2 + full_jitter(self.failures, base=0.2, cap=5))

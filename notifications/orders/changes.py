@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import Literal, TypeVar
 
 import structlog
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
-from config.backoff import full_jitter
 from config.database.clock import database_now
-from config.database.errors import Remedy, code_of, remedy_for
+from config.database.errors import Remedy, Stale
+from config.processes.loop import until_it_stands
 from config.telemetry import metrics
 from notifications.mail import content, recipients
 from notifications.mail.content import Mail
@@ -39,10 +39,6 @@ class Impossible(Exception):
 
 class UnknownOrder(Exception):
     """There is no order with that id."""
-
-
-class Stale(Exception):
-    """Somebody changed the order since it was read; nothing of this transaction may stay."""
 
 
 class Busy(Exception):
@@ -148,18 +144,11 @@ def carry_out(planned: PlannedChange) -> Order:
 @metrics.ORDER_WRITE_SECONDS.time()
 def until_done(unit: Callable[[], Result]) -> Result:
     """Run a unit (plan, then one transaction) again while it loses races or deadlocks. Busy after PATIENCE."""
-    deadline, tries = time.monotonic() + PATIENCE, 0
-    while True:
-        try:
-            return unit()
-        except Stale:
-            cause = "stale"
-        except DatabaseError as error:
-            if remedy_for(error) is not Remedy.RERUN:
-                raise
-            cause = str(code_of(error))
-        metrics.RERUN.labels("orders", cause).inc()
-        tries += 1
-        if time.monotonic() > deadline:
-            raise Busy(cause)
-        time.sleep(full_jitter(tries, base=0.002, cap=0.1))
+    deadline = time.monotonic() + PATIENCE
+
+    def worth_it(_failures: int, remedy: Remedy) -> bool:
+        if remedy is Remedy.RERUN and time.monotonic() > deadline:
+            raise Busy
+        return remedy is Remedy.RERUN
+
+    return until_it_stands(unit, "orders", worth_it)

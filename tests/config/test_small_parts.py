@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from prometheus_client import Histogram
 
 from config.backoff import full_jitter
-from config.database.errors import Remedy, is_duplicate, remedy_for
+from config.database import contention
+from config.database.errors import Remedy, Stale, is_duplicate, remedy_for
 from config.processes import loop
 from config.telemetry import metrics
 from config.uuid7 import smallest_uuid7, uuid7
@@ -54,6 +55,7 @@ def caused(error, cause):
         (caused(OperationalError("x"), Cause("x", sqlstate="40P01")), Remedy.RERUN),
         (caused(OperationalError("x"), Cause("x", sqlstate="40001")), Remedy.RERUN),
         (OperationalError("database is locked"), Remedy.RERUN),
+        (Stale(), Remedy.RERUN),
         (caused(OperationalError("x"), Cause(2006, "server has gone away")), Remedy.WAIT),
         (caused(OperationalError("x"), Cause("x", sqlstate="53100")), Remedy.WAIT),  # disk full
         (caused(ProgrammingError("x"), Cause("x", sqlstate="42P01")), Remedy.WAIT),  # not migrated yet
@@ -82,7 +84,7 @@ def test_only_a_unique_violation_is_a_duplicate():
 @pytest.fixture
 def _no_database(monkeypatch):
     monkeypatch.setattr(loop, "close_old_connections", lambda: None)
-    monkeypatch.setattr(loop.connection, "close", lambda: None)
+    monkeypatch.setattr(contention.connection, "close", lambda: None)
 
 
 @pytest.mark.usefixtures("_no_database")
@@ -123,8 +125,29 @@ class TestLoop:
         loop.run(tick, threading.Event(), pause=lambda: 0.0, once=True)
         assert answers == []
 
+    def test_what_is_stale_is_read_again(self):
+        answers = [Stale(), Stale(), "read"]
+
+        def unit():
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        counted = metrics.RERUN.labels("test", "stale")._value
+        before = counted.get()
+        assert loop.until_it_stands(unit, "test", lambda failures, remedy: remedy is Remedy.RERUN) == "read"
+        assert counted.get() - before == 2
+
+    def test_what_is_not_worth_it_is_raised(self):
+        def unit():
+            raise Stale
+
+        with pytest.raises(Stale):
+            loop.until_it_stands(unit, "test", lambda failures, remedy: failures < 3)
+
     def test_once_gives_up_on_a_database_that_stays_away(self, monkeypatch):
-        monkeypatch.setattr(loop, "full_jitter", lambda *_, **__: -0.2)
+        monkeypatch.setattr(contention, "full_jitter", lambda *_, **__: -0.2)
         calls = []
 
         def tick():

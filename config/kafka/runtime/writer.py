@@ -14,15 +14,13 @@ from typing import Any
 
 from django.db import close_old_connections, connection, transaction
 
-from config.backoff import full_jitter
 from config.database.clock import database_now
-from config.database.errors import Remedy, code_of, remedy_for
+from config.database.contention import LONGEST_WAIT, wait_for_rerun
+from config.database.errors import Remedy, remedy_for
 from config.kafka.positions import Positions, Reach, TopicPartition
 from config.kafka.records import Record, RecordBatch
 from config.telemetry import metrics
 from config.telemetry.logs import log
-
-LONGEST_WAIT = 5.0
 
 
 class Handler(ABC):
@@ -220,20 +218,11 @@ class Writer:
                 self._prepare_rerun(Remedy.WAIT, attempt, failure)
 
     def _prepare_rerun(self, remedy: Remedy, attempt: int, error: BaseException) -> None:
-        metrics.RERUN.labels(self.handler.name, str(code_of(error) or type(error).__name__)).inc()
-        if remedy is Remedy.RERUN:
-            self._abandon.wait(full_jitter(attempt, base=0.01, cap=1.0))
-            return
         if remedy is Remedy.PARTITION:
             log.error("partition_missing", worker=self.handler.name, error=str(error))
             self._try_repair()
-        else:
-            self.waiting = True
-            connection.close()
-            log.warning(
-                "database_unavailable", worker=self.handler.name, attempt=attempt, error=str(error).strip()
-            )
-        self._abandon.wait(0.2 + full_jitter(attempt, base=0.2, cap=LONGEST_WAIT))
+        self.waiting = remedy is Remedy.WAIT
+        wait_for_rerun(self.handler.name, error, remedy, attempt, self._abandon.wait)
 
     def _try_repair(self) -> None:
         try:

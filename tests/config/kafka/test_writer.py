@@ -5,8 +5,8 @@ import time
 import pytest
 from django.db import DataError, OperationalError
 
+from config.database import contention
 from config.kafka.records import RecordBatch, Replayed
-from config.kafka.runtime import writer as writing
 from config.kafka.runtime.writer import LogEnd, Writer
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
@@ -57,7 +57,7 @@ def handler():
 
 @pytest.fixture
 def writer(handler, monkeypatch):
-    monkeypatch.setattr(writing, "full_jitter", lambda *_, **__: 0.0)
+    monkeypatch.setattr(contention, "full_jitter", lambda *_, **__: 0.0)
     found = Writer(handler, Watermarks(), "g")
     yield found
     found.close()
