@@ -1,4 +1,4 @@
-"""System checks of this app: a mail that could never leave is found before the first one waits."""
+"""System checks of this app: settings with which no mail could ever be sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mail_can_leave(app_configs: Any, **_: Any) -> list[CheckMessage]:
 
 @register(Tags.security, deploy=True)
 def mail_really_leaves(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Channels that only pretend."""
+    """Warn of channels that only pretend to send."""
     if settings.EMAIL_CHANNEL in ("memory", "console") and not settings.DEMO:
         return [
             Error(f"EMAIL_CHANNEL is {settings.EMAIL_CHANNEL}: nobody gets any mail.", id="spillway.E040")
@@ -56,7 +56,7 @@ def _channel() -> Iterator[CheckMessage]:
 
 
 def _lease() -> Iterator[CheckMessage]:
-    # The relay starts no try that the lease could not outlive, and keeps a tenth of it for settling.
+    # The relay starts no try that may outlast the lease, of which it keeps a tenth for settling.
     longest = settings.OUTBOX_LEASE_SECONDS * 0.45
     if longest <= settings.EMAIL_TIMEOUT_SECONDS:
         yield Error(f"EMAIL_TIMEOUT_SECONDS: above {longest:g} nothing is ever sent within OUTBOX_LEASE_SECONDS.",

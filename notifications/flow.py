@@ -19,7 +19,7 @@ MOST_COUNTED = 100_000
 
 
 class Orders(Flow):
-    """Orders change, and each change promises a mail; the outbox keeps the promise."""
+    """Orders change, and each change writes a mail into the outbox, which sends it."""
 
     name = "notifications"
 

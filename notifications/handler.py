@@ -1,4 +1,4 @@
-"""The handler of the e-mail channel: suppression first, then the way out that EMAIL_CHANNEL names."""
+"""The handler of e-mail messages: checks suppression, then sends through the channel that EMAIL_CHANNEL names."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class EmailHandler(MessageHandler):
     def __init__(self) -> None:
         self.channel = channels.configured()
         self.window = settings.EMAIL_WINDOW
-        # A key that is forgotten before the message expires cannot be relied on, only sent along.
+        # Keys that the provider forgets before the message expires are sent, but not relied on.
         self.honours_keys = self.channel.keys_last >= settings.OUTBOX_EXPIRES_SECONDS
-        # Names are looked up, and several addresses of a server tried, outside any timeout.
+        # No timeout covers the look-up of names and the tries of a server's further addresses.
         self.timeout = 2 * self.channel.timeout
 
     def screen(self, messages: Sequence[Message]) -> dict[uuid.UUID, Outcome]:
@@ -70,4 +70,4 @@ def _recipient(message: Message) -> str:
     try:
         return content.decode(message.payload).to
     except ValueError:
-        return ""  # `send` says what is wrong with it
+        return ""  # `send` reports what is wrong with the payload

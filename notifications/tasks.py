@@ -1,4 +1,4 @@
-"""Celery tasks of this app: thin, and each safe when beat runs twice."""
+"""Celery tasks of this app: each may run twice at once."""
 
 from celery import shared_task
 

@@ -49,7 +49,7 @@ def wait_for_rerun(
     sleep: Callable[[float], object] = time.sleep,
     longest: float = LONGEST_WAIT,
 ) -> None:
-    """Count a failed transaction and wait until it is worth another try; then on a new session if the server is away."""
+    """Count a failed transaction, and wait until it is worth another try; on a new session if the server is away."""
     metrics.RERUN.labels(worker, str(code_of(error) or type(error).__name__)).inc()
     if remedy is Remedy.RERUN:
         sleep(full_jitter(failures, base=0.005, cap=0.5))

@@ -1,4 +1,4 @@
-"""`make run`: the whole platform on this machine alone, with sample traffic, a live status and an honest end."""
+"""`make run`: the whole platform on this machine, with sample traffic, a live status and a verified end."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Demo:
         self.say(f"Logs    {DIRECTORY.relative_to(settings.BASE_DIR)}/logs/")
 
     def _show(self, supervisor: Supervisor, stop: threading.Event) -> None:
-        """A line every two seconds until the traffic should end."""
+        """Print the status every two seconds until the traffic should end."""
         end = self.started + self.seconds - DRAIN_SECONDS if self.seconds else float("inf")
         while not stop.wait(2.0) and time.monotonic() < end:
             supervisor.watch()

@@ -1,1 +1,1 @@
-"""What the environment says, read once at start: variables, the database's URL, the mail server's."""
+"""The environment, read once at start: variables, the URL of the database, the URL of the mail server."""

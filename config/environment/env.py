@@ -51,7 +51,7 @@ class Env:
         return self._number(name, default, float, "a number", least, most)
 
     def prefixed(self, pattern: str) -> dict[str, Any]:
-        """`{"RESEND_API_KEY": …}` of all that begins as `ANYMAIL_*` says; what begins with { is JSON."""
+        """`{"RESEND_API_KEY": …}` for the pattern `ANYMAIL_*`; a value that begins with { is JSON."""
         prefix = pattern.removesuffix("*")
         names = {name.removesuffix("_FILE") for name in os.environ if name.startswith(prefix)}
         return {name.removeprefix(prefix): self._json_or_text(name) for name in sorted(names)}

@@ -1,4 +1,4 @@
-"""Settings of mail that are more than a word: the server, the sender, the provider, the secrets of webhooks."""
+"""Settings of mail that have to be parsed: server, sender, provider, secrets of webhooks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def sender_from_text(text: str) -> str:
 def esp_from_text(name: str) -> str:
     """The provider of EMAIL_CHANNEL=anymail, if django-anymail has a backend for it. Raises BadSetting.
 
-    Unknown ones must be found here: a try that fails for a reason of ours looks as if the mail might be out.
+    Unknown ones are refused at start: a failure inside a try would look as if the mail might have been sent.
     """
     if not name:
         raise BadSetting("EMAIL_ESP: EMAIL_CHANNEL=anymail needs to know which provider, such as resend")

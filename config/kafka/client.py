@@ -69,7 +69,7 @@ def new_producer(**overrides: Any) -> kafka.KafkaProducer:
         **connection_options(),
         "acks": "all",
         "enable_idempotence": True,
-        "linger_ms": 20,  # until the producer says that all is there
+        "linger_ms": 20,  # Producer flushes when it has handed over everything
         "batch_size": 256 * 1024,
         "delivery_timeout_ms": 30_000,
         "request_timeout_ms": 10_000,

@@ -71,9 +71,9 @@ def _unpacked(batch: Any, topic: str, partition: int) -> list[Received]:
 
 
 def close_producer(producer: kafka.KafkaProducer, timeout: float) -> None:
-    """Let it send what it holds for `timeout` seconds, then drop the rest.
+    """Give the producer `timeout` seconds to send what it holds, then drop the rest and end its thread.
 
-    Its own close() gives up where that time runs out, and leaves its thread running for ever.
+    Its own close() gives up after that time and leaves the thread running for ever.
     """
     try:
         producer.close(timeout=timeout)

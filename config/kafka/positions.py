@@ -12,7 +12,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True)
 class Mark:
-    """The next offset to read of a partition of one incarnation of a topic."""
+    """The next offset to read of a partition, and the id of the topic that the offset belongs to."""
 
     topic_id: str
     next_offset: int
@@ -20,7 +20,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Reach:
-    """What one look at the log showed: its end, and the database time at which everything in it was written."""
+    """The log's end at one moment, and the database time at which everything below it was written."""
 
     end_offset: int
     caught_up_at: datetime | None
@@ -96,9 +96,9 @@ def start_of(mark: Mark | None, log: Log) -> Start | Stopped:
 def of_one_topic(
     marks: Mapping[TopicPartition, Mark], logs: Mapping[TopicPartition, Log]
 ) -> dict[TopicPartition, Mark]:
-    """Marks in which a partition that knows no topic id has that of its siblings.
+    """Marks in which a partition without a topic id takes that of the topic's other partitions.
 
-    An empty partition never learned one; when the topic was created again, it was as well.
+    A partition that was always empty never stored an id; a topic is created again with all its partitions.
     """
     result = dict(marks)
     for tp, log in logs.items():
@@ -110,6 +110,6 @@ def of_one_topic(
 
 
 def gap_end(mark: Mark | None, log: Log) -> int | None:
-    """The committed offset, if it is beyond what this database remembers: it was restored, or emptied."""
+    """The committed offset if the watermark is behind it: the database was restored from a backup, or emptied."""
     known = log.begin if mark is None else mark.next_offset
     return log.committed if log.committed is not None and known < log.committed else None

@@ -19,7 +19,7 @@ from config.kafka import client, internals
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
-OVERHEAD = 512  # of a record batch around one message, generously
+OVERHEAD = 512  # upper bound of what a record batch adds to one message
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Producer:
         return outcomes
 
     def _push(self) -> None:
-        """Let what was started leave in full requests now: left to linger, each few messages are a request."""
+        """Flush: without it every few messages linger and leave as a request of their own."""
         if self._client is not None:
             with suppress(client.KafkaError):  # every message has a verdict of its own
                 self._client.flush(timeout=self.patience)
@@ -150,13 +150,13 @@ class Producer:
 
 @dataclass(frozen=True)
 class _Fatal:
-    """An error that ended the client; whose fault it was is found by sending alone."""
+    """An error that ended the client; sending the messages one by one finds the one that caused it."""
 
     error: str
 
 
 def _is_the_end(started: Any, outcome: Any) -> bool:
-    """Of the client: an error killed it, or it took a message, got no answer in time and may never send again."""
+    """Whether the client is unusable: after a fatal error, or a message it accepted that was not answered in time."""
     return isinstance(outcome, _Fatal) or (isinstance(outcome, Failed) and outcome is not started)
 
 

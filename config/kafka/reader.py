@@ -12,7 +12,7 @@ PATIENCE = 30.0
 
 
 class Reader:
-    """A look at a topic: its ends, its id, and its records up to those ends."""
+    """A topic's ends when it was opened, its id, and its records up to those ends."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -57,7 +57,7 @@ class Reader:
 
 
 def committed_offsets(group: str, topic: str) -> dict[TopicPartition, int]:
-    """What a group has committed, as far as the log still reaches; without joining it."""
+    """The offsets a group has committed and the log still holds, read without joining the group."""
     consumer = client.new_consumer(group)
     try:
         tps = [client.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]

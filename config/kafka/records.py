@@ -45,7 +45,7 @@ class Replayed:
 
 @dataclass
 class Tally:
-    """What a handler's `write` made of a batch that is replayed; the records left over were there already."""
+    """How a handler's `write` counted a replayed batch; records in none of the counts were stored before."""
 
     applied: int = 0
     parked: int = 0  # letters that were not there before
@@ -71,7 +71,7 @@ class RecordBatch:
 
     @property
     def letter_revision(self) -> int:
-        """Which burial of its records this is: what the topic delivers again is buried once, whenever it is read."""
+        """The revision in a dead letter's key: 0 for records from the topic, so that reading them again adds none."""
         return 0 if self.from_log else self.revision
 
     @property

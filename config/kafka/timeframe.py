@@ -23,7 +23,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Part:
-    """A step through one partition: some of its records, and the offset below which none is left out."""
+    """Some records of one partition, and the offset below which all have been given."""
 
     partition: int
     records: Sequence[Any]
@@ -34,7 +34,7 @@ class Timeframe:
     """The records of `topic` with a timestamp in [since, until), in milliseconds.
 
     Timestamps are the producers' and need not rise with the offsets: the search looks `slack` milliseconds
-    further on both sides, and every record is then judged by its own timestamp. A broker that cannot search
+    further on both sides, and each record's own timestamp decides. A broker that cannot search
     by time (the embedded one) is read from the beginning. Raises KafkaError when none answers.
     """
 
@@ -52,7 +52,7 @@ class Timeframe:
         self.consumer.close(autocommit=False)
 
     def bounds(self) -> dict[int, Bounds]:
-        """Where in each partition the timeframe lies; what the log has lost is not in it."""
+        """The timeframe's offsets in each partition, as far as the log still has them."""
         begins = self.consumer.beginning_offsets(self.tps, timeout_ms=ANSWER_MS)
         ends = self.consumer.end_offsets(self.tps, timeout_ms=ANSWER_MS)
         first = self._search(0)

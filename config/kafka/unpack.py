@@ -8,7 +8,7 @@ Header = tuple[str, bytes | None]
 
 
 class Received(msgspec.Struct, gc=False):
-    """A record as it came; the garbage collector need not watch it: bytes and numbers form no cycle."""
+    """A record as it was read; not tracked by the garbage collector, because bytes and numbers form no cycle."""
 
     topic: str
     partition: int

@@ -28,14 +28,14 @@ def check_models(app_configs: Any, **_: Any) -> list[CheckMessage]:
 
 @register(Tags.database)
 def check_tables(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """A plain table works until its rows should go: `--nomigrations` and half a migration make one."""
+    """Find tables that are not partitioned, say after `--nomigrations`: they work, but nothing drops their rows."""
     messages: list[CheckMessage] = []
     for using in databases or []:
         for spec in _sound():
             if not router.allow_migrate_model(using, spec.resolve()):
                 continue
             driver = driver_for(spec, using)
-            # No Error, which would stop the very `migrate` that mends it. A missing table is yet to come.
+            # A warning: an Error would stop the `migrate` that repairs it. A missing table has not been migrated yet.
             if driver.state() == "plain":
                 text = f"{driver.table} in {using!r} is not partitioned, so rotation can drop nothing"
                 hint = "Was it created without migrations?"
@@ -44,7 +44,7 @@ def check_tables(app_configs: Any, databases: Sequence[str] | None = None, **_: 
 
 
 def _check_spec(spec: PartitionSpec) -> list[CheckMessage]:
-    """What a spec names is there, and its model can be partitioned."""
+    """Check that what a spec names exists, and that its model can be partitioned."""
     try:
         model = spec.resolve()
         column_of(model, spec.column)
@@ -60,7 +60,7 @@ def _check_spec(spec: PartitionSpec) -> list[CheckMessage]:
 
 
 def _sound() -> list[PartitionSpec]:
-    """The specs, if they lead somewhere; otherwise the other check says so."""
+    """The specs whose models can be imported; the other check reports the rest."""
     try:
         return [spec for spec in configured() if column_of(spec.resolve(), spec.column)]
     except NOWHERE:

@@ -1,4 +1,4 @@
-"""What every database's driver of partitions does, and the guard that all of them run before a drop."""
+"""The interface of a database's partition driver, and the guard that every driver runs before a drop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ State = Literal["partitioned", "plain", "missing"]
 
 
 class Driver(ABC):
-    """The partitions of one table in one database; a migration hands in its own idea of the model."""
+    """The partitions of one table in one database; a migration passes the model of its own state."""
 
     prefix = "p"
     note = ""
@@ -57,11 +57,11 @@ class Driver(ABC):
         if not self.spec.unfinished:
             return 0
         condition = self.spec.unfinished.replace("%", "%%")
-        # A condition of ours, not of a user: it comes from a spec in the code.
+        # The condition comes from a spec in the code, never from a user.
         return self.spec.rows(self.using, partition).extra(where=[condition]).count()  # noqa: S610
 
     def guard(self, partition: Partition) -> None:
-        """Call it when nobody can write to the partition: Keep, or the rows are recorded and may go."""
+        """Raise Keep, or record the rows before they are dropped. Called when nobody can write to the partition."""
         # Looked up again: another run may have dropped it, or its older neighbour, whose range it inherits.
         now = next((other for other in self.existing() if other.name == partition.name), None)
         if now is None:
@@ -87,7 +87,7 @@ class Driver(ABC):
         first = None if lower is None else bound_of(self.spec.encoding, lower.strip("'"))
         last = None if upper is None else bound_of(self.spec.encoding, upper.strip("'"))
         if lower is not None and first is None:
-            last = None  # half known is unknown
+            last = None  # without both bounds the partition is never dropped
         label = name.removeprefix(self.prefix)
         return Partition(name, label, first, last, key=f"{label}{key}")
 

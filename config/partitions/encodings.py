@@ -1,4 +1,4 @@
-"""How a partition column writes down a day: as a month number, as a date, as the time in a UUIDv7."""
+"""The encodings of a day in a partition column: month number, date, or the time in a UUIDv7."""
 
 from __future__ import annotations
 

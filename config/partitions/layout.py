@@ -18,7 +18,7 @@ Model = type[models.Model]
 
 
 class Layout:
-    """One table, named by a model of the migration's state. This one, SQLite's, leaves it as it is."""
+    """One table, named by a model of the migration's state. This class, SQLite's, changes nothing."""
 
     def __init__(self, schema_editor: BaseDatabaseSchemaEditor, model: Model) -> None:
         self.editor = schema_editor
@@ -28,7 +28,7 @@ class Layout:
         self.pk = column_of(model, "pk")
 
     def by_range(self, spec: PartitionSpec) -> None:
-        """RANGE of the spec's column, with the partitions that must exist now, not when this was written."""
+        """Partition by RANGE of the spec's column, with the partitions that must exist when the migration runs."""
 
     def by_hash(self, field: str, count: int, key: Sequence[str]) -> None:
         """HASH of a field into `count`; `key` is the SQL primary key, the model's own a plain index."""

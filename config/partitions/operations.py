@@ -15,7 +15,7 @@ from config.partitions.spec import PartitionSpec
 
 
 class DatabaseOnly(Operation):
-    """An operation on one model's table that Django's state knows nothing of."""
+    """An operation on one model's table that changes nothing in Django's state."""
 
     reversible = True
     model_name: str
@@ -103,9 +103,9 @@ class HashPartitionTable(DatabaseOnly):
 
 
 class IndexWithoutPartial(DatabaseOnly):
-    """Other columns for a partial index where there are none: there Django ignores the condition.
+    """Other columns for a partial index on databases without them, where Django ignores the condition.
 
-    Run it in a later migration than the one that creates the index `name`: creation is deferred to its end.
+    Run it in a later migration than the one that creates the index `name`, which happens at that migration's end.
     """
 
     def __init__(self, model_name: str, fields: Sequence[str], name: str) -> None:
@@ -131,10 +131,10 @@ class IndexWithoutPartial(DatabaseOnly):
 
 
 class IndexByFlag(DatabaseOnly):
-    """As good as a partial index where there are none: on a stored column that is 1 where the condition holds.
+    """Instead of a partial index, where there are none: an index on a column that is 1 where its condition holds.
 
-    A row that goes on from one other state to the next leaves such an index alone; with the state itself in the
-    index, each step is an entry removed and one added. The column is invisible: `SELECT *` and INSERTs do not know
+    A row that changes between two other states leaves this index alone; with the state itself in the index, each
+    change would remove an entry and add one. The column is invisible: `SELECT *` and INSERTs do not know
     it; `config.fields.StatusField` does. `before` are the columns that the index `name` has had until here.
     MariaDB and MySQL rewrite the table.
     """
@@ -178,7 +178,7 @@ class IndexByFlag(DatabaseOnly):
 class FlagOfOneSize(DatabaseOnly):
     """The flag of an `IndexByFlag` is 0 instead of NULL where its condition does not hold.
 
-    NULL takes no room in a row: one that loses its flag changes its size, and InnoDB moves it within its page.
+    NULL takes no space in a row: a row that loses its flag changes its size, and InnoDB moves it within its page.
     """
 
     def __init__(self, model_name: str, name: str, flag: str) -> None:

@@ -1,4 +1,4 @@
-"""What rotation would do and why, as a value: pure functions of what exists, what must exist, and the day."""
+"""The plan of a rotation with its reasons: pure functions of what exists, what must exist, and the day."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def steps_for(
 ) -> list[Step]:
     """Creations first, oldest first, then what happens to each existing partition.
 
-    Every partition is judged by itself: a gap stops nothing behind it. `unfinished` counts the rows that keep
-    a partition alive and is only asked about those that are old enough to go.
+    Every partition is decided by itself: a gap does not protect those behind it. `unfinished` counts the rows that
+    keep a partition alive; it is called only for partitions that are old enough to be dropped.
     """
     today = now.astimezone(UTC).date()
     missing = [

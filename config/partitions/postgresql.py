@@ -20,7 +20,7 @@ CHILDREN = """
 
 
 class PostgreSQL(Driver):
-    """A missing month refuses its rows, wherever it lies, so every period of the window is made."""
+    """Rows of a missing period are refused wherever it lies, so every period that must exist is made."""
 
     def __init__(self, spec: PartitionSpec, using: str, model: type[models.Model] | None = None) -> None:
         super().__init__(spec, using, model)
@@ -40,7 +40,7 @@ class PostgreSQL(Driver):
     def _found(self, name: str, bound: str, oid: int) -> Partition:
         match = RANGE.fullmatch(bound or "")
         lower, upper = match.groups() if match else (None, None)
-        # A month may be dropped and come again when retention grows: the oid tells the two apart.
+        # A period may be dropped and made again when retention grows: the oid tells the two apart.
         return self.read(
             name, None if lower == "MINVALUE" else lower, None if upper == "MAXVALUE" else upper, f".{oid}"
         )
@@ -75,7 +75,7 @@ class PostgreSQL(Driver):
         with transaction.atomic(self.using), self.connection.cursor() as cursor:
             cursor.execute(self._give_up_soon())
             # Only writers of this old partition wait while its rows are counted; DROP then locks the whole
-            # table, for milliseconds. A ring with such a writer ends in a deadlock error, never in lost rows.
+            # table, for milliseconds. A cycle of locks with such a writer ends in a deadlock error, never in lost rows.
             cursor.execute(f"LOCK TABLE {child} IN SHARE MODE")
             self.guard(partition)
             if self.spec.detaches:

@@ -46,7 +46,7 @@ def rotate(
     specs: Sequence[PartitionSpec] = (),
     using: str = DEFAULT_DB_ALIAS,
 ) -> list[Plan]:
-    """Plan and, unless `dry_run`, apply all specs. One table's trouble stops no other: `Plan.failures`."""
+    """Plan and, unless `dry_run`, apply all specs. A failure of one table stops no other; see `Plan.failures`."""
     plans = []
     for spec in specs or configured():
         plan = plan_for(spec, using)
@@ -65,8 +65,8 @@ def plan_for(spec: PartitionSpec, using: str = DEFAULT_DB_ALIAS) -> Plan:
 def ensure_partitions(*specs: PartitionSpec, using: str = DEFAULT_DB_ALIAS) -> int:
     """Make what is missing of the given or all specs; returns how many were made, drops nothing.
 
-    For `migrate`, and for a worker whose insert hit a missing partition: 0 then means that the row lies
-    outside the window and no repetition will help. Call it outside transactions. Raises PartitionError.
+    For `migrate`, and for a worker whose insert hit a missing partition: 0 then means that the row's period is not
+    one that must exist, and trying again will not help. Call it outside transactions. Raises PartitionError.
     """
     plans = [apply(_creations(spec, using)) for spec in specs or configured()]
     if failures := [line for plan in plans for line in plan.failures]:
@@ -90,12 +90,12 @@ def runway_days(spec: PartitionSpec, using: str = DEFAULT_DB_ALIAS) -> float:
 
 
 def living_keys(spec: PartitionSpec, using: str = DEFAULT_DB_ALIAS) -> set[str]:
-    """Keys of partitions that still exist: what `before_drop` recorded under them is not dropped (yet)."""
+    """Keys of partitions that still exist: what `before_drop` recorded under them has not been dropped yet."""
     return {partition.key for partition in driver_for(spec, using).existing()}
 
 
 def apply(plan: Plan) -> Plan:
-    """Do it, creations first; returns the plan with what came of each step."""
+    """Carry out the plan, creations first; returns it with the result of each step."""
     if plan.error:
         return plan
     driver = driver_for(plan.spec, plan.using)

@@ -1,4 +1,4 @@
-"""How long the partitions of each table last: on home when it gets short, and as a gauge for an alert."""
+"""Days until each table's last partition ends: shown on home when few are left, and a gauge for an alert."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def short(now: datetime) -> dict[str, float]:
 
 
 def kept_ahead() -> dict[str, int]:
-    """How many days ahead, by table, there are partitions right after a rotation; at least about."""
+    """About how many days ahead, by table, partitions exist right after a rotation."""
     return {spec.resolve()._meta.db_table: spec.ahead * PERIOD_DAYS[spec.period] for spec in configured()}
 
 

@@ -1,4 +1,4 @@
-"""What is said of a partitioned table: by which column, how far ahead, for how long, what keeps it alive."""
+"""The declaration of a partitioned table: its column, how far ahead, for how long, what keeps a partition alive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Partition:
     upper: date | None
     # Names what a drop takes away, once and for ever: record what is dropped under this.
     key: str = ""
-    # SQLite deletes in chunks: this one ends with that primary key.
+    # SQLite deletes in chunks: the chunk ends with this primary key.
     last: Any = None
 
     def covers(self, other: Partition) -> bool:
@@ -102,7 +102,7 @@ class PartitionSpec:
         return value_of(self.encoding, day)
 
     def oldest(self, today: date) -> date | None:
-        """Whatever ended on or before this day may be dropped; None: nothing ever."""
+        """Partitions that ended on or before this day may be dropped; None: none ever."""
         keep = getattr(settings, self.keep_months_setting or self.keep_days_setting)
         if not keep:
             return None

@@ -1,4 +1,4 @@
-"""SQLite has no partitions: each period is only thought of, and a drop deletes its rows in chunks."""
+"""SQLite has no partitions: every period counts as existing, and a drop deletes its rows in chunks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SQLite(Driver):
         """Nothing to do."""
 
     def drop(self, partition: Partition) -> None:
-        if count := self.unfinished(partition):  # whole or not at all, as far as one can see now
+        if count := self.unfinished(partition):  # the whole period or nothing, as far as the rows say now
             raise Keep(f"{count} unfinished")
         while self._drop_chunk(partition):
             pass

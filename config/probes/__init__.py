@@ -1,1 +1,1 @@
-"""Whether Spillway is well: asked by Kubernetes, Prometheus, an operator."""
+"""Health, metrics and verification: for Kubernetes, Prometheus and operators."""

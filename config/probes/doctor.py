@@ -1,4 +1,4 @@
-"""`doctor`: one line per thing that has to be right before Spillway can work."""
+"""`doctor`: one line for each thing that Spillway needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/healthz and /readyz: may this process stay, and may it get traffic."""
+"""/healthz (keep this process?) and /readyz (send it traffic?)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def healthz(request: HttpRequest) -> JsonResponse:
 def readyz(request: HttpRequest) -> JsonResponse:
     """One line per check; 503 when one fails.
 
-    Stopped partitions are not among them: taking the admin away is the last thing that helps then. They are
-    on home and in `spillway_partition_stopped`.
+    Stopped partitions are not among them: an operator needs the admin to start them again. They are on home and
+    in `spillway_partition_stopped`.
     """
     lines = {name: _verdict(check) for name, check in CHECKS.items()}
     return JsonResponse(lines, status=200 if set(lines.values()) == {"ok"} else 503)

@@ -1,4 +1,4 @@
-"""Around the scheduled jobs: metrics where they run, and no waiting for 03:10 when partitions are about to end."""
+"""Around the scheduled jobs: /metrics where they run, and a rotation at once when partitions are about to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of every worker command: the same flags, the same way to stop, one line for what cannot work."""
+"""The base of every worker command: common flags, a stop on SIGTERM, one line for an error an operator can mend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daily round: partitions, and what outlived its retention without standing in one."""
+"""The daily job: rotate partitions, and sweep rows past their retention that stand in no partition."""
 
 from __future__ import annotations
 

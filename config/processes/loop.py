@@ -88,8 +88,7 @@ def run(
 
 
 def together(jobs: Sequence[Callable[[], None]], stop: threading.Event) -> None:
-    """Run jobs side by side, the first in this thread; the first failure stops all of them and is raised: a process
-    never lives half."""
+    """Run jobs side by side, the first in this thread; the first failure stops all of them and is raised."""
     failures: list[BaseException] = []
 
     def guarded(job: Callable[[], None]) -> None:
@@ -121,7 +120,7 @@ def until_it_stands(
 ) -> Result:
     """Run a transaction again while `worth_it(failures so far, what the last one asks for)` says so.
 
-    For what must be written down because it has happened already: forgotten, it would be done twice.
+    For results of what has happened already: unless they are written down, it happens twice.
     """
     for failures in count(1):
         try:
@@ -135,7 +134,7 @@ def until_it_stands(
 
 
 class Patience:
-    """Calls a function; failures of the database are counted and waited for, bugs are raised."""
+    """Calls a function; waits after a failure of the database that is worth another try, raises everything else."""
 
     def __init__(self, stop: threading.Event, tries: int | None) -> None:
         self.stop = stop

@@ -1,4 +1,4 @@
-"""What a running Spillway consists of: the workers of every flow, beat and the web server."""
+"""Starts everything Spillway consists of: the workers of every flow, beat and the web server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def start_platform(supervisor: Supervisor, port: int, host: str = "127.0.0.1") -
 
 
 def refuse_taken_port(host: str, port: int) -> None:
-    """One clear line instead of a web server that restarts for ever."""
+    """Raise one clear line: the supervisor would restart a web server without its port for ever."""
     try:
         socket.create_server((host, port)).close()
     except OSError as error:

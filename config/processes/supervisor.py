@@ -20,7 +20,7 @@ LONGEST_PAUSE = 30.0
 
 @dataclass
 class Child:
-    """One process: how to start it, and how it has fared."""
+    """One process: its command, how often it died, and when it may be started again."""
 
     name: str
     command: Sequence[str]
@@ -49,7 +49,7 @@ class Supervisor:
         return self.start(name, [sys.executable, "manage.py", *arguments])
 
     def watch(self) -> list[str]:
-        """Restart what died, not faster than its record deserves; returns the names of the dead."""
+        """Restart what died, after a longer pause each time; returns the names of what died."""
         dead = []
         for child in self.children:
             if child.process is None or child.process.poll() is None:
@@ -85,7 +85,7 @@ class Supervisor:
         return self._terminate(children)
 
     def last_line(self, name: str) -> str:
-        """What a child said last."""
+        """The last line of a child's output."""
         try:
             lines = (self.directory / f"{name}.log").read_text(errors="replace").splitlines()
         except OSError:

@@ -1,1 +1,1 @@
-"""What Spillway says of itself while it runs: metrics, log lines, traces."""
+"""Metrics, log lines and traces."""

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, or colours on a console; a correlation id on every line of a unit."""
+"""Structured logs: one JSON object a line, or colours on a console; each with a correlation id."""
 
 from __future__ import annotations
 

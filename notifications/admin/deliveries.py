@@ -31,7 +31,7 @@ def _suppress(keys: list[Any], user: Any, reason: str) -> LeverResult:
 
 
 def _not_suppressed(rows: models.QuerySet) -> models.QuerySet:
-    """Compared by address as it was written down; `add` looks again, by the hash that forgets case."""
+    """Compared by the address as stored; `add` compares again, by the hash that ignores case."""
     return rows.exclude(Exists(Suppression.objects.filter(address=OuterRef("recipient"))))
 
 

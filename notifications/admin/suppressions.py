@@ -102,4 +102,4 @@ class SuppressionAdmin(ReadOnlyAdmin):
         return HttpResponseRedirect(reverse("admin:notifications_suppression_change", args=[obj.pk]))
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> None:  # type: ignore[override]
-        """The trail of operator actions has it, with its reason and without the address."""
+        """Nothing: the operator action records it, with its reason and without the address."""

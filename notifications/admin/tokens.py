@@ -74,7 +74,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **more: Any
     ) -> Any:
-        # The next page shows the token, whichever button was pressed: so there is one.
+        # One save button: the next page shows the token whichever was pressed.
         context |= {"show_save_and_add_another": False, "show_save_and_continue": False}
         return super().render_change_form(request, context, *args, **more)
 
@@ -110,7 +110,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     def response_add(
         self, request: HttpRequest, obj: ApiToken, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """The one page that shows it: never through a message, which would be stored in a cookie or a session."""
+        """Show the token once, on this page: a message would be stored in a cookie or a session."""
         context = {
             **self.admin_site.each_context(request), "title": f"Token {obj.name}", "opts": self.opts, "row": obj,
             "token": request.issued_token,  # type: ignore[attr-defined]

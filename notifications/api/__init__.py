@@ -1,4 +1,4 @@
-"""The HTTP API: the routers of API_ROUTERS under /v1, one way to refuse, one document."""
+"""The HTTP API: the routers of API_ROUTERS under /v1, problem details, one OpenAPI document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Amounts are whole numbers in minor units. Times are UTC."""
 
 
 class StrictParser(Parser):
-    """JSON through the decode gate: what one database could not store is refused before any is asked."""
+    """Parses JSON through the decode gate: refuses what one of the databases could not store."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
         return Gate.of(dict[str, Any], settings.API_MAX_BYTES).decode(request.body)
@@ -47,7 +47,7 @@ api = SpillwayAPI(
     docs_url="/api/docs",
     openapi_url="/api/openapi.json",
     parser=StrictParser(),
-    auth=BearerToken(),  # of routers that ask for nothing else
+    auth=BearerToken(),  # unless a router names another
 )
 for path in settings.API_ROUTERS:
     api.add_router("/v1", import_string(path))

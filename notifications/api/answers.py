@@ -26,7 +26,7 @@ def order_data(order: Order) -> dict[str, Any]:
 
 
 def with_messages(orders: Sequence[Order]) -> list[dict[str, Any]]:
-    """Each as OrderWithMessages, in the order given."""
+    """Orders as OrderWithMessages, in the given sequence."""
     found = defaultdict(list)
     for mail in mails_of(orders):
         found[mail.event.order_id].append(_message_data(mail))

@@ -1,4 +1,4 @@
-"""Bearer tokens: who calls, whether the route is theirs, and whether they call too often."""
+"""Bearer tokens: identify the caller, check the route, limit the rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALLOWANCE = Allowance()
 
 
 class BearerToken(HttpBearer):
-    """`request.auth` is the caller's ApiToken, whose `customer_id` says for whom it sends. Subclasses ask for more."""
+    """`request.auth` is the caller's ApiToken; it sends for the customer `customer_id`. Subclasses check more."""
 
     def authenticate(self, request: HttpRequest, token: str) -> ApiToken | None:
         caller = tokens.identify(token)
@@ -30,11 +30,11 @@ class BearerToken(HttpBearer):
         return caller
 
     def admit(self, caller: ApiToken) -> None:
-        """Raise Problem("forbidden") when the route is not for this caller."""
+        """Raise Problem("forbidden") if this caller may not use the route."""
 
 
 class OrderToken(BearerToken):
-    """A token that belongs to no throttler customer: orders of everybody are none of a customer's business."""
+    """Accepts tokens without a customer only: a throttler customer must not see everybody's orders."""
 
     def admit(self, caller: ApiToken) -> None:
         if caller.customer_id:

@@ -19,7 +19,7 @@ from notifications.api.problems import RETRY_IN_PROGRESS, Answer, Problem
 from notifications.orders.changes import until_done
 from outbox.messages.models import IdempotencyKey
 
-# When the change is, and what makes it, called inside the transaction.
+# Returns the time of the change, and the function that makes it inside the transaction.
 Plan = Callable[[], tuple[datetime, Callable[[], Answer]]]
 
 KEYS = Upsert(
@@ -49,8 +49,8 @@ class Asked:
 def once(asked: Asked, plan: Plan) -> Answer:
     """Do what `plan` plans, or repeat the answer. `plan` runs outside any transaction and may be run again.
 
-    Remembered is whatever was decided: the change, and the refusal of an order that is unknown or in another
-    state. What was not decided (401, 422 of a value, 429, 5xx) is asked anew next time.
+    Decisions are remembered: the change, and the refusal of an order that is unknown or in another state. After
+    an answer that decided nothing (401, 422 of a value, 429, 5xx) the next request is handled anew.
     """
     return until_done(lambda: _attempt(asked, plan))
 

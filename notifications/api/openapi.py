@@ -1,4 +1,4 @@
-"""The OpenAPI document made complete, and a page that shows it without anybody else's script."""
+"""Completes the OpenAPI document, and shows it on a page without foreign scripts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def example_of(schema: dict[str, Any], whole: dict[str, Any]) -> Any:
 
 
 class DocsPage(DocsBase):
-    """/api/docs: the document as plain HTML; ninja's own pages load their scripts from somewhere else."""
+    """/api/docs: the document as plain HTML; ninja's own pages load scripts from other hosts."""
 
     def render_page(self, request: HttpRequest, api: NinjaAPI, **kwargs: Any) -> HttpResponse:
         schema = api.get_openapi_schema(path_params=kwargs)

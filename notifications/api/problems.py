@@ -1,4 +1,4 @@
-"""Everything the API can refuse, as RFC 9457 problem details: never a traceback, never HTML."""
+"""Every refusal of the API as RFC 9457 problem details: never a traceback, never HTML."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ BY_STATUS = {400: "malformed", 401: "unauthorized", 403: "forbidden", 404: "not_
 
 @dataclass(frozen=True)
 class Answer:
-    """A status and a body, as they are remembered under a key."""
+    """A status and a body, as stored under an Idempotency-Key."""
 
     status: int
     body: str
@@ -116,7 +116,7 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception) -> Problem:
-    """Any exception as what the caller is told about it."""
+    """The problem that the caller is shown for an exception."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, ValidationError):
@@ -150,7 +150,7 @@ def _of_status(error: HttpError) -> Problem:
 
 
 def _invalid(errors: Sequence[dict[str, Any]]) -> Problem:
-    """Each wrong value by its place; the value itself is not repeated, it may be somebody's address."""
+    """Names the place of each wrong value, not the value: it may be somebody's address."""
     named = [{"where": _place(error["loc"]), "what": error["msg"]} for error in errors]
     keys = [error for error in named if error["where"].lower().replace("_", "-") == "header.idempotency-key"]
     return Problem("idempotency_key", errors=keys) if keys else Problem("invalid", errors=named)
@@ -163,7 +163,7 @@ def _place(loc: Sequence[Any]) -> str:
 
 
 class ProblemDetails:
-    """Middleware: what Django itself refuses under /v1/ (host, method, path, size) speaks as the API does."""
+    """Middleware: answers Django's own refusals under /v1/ (host, method, path, size) as problem details."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response

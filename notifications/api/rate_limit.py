@@ -1,7 +1,7 @@
-"""How fast a token may call: one bucket in the database for all processes, drawn from in small blocks.
+"""The rate limit of a token: one bucket in the database for all processes, which draw from it in small blocks.
 
 The bucket is a single number, the moment at which it is full again (GCRA, the generic cell rate algorithm).
-A busy process draws several requests at once, so that a row written for each of them never slows an order.
+A busy process draws several requests at once: a row written for each would slow every request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Block:
     until: float  # monotonic
 
     def next_size(self, rate: float, now: float) -> int:
-        """Twice as many when they were used up in time, else as many as were used."""
+        """The size of the next block: twice this one if it was used up in time, else what was used of it."""
         wanted = 2 * self.size if self.left <= 0 and now < self.until else self.size - max(self.left, 0)
         return max(1, min(wanted, int(rate / SHARE)))
 
@@ -43,7 +43,7 @@ class Allowance:
         self._lock = threading.Lock()
 
     def wait(self, token: ApiToken) -> float:
-        """0 when the request may pass, else the seconds after which another is worth trying."""
+        """0 if the request may pass, else the seconds to wait before the next one."""
         rate = token.allowed_rate
         if not rate:
             return 0.0
@@ -71,7 +71,7 @@ def draw(token_id: int, rate: float, number: int) -> float:
     """Take `number` requests from the bucket, which holds a second's worth and at least one. 0, or seconds to wait."""
     now = int(database_now().timestamp() * SECOND)
     cost = SECOND / rate
-    latest = now + int((max(rate, 1.0) - number) * cost)  # any fuller, and it does not hold so many
+    latest = now + int((max(rate, 1.0) - number) * cost)  # full later than this, it holds fewer now
     rows = ApiToken.objects.filter(pk=token_id)
     taken = rows.filter(full_at__lte=latest).update(
         full_at=Greatest(F("full_at"), Value(now)) + int(number * cost)

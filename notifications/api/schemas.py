@@ -1,4 +1,4 @@
-"""What goes in and out, as the OpenAPI document describes it."""
+"""The bodies of requests and answers, as the OpenAPI document describes them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Moment = Annotated[datetime, Field(examples=["2026-02-12T10:00:00Z"])]
 
 
 class Input(Schema):
-    """What callers send. A field with a slip of the pen must not be ignored."""
+    """Base of request bodies: unknown fields are refused, so that a misspelt one is not ignored."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -71,7 +71,7 @@ class Refund(Input):
 
 
 class DeliveryOut(Schema):
-    """What the provider said after it had accepted the mail."""
+    """The provider's news of a mail it has accepted."""
 
     state: str = Field(examples=["delivered"])
     updated_at: Moment

@@ -19,7 +19,7 @@ from config.fields import IDENTIFIER_LENGTH, IdentifierField
 from outbox.bookkeeping import audit
 from outbox.bookkeeping.audit import Operator
 
-MARK = "spillway"  # scanners of leaked secrets look for such a mark
+MARK = "spillway"  # secret scanners find leaked tokens by such a prefix
 PREFIX_BYTES, SECRET_BYTES = 6, 32
 MOST_RATE = 100_000.0
 TOUCH_EVERY = timedelta(minutes=1)
@@ -40,7 +40,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
 
 
 class ApiToken(models.Model):
-    """Who may call the API, how fast, and for whom. The token itself is `spillway_<prefix>_<secret>`."""
+    """A caller of the API, with its rate and its customer. The token itself is `spillway_<prefix>_<secret>`."""
 
     name = models.CharField(max_length=100, help_text="The program or team that uses it.")
     prefix = IdentifierField(max_length=20, unique=True, editable=False)
@@ -84,7 +84,7 @@ class ApiToken(models.Model):
 def issue(
     name: str, operator: Operator, *, customer_id: str = "", rate: float | None = None
 ) -> tuple[ApiToken, str]:
-    """A new token and its text, which is nowhere after this. ValueError says which value is not usable."""
+    """A new token and its text, which is stored nowhere. ValueError says which value is not usable."""
     name = " ".join(name.split())
     if not 0 < len(name) <= 100 or not name.isprintable():
         raise ValueError("NAME: 1 to 100 printable characters, the program or team that uses the token")
@@ -104,7 +104,7 @@ def issue(
 
 
 def revoke(token_ids: Sequence[int], operator: Operator, reason: str) -> int:
-    """From the next request on they open nothing, for ever. Returns how many were valid."""
+    """Make tokens invalid for ever, from the next request on. Returns how many were valid."""
     with transaction.atomic():
         chosen = ApiToken.objects.filter(pk__in=token_ids)
         names = list(chosen.order_by("pk").values_list("name", flat=True))
@@ -131,8 +131,8 @@ def digest_of(text: str) -> str:
 
 
 def touch(token: ApiToken) -> None:
-    """Remember that it was used, at most once a minute over all processes."""
-    # This host's clock only saves the question; the database's decides.
+    """Note the time of use, at most once a minute over all processes."""
+    # This host's clock saves most of the queries; the database's clock decides.
     if token.last_used_at and token.last_used_at > timezone.now() - TOUCH_EVERY:
         return
     now = database_now()

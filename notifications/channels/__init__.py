@@ -1,4 +1,4 @@
-"""The ways a mail can leave: one class per way, named in CHANNELS and chosen by EMAIL_CHANNEL."""
+"""The channels a mail can be sent through: one class each, named in CHANNELS and chosen by EMAIL_CHANNEL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Providers with an HTTP API, through django-anymail: what it raises becomes one of our seven words."""
+"""Providers with an HTTP API, through django-anymail: its exceptions become one of our seven outcomes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAY, HALF_HOUR = 86_400.0, 1_800.0
 # For how long each provider remembers a key; the others have none.
 KEYS_LAST = {"resend": DAY, "sparkpost": DAY, "brevo": HALF_HOUR}
 KEY_IN_HTTP = {"resend", "sparkpost"}
-# A provider writes these itself; Date and Message-ID of ours are for SMTP.
+# Providers write these themselves; our Date and Message-ID are for SMTP.
 NOT_PASSED_ON = {"date", "message-id"}
 
 NEVER = (AnymailInvalidAddress, AnymailSerializationError, AnymailUnsupportedFeature)
@@ -99,7 +99,7 @@ class Anymail(Channel):
         except AnymailRecipientsRefused as error:
             return Outcome("permanent", f"the provider refuses the recipient: {said(error)}")
         except NEVER as error:
-            # Anymail raises the same while it reads an answer: then the mail may be out.
+            # Anymail raises the same while it reads an answer: then the mail may have been sent.
             answer = message.anymail_status.esp_response if hasattr(message, "anymail_status") else None
             return Outcome("permanent", said(error)) if answer is None else outcome_of(answer, self.provider)
         except AnymailError as error:
@@ -127,7 +127,7 @@ class Anymail(Channel):
 
 
 def accepted(told: Any, provider: str) -> Outcome:
-    """What Anymail takes for success. Not everything is: some refusals come without an exception."""
+    """The outcome of a send that raised nothing: some refusals come without an exception."""
     if status_of(told.esp_response) >= 400:
         return outcome_of(told.esp_response, provider)
     if told.message_id or told.status & TAKEN:
@@ -136,7 +136,7 @@ def accepted(told: Any, provider: str) -> Outcome:
 
 
 def outcome_of(response: Any, provider: str) -> Outcome:
-    """What an answer means for the mail, for the channel, for the retry."""
+    """The outcome of a provider's answer: for the mail, the channel and the retry."""
     status, code = status_of(response), code_of(response)
     text = f"{provider} answers {status}{f' {code}' if code else ''}"
     if status == 429 or code in BUSY_CODES:

@@ -1,4 +1,4 @@
-"""What a channel is: it tries one mail, and says in one of seven words what became of it."""
+"""The base of channels: a channel tries one mail and returns one of seven outcomes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Channel:
     """Base of a channel; a subclass and one line in CHANNELS make one. Used from several threads at once."""
 
     provider = ""  # what `Delivery.provider` says
-    # For how many seconds the other side drops a second mail with the same key; 0: it does not.
+    # For how many seconds the provider drops a second mail with the same key; 0: it does not.
     keys_last = 0.0
 
     @property
     def timeout(self) -> float:
-        """Seconds after which `send` has answered, at the latest."""
+        """The most seconds that `send` takes."""
         return float(settings.EMAIL_TIMEOUT_SECONDS)
 
     def send(self, mail: Mail, key: str) -> Outcome:
@@ -38,15 +38,16 @@ class Channel:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of connections that are kept."""
+        """Close the connections that are kept."""
 
 
 class Pool(Generic[Kept]):
-    """Connections that are kept and used by one try at a time, from whichever thread it runs in."""
+    """Keeps connections; each is used by one try at a time, from any thread."""
 
     def __init__(self, make: Callable[[], Kept]) -> None:
         self._make = make
-        self._free: list[Kept] = []  # append and pop are atomic; the last one used is the warmest
+        # append and pop are atomic; the one used last is the likeliest to be open
+        self._free: list[Kept] = []
 
     @contextmanager
     def one(self) -> Iterator[Kept]:

@@ -17,7 +17,7 @@ class Memory(Channel):
 
     provider = "memory"
     sent: ClassVar[list[tuple[str, Mail]]] = []
-    script: ClassVar[list[Outcome]] = []  # what the next tries answer; nothing is sent by them
+    script: ClassVar[list[Outcome]] = []  # the outcomes of the next tries, which send nothing
     lock: ClassVar[threading.Lock] = threading.Lock()
 
     def send(self, mail: Mail, key: str) -> Outcome:

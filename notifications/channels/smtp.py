@@ -1,4 +1,4 @@
-"""SMTP: connections that are kept, and every way it can end told apart."""
+"""SMTP: keeps connections, and tells apart every way a try can end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from notifications.mail.content import Mail, mime
 from notifications.mail.recipients import check
 from outbox.channels.handlers import Outcome
 
-CLOSING = 421  # the server goes away: whatever it was asked, it did not do
+CLOSING = 421  # the server shuts down and has not carried out the command
 LOGIN_NEEDED, LOGIN_REFUSED = {530, 534, 535, 538}, {"5.7.8", "5.7.9"}
 DEAD = (OSError, smtplib.SMTPServerDisconnected, smtplib.SMTPResponseException, UnicodeError)
 
@@ -31,21 +31,21 @@ class RefusedReply(Exception):
 
     @property
     def refuses(self) -> bool:
-        """Whether it says no at all; -1 stands for what is no reply, such as a line without a number."""
+        """Whether it is a refusal; smtplib gives -1 for a line that is no reply."""
         return 400 <= self.code < 600
 
 
 def outcome_of(refused: RefusedReply) -> Outcome:
-    """What a reply means for the mail, for the channel, for the retry."""
+    """The outcome of a reply: for the mail, the channel and the retry."""
     error = said(refused)
     if not refused.refuses:
-        return Outcome("unreachable", error)  # no refusal at all: whoever answers speaks another protocol
+        return Outcome("unreachable", error)  # no refusal: the server speaks another protocol
     if refused.code == CLOSING:
         return Outcome("unreachable", error)
     if refused.code in LOGIN_NEEDED or refused.reply[:5] in LOGIN_REFUSED:
         return Outcome("auth", error)
     if refused.step in ("connect", "EHLO", "STARTTLS", "AUTH"):
-        return Outcome("unreachable", error)  # it was never about this mail
+        return Outcome("unreachable", error)  # refused before the mail was named
     if refused.step == "MAIL" and 500 <= refused.code < 600 and refused.code != 552:
         return Outcome("auth", error)  # our sender is refused: the next mail would be, too
     if 400 <= refused.code < 500:
@@ -60,7 +60,7 @@ class Connection:
     server: MailServer
     deadline: float = 0.0
     smtp: smtplib.SMTP | None = None
-    dot_left: bool = False  # the end of the mail is on its way: from here on only a reply tells
+    dot_left: bool = False  # the end of the mail was sent: only a reply tells whether it was accepted
     _context: ssl.SSLContext = field(default_factory=ssl.create_default_context)
 
     def send(self, mail: Mail) -> Outcome:
@@ -88,7 +88,7 @@ class Connection:
             )
 
     def drop(self) -> None:
-        """Forget the connection without a farewell: a dead peer must not make us wait."""
+        """Close the connection without QUIT: a dead server would make us wait."""
         if self.smtp:
             self.smtp.close()
         self.smtp = None
@@ -99,7 +99,7 @@ class Connection:
         self._ask(smtp, "DATA", "DATA", 354)
         self._hurry(smtp)
         smtp.send(quoted(data))
-        # The dot goes alone: what fails before it was certainly not accepted.
+        # The final dot is sent alone: a mail that fails before it was certainly not accepted.
         self.dot_left = True
         self._hurry(smtp)
         smtp.send(b".\r\n")
@@ -177,7 +177,7 @@ class Connection:
             raise RefusedReply(step, code, reply)
 
     def _hurry(self, smtp: smtplib.SMTP) -> None:
-        """Every step gets what is left of the whole try: ten slow answers are not ten timeouts."""
+        """Give each step the time left of the whole try: ten slow answers must not take ten timeouts."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("the server took too long")
@@ -186,7 +186,7 @@ class Connection:
 
 
 class Smtp(Channel):
-    """A server named by EMAIL_URL. It knows no keys: what may have been sent stays uncertain."""
+    """The server of EMAIL_URL. SMTP has no idempotency keys: a try without a final reply stays uncertain."""
 
     provider = "smtp"
 

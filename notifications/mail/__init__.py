@@ -1,1 +1,1 @@
-"""A mail, whom it may go to, and what became of it."""
+"""Mails, their recipients, and their deliveries."""

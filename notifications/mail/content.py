@@ -29,7 +29,7 @@ RESERVED = {"to", "cc", "bcc", "from", "subject", "sender", "reply-to", "mime-ve
 class Mail(msgspec.Struct, frozen=True):
     """The payload of an e-mail message. `headers` holds Date and Message-ID: every try sends the same ones.
 
-    One that exists goes to exactly one person, and no value of it can become a header of its own: ValueError.
+    Made only with exactly one recipient and with values that cannot add a header; else ValueError.
     """
 
     to: str
@@ -82,7 +82,7 @@ def render(event_type: str, order: Any, amount: int = 0) -> Mail:
 
 
 def _plain(template: str, context: dict[str, Any]) -> str:
-    """What a template says, as a `str`: Django's SafeString is one that no JSON encoder knows."""
+    """A rendered template as a plain `str`: JSON encoders do not know Django's SafeString."""
     return str.__str__(render_to_string(template, context)).strip() + "\n"
 
 
@@ -93,7 +93,7 @@ def identity(key: str, date: datetime) -> dict[str, str]:
 
 
 def short(order_id: Any) -> str:
-    """What a person can read over the telephone: the last, random digits of the id."""
+    """The last, random digits of the id: short enough to read over the telephone."""
     return str(order_id).replace("-", "")[-10:].upper()
 
 
@@ -107,7 +107,7 @@ def decode(payload: str | bytes) -> Mail:
 
 @lru_cache(maxsize=64)
 def _check_sender(sender: str) -> None:
-    """Parsing it costs more than all the other checks together, and nearly every mail has the same one."""
+    """Cached: parsing costs more than all other checks together, and nearly every mail has the same sender."""
     recipients.check(parseaddr(sender)[1])
     recipients.header(sender, "the sender")
 
@@ -120,6 +120,6 @@ def mime(mail: Mail) -> bytes:
     message["From"], message["To"], message["Subject"] = mail.sender, mail.to, mail.subject
     message.set_content(mail.text, cte="quoted-printable")
     message.add_alternative(mail.html, subtype="html", cte="quoted-printable")
-    # Left alone, the boundary is random.
+    # By default the boundary is random.
     message.set_boundary("=_" + digest((mail.text + mail.html).encode()))
     return message.as_bytes()

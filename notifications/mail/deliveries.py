@@ -1,4 +1,4 @@
-"""What became of a mail after it was accepted: one row per message, which has exactly one recipient."""
+"""Deliveries: what happened to a mail after the provider accepted it. One row per message, one recipient each."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TIMES = {
 
 
 class News(NamedTuple):
-    """What a provider says of a mail, and its words."""
+    """A status of a mail that a provider reported, with its text."""
 
     standing: Standing
     detail: str = ""
 
 
 class Heard(NamedTuple):
-    """What a piece of news did: whether it changed the row, and whether it is what holds now, all things told."""
+    """The effect of a piece of news: whether it changed the row, and whether its status holds after all of them."""
 
     changed: bool
     holds: bool
@@ -47,16 +47,16 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return self.filter(message_id__in=list(ids))
 
     def known_as(self, provider: str, provider_ids: Iterable[str]) -> DeliveryQuerySet:
-        """By the provider's own ids, for what it says without ours."""
+        """By the provider's own ids, for events that do not carry ours."""
         return self.filter(provider=provider, provider_message_id__in=list(provider_ids))
 
     def locked(self) -> DeliveryQuerySet:
-        """In one order, for whoever changes several."""
+        """Locked, always in the same order, so that two changes of several rows do not deadlock."""
         return self.order_by("message_id").select_for_update()
 
 
 class Delivery(models.Model):
-    """Written when the provider accepted a message, and moved along by the provider's webhooks."""
+    """Written when the provider accepts a message, updated by its webhooks."""
 
     class Status(models.TextChoices):
         ACCEPTED = delivery_status.ACCEPTED
@@ -99,7 +99,7 @@ ACCEPT = Upsert(
     columns="message_id order_id recipient provider_message_id",
     constants="provider status detail status_at accepted_at updated_at",
     key="message_id",
-    # Webhooks may have been faster: then only the provider's id is news. A second try may have another one.
+    # A webhook may have written the row first: then only the provider's id is new. A second try may have another id.
     update={"provider": "new.provider", "provider_message_id": "new.provider_message_id"},
 )
 MOVE = Rewrite(
@@ -126,7 +126,7 @@ def write(rows: Sequence[tuple[uuid.UUID, str, str, str]], provider: str, now: d
 
     A message revived after the retention has no partition here any more, and gets no row.
     """
-    # A day is left for the clock of whoever drops.
+    # One day of margin for the clock of the rotation.
     oldest = smallest_uuid7(
         int((now - timedelta(days=settings.OUTBOX_RETENTION_DAYS - 1)).timestamp() * 1000)
     )
@@ -140,7 +140,7 @@ def write(rows: Sequence[tuple[uuid.UUID, str, str, str]], provider: str, now: d
 
 
 def move(said: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.UUID, list[Heard]]:
-    """Carry what was said of messages into their deliveries; tells for each piece what it did.
+    """Apply news to deliveries; returns the effect of each piece.
 
     The rows are locked, the next state is computed here, and every UPDATE names the old one.
     """
@@ -164,7 +164,7 @@ def move(said: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
 
 
 def _hear(row: Delivery, news: News) -> bool:
-    """Change the row in memory; whether it is another one now."""
+    """Change the row in memory; returns whether it changed."""
     before = (row.status, row.status_at, row.delivered_at, row.bounced_at, row.complained_at)
     now = stronger(Standing(row.status, row.status_at), news.standing)
     if now != (row.status, row.status_at):
@@ -183,5 +183,5 @@ def _values(row: Delivery) -> tuple[str | None, ...]:
 
 
 def storable(text: str, length: int) -> str:
-    """NUL has no place in a PostgreSQL text; what a provider says must never make us fail."""
+    """Text without NUL, which PostgreSQL cannot store, and no longer than `length`."""
     return text.replace("\x00", "\ufffd")[:length]

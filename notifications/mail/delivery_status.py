@@ -1,4 +1,4 @@
-"""Where a mail is at its recipient: the strongest thing ever said of it, in whatever order that arrives."""
+"""A mail's status: the strongest that was ever reported, in whatever order reports arrive."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class Standing(NamedTuple):
 
 
 def stronger(one: Standing, other: Standing) -> Standing:
-    """Which of two holds: commutative, associative, idempotent, so that order and repeats do not matter."""
+    """Which of two statuses holds. Neither the order of reports nor repeats change the result."""
     return max(one, other, key=lambda standing: (standing.weight, -standing.at.timestamp()))

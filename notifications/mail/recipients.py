@@ -1,4 +1,4 @@
-"""Whom a mail may go to: exactly one address, and header values that cannot become a second header."""
+"""Checks of recipients and headers: exactly one address, and values that cannot add a header."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 import unicodedata
 
 LONGEST_ADDRESS, LONGEST_LOCAL_PART, LONGEST_DOMAIN = 254, 64, 253  # RFC 5321, 4.5.3.1, and its errata
-LONGEST_HEADER = 900  # characters; 998 octets a line are the protocol's end
+LONGEST_HEADER = 900  # characters; the protocol allows 998 octets a line
 
-# RFC 5322 dot-atom. Quoted local parts exist on paper, and in attacks.
+# RFC 5322 dot-atom. Quoted local parts are refused: they occur in attacks, hardly in addresses.
 LOCAL_PART = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 CONTROLS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -42,7 +42,7 @@ def check(address: str) -> str:
 
 
 def header(value: str, name: str = "a header") -> str:
-    """A header's value as it is. ValueError when it could end the header, be read as another text, or is endless."""
+    """A header's value, unchanged. ValueError if it could end the header or be read as another text, or is too long."""
     if has_control(value):
         raise ValueError(f"{name} holds a control character")
     if ENCODED_WORD in value:
@@ -53,19 +53,19 @@ def header(value: str, name: str = "a header") -> str:
 
 
 def masked(address: str) -> str:
-    """`a…@example.com`: enough to tell two apart, too little to write to."""
+    """`a…@example.com`: tells two addresses apart, and cannot be written to."""
     local, _, domain = address.rpartition("@")
     return f"{local[:1]}…@{domain}"
 
 
 def has_control(text: str) -> bool:
     """Controls, format characters such as right-to-left overrides, line separators, lone surrogates."""
-    # Nothing printable is one of these: nearly every text is through after one call, in C.
+    # Printable characters are none of these: for nearly every text this one call is enough.
     return not text.isprintable() and any(unicodedata.category(char) in CONTROLS for char in text)
 
 
 def _domain(domain: str) -> str:
-    # Python's codec is IDNA 2003: it would turn straße.de into strasse.de, which is somebody else.
+    # Python's codec is IDNA 2003: it would turn straße.de into strasse.de, another domain.
     if "ß" in domain or "ς" in domain:
         raise ValueError("the domain holds a letter with two readings; write it in punycode (xn--…)")
     try:

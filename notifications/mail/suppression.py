@@ -1,4 +1,4 @@
-"""Addresses that get no mail any more: what bounced for good, who complained, whom a person entered."""
+"""Addresses that get no mail any more: after a hard bounce, a complaint, or because an operator entered them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SuppressionQuerySet(models.QuerySet["Suppression"]):
 
 
 class Suppression(models.Model):
-    """One address that must not be written to. Looked up by a hash that forgets case."""
+    """One address that must not be written to. Looked up by a hash that ignores case."""
 
     class Reason(models.TextChoices):
         HARD_BOUNCE = "hard_bounce", "bounced for good"
@@ -54,7 +54,7 @@ SUPPRESS = Upsert(
     columns="address_hash address reason note",
     constants="since",
     key="address_hash",
-    # A complaint outweighs a bounce: whoever lifts it must know.
+    # A complaint replaces a bounce as the reason: whoever lifts the suppression must know.
     update={
         "reason": "CASE WHEN old.reason = 'complaint' THEN old.reason ELSE new.reason END",
     },
@@ -62,7 +62,7 @@ SUPPRESS = Upsert(
 
 
 def hash_of(address: str) -> str:
-    """What an address is found by: no provider keeps apart what differs only in case."""
+    """The hash of an address in lower case: no provider tells apart addresses that differ in case only."""
     return digest(address.casefold().encode())
 
 

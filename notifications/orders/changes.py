@@ -1,4 +1,4 @@
-"""What can happen to an order: planned and rendered outside any transaction, carried out by one guarded UPDATE.
+"""Changes of orders: planned and rendered outside any transaction, carried out by one guarded UPDATE.
 
 The mail that tells of a change is written in the same transaction, after the UPDATE has locked the order: its
 id rises with the order's version, and either both exist or neither does.
@@ -42,12 +42,12 @@ class UnknownOrder(Exception):
 
 
 class Busy(Exception):
-    """The same order changed so often meanwhile that this change found no moment."""
+    """The order changed again before each try, until PATIENCE was over."""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """One edge of the state machine: what it is called, and what the order is after it."""
+    """An edge of the state machine: the event's name, and the order's values after it."""
 
     event_type: str
     status: str
@@ -89,7 +89,7 @@ def _refund(order: Order, amount: int) -> Transition:
 
 
 def create(user_email: str, total_amount: int, currency: str, now: datetime) -> Order:
-    """A pending order; nobody is told. ValueError when mail could not go to the address."""
+    """A pending order; no mail is sent. ValueError if mail could not go to the address."""
     return Order.objects.create(
         user_email=recipients.check(user_email), total_amount=total_amount, currency=currency,
         created_at=now, updated_at=now,
@@ -97,7 +97,7 @@ def create(user_email: str, total_amount: int, currency: str, now: datetime) -> 
 
 
 def change(order_id: uuid.UUID, action: Action, amount: int = 0) -> Order:
-    """Do it in a transaction of its own. UnknownOrder, Impossible, Busy."""
+    """Change an order in a transaction of its own. Raises UnknownOrder, Impossible or Busy."""
 
     def unit() -> Order:
         planned = plan(order_id, action, amount)
@@ -108,7 +108,7 @@ def change(order_id: uuid.UUID, action: Action, amount: int = 0) -> Order:
 
 
 def plan(order_id: uuid.UUID, action: Action, amount: int = 0) -> PlannedChange:
-    """Read the order and render its mail: whatever takes time or fails does it before anything is locked."""
+    """Read the order and render its mail: all that is slow or may fail happens before anything is locked."""
     seen = order_as_it_is(order_id)
     if seen is None:
         raise UnknownOrder(f"there is no order {order_id}")
@@ -120,7 +120,7 @@ def plan(order_id: uuid.UUID, action: Action, amount: int = 0) -> PlannedChange:
 
 
 def carry_out(planned: PlannedChange) -> Order:
-    """Take the edge and promise its mail, inside the caller's transaction. Stale when the order moved on."""
+    """Write the change and its mail inside the caller's transaction. Raises Stale if the order has changed since."""
     seen, after, step = planned.seen, planned.after, planned.step
     taken = Order.objects.as_seen(seen).update(
         status=after.status, refunded_amount=after.refunded_amount, version=after.version,
@@ -128,7 +128,7 @@ def carry_out(planned: PlannedChange) -> Order:
     )  # fmt: skip
     if taken != 1:
         raise Stale
-    # The event's number, never the try: a key that changes with every retry protects nothing.
+    # The key has the event's number, not the try's: a key that changed with each retry would stop no copy.
     publish(
         step.event_type, after.aggregate, planned.mail,
         idempotency_key=f"{after.aggregate}:{after.version}", after=seen.last_message_id, now=after.updated_at,
@@ -143,7 +143,7 @@ def carry_out(planned: PlannedChange) -> Order:
 
 @metrics.ORDER_WRITE_SECONDS.time()
 def until_done(unit: Callable[[], Result]) -> Result:
-    """Run a unit (plan, then one transaction) again while it loses races or deadlocks. Busy after PATIENCE."""
+    """Run a unit (plan, then one transaction) again while it loses races or deadlocks. Raises Busy after PATIENCE."""
     deadline = time.monotonic() + PATIENCE
 
     def worth_it(_failures: int, remedy: Remedy) -> bool:

@@ -1,4 +1,4 @@
-"""Orders with their mails: a few look-ups for a whole page, however long it is."""
+"""Orders with their mails: a few queries for a whole page, however long it is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REMOVED = "removed"  # the message's partition was dropped; the event stays
 
 @dataclass(frozen=True)
 class OrderMail:
-    """What happened to an order, the message that tells of it, and what the provider said about that."""
+    """An event of an order, its message, and the message's delivery."""
 
     event: OrderEvent
     message: OutboxMessage | None

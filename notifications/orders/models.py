@@ -35,7 +35,7 @@ class OrderQuerySet(models.QuerySet["Order"]):
         return self.annotate(last_message_id=Subquery(newest[:1]))
 
     def as_seen(self, order: Order) -> OrderQuerySet:
-        """The row, if nothing happened to it since `order` was read: the guard of every edge."""
+        """The row, if it has not changed since `order` was read: the guard of every change."""
         return self.filter(
             pk=order.pk, version=order.version, status=order.status, refunded_amount=order.refunded_amount
         )
@@ -82,7 +82,7 @@ class Order(models.Model):
 
     @property
     def aggregate(self) -> str:
-        """What its messages are about: they leave in order."""
+        """The aggregate of its messages, which are sent in order."""
         return f"order:{self.pk}"
 
 
@@ -97,9 +97,9 @@ class OrderEventQuerySet(models.QuerySet["OrderEvent"]):
 
 
 class OrderEvent(models.Model):
-    """One edge an order took, written with it: the message it promised outlives neither more nor less.
+    """A change of an order, written in its transaction, with the message about it.
 
-    Named by that message: a number of its own would have to be asked for, which is a round trip.
+    Its primary key is that message's id: a number from the database would cost a round trip.
     """
 
     class Kind(models.TextChoices):

@@ -1,1 +1,1 @@
-"""What providers tell us afterwards: verified on the raw bytes, stored raw, applied idempotently."""
+"""Webhooks of e-mail providers: verified on the raw bytes, stored raw, applied idempotently."""

@@ -1,4 +1,4 @@
-"""From stored events to what is known about mails: once each, whatever order they came in."""
+"""Applies stored events to deliveries: once each, in whatever order they arrive."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from outbox.messages.confirm import confirm
 from outbox.models import OutboxMessage
 
 CHUNK = 500
-# For so long an event waits for a message that nobody has heard of: settling takes seconds, repair an hour.
+# How long an event waits for its message: settling takes seconds, a repair up to an hour.
 PATIENCE = timedelta(hours=1)
 
 Verdict = WebhookEvent.Verdict
 
 
 def apply(ids: Iterable[uuid.UUID], now: datetime) -> Counter[str]:
-    """Apply these events unless somebody does or did; returns how many got which verdict."""
+    """Apply these events unless another process does or did; returns how many got which verdict."""
     with transaction.atomic():
         events = list(WebhookEvent.objects.open().filter(pk__in=list(ids)).locked())
         verdicts = _classify(events, now)
@@ -79,7 +79,7 @@ def _move(
     for place, events in said.items():
         for event, heard in zip(events, told[place], strict=True):
             verdicts[event.pk] = Verdict.APPLIED if heard.changed else Verdict.NO_NEWS
-            # A bounce that a later delivery has overtaken is noted, and stops nobody; a complaint always does.
+            # A bounce that is older than a delivery suppresses nobody; a complaint always does.
             if event.kind == delivery_status.COMPLAINED or (
                 event.kind == delivery_status.BOUNCED and all(heard)
             ):
@@ -113,19 +113,19 @@ def _messages_of(events: Sequence[WebhookEvent]) -> dict[uuid.UUID, uuid.UUID]:
 
 @dataclass(frozen=True)
 class KnownMessages:
-    """Messages that have a delivery, with the one they went to."""
+    """Messages that have a delivery, with their recipients."""
 
     recipients: Mapping[uuid.UUID, str]
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[WebhookEvent, uuid.UUID]], now: datetime) -> KnownMessages:
-        """Look them up. An event about a message that still waits proves that it went out: it is settled here."""
+        """Look them up. An event about a message that is still pending proves that it was sent: it is settled here."""
         places = {place for _, place in pairs}
         rows = Delivery.objects.of_messages(places).values_list("message_id", "recipient")
         found = dict(rows)
         receipts = {place: event.provider_message_id for event, place in reversed(pairs)}
         sources = {place: event.provider for event, place in reversed(pairs)}
-        # One that was never tried cannot have been delivered, whoever says so.
+        # A message that was never tried cannot have been delivered, whatever an event says.
         tried = OutboxMessage.objects.among(places - found.keys()).filter(channel="email", attempts__gt=0)
         for message_id, payload in tried.order_by("id").values_list("id", "payload"):
             confirm(message_id, receipts[message_id], now)
@@ -138,7 +138,7 @@ class KnownMessages:
 
 
 def same(one: str, other: str) -> bool:
-    """Providers change the case of addresses, and some say none at all."""
+    """Whether two addresses are equal but for case; true if the provider names none."""
     try:
         return not one or recipients.check(one).casefold() == other.casefold()
     except ValueError:

@@ -1,4 +1,4 @@
-"""An event in our words, and the readers that turn each provider's JSON into it."""
+"""Our form of a provider's event, what every reader needs, and the reader of our own format."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import msgspec
 from config.digest import digest
 from notifications.mail import delivery_status
 
-OTHER = "other"  # opened, clicked, and whatever they invent next: stored, without effect
+OTHER = "other"  # opened, clicked, and whatever providers add: stored, without effect
 LONGEST_ID = 200
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Malformed(ValueError):
-    """Signed, perhaps, but not what this provider sends; the text says what is wrong with it."""
+    """The body is not what this provider sends; the text says what is wrong with it."""
 
 
 @dataclass(frozen=True)
 class Event:
     """One thing that happened to one mail, as a provider tells it."""
 
-    kind: str  # a status of the lattice, or OTHER
+    kind: str  # one of delivery_status.STATUSES, or OTHER
     dedup_id: str
     raw: str
-    message_id: uuid.UUID | None = None  # ours, if they give it back
+    message_id: uuid.UUID | None = None  # our message's id, if the provider returns it
     provider_message_id: str = ""
     recipient: str = ""
     occurred_at: datetime | None = None
@@ -58,7 +58,7 @@ def parts_of(body: bytes) -> list[bytes]:
 
 
 def ours(value: Any) -> uuid.UUID | None:
-    """Our message's id in what they give back; None when it is missing, or not ours."""
+    """Our message's id from a field that the provider returns; None if it is missing or not ours."""
     try:
         return uuid.UUID(str(value)) if value else None
     except ValueError:
@@ -75,7 +75,7 @@ def from_metadata(text: Any) -> uuid.UUID | None:
 
 
 def moment(value: datetime | float | str | None) -> datetime | None:
-    """A time as providers write it: ISO text, or seconds since 1970."""
+    """The time in a provider's field: ISO text, or seconds since 1970."""
     try:
         if isinstance(value, str):
             value = msgspec.convert(value, datetime) if "T" in value else datetime.fromisoformat(value)
@@ -89,7 +89,7 @@ def moment(value: datetime | float | str | None) -> datetime | None:
 
 
 def identity(*parts: Any) -> str:
-    """A dedup id from what makes an event one, where the provider gives none that is stable."""
+    """A dedup id from the parts that identify an event, for providers whose own id changes or is missing."""
     return digest("\x1f".join(map(str, parts)).encode())
 
 

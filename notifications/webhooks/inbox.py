@@ -1,4 +1,4 @@
-"""Events as they came: stored once each, before anything is done about them."""
+"""The inbox: stores each event once, unchanged, before it is applied."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class WebhookEventQuerySet(models.QuerySet["WebhookEvent"]):
     """Sentences about events."""
 
     def open(self) -> WebhookEventQuerySet:
-        """Stored, and not yet carried through: a crash in between, or a message nobody knows so far."""
+        """Stored, and not yet applied: after a crash, or while the message is unknown."""
         return self.filter(applied_at__isnull=True)
 
     def received_before(self, moment: datetime) -> WebhookEventQuerySet:
         return self.filter(received_at__lt=moment)
 
     def locked(self) -> WebhookEventQuerySet:
-        """In order, locked for this transaction; what somebody else is applying is skipped."""
+        """In order, locked for this transaction; events that another process is applying are skipped."""
         return self.order_by("id").select_for_update(skip_locked=True)
 
 
 class WebhookEvent(models.Model):
-    """One signed event. Forged and stale ones never get here; a repeated one finds its key."""
+    """One event whose signature was verified. The unique key drops repeats."""
 
     class Verdict(models.TextChoices):
         NEW = "new", "not applied yet"
@@ -91,7 +91,7 @@ STORE = Upsert(
 
 
 def store(events: Sequence[Event], provider: str, headers: Mapping[str, str], now: datetime) -> list[UUID]:
-    """Write down those that are not known yet; returns their ids. Committed before anything is applied."""
+    """Store the events that are new; returns their ids. Committed before anything is applied."""
     rows = {event.dedup_id: event for event in events}
     with transaction.atomic():
         found = STORE.run(
@@ -116,7 +116,7 @@ def sweep_old(now: datetime, chunk: int = 2000) -> int:
 
 def _row(event: Event, now: datetime) -> tuple[Any, ...]:
     message_id = uuid_text(event.message_id) if event.message_id else None
-    # A clock that is wrong over there must not decide here for ever: the latest standing holds.
+    # The status with the latest time holds: a provider's clock that runs ahead must not win for ever.
     occurred = min(event.occurred_at or now, now + timedelta(seconds=60))
     return (
         uuid_text(uuid7()), storable(event.dedup_id, 200), event.kind, event.raw, message_id,

@@ -1,4 +1,4 @@
-"""Readers of the providers' events: their JSON, typed, into ours."""
+"""Readers of the providers' events: typed JSON becomes Event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who really sent it: signatures over the raw bytes, compared in constant time, inside a window of time."""
+"""Signatures of webhooks: over the raw bytes, compared in constant time, valid for a short time."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Forged(Exception):
 
 
 class StaleSignature(Exception):
-    """Signed, but not now: a replay from another day, or a clock that is wrong."""
+    """The signature is right and its time is not: a replay, or a clock that is wrong."""
 
 
 class Unavailable(Exception):
-    """It cannot be verified here; the text names what is missing."""
+    """The signature cannot be verified here; the text names what is missing."""
 
 
 def fresh(timestamp: str, now: datetime, past: timedelta = PAST) -> None:
-    """`timestamp` in seconds since 1970. Raises Stale outside the window, Forged when it is no time."""
+    """`timestamp` in seconds since 1970. StaleSignature if it is too old or ahead, Forged if it is no time."""
     try:
         when = datetime.fromtimestamp(int(timestamp), UTC)
     except (ValueError, OverflowError, OSError) as error:
@@ -54,7 +54,7 @@ def sha256(secret: bytes, message: bytes) -> bytes:
 
 
 def decoded(text: str) -> bytes:
-    """Base64; what is none matches nothing."""
+    """Decoded base64; empty, which matches no signature, if it is none."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

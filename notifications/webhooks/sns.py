@@ -1,4 +1,4 @@
-"""Amazon SNS: messages signed with a certificate that lies at Amazon, and nowhere else."""
+"""Amazon SNS: verifies messages with a certificate, which is only fetched from Amazon."""
 
 from __future__ import annotations
 

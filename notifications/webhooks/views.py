@@ -1,4 +1,4 @@
-"""`POST /webhooks/email/{esp}`: verified, stored, applied; in this order, and a provider waits for the first two."""
+"""`POST /webhooks/email/{esp}`: verifies, stores, then applies events. A provider waits for the first two."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_EVENTS = 5000
 
 
 class Rejected(Exception):
-    """Not let in: the status to answer, and the verdict that is counted. Nothing is stored."""
+    """A refused request: the status to answer, and the verdict that is counted. Nothing is stored."""
 
     def __init__(self, status: int, verdict: str, text: str) -> None:
         super().__init__(text)
@@ -33,7 +33,7 @@ class Rejected(Exception):
 @csrf_exempt
 @require_POST
 def receive(request: HttpRequest, esp: str) -> HttpResponse:
-    """2xx means stored: what a provider has told is never lost, and never needed twice."""
+    """Answer 2xx once the events are stored; the provider repeats everything else."""
     provider = PROVIDERS.get(esp)
     if provider is None:
         return HttpResponse("no such provider\n", status=404, content_type="text/plain")
@@ -45,7 +45,7 @@ def receive(request: HttpRequest, esp: str) -> HttpResponse:
     except Rejected as rejected:
         metrics.WEBHOOKS.labels(esp, rejected.verdict).inc()
         log.warning("webhook_refused", provider=esp, verdict=rejected.verdict, why=str(rejected))
-        # Who is wrong learns nothing; who is right reads our log.
+        # The answer tells an attacker nothing; the log has the reason.
         return HttpResponse(f"{rejected.verdict}\n", status=rejected.status, content_type="text/plain")
     except (DatabaseError, InterfaceError) as error:
         if remedy_for(error) not in (Remedy.RERUN, Remedy.WAIT):
@@ -59,13 +59,13 @@ def receive(request: HttpRequest, esp: str) -> HttpResponse:
     try:
         apply(fresh, now)
     except DatabaseError:
-        # Stored is enough to say yes; the sweep applies it.
+        # The events are stored; `apply_webhooks` applies them later.
         log.exception("webhook_apply_failed", provider=esp, events=len(fresh))
     return HttpResponse(status=204)
 
 
 def _let_in(request: HttpRequest, esp: str, provider: Provider, headers: dict[str, str]) -> list[Event]:
-    """The events of a genuine request, in time."""
+    """The events of a request with a valid, fresh signature."""
     secrets = settings.EMAIL_WEBHOOK_SECRETS.get(esp)
     if not secrets:
         raise Rejected(403, "refused", f"EMAIL_WEBHOOK_SECRETS has no entry for {esp}")

@@ -53,7 +53,7 @@ SKIPPED = {"u": Skip.UPDATE, "d": Skip.DELETE, "t": Skip.TRUNCATE, "m": Skip.MES
 
 
 def read(value: bytes | None) -> Hint | Skip:
-    """The verdict on one record; raises Refused with a reason of the gate, or one of
+    """The verdict on one record; raises InvalidRecord with a reason of the gate, or one of
 
     `no_row` neither a row nor an envelope · `unknown_operation` · `bad_id` · `bad_event_type` · `bad_created_at`.
     """

@@ -17,7 +17,7 @@ from config.processes.loop import stop_on_signal
 def serve(
     port: int | None, topics: Mapping[str, int], ready: Callable[[str], None], *, with_parent: bool = False
 ) -> None:
-    """Be the broker until SIGTERM or SIGINT, or, `with_parent`, until the parent process is gone.
+    """Run the broker until SIGTERM or SIGINT, or, `with_parent`, until the parent process is gone.
 
     `topics` is {name on the broker: partitions}; `ready` gets host:port once clients can connect.
     Raises EmbeddedKafkaError.

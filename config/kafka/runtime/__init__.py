@@ -1,4 +1,4 @@
-"""A consumer at work: it polls, writers store, offsets follow."""
+"""The consumer: it polls, its writers store the batches, then it commits the offsets."""
 
 from config.kafka.runtime.consumer import Consumer
 from config.kafka.runtime.writer import Handler

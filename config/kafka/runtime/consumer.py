@@ -45,7 +45,7 @@ class Consumer:
     1. Assignment: start at the smaller of committed offset and watermark, or stop the partition with an alarm.
     2. Poll and decode batch n + 1 while a writer's thread stores batch n.
     3. Commit offsets only of batches that are in the database; the watermark in the database is the truth.
-    4. Revocation: finish the batch in hand, commit it, let go.
+    4. Revocation: finish and commit the batch in hand before the partition is given up.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Consumer:
         except client.AuthorizationError:
             raise
         except client.KafkaError as error:
-            self._broker_is_away(error)  # whatever it is, the group is joined again by polling
+            self._broker_is_away(error)  # whatever the error is, polling joins the group again
             return []
         self._refuse_recreated_topics()
         resting = self._resting
@@ -146,7 +146,7 @@ class Consumer:
                 return
 
     def _submit(self, writer: Writer, records: Any) -> bool:
-        """Decode here, store there; while the writer is busy, keep polling so that the group keeps us."""
+        """Decode a batch and hand it to the writer; while that is busy, keep polling to stay in the group."""
         batch = RecordBatch(records, self.topic_ids)
         try:
             batch.prepared = self.handler.prepare(batch)
@@ -201,7 +201,7 @@ class Consumer:
     def _place(self) -> None:
         """Seek every newly assigned partition to its start, or stop it with an alarm."""
         if not self.writers.drain(patience=1.0):
-            return  # what is in hand moves the very marks that decide
+            return  # the batches in hand still move the watermarks that decide where to start
         waiting = self.unplaced & self._owned()
         try:
             close_old_connections()
@@ -250,7 +250,7 @@ class Consumer:
             current = internals.topic_id_of(self.consumer, topic)
             if known and current and current != known:
                 self._start_over({tp for tp in self._owned() if tp[0] == topic})
-                # Another dictionary: batches under way keep the ids they were read with.
+                # A new dictionary: batches under way keep the ids they were read with.
                 self.topic_ids = {**self.topic_ids, topic: current}
 
     def _stop_partitions(self, alarms: dict[TopicPartition, str]) -> None:

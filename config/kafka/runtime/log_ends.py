@@ -22,7 +22,7 @@ INTERVAL = 1.0
 
 @dataclass
 class Watch:
-    """One look at a partition's end that is not yet known to be reached."""
+    """A log end offset that was noted and is not yet known to be reached."""
 
     end_offset: int
     taken_at: float
@@ -41,7 +41,7 @@ class LogEnds:
         self.looked = False
         self.next_look = 0.0
         self.fresh: dict[TopicPartition, LogEnd] = {}
-        self.blind = False  # the last look failed
+        self.blind = False  # the broker did not answer the last query
 
     def started(self, tp: TopicPartition) -> None:
         """A partition begins to be read."""
@@ -88,7 +88,7 @@ class LogEnds:
         try:
             ends = self.consumer.end_offsets(owned, timeout_ms=2_000)
         except client.KafkaError as error:
-            # Silence is then not idleness, so nothing is reported. The client's poll() never says that it is away.
+            # Report nothing: no records does not mean idle now. The client's poll() hides that the broker is away.
             if not self.blind:
                 log.warning("broker_unavailable", worker=self.group, error=str(error))
             self.blind = True

@@ -1,4 +1,4 @@
-"""Committed offsets: what the database has stored is told to Kafka, never more and never for another member."""
+"""Commits to Kafka the offsets that the database has stored: never more, never of another member's partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from config.telemetry.logs import log
 
 
 class Offsets:
-    """Commits what the writers have finished. The watermark in the database is the truth; this informs others."""
+    """Commits what the writers have finished. The watermark in the database is the truth; this tells Kafka's tools."""
 
     def __init__(self, consumer: Any, writers: Writers) -> None:
         self.consumer = consumer

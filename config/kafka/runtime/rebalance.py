@@ -1,4 +1,4 @@
-"""What the client calls when partitions come and go."""
+"""What the client calls when partitions are assigned and revoked."""
 
 from __future__ import annotations
 

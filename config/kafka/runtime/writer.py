@@ -1,4 +1,4 @@
-"""The database half of a consumer: one transaction per batch, run again, waited for, or bisected until it stands."""
+"""The database half of a consumer: one transaction per batch, run again, waited for or bisected until it commits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Handler(ABC):
     def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[TopicPartition, int]) -> None:  # noqa: B027 (as above)
         """The group has committed more than the database remembers; called before reading starts.
 
-        `gaps` holds, per partition, the offset up to which an earlier life of the database had come.
+        `gaps` holds, per partition, the offset that the database had reached before it was restored.
         """
 
 
@@ -74,7 +74,7 @@ class Done:
 
 @dataclass(frozen=True)
 class LogEnd:
-    """The log's end at a moment of the monotonic clock, and whether everything below it is written."""
+    """The log end offset at a monotonic time, and whether everything below it is written."""
 
     end_offset: int
     taken_at: float
@@ -239,7 +239,7 @@ class Writer:
                 self.positions.reach(self.group, reached, now)
             self.pressed = self.handler.pressure()
             self.waiting = False
-        except Exception as error:  # noqa: BLE001 (the next beat tries again; idleness is judged by the last one)
+        except Exception as error:  # noqa: BLE001 (the next beat tries again; idleness is decided by the last one)
             self.waiting = remedy_for(error) is Remedy.WAIT
             connection.close()
             log.warning("beat_failed", worker=self.handler.name, error=str(error).strip())

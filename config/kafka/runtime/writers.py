@@ -20,7 +20,7 @@ def parallel_writers() -> int:
 
 
 class Writers:
-    """A transaction occupies one processor of the server, and most of a batch is its transaction.
+    """One worker's writers: a transaction uses one core of the server, so several of them run at once.
 
     A partition is with one writer at a time, and stays there while a batch of it is under way: its batches are
     committed in the order of their offsets, so a watermark never skips one. Called from the polling thread only.
@@ -62,7 +62,7 @@ class Writers:
         return True
 
     def finished(self) -> Iterator[Done]:
-        """What came into the database since the last call."""
+        """The batches committed since the last call."""
         for writer in self._all:
             while not writer.done.empty():
                 done = writer.done.get()
@@ -73,7 +73,7 @@ class Writers:
             self._ahead.remove(self.done_sequence)
 
     def beat(self, ends: Mapping[TopicPartition, LogEnd]) -> None:
-        """Of one writer, always the same: `pressed` is its answer."""
+        """Ask one writer only, always the same: `pressed` is its answer."""
         self._all[0].beat(ends)
 
     def drain(self, patience: float) -> bool:
