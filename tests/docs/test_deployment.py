@@ -86,7 +86,7 @@ def test_prometheus_is_told_the_ports_of_the_target():
     ports = set(re.findall(r"@(\d+)\.service", read(SYSTEMD / "spillway.target")))
     assert len(ports) == len(re.findall(r"@\d+\.service", read(SYSTEMD / "spillway.target")))
     ports |= set(re.findall(r"CELERY_METRICS_PORT=(\d+)", units()["beat"]))
-    assert ports <= set(re.findall(r'"host:(\d+)"', read(ROOT / "docs" / "operations.md")))
+    assert ports <= set(re.findall(r'"host:(\d+)"', read(ROOT / "docs" / "deploy.md")))
 
 
 def test_the_example_environment_is_fit_for_production(tmp_path):
