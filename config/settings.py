@@ -211,7 +211,7 @@ DEAD_LETTER_RETENTION_DAYS = env.integer("DEAD_LETTER_RETENTION_DAYS", 180, leas
 AUDIT_RETENTION_DAYS = env.integer("AUDIT_RETENTION_DAYS", 0)
 
 # -- Registries: adding something is one class or function and one line here (docs/adding.md) ------
-STREAMS = {
+STREAMS: dict[str, dict] = {
     "transfer-requests": {
         "CLASS": "buffer.streams.TransferRequests",
         "TOPIC": "transfer-requests",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -18,11 +19,25 @@ pytestmark = pytest.mark.skipif(
     connection.vendor != "sqlite", reason="the copy has an SQLite of its own: once is enough"
 )
 
-CODE = ["manage.py", "config", "outbox", "buffer", "notifications", "throttler", "templates"]
-BLOCK = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CODE = [
+    "manage.py",
+    "pyproject.toml",
+    "config",
+    "outbox",
+    "buffer",
+    "notifications",
+    "throttler",
+    "templates",
+    "tests",
+]
+BLOCK = re.compile(r"^```(python|diff)\n# (\S+\.py)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+WALKED = re.compile(r"`(\w[\w/]*(?:/|\.py))`")
 TRY = """
 import json
+import re
+from datetime import timedelta
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.test import Client
 from django.utils.module_loading import import_string
@@ -36,6 +51,7 @@ from config.kafka import RecordBatch, Replayed
 from notifications import channels
 from notifications.api.tokens import issue
 from outbox.bookkeeping.audit import Operator
+from outbox.channels import admission
 from outbox.models import OutboxMessage
 from outbox.messages.publish import publish
 from outbox.replay.models import TopicReplay
@@ -76,17 +92,50 @@ found["texts"] = sorted(OutboxMessage.objects.values_list("aggregate", "state", 
 now = database_now()
 for age in (10, 200):
     TopicReplay.objects.create(topic="t", since=now, until=now, reason="r", requested_by="ann", created_at=now,
-                               state="done", finished_at=now - __import__("datetime").timedelta(days=age))
+                               state="done", finished_at=now - timedelta(days=age))
 rotate_and_sweep()
 found["replays"] = TopicReplay.objects.count()
 found["mail"] = channels.configured().send(None, "7").receipt
+
+waiting = OutboxMessage.objects.filter(aggregate="order:9")
+page = lambda url: browser.get(url, secure=True).content.decode()
+browser = Client()
+browser.force_login(get_user_model().objects.create_superuser("ann"))
+with transaction.atomic():
+    publish("e", "order:9", {"to": "+49", "text": "0"}, idempotency_key="9", channel="texts")
+admission.expect_maintenance("texts", now + timedelta(hours=1))
+relay_round(5)
+found["in maintenance"] = waiting.get().state
+found["page in maintenance"] = ">Maintenance<" in page("/admin/outbox/channelstate/texts/change/")
+admission.expect_maintenance("texts", now - timedelta(hours=1))
+relay_round(5)
+found["after it"] = waiting.get().state
+found["page after it"] = ">Maintenance<" in page("/admin/outbox/channelstate/texts/change/")
+
+letters = page("/admin/outbox/deadletter/")
+found["columns"] = re.findall(r'class="text"><span>([^<]+)<', letters)
 print(json.dumps(found))
 """
 
 
 def blocks():
+    """(language, file, text) of every example."""
     text = read(ROOT / "docs" / "adding.md") + read(ROOT / "docs" / "email.md")
     return BLOCK.findall(text)
+
+
+def apply(language: str, file: Path, example: str) -> None:
+    """What a reader does with an example: make the file, add to its end, or change the lines that the place shows."""
+    if not file.exists():
+        file.write_text(example)
+    elif language == "python":
+        file.write_text(f"{file.read_text()}\n{example}")
+    else:
+        for hunk in re.split(r"^@@\n", example, flags=re.MULTILINE):
+            lines = hunk.splitlines(keepends=True)
+            before, after = ("".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +"))
+            assert file.read_text().count(before) == 1, f"{file.name} shows this place not once:\n{before}"
+            file.write_text(file.read_text().replace(before, after))
 
 
 class Gateway(BaseHTTPRequestHandler):
@@ -115,8 +164,8 @@ def gateway():
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory, gateway):
-    """What the examples did in a copy of the project."""
+def copy(tmp_path_factory, gateway):
+    """The project with all examples, each put in as a reader would."""
     copy = tmp_path_factory.mktemp("copy")
     for name in CODE:
         source = ROOT / name
@@ -124,34 +173,76 @@ def found(tmp_path_factory, gateway):
             shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, copy)
-    for path, code in blocks():
-        with (copy / path).open("a", encoding="utf-8") as file:
-            file.write("\n" + code)
+    for language, path, example in blocks():
+        apply(language, copy / path, example)
     settings = copy / "config" / "settings.py"
     settings.write_text(
-        settings.read_text().replace("http://127.0.0.1:8900/messages", gateway) + "EMAIL_CHANNEL = 'pigeon'\n"
+        settings.read_text().replace("http://127.0.0.1:8900/messages", gateway) + 'EMAIL_CHANNEL = "pigeon"\n'
     )
-    (copy / "try.py").write_text("import django\ndjango.setup()\n" + TRY)
+    run(copy, "manage.py", "makemigrations", "outbox", "--name", "channel_maintenance")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def found(copy):
+    """What the examples did."""
     run(copy, "manage.py", "check")
     run(copy, "manage.py", "migrate", "--verbosity", "0")
-    return json.loads(run(copy, "try.py").splitlines()[-1])
+    return json.loads(run(copy, "-c", "import django\ndjango.setup()\n" + TRY).splitlines()[-1])
 
 
-def run(copy, *arguments) -> str:
+def run(copy, *arguments, **environment) -> str:
     done = subprocess.run(
         [sys.executable, *arguments], cwd=copy, capture_output=True, text=True, timeout=120, check=False,
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings", "PYTHONPATH": str(copy), "DEMO": "1",
              "DATABASE_URL": f"sqlite:///{copy}/db.sqlite3", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
-             "ALLOWED_HOSTS": "testserver"},
+             "ALLOWED_HOSTS": "testserver", **environment},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def test_every_example_names_its_file():
-    paths = {path for path, _ in blocks()}
-    assert len(paths - {"config/settings.py"}) >= 6
+    paths = {path for _, path, _ in blocks()}
+    assert len(paths - {"config/settings.py"}) >= 10
     assert "config/settings.py" in paths
+
+
+def test_every_walk_leads_through_folders_and_files_that_exist():
+    rows = [line for line in read(ROOT / "docs" / "adding.md").splitlines() if line.startswith("| [")]
+    assert len(rows) >= 10
+    for row in rows:
+        places = WALKED.findall(row)
+        assert len(places) >= 2, row
+        assert all((ROOT / place).exists() for place in places), row
+
+
+# All examples at once make the settings longer than a file may be; each alone does not.
+RULES = [
+    "tests/test_layers.py",
+    "tests/test_rooms.py",
+    "--deselect=tests/test_layers.py::test_files_are_short",
+]
+PRODUCTION = {
+    "DEMO": "0", "DEBUG": "0", "ALLOWED_HOSTS": "spillway.example", "CSRF_TRUSTED_ORIGINS": "https://spillway.example",
+    "SECRET_KEY": "x" * 25 + "0123456789abcdefghijklmnopqrstuvwxyz",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-m", "ruff", "check", "."],
+        ["-m", "ruff", "format", "--check", "."],
+        ["-m", "mypy", "."],
+        ["manage.py", "makemigrations", "--check", "--dry-run"],
+        ["manage.py", "check", "--deploy", "--fail-level", "WARNING"],
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", *RULES],
+    ],
+    ids=["ruff", "format", "mypy", "migrations", "deploy", "rooms"],
+)
+def test_with_all_examples_the_project_passes_what_make_check_runs(copy, arguments):
+    run(copy, *arguments, **(PRODUCTION if "--deploy" in arguments else {}))
 
 
 def test_a_stream_is_known_by_its_name(found):
@@ -179,3 +270,12 @@ def test_a_sweep_runs_with_the_rotation(found):
 
 def test_a_way_for_mail_is_chosen_by_its_name(found):
     assert found["mail"] == "feather-7"
+
+
+def test_a_channel_in_maintenance_keeps_its_messages_and_says_so(found):
+    assert (found["in maintenance"], found["page in maintenance"]) == ("pending", True)
+    assert (found["after it"], found["page after it"]) == ("sent", False)
+
+
+def test_a_list_has_the_new_columns(found):
+    assert found["columns"][-5:] == ["Cause", "Source", "Position", "Arrived", "Changed"]
