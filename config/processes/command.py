@@ -57,7 +57,7 @@ class WorkerCommand(BaseCommand):
 
 
 def tune_interpreter() -> None:
-    """Half as many events a second again, for an ingester (docs/benchmarks.md).
+    """Half as many events a second again, for an ingester (docs/benchmarks-history.md).
 
     Records and rows hold no cycles, so looking for some after every 700 of them is wasted time. And a thread
     that waits for the interpreter between two statements gets it after 0.5 ms, not after 5.
