@@ -85,8 +85,8 @@ def _poller(numbers: Numbers) -> Stage:
     waits = numbers.cdc_lag is not None and numbers.cdc_lag <= grace and not numbers.progress.unseen
     return Stage(
         "Poller",
-        f"{grace:g} s" if waits else "0 s",
-        "behind capture" if waits else "grace",
+        f"{grace:g} s" if waits else "at once",
+        "behind capture" if waits else "",
         url=reverse(LIST),
     )
 
@@ -143,7 +143,7 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
 def _closed_channel(numbers: Numbers, state: ChannelState) -> Need:
     if state.paused:
         title, why = f"Channel {state.name} is paused", state.pause_reason
-        since, lever = state.paused_at, "Check and resume…"
+        since, lever = state.paused_at, "Show channel"
     else:
         title, why = f"Nobody answers at {state.name}", f"{state.last_error}. It is tried again by itself."
         since, lever = state.opened_at, "Show channel"
@@ -154,7 +154,7 @@ def _closed_channel(numbers: Numbers, state: ChannelState) -> Need:
         reverse("admin:outbox_channelstate_change", args=[state.pk]),
         lever,
         amount=numbers.pending,
-        unit="messages wait",
+        unit="message waits" if numbers.pending == 1 else "messages wait",
         since=since,
         rank=1,
     )
@@ -190,12 +190,12 @@ def _held(numbers: Numbers) -> Need:
 def _waiting(numbers: Numbers) -> Need:
     return Need(
         "now" if numbers.overdue > LONG else "soon",
-        "Messages are due and nobody sends them",
+        "Due messages are not being sent",
         "No relay takes them: relay_outbox and listen_outbox do not run, or cannot keep up. Nothing is lost.",
         reverse(LIST) + "?state=pending",
         "Open list",
         amount=numbers.pending,
-        unit="messages wait",
+        unit="message waits" if numbers.pending == 1 else "messages wait",
         since=numbers.due_since,
         rank=1,
     )

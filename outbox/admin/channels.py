@@ -27,9 +27,9 @@ def _each(lever: Callable[[str, Operator, str], bool]) -> Callable[[list[Any], A
 
 CHANNELS: dict[str, Any] = {"nouns": ("channel", "channels"), "right": "pause_channel"}
 RESUME = Lever(
-    name="resume", verb="Resume", past="Resumed", icon="play", keep="Keep it closed",
+    name="resume", verb="Resume", past="Resumed", icon="play", keep="Leave it paused",
     promise="What waits is sent at once, at the channel's rate.",
-    detail="The breaker is closed, too. If nobody answers still, it opens again by itself; no attempt is used up.",
+    detail="Its breaker is reset, too. If nobody answers, it opens again by itself; no attempt is used up.",
     act=_each(admission.resume), ready=lambda rows: rows.filter(paused=True),
     why_not=lambda row: f"{row.name} is not paused.", **CHANNELS,
 )  # fmt: skip
@@ -64,7 +64,7 @@ class ChannelStateAdmin(ReadOnlyAdmin):
     list_display = ["name", "state_chip", "waiting", "since", "why"]
     empty = (
         "No channel has sent anything yet",
-        "Each handler of HANDLERS has a row here from its first round on.",
+        "A channel appears here when it sends for the first time.",
     )
 
     @admin.display(description="State")

@@ -61,9 +61,9 @@ LETTERS: dict[str, Any] = {
 REQUEUE = Lever(
     name="requeue", verb="Requeue", past="Requeued", icon="redo",
     right="requeue_deadletter", keep="Not now",
-    promise="Each goes back to the flow it came from.",
-    detail="It is handled again at its original place, so it never overwrites newer data. "
-    "When it fails again, a new letter says why.",
+    promise="The flow processes each letter again.",
+    detail="It is processed at its original position, so it cannot overwrite a later version. "
+    "If it fails again, a new letter says why.",
     act=_requeue, **LETTERS,
 )  # fmt: skip
 RESOLVE = Lever(
@@ -75,7 +75,7 @@ RESOLVE = Lever(
 )  # fmt: skip
 DISCARD = Lever(
     name="discard", verb="Discard", past="Discarded", icon="ban",
-    right="discard_deadletter", keep="Keep them",
+    right="discard_deadletter", keep="Leave open",
     promise="What they carry will never take effect.",
     detail="Discarded letters are marked, not deleted. They leave the open count and stay in search. "
     "A refused batch is discarded with its orders.",

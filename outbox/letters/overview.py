@@ -62,7 +62,7 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
     return Need(
         urgency="now" if urgent else "soon",
         title=group.title,
-        why=f"{group.source}, failed in {group.step}. "
+        why=f"{group.source}, failed at the step “{group.step}”. "
         + (
             "They wait until they are requeued or discarded; later ones go on."
             if urgent
