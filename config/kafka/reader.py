@@ -21,7 +21,7 @@ class Reader:
         self.tps = [client.TopicPartition(topic, number) for number in sorted(partitions)]
         self.topic_id = internals.topic_id_of(self.consumer, topic)
         self.begins = self.consumer.beginning_offsets(self.tps)
-        self.ends = self.consumer.end_offsets(self.tps)
+        self.ends = _ends_of_the_log(self.tps)
 
     def __enter__(self) -> Reader:
         return self
@@ -54,6 +54,16 @@ class Reader:
             if done:
                 self.consumer.pause(*done)
                 waiting -= done
+
+
+def _ends_of_the_log(tps: Sequence[Any]) -> dict[Any, int]:
+    """The ends as a reader of uncommitted records sees them: those of a committed reader lie before the oldest open
+    transaction, whoever left it open, and what others have committed behind it would be missed."""
+    consumer = client.new_consumer(None, isolation_level="read_uncommitted")
+    try:
+        return dict(consumer.end_offsets(tps))
+    finally:
+        consumer.close(autocommit=False)
 
 
 def committed_offsets(group: str, topic: str) -> dict[TopicPartition, int]:
