@@ -181,6 +181,8 @@ def test_samples_are_the_same_for_the_same_seed_and_mostly_good():
     first, again = stock_traffic(3), stock_traffic(3)
     found = [next(first) for _ in range(1000)]
     assert found == [next(again) for _ in range(1000)]
-    assert {sample.topic for sample in found} == set(Track().topics)
+    topics = {sample.topic for sample in found}
+    assert len(topics) == 6  # topics of your own have no samples
+    assert topics <= set(Track().topics)
     prepared = batch_of(*[record((sample.topic, sample.value)) for sample in found]).prepared
     assert 0 < len(prepared.letters) < 30

@@ -130,10 +130,14 @@ def test_a_letter_of_a_stopped_partition_is_no_record(busy):
 
 
 # -- home --------------------------------------------------------------------------------------------
-def test_home_draws_the_ledger(busy):
+def test_home_draws_the_ledger(busy, settings):
     now = database_now()
     picture = Ledger().picture(now)
-    assert [stage.name for stage in picture.stages] == ["6 stock topics", "Track", "Ledger"]
+    assert [stage.name for stage in picture.stages] == [
+        f"{len(settings.MOVEMENTS)} stock topics",
+        "Track",
+        "Ledger",
+    ]
     assert (picture.letters_open, len(picture.needs)) == (1, 1)
     assert picture.stages[2].value == str(len(ledger()))
     assert list(Ledger().gauges(now))

@@ -49,7 +49,9 @@ def produce(topic: str) -> Callable[..., None]:
 @pytest.fixture
 def read_all(topic: str) -> Callable[[], None]:
     """Run the flow's own consumer to the end of the log."""
-    return lambda: consume(None, threading.Event(), accept_reset=False, once=True, until_idle=None)
+    return lambda: consume(
+        ["transfer-requests"], threading.Event(), accept_reset=False, once=True, until_idle=None
+    )
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ def test_a_running_consumer_and_a_replay_do_not_disturb_each_other(produce, orde
     finally:
         stop.set()
         consumer.join()
-    consume(None, threading.Event(), once=True)
+    consume([STREAM], threading.Event(), once=True)
     assert BufferedEvent.objects.count() == 340
     assert TopicReplay.objects.filter(state="done").count() == 3
     assert Watermark.objects.get(partition=0).next_offset == 340
