@@ -141,6 +141,12 @@ def test_every_link_leads_somewhere(path):
         assert not anchor or anchor in anchors(target), link
 
 
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_blank_line_breaks_a_table(path):
+    for table in re.findall(r"^\|.*(?:\n\|.*)*", FENCE.sub("", read(path)), re.MULTILINE):
+        assert re.match(r".*\n\|[ :|-]+\|(\n|$)", table), table
+
+
 def anchors(path) -> set[str]:
     """The anchors that a heading gets where Markdown is shown."""
     headings = re.findall(r"^#+ (.+)$", read(path), re.MULTILINE)
