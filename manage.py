@@ -10,16 +10,22 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
-    from django.db import InterfaceError, OperationalError
+    from django.db import DatabaseError, InterfaceError, OperationalError
 
+    from config.database.errors import needs_migrate
     from config.environment.env import BadSetting
 
     try:
         execute_from_command_line(sys.argv)
     except (BadSetting, ImproperlyConfigured) as error:
         sys.exit(f"spillway: {error}")
-    except (OperationalError, InterfaceError) as error:
-        sys.exit(f"spillway: the database that DATABASE_URL names: {' '.join(str(error).split())}")
+    except (DatabaseError, InterfaceError) as error:
+        said = f"spillway: the database that DATABASE_URL names: {' '.join(str(error).split())}"
+        if needs_migrate(error):
+            sys.exit(f"{said}. Run `python manage.py migrate`.")
+        if not isinstance(error, OperationalError | InterfaceError):
+            raise
+        sys.exit(said)
 
 
 if __name__ == "__main__":

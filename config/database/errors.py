@@ -10,6 +10,8 @@ RERUN = {"40001", "40P01", "55P03", 1213, 1205, "locked", "stale"}
 NO_PARTITION = {1526}
 # A column that a prepared statement returns has another type since: the next session plans anew.
 STALE_PLAN = {"0A000"}
+# A table or a column does not exist.
+UNMIGRATED = {"42P01", "42703", 1146, 1054}
 DATA = {1366, 1406, 1264, 3140, 1292, 4025, 3819, 1300, 1048, 1690}
 
 
@@ -53,6 +55,11 @@ def remedy_for(error: BaseException) -> Remedy:
     if code in STALE_PLAN or isinstance(error, OperationalError | InterfaceError | ProgrammingError):
         return Remedy.WAIT
     return Remedy.BUG
+
+
+def needs_migrate(error: BaseException) -> bool:
+    """Whether a table or a column is missing: `migrate` has not run, or not to its end."""
+    return code_of(error) in UNMIGRATED or str(error).startswith(("no such table", "no such column"))
 
 
 def is_duplicate(error: BaseException) -> bool:

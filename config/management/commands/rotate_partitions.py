@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
+from config.database.errors import needs_migrate
 from config.processes.housekeeping import rotate_and_sweep
 
 
@@ -21,6 +22,8 @@ class Command(BaseCommand):
         try:
             plans, swept = rotate_and_sweep(dry_run=dry_run, no_drop=no_drop)
         except DatabaseError as error:
+            if needs_migrate(error):
+                raise
             raise CommandError(f"the database refuses: {' '.join(str(error).split())}") from error
         for plan in plans:
             self.stdout.write(str(plan))
