@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import msgspec
 from django.conf import settings
@@ -25,71 +25,46 @@ class IdempotencyConflict(Exception):
     """The key was used for another message."""
 
 
-class Options(TypedDict, total=False):
-    """What may be said about a message beside its content.
-
-    `after` is the aggregate's previous message, where the caller knows it: it keeps the order of ids between hosts
-    whose clocks differ. `now` is the database's time if the caller has just read it.
-    """
-
-    channel: str  # "email" unless it is said
-    after: uuid.UUID | None
-    correlation_id: str
-    now: datetime | None
-
-
 def publish(
     event_type: str,
     aggregate: str,
     payload: Any,
     *,
     idempotency_key: str,
+    channel: str = "email",
     row: Model | None = None,
-    **options: Unpack[Options],
+    after: uuid.UUID | None = None,
+    correlation_id: str = "",
+    now: datetime | None = None,
 ) -> uuid.UUID:
     """Promise that `payload` (JSON-able) leaves through `channel`, if the transaction under way commits.
 
     Lock the row the message is about first (change it, with a guard): ids rise in the order of the calls, and
-    messages of one aggregate leave in the order of their ids.
+    messages of one aggregate leave in the order of their ids. `after`, the aggregate's previous message where
+    the caller knows it, keeps that order between hosts whose clocks differ.
 
     `row`, an unsaved model instance with a field `message_id`, names the message and is inserted with it, in the
-    same round trip, as `bulk_create` would: no signals, no `save`.
+    same round trip, as `bulk_create` would: no signals, no `save`. `now` is the database's time if the caller
+    has just read it.
 
     A known key changes nothing and returns the first message's id. Raises IdempotencyConflict when it was used
     for something else, or when there is a `row`, which would name a message that is not there; ValueError for a
     message that could never be delivered, RuntimeError outside a transaction.
     """
-    message = _message(event_type, aggregate, payload, idempotency_key, **options)
-    if row is not None:
-        row.message_id = message["id"]  # type: ignore[attr-defined]
-    if not write(message, row):
-        if row is not None:
-            raise IdempotencyConflict(f"the key {idempotency_key!r} was used for another message")
-        return _known(idempotency_key, message["payload_hash"])
-    transaction.on_commit(notify.ring, robust=True)
-    return message["id"]
-
-
-def _message(
-    event_type: str,
-    aggregate: str,
-    payload: Any,
-    key: str,
-    channel: str = "email",
-    after: uuid.UUID | None = None,
-    correlation_id: str = "",
-    now: datetime | None = None,
-) -> dict[str, Any]:
-    """What `write` needs."""
     if not connection.in_atomic_block:
         raise RuntimeError("publish() outside a transaction: the message could outlive a change that failed")
-    text, now = encode(channel, event_type, aggregate, payload, key), now or database_now()
-    return {
-        "key": key, "payload_hash": digest("\x1f".join((channel, event_type, aggregate, text)).encode()),
-        "id": uuid7_after(after), "channel": channel, "event_type": event_type, "aggregate": aggregate,
-        "payload": text, "correlation_id": correlation_id[:100], "traceparent": traceparent(),
-        "created_at": now, "expires_at": expiry_of(now),
-    }  # fmt: skip
+    text, now = encode(channel, event_type, aggregate, payload, idempotency_key), now or database_now()
+    content = {"channel": channel, "event_type": event_type, "aggregate": aggregate, "payload": text}
+    key = {"key": idempotency_key, "payload_hash": digest("\x1f".join(content.values()).encode())}
+    trace = {"correlation_id": correlation_id[:100], "traceparent": traceparent()}
+    message_id = uuid7_after(after)
+    if row is not None:
+        row.message_id = message_id  # type: ignore[attr-defined]
+    times = {"created_at": now, "expires_at": expiry_of(now)}
+    if not write({"id": message_id, **key, **content, **trace, **times}, row):
+        return _known(**key, may_repeat=row is None)
+    transaction.on_commit(notify.ring, robust=True)
+    return message_id
 
 
 def expiry_of(now: datetime) -> datetime:
@@ -97,11 +72,10 @@ def expiry_of(now: datetime) -> datetime:
     return now + timedelta(seconds=settings.OUTBOX_EXPIRES_SECONDS)
 
 
-def encode(channel: str, event_type: str, aggregate: str, payload: Any, idempotency_key: str) -> str:
+def encode(channel: str, event_type: str, aggregate: str, payload: Any, key: str) -> str:
     """The payload as it is stored, once and for all attempts; raises ValueError for what cannot be stored."""
-    for name, value, length in (
-        ("event_type", event_type, 100), ("aggregate", aggregate, 200), ("idempotency_key", idempotency_key, 200),
-    ):  # fmt: skip
+    texts = [("event_type", event_type, 100), ("aggregate", aggregate, 200), ("idempotency_key", key, 200)]
+    for name, value, length in texts:
         if not 0 < len(value) <= length or "\x00" in value:
             raise ValueError(f"{name}: 1 to {length} characters without U+0000 are needed")
     handler_of(channel).check(payload)
@@ -111,8 +85,9 @@ def encode(channel: str, event_type: str, aggregate: str, payload: Any, idempote
     return data.decode()
 
 
-def _known(key: str, fingerprint: str) -> uuid.UUID:
+def _known(key: str, payload_hash: str, may_repeat: bool) -> uuid.UUID:
+    """The id of the message that the key was first used for."""
     first = IdempotencyKey.objects.get(scope=SCOPE, key=key)
-    if first.payload_hash != fingerprint or first.message_id is None:
+    if not may_repeat or first.payload_hash != payload_hash or first.message_id is None:
         raise IdempotencyConflict(f"the key {key!r} was used for another message")
     return first.message_id
