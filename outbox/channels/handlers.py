@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from django.conf import settings
@@ -107,17 +106,23 @@ class MessageHandler:
         """Refuse, with a ValueError, a payload that could never be delivered: asked by `publish`."""
 
 
-@cache
+installed: dict[str, MessageHandler] = {}  # by channel name; tests put theirs here
+
+
 def handlers() -> dict[str, MessageHandler]:
-    """The handlers of `settings.HANDLERS` by channel name. Raises BadSetting for one that cannot be made."""
-    found: dict[str, MessageHandler] = {}
-    for name, path in settings.HANDLERS.items():
-        try:
-            found[name] = import_string(path)()
-        except ImportError as error:
-            raise BadSetting(f"HANDLERS[{name!r}]: {error}") from error
-        found[name].name = name
-    return found
+    """The handlers of `settings.HANDLERS` by channel name, made once. Raises BadSetting for one that cannot be made."""
+    if not installed:
+        installed.update({name: _made(name, path) for name, path in settings.HANDLERS.items()})
+    return installed
+
+
+def _made(name: str, path: str) -> MessageHandler:
+    try:
+        handler: MessageHandler = import_string(path)()
+    except ImportError as error:
+        raise BadSetting(f"HANDLERS[{name!r}]: {error}") from error
+    handler.name = name
+    return handler
 
 
 def handler_of(channel: str) -> MessageHandler:

@@ -24,12 +24,12 @@ def email(db: Any, settings: Any) -> Any:
     """The real handler, through the channel that the settings name when a test first asks."""
     settings.HANDLERS = {"email": "notifications.handler.EmailHandler"}
     settings.EMAIL_CHANNEL = settings.EMAIL_CHANNEL if settings.EMAIL_CHANNEL != "smtp" else "memory"
-    registry.handlers.cache_clear()
+    registry.installed.clear()
     lower_bound.forget()
     Memory.clear()
     ensure(["email"])
     yield registry.handlers()["email"]
-    registry.handlers.cache_clear()
+    registry.installed.clear()
     Memory.clear()
 
 

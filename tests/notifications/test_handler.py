@@ -171,7 +171,7 @@ def test_a_stored_payload_that_is_no_mail_is_a_letter_not_a_crash(email):  # noq
 def test_an_answer_that_was_lost_is_uncertain_and_sent_again_by_policy(email, settings):  # noqa: F811
     with Sink() as sink:
         settings.EMAIL_CHANNEL, settings.EMAIL_SERVER = "smtp", MailServer("127.0.0.1", sink.port)
-        registry.handlers.cache_clear()
+        registry.installed.clear()
         handler = registry.handlers()["email"]
         sink.script.append("dot:drop")
         message = paid()

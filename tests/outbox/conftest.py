@@ -23,9 +23,7 @@ def install(monkeypatch, settings):
 
     def put(*found: Scripted) -> Scripted:
         settings.HANDLERS = {one.name: "tests.outbox.scripted.Scripted" for one in found}
-        monkeypatch.setattr(registry, "handlers", lambda: {one.name: one for one in found})
-        for module in ("outbox.delivery.rescue", "outbox.workers.start", "outbox.measures"):
-            monkeypatch.setattr(f"{module}.handlers", lambda: {one.name: one for one in found})
+        monkeypatch.setattr(registry, "installed", {one.name: one for one in found})
         lower_bound.forget()
         return found[0]
 

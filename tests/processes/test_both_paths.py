@@ -32,7 +32,7 @@ def memory(monkeypatch, settings, db):
     """A channel of batches whose receiver is a list."""
     handler = Scripted(acknowledges="batch")
     settings.HANDLERS = {handler.name: "tests.outbox.scripted.Scripted"}
-    monkeypatch.setattr(registry, "handlers", lambda: {handler.name: handler})
+    monkeypatch.setattr(registry, "installed", {handler.name: handler})
     lower_bound.forget()
     ensure([handler.name])
     return handler

@@ -33,13 +33,12 @@ def batch(*values: bytes | None) -> RecordBatch:
 
 
 @pytest.fixture
-def listen(install, monkeypatch):
+def listen(install):
     """A listener on a handler; `hear` stores a batch as the consumer's writer does."""
     made = []
 
     def start(handler):
         install(handler)
-        monkeypatch.setattr("outbox.workers.listen.handlers", lambda: {handler.name: handler})
         made.append(Listen(threading.Event()))
         return made[0]
 

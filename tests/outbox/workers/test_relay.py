@@ -101,13 +101,13 @@ def test_a_channel_nobody_knows_is_refused_with_its_setting(memory):
 @pytest.mark.parametrize("path", ["notifications.handler.EmailHandlr", "notifications.handlr.EmailHandler"])
 def test_a_slip_of_the_pen_in_handlers_is_one_line(settings, path):
     settings.HANDLERS = {"email": path}
-    handlers.handlers.cache_clear()
+    handlers.installed.clear()
     try:
         with pytest.raises(CommandError, match=r"^HANDLERS\['email'\]: [^\n]+$"):
             call_command("relay_outbox", "--once")
         assert handlers_fit_the_lease(None) == []
     finally:
-        handlers.handlers.cache_clear()
+        handlers.installed.clear()
 
 
 @db
