@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -16,6 +16,7 @@ from config.environment.env import BadSetting
 MARGIN = 0.1  # of the lease, kept for settling
 
 Kind = Literal["sent", "permanent", "transient", "unreachable", "throttled", "auth", "ambiguous"]
+Item = TypeVar("Item")
 
 
 class Message(NamedTuple):
@@ -104,6 +105,37 @@ class MessageHandler:
 
     def check(self, payload: Any) -> None:
         """Refuse, with a ValueError, a payload that could never be delivered: asked by `publish`."""
+
+    # What follows from `acknowledges`.
+    @property
+    def opens_attempts(self) -> bool:
+        """Whether a try is in the database before its call."""
+        return self.acknowledges == "each"
+
+    @property
+    def lazy_claim(self) -> bool:
+        """Whether a crash of the database may forget a claim: a batch may be sent again without harm."""
+        return self.acknowledges == "batch"
+
+    @property
+    def relays(self) -> int:
+        """Relays of one process. Two for batches: one claims while the other settles, and the database has work
+        all the time. Waiting for one mail after the other does not go faster by that; `window` is for it."""
+        return 1 if self.acknowledges == "each" else 2
+
+    @property
+    def chunk(self) -> int:
+        """The most messages that are under way at once."""
+        return max(self.window, 1) if self.acknowledges == "each" else settings.OUTBOX_BATCH
+
+    def per_call(self, items: Sequence[Item]) -> list[Sequence[Item]]:
+        """Messages of a chunk, or their outcomes, call by call."""
+        return [[item] for item in items] if self.acknowledges == "each" else [items]
+
+    @property
+    def when_broken(self) -> Kind:
+        """What is assumed of messages whose call raised: nobody knows how far it came."""
+        return "ambiguous" if self.acknowledges == "each" else "transient"
 
 
 installed: dict[str, MessageHandler] = {}  # by channel name; tests put theirs here

@@ -86,8 +86,8 @@ def claim(
     """
     lowest = lower_bound.read()
     with transaction.atomic():
-        if handler.acknowledges == "batch":
-            commit_lazily()  # a batch may be sent again without harm, whoever forgot that it was claimed
+        if handler.lazy_claim:
+            commit_lazily()
         now = database_now()
         found = Claim(handler.name, path, now)
         granted = admission.permit(handler.name, handler.rate(), most, now, probing=ids is None)

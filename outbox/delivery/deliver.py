@@ -69,8 +69,8 @@ class DeliveryRun:
         return free
 
     def _chunks(self, wave: Sequence[Message]) -> Iterator[Sequence[Message]]:
-        size = len(wave) if self.handler.acknowledges == "batch" else self.handler.window
-        for start in range(0, len(wave), max(size, 1)):
+        size = self.handler.chunk
+        for start in range(0, len(wave), size):
             yield wave[start : start + size]
 
     def _must_stop(self) -> bool:
@@ -86,7 +86,7 @@ class DeliveryRun:
         screened = handler.screen(chunk)
         self.tried += chunk
         opened: dict[uuid.UUID, str] | None = None
-        if handler.acknowledges == "each":
+        if handler.opens_attempts:
             opened = open_attempts(chunk, claim.channel, claim.token, claim.path, started)
         before = time.perf_counter()
         outcomes = call(handler, chunk, screened)
@@ -124,13 +124,12 @@ def call(
         tried = [message for message in chunk if message.id not in screened]
         found = iter(call(handler, tried) if tried else ())
         return [screened.get(message.id) or next(found) for message in chunk]
-    if handler.acknowledges == "batch":
+    calls = handler.per_call(chunk)
+    if len(calls) == 1:
         return _guarded(handler, chunk)
-    if len(chunk) == 1:
-        return _guarded(handler, chunk)
-    with ThreadPoolExecutor(len(chunk), thread_name_prefix=f"{handler.name}-send") as pool:
-        calls = [pool.submit(_guarded, handler, [message]) for message in chunk]
-    return [outcome for done in calls for outcome in done.result()]
+    with ThreadPoolExecutor(len(calls), thread_name_prefix=f"{handler.name}-send") as pool:
+        done = [pool.submit(_guarded, handler, messages) for messages in calls]
+    return [outcome for one in done for outcome in one.result()]
 
 
 def _guarded(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]:
@@ -141,7 +140,5 @@ def _guarded(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]
     except Exception as error:  # noqa: BLE001 (whatever it is, the outcome is known: nobody knows)
         log.exception("handler_failed", channel=handler.name)
         text = f"{type(error).__name__}: {error}"[:500]
-        # Nobody knows how far it came; only where a repetition does no harm is it simply tried again.
-        kind = "ambiguous" if handler.acknowledges == "each" else "transient"
-        return [Outcome(kind, text) for _ in chunk]  # type: ignore[arg-type]
+        return [Outcome(handler.when_broken, text) for _ in chunk]
     return outcomes

@@ -89,7 +89,6 @@ def _tried(leases: dict[uuid.UUID, uuid.UUID], now: datetime) -> set[uuid.UUID]:
 def next_state_of_lost(message: Message, channel: str, tried: bool, now: datetime) -> NextState:
     """Pure but for the settings: `message.attempts` counts the try that was cut short."""
     handler, rules = handlers().get(channel), limits()
-    each = handler is None or handler.acknowledges == "each"
     safe = handler is not None and handler.honours_keys
     attempts, uncertain = message.attempts, message.times_uncertain
     if attempts >= rules.attempts + CRASHES:
@@ -97,7 +96,7 @@ def next_state_of_lost(message: Message, channel: str, tried: bool, now: datetim
     if tried and not safe:
         later = now + timedelta(seconds=rules.reconcile)
         return NextState("uncertain", attempts, later, uncertain + 1, "lost", LOST)
-    if each and not tried:
+    if not tried and (handler is None or handler.opens_attempts):
         attempts -= 1
     return NextState("pending", attempts, now, uncertain, "lost", "the worker did not come back")
 

@@ -160,10 +160,8 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
 
 def _tell_channel(claim: Claim, handler: MessageHandler, outcomes: list[Outcome], now: datetime) -> str:
     """What the outcomes say about the channel itself; the reason to stop sending, or nothing."""
-    # A batch is one call: its first outage stands for all of them.
-    calls = (
-        outcomes if handler.acknowledges == "each" else [min(outcomes, key=lambda o: o.kind == "unreachable")]
-    )
+    # Where one message of a call got an answer, somebody is there.
+    calls = [min(call, key=lambda o: o.kind == "unreachable") for call in handler.per_call(outcomes)]
     halt = "breaker open" if breaker.note(claim.channel, calls, now) else ""
     refused = next((outcome for outcome in outcomes if outcome.kind == "auth"), None)
     if refused:

@@ -38,10 +38,8 @@ def relay(
 
 
 def threads_of(handler: MessageHandler) -> int:
-    """Two where batches are acknowledged: one claims while the other settles, and the database has work all
-    the time. Waiting for one mail after the other does not go faster by that; `window` is for it. SQLite has
-    one writer."""
-    return 2 if handler.acknowledges == "batch" and connection.vendor != "sqlite" else 1
+    """One where the database has one writer."""
+    return 1 if connection.vendor == "sqlite" else handler.relays
 
 
 def relay_round(seconds: float) -> int:
