@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.conf import settings
 
@@ -44,10 +45,12 @@ def limits() -> Limits:
     )
 
 
-@dataclass(frozen=True)
-class NextState:
-    """The next state of a message, computed here and never in SQL: MySQL evaluates SET from left to right, so a
-    CASE over a column of the same UPDATE means something else there."""
+class NextState(NamedTuple):
+    """The next state of a message: the columns to write, and whether it becomes a dead letter.
+
+    Computed here and never in SQL: MySQL evaluates SET from left to right, so a CASE over a column of the same
+    UPDATE means something else there.
+    """
 
     state: str
     attempts: int
@@ -55,7 +58,7 @@ class NextState:
     times_uncertain: int
     error_class: str
     error: str
-    letter: str = ""  # the reason of a dead letter; empty: none
+    letter: str = ""  # last: the reason of a dead letter; empty: none
 
     @property
     def ends(self) -> bool:
@@ -63,16 +66,13 @@ class NextState:
         return self.state in ("sent", "dead_lettered")
 
 
-# The columns that a statement writes for a next state, and its row for one message.
-CHANGES = "state attempts available_at times_uncertain error_class error"
+CHANGES = " ".join(NextState._fields[:-1])  # all but the letter
 
 
-def row_of(message: Message, after: NextState) -> tuple[str, str, int, str, int, str, str]:
-    """The message's id, then `CHANGES`."""
-    return (
-        message.id.hex, after.state, after.attempts, timestamp_text(after.available_at), after.times_uncertain,
-        after.error_class, after.error,
-    )  # fmt: skip
+def row_of(message: Message, after: NextState) -> list[str | int]:
+    """The message's id, then the values of `CHANGES`."""
+    values = (timestamp_text(value) if isinstance(value, datetime) else value for value in after[:-1])
+    return [message.id.hex, *values]
 
 
 def next_state(
