@@ -12,7 +12,6 @@ from django.db.models import QuerySet
 
 from config.database.clock import database_now
 from config.database.compiled import compiled
-from config.database.upsert import Upsert
 from config.telemetry.logs import log
 from outbox.bookkeeping import audit
 from outbox.bookkeeping.audit import Operator
@@ -22,13 +21,6 @@ from outbox.channels.models import ChannelState
 
 ITSELF = Operator("spillway")
 PAUSED_LOOK = timedelta(seconds=1)
-CREATE = Upsert(
-    ChannelState,
-    columns="name",
-    constants="paused paused_by pause_reason breaker failures last_error tokens updated_at",
-    key="name",
-    update={},
-)
 
 
 class ChannelRow(NamedTuple):
@@ -56,17 +48,9 @@ class Permit:
 
 
 def ensure(channels: Sequence[str]) -> None:
-    """Make the rows that are missing."""
-    known = set(ChannelState.objects.filter(name__in=channels).values_list("name", flat=True))
-    missing = sorted(set(channels) - known)
-    if missing:
-        CREATE.run(
-            [(name,) for name in missing],
-            {
-                "paused": False, "paused_by": "", "pause_reason": "", "breaker": ChannelState.Breaker.CLOSED.value,
-                "failures": 0, "last_error": "", "tokens": 0, "updated_at": database_now(),
-            },
-        )  # fmt: skip
+    """Make the rows that are missing; another worker may be making them at this moment."""
+    for name in sorted(channels):
+        ChannelState.objects.get_or_create(name=name, defaults={"updated_at": database_now()})
 
 
 def permit(channel: str, per_second: float, most: int, now: datetime, *, probing: bool = True) -> Permit:
@@ -131,9 +115,10 @@ def pause(channel: str, operator: Operator, reason: str) -> bool:
     with transaction.atomic():
         ensure([channel])
         now = database_now()
-        changed = ChannelState.objects.named(channel).filter(paused=False).update(
+        running = ChannelState.objects.named(channel).filter(paused=False)
+        changed = running.update(
             paused=True, paused_by=operator.name[:150], pause_reason=reason, paused_at=now, updated_at=now
-        )  # fmt: skip
+        )
         if changed:
             audit.record(operator, "pause", f"Channel {channel}", reason=reason)
             log.warning("channel_paused", channel=channel, by=operator.name, reason=reason)
@@ -143,11 +128,13 @@ def pause(channel: str, operator: Operator, reason: str) -> bool:
 def resume(channel: str, operator: Operator, reason: str) -> bool:
     """Let a paused channel go on, its breaker closed and no longer told to wait; False when it was not paused."""
     with transaction.atomic():
-        now = database_now()
-        changed = ChannelState.objects.named(channel).filter(paused=True).update(
-            paused=False, paused_by="", pause_reason="", paused_at=None, wait_until=None, failures=0,
-            breaker=ChannelState.Breaker.CLOSED, opened_at=None, probe_at=None, updated_at=now,
-        )  # fmt: skip
+        changed = (
+            ChannelState.objects.named(channel)
+            .filter(paused=True)
+            .close_breaker(
+                database_now(), paused=False, paused_by="", pause_reason="", paused_at=None, wait_until=None
+            )
+        )
         if changed:
             audit.record(operator, "resume", f"Channel {channel}", reason=reason)
             log.info("channel_resumed", channel=channel, by=operator.name)

@@ -41,12 +41,8 @@ def note(channel: str, outcomes: Sequence[Outcome], now: datetime) -> bool:
     rows = ChannelState.objects.named(channel)
     run = outages_at_end(outcomes)
     # Asked first: there is nearly never anything to close, and the ORM takes longer to build an UPDATE.
-    if run < len(outcomes) and _ailing(channel=channel):
-        closed = rows.ailing().update(
-            failures=0, breaker=CLOSED, opened_at=None, probe_at=None, updated_at=now
-        )
-        if closed:
-            log.info("channel_answers", channel=channel)
+    if run < len(outcomes) and _ailing(channel=channel) and rows.ailing().close_breaker(now):
+        log.info("channel_answers", channel=channel)
     if not run:
         return False
     rows.update(failures=F("failures") + run, last_error=outcomes[-1].error, updated_at=now)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 from django.db import models
 from django.db.models import F, Q
 
@@ -20,6 +23,12 @@ class ChannelQuerySet(models.QuerySet):
 
     def broken(self) -> ChannelQuerySet:
         return self.filter(breaker="open")
+
+    def close_breaker(self, now: datetime, **more: Any) -> int:
+        """Somebody answers: no outage counts any more."""
+        return self.update(
+            breaker="closed", failures=0, opened_at=None, probe_at=None, updated_at=now, **more
+        )
 
     def give_back(self, channel: str, tokens: int) -> int:
         """Tokens of messages that were not sent after all; what is too much, the next refill cuts off."""

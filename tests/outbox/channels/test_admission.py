@@ -10,7 +10,9 @@ from outbox.bookkeeping.audit import Operator
 from outbox.bookkeeping.models import OperatorAction
 from outbox.channels import admission, breaker, token_bucket
 from outbox.channels.handlers import Outcome
+from outbox.delivery.claim import claim
 from outbox.models import ChannelState, OutboxMessage
+from tests.outbox.race import race
 from tests.outbox.scripted import PERMANENT, SENT, UNREACHABLE, Scripted, message, promise, states
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -181,3 +183,10 @@ def test_ensure_makes_each_row_once(memory):
     for names in itertools.permutations(["memory", "kafka"]):
         admission.ensure(names)
     assert ChannelState.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_claims_that_find_no_channel_make_it_once(install):
+    memory = install(Scripted(rate=20.0))  # with a rate a claim locks the row, made by itself or by another
+    race(*[lambda: claim(memory, "poll", 1) for _ in range(4)])
+    assert ChannelState.objects.count() == 1
