@@ -6,14 +6,10 @@ import random
 import threading
 import time
 from datetime import timedelta
-from typing import Any
-from uuid import UUID
 
 from django.conf import settings
-from django.db.models import QuerySet
 
 from config.database.clock import database_now
-from config.database.compiled import compiled
 from config.telemetry import metrics
 from outbox.channels.handlers import MessageHandler
 from outbox.delivery import expiry, reconcile
@@ -22,7 +18,6 @@ from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
 from outbox.delivery.rescue import rescue
 from outbox.messages.models import OutboxMessage
-from outbox.messages.queries import tomorrow
 from outbox.workers import doorbell
 from outbox.workers.cdc_health import Grace
 
@@ -82,10 +77,11 @@ class Relay:
 
     def _until_next(self) -> float:
         """Seconds until the first pending message of the channel is due."""
-        found = _first_pending(channel=self.handler.name, lowest=lower_bound.read(), before=tomorrow())
-        if not found:
+        rows = OutboxMessage.objects.in_channel(self.handler.name).pending().from_id(lower_bound.read())
+        first = rows.order_by("available_at", "id").values_list("available_at", "created_at").first()
+        if first is None:
             return self.longest_sleep
-        available_at, created_at = found[0]
+        available_at, created_at = first
         due = max(available_at, created_at + self.grace.read())
         left = (due - database_now() + timedelta(milliseconds=1)).total_seconds()
         # Due, and yet not claimed: another worker has it in its hands at this moment.
@@ -93,9 +89,3 @@ class Relay:
 
     def close(self) -> None:
         self.bell.close()
-
-
-@compiled
-def _first_pending(channel: str, lowest: UUID, before: UUID) -> QuerySet[Any, Any]:
-    rows = OutboxMessage.objects.in_channel(channel).pending().from_id(lowest, before)
-    return rows.order_by("available_at", "id").values_list("available_at", "created_at")[:1]
