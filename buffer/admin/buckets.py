@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
@@ -20,16 +20,8 @@ from buffer.streams import streams
 from config.admin import humanize
 from config.admin.html import chip, moment
 from config.admin.keyset import Keyset, KeysetChangeList
-from config.admin.levers import Lever, LeverResult
+from config.admin.levers import Lever
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column, number_column
-from outbox.bookkeeping.audit import Operator, operator_of
-
-
-def _pull(
-    lever: Callable[[Sequence[Any], Operator, str], int],
-) -> Callable[[list[Any], Any, str], LeverResult]:
-    return lambda keys, user, reason: LeverResult(lever(keys, operator_of(user), reason))
-
 
 BUCKETS: dict[str, Any] = {"nouns": ("warehouse", "warehouses")}
 FLUSH = Lever(
@@ -37,7 +29,7 @@ FLUSH = Lever(
     right="flush_bucket", keep="Not now",
     promise="Everything that waits there leaves with the next round of the flusher, seconds from now.",
     detail="An order that arrives later goes into the next batch; the warehouse gets one message more.",
-    question="Flush", act=_pull(levers.flush_now),
+    question="Flush", act=levers.flush_now,
     ready=lambda rows: rows.filter(open_count__gt=0, held=False).exclude(urged="manual"),
     why_not=explain.why_not_flush, **BUCKETS,
 )  # fmt: skip
@@ -45,14 +37,14 @@ HOLD = Lever(
     name="hold", verb="Hold", past="Held", icon="pause", right="hold_bucket", keep="Let it run",
     promise="Nothing leaves until somebody releases it.",
     detail="Orders go on arriving and wait. A batch that is already cut is still published.",
-    act=_pull(levers.hold), ready=lambda rows: rows.filter(held=False),
+    act=levers.hold, ready=lambda rows: rows.filter(held=False),
     why_not=lambda row: f"{row.location_id} is held already.", **BUCKETS,
 )  # fmt: skip
 RELEASE = Lever(
     name="release", verb="Release", past="Released", icon="play", right="hold_bucket", keep="Keep holding",
     promise="What waits there is judged at once.",
     detail="Orders that waited longer than the cap leave with the next round of the flusher.",
-    act=_pull(levers.release), ready=lambda rows: rows.filter(held=True),
+    act=levers.release, ready=lambda rows: rows.filter(held=True),
     why_not=lambda row: f"{row.location_id} is not held.", **BUCKETS,
 )  # fmt: skip
 

@@ -12,7 +12,6 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 
 from buffer.admin import explain
-from buffer.admin.buckets import _pull
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.streams import streams
@@ -30,7 +29,7 @@ WITHDRAW = Lever(
     nouns=("order", "orders"),
     promise="It will not be in the next batch.",
     detail="A withdrawn order is marked as discarded, not deleted. A batch that is cut in the meantime wins.",
-    act=_pull(levers.withdraw), ready=lambda rows: rows.filter(status="pending"),
+    act=levers.withdraw, ready=lambda rows: rows.filter(status="pending"),
     why_not=explain.why_not_withdraw, harm=True, least=10,
 )  # fmt: skip
 

@@ -20,16 +20,15 @@ from buffer.ledger.stocktake import take_stock
 from config.admin import humanize
 from config.admin.drawing import points
 from config.admin.keyset import Keyset
-from config.admin.levers import Lever, LeverResult
+from config.admin.levers import Lever, LeverResult, operator_of
 from config.admin.read_only import ReadOnlyAdmin, age_column
 from config.flows import Refusal
-from outbox.bookkeeping.audit import operator_of
 from outbox.letters.models import DeadLetter
 
 STOCKTAKE = Lever(
     name="stocktake", verb="Stocktake", past="Corrected", icon="redo", right="adjust_inventorystock",
     nouns=("stock", "stocks"), promise="", detail="", keep="Leave it",
-    act=lambda keys, user, reason: LeverResult(0, ["A stocktake needs a counted quantity: open the stock's page."]),
+    act=lambda keys, operator, reason: LeverResult(0, ["A stocktake needs a counted quantity: open the stock's page."]),
     ready=lambda rows: rows, why_not=lambda row: "",
 )  # fmt: skip
 

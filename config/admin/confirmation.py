@@ -122,7 +122,7 @@ class Confirmation:
         """Carry it out, report the result, and redirect, so that a reload does not repeat it."""
         keys = [row.pk for row in self.rows]
         ready = list(self.lever.ready(self._rows(keys)).values_list("pk", flat=True))
-        outcome = self.lever.act(ready, self.request.user, reason) if ready else LeverResult(0)
+        outcome = self.lever.pull(ready, self.request.user, reason)
         level = messages.SUCCESS if outcome.changed == len(keys) > 0 else messages.WARNING
         messages.add_message(self.request, level, self._result(outcome, keys))
         return HttpResponseRedirect(self.back)

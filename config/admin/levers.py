@@ -12,6 +12,19 @@ from config.admin import humanize
 
 
 @dataclass(frozen=True)
+class Operator:
+    """Whoever pulls a lever: a person in the admin, or a command and the account that ran it."""
+
+    name: str
+    user: Any = None
+
+
+def operator_of(user: Any) -> Operator:
+    """The person at the lever, by the name that the trail will keep."""
+    return Operator(user.get_full_name() or user.get_username(), user)
+
+
+@dataclass(frozen=True)
 class LeverResult:
     """How many rows a lever changed, and why the others were refused."""
 
@@ -32,12 +45,16 @@ class Lever:
     promise: str  # what will happen: the bold first words, then the rest
     detail: str
     keep: str  # the words of the button that does nothing
-    act: Callable[[list[Any], Any, str], LeverResult]  # primary keys, user, reason
+    act: Callable[[list[Any], Operator, str], LeverResult | int]  # primary keys, operator, reason
     ready: Callable[[models.QuerySet], models.QuerySet]  # rows in a state that allows it
     why_not: Callable[[Any], str]  # one sentence about a row that is not ready
     harm: bool = False
     least: int = 1  # characters of the reason
     question: str = ""  # of the title, when the verb and the count alone would be odd
+
+    def pull(self, keys: list[Any], user: Any, reason: str) -> LeverResult:
+        result = self.act(keys, operator_of(user), reason) if keys else 0
+        return result if isinstance(result, LeverResult) else LeverResult(result)
 
     def allowed(self, user: Any, opts: Any) -> bool:
         return bool(user.has_perm(f"{opts.app_label}.{self.right}"))

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from config.admin.html import chip
-from config.admin.levers import Lever, LeverResult
+from config.admin.levers import Lever, Operator
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from config.uuid7 import is_uuid
 from notifications.mail import recipients, suppression
@@ -22,12 +22,12 @@ from notifications.mail.deliveries import Delivery
 from notifications.mail.suppression import Suppression
 from notifications.webhooks.inbox import WebhookEvent
 from notifications.webhooks.providers import PROVIDERS
-from outbox.bookkeeping.audit import may_see_payloads, operator_of
+from outbox.bookkeeping.audit import may_see_payloads
 
 
-def _suppress(keys: list[Any], user: Any, reason: str) -> LeverResult:
+def _suppress(keys: list[Any], operator: Operator, reason: str) -> int:
     people = Delivery.objects.of_messages(keys).values_list("recipient", flat=True)
-    return LeverResult(suppression.add(list(people), operator_of(user), reason))
+    return suppression.add(list(people), operator, reason)
 
 
 def _not_suppressed(rows: models.QuerySet) -> models.QuerySet:

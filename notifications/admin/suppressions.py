@@ -12,17 +12,11 @@ from django.urls import reverse
 
 from config.admin import humanize
 from config.admin.keyset import Keyset, KeysetChangeList
-from config.admin.levers import Lever, LeverResult
+from config.admin.levers import Lever, operator_of
 from config.admin.read_only import ReadOnlyAdmin, age_column
 from notifications.admin.deliveries import shown
 from notifications.mail import recipients, suppression
 from notifications.mail.suppression import Suppression
-from outbox.bookkeeping.audit import operator_of
-
-
-def _lift(keys: list[Any], user: Any, reason: str) -> LeverResult:
-    return LeverResult(suppression.lift(keys, operator_of(user), reason))
-
 
 LIFT = Lever(
     name="lift", verb="Lift", past="Lifted", icon="play",
@@ -31,7 +25,7 @@ LIFT = Lever(
     promise="The address gets mail again, from the next one on.",
     detail="Mails that were refused meanwhile are dead letters: requeue those that are still wanted. "
     "Writing again to somebody who complained harms the sender's name with every provider.",
-    act=_lift, ready=lambda rows: rows.all(), why_not=lambda row: "", least=10,
+    act=suppression.lift, ready=lambda rows: rows.all(), why_not=lambda row: "", least=10,
 )  # fmt: skip
 
 

@@ -14,14 +14,9 @@ from django.utils.cache import add_never_cache_headers
 
 from config.admin import humanize
 from config.admin.html import chip
-from config.admin.levers import Lever, LeverResult
+from config.admin.levers import Lever, operator_of
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from notifications.api.tokens import ApiToken, issue, revoke
-from outbox.bookkeeping.audit import operator_of
-
-
-def _revoke(keys: list[Any], user: Any, reason: str) -> LeverResult:
-    return LeverResult(revoke(keys, operator_of(user), reason))
 
 
 def _why_not(token: ApiToken) -> str:
@@ -34,7 +29,7 @@ REVOKE = Lever(
     nouns=("token", "tokens"),
     promise="From the next request on it opens nothing.",
     detail="There is no way back: whoever still needs access gets a new token.",
-    act=_revoke, ready=lambda rows: rows.filter(revoked_at=None), why_not=_why_not, harm=True, least=10,
+    act=revoke, ready=lambda rows: rows.filter(revoked_at=None), why_not=_why_not, harm=True, least=10,
 )  # fmt: skip
 
 

@@ -13,16 +13,15 @@ from django.utils.html import format_html
 from config.admin import humanize
 from config.admin.html import chip, moment
 from config.admin.keyset import Keyset
-from config.admin.levers import Lever, LeverResult
+from config.admin.levers import Lever, Operator
 from config.admin.read_only import ReadOnlyAdmin
-from outbox.bookkeeping.audit import Operator, operator_of
 from outbox.channels import admission
 from outbox.channels.models import ChannelState
 from outbox.messages.models import DeliveryAttempt, OutboxMessage
 
 
-def _each(lever: Callable[[str, Operator, str], bool]) -> Callable[[list[Any], Any, str], LeverResult]:
-    return lambda keys, user, reason: LeverResult(sum(lever(key, operator_of(user), reason) for key in keys))
+def _each(lever: Callable[[str, Operator, str], bool]) -> Callable[[list[Any], Operator, str], int]:
+    return lambda keys, operator, reason: sum(lever(key, operator, reason) for key in keys)
 
 
 CHANNELS: dict[str, Any] = {"nouns": ("channel", "channels"), "right": "pause_channel"}

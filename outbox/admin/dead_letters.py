@@ -14,26 +14,26 @@ from django.utils.html import format_html
 
 from config.admin import humanize
 from config.admin.html import chip
-from config.admin.levers import Lever, LeverResult
+from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.payload import pretty
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from config.flows import Refusal
 from config.uuid7 import is_uuid
 from outbox.admin.failure_groups import TABS
-from outbox.bookkeeping.audit import may_see_payloads, operator_of
+from outbox.bookkeeping.audit import may_see_payloads
 from outbox.bookkeeping.progress import BEHIND
 from outbox.letters import levers as dead_letters
 from outbox.letters.models import DeadLetter, FailureGroup
 
 
-def _each(close: Callable[..., int]) -> Callable[[list[Any], Any, str], LeverResult]:
+def _each(close: Callable[..., int]) -> Callable[[list[Any], Operator, str], LeverResult]:
     """Letter by letter: one that refuses must not hide what became of the others."""
 
-    def act(keys: list[Any], user: Any, reason: str) -> LeverResult:
+    def act(keys: list[Any], operator: Operator, reason: str) -> LeverResult:
         changed, refused = 0, []
         for key in keys:
             try:
-                changed += close([key], operator_of(user), reason)
+                changed += close([key], operator, reason)
             except Refusal as refusal:
                 refused.append(f"{str(refusal).capitalize()}.")
         return LeverResult(changed, refused)
@@ -41,8 +41,8 @@ def _each(close: Callable[..., int]) -> Callable[[list[Any], Any, str], LeverRes
     return act
 
 
-def _requeue(keys: list[Any], user: Any, reason: str) -> LeverResult:
-    result = dead_letters.requeue(keys, operator_of(user), reason)
+def _requeue(keys: list[Any], operator: Operator, reason: str) -> LeverResult:
+    result = dead_letters.requeue(keys, operator, reason)
     return LeverResult(result.requeued, [f"{letter}: {why}." for letter, why in result.refused])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,22 +18,16 @@ from django.views.decorators.clickjacking import xframe_options_sameorigin
 from config.admin import humanize
 from config.admin.html import chip, moment
 from config.admin.keyset import Keyset, KeysetChangeList
-from config.admin.levers import Lever, LeverResult
+from config.admin.levers import Lever
 from config.admin.payload import pretty
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from config.uuid7 import is_uuid
 from outbox.admin.timeline import timeline_of
-from outbox.bookkeeping.audit import Operator, may_see_payloads, operator_of
+from outbox.bookkeeping.audit import may_see_payloads
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import DeliveryAttempt, IdempotencyKey, OutboxMessage
-
-
-def _pull(
-    lever: Callable[[Sequence[Any], Operator, str], int],
-) -> Callable[[list[Any], Any, str], LeverResult]:
-    return lambda keys, user, reason: LeverResult(lever(keys, operator_of(user), reason))
 
 
 def why_not(row: OutboxMessage) -> str:
@@ -54,32 +48,32 @@ TRY_NOW = Lever(
     name="try-now", verb="Try now", past="Asked for a try of", icon="play", keep="Let it wait",
     promise="It is due at once and leaves with the next round of a relay, if its channel is open.",
     detail="No attempt is given back. A message of the same aggregate that is still before it goes first.",
-    act=_pull(levers.retry_now), ready=_pending, why_not=why_not, question="Try at once:", **MESSAGES,
+    act=levers.retry_now, ready=_pending, why_not=why_not, question="Try at once:", **MESSAGES,
 )  # fmt: skip
 IT_WAS_SENT = Lever(
     name="it-was-sent", verb="Mark as sent", past="Marked as sent", icon="tick", keep="Leave it uncertain",
     promise="It counts as sent and is not sent again.",
     detail="Look at the provider first. The mark that it was once uncertain stays.",
-    act=_pull(levers.it_was_sent), ready=_uncertain, why_not=why_not, **MESSAGES,
+    act=levers.it_was_sent, ready=_uncertain, why_not=why_not, **MESSAGES,
 )  # fmt: skip
 SEND_AGAIN = Lever(
     name="send-again", verb="Send again", past="Sent again", icon="redo", keep="Leave it uncertain",
     promise="It leaves with the next round of a relay.",
     detail="If the provider did accept the first try and does not honour keys, somebody gets it twice.",
-    act=_pull(levers.send_again), ready=_uncertain, why_not=why_not, **MESSAGES,
+    act=levers.send_again, ready=_uncertain, why_not=why_not, **MESSAGES,
 )  # fmt: skip
 CANCEL = Lever(
     name="cancel", verb="Cancel the message", past="Cancelled", icon="ban", keep="Leave it in",
     promise="It will never be sent.",
     detail="A relay that takes it in the meantime wins. The row stays and says who cancelled it and why.",
-    act=_pull(levers.cancel), ready=_pending, why_not=why_not, harm=True, least=10, question="Cancel",
+    act=levers.cancel, ready=_pending, why_not=why_not, harm=True, least=10, question="Cancel",
     **MESSAGES,
 )  # fmt: skip
 GIVE_UP = Lever(
     name="give-up", verb="Make it a dead letter", past="Gave up", icon="octagon", keep="Leave it uncertain",
     promise="It becomes a dead letter, to be requeued or discarded there.",
     detail="Messages of the same aggregate that wait for it may go.",
-    act=_pull(levers.give_up), ready=_uncertain, why_not=why_not, harm=True, least=10,
+    act=levers.give_up, ready=_uncertain, why_not=why_not, harm=True, least=10,
     question="Give up", **MESSAGES,
 )  # fmt: skip
 

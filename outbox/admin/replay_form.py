@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from config.admin import humanize
-from config.admin.levers import Lever, LeverResult
+from config.admin.levers import Lever, Operator
 from config.flows import Refusal
-from outbox.bookkeeping.audit import Operator, operator_of
 from outbox.replay import requests
 from outbox.replay.models import TopicReplay
 
@@ -44,15 +43,13 @@ APPLY = Lever(
     name="apply", verb="Apply what is missing", past="Started", icon="play", keep="Not now",
     promise="The same timeframe is read again, and what is missing is applied.",
     detail="What is there already is left alone, and nothing newer is overwritten. It can be cancelled.",
-    act=lambda keys, user, reason: LeverResult(requests.apply_missing(keys, operator_of(user), reason)),
-    ready=_previewed, why_not=_why_not_previewed, least=LEAST_REASON,
+    act=requests.apply_missing, ready=_previewed, why_not=_why_not_previewed, least=LEAST_REASON,
     question="Apply what is missing in", **REPLAYS,
 )  # fmt: skip
 CANCEL = Lever(
     name="cancel", verb="Cancel", past="Cancelled", icon="ban", keep="Let it run",
     promise="It stops with the batch in hand.", detail="What it has applied stays applied.",
-    act=lambda keys, user, reason: LeverResult(requests.cancel(keys, operator_of(user), reason)),
-    ready=_unfinished, why_not=_why_over, harm=True, **REPLAYS,
+    act=requests.cancel, ready=_unfinished, why_not=_why_over, harm=True, **REPLAYS,
 )  # fmt: skip
 
 

@@ -13,10 +13,10 @@ from django.utils.html import format_html
 
 from config.admin import humanize
 from config.admin.html import chip, moment
+from config.admin.levers import operator_of
 from config.admin.read_only import ReadOnlyAdmin, age_column, number_column
 from config.database.clock import database_now
 from outbox.admin.replay_form import APPLY, CANCEL, Form, bar, headline, left
-from outbox.bookkeeping.audit import operator_of
 from outbox.replay.models import TopicReplay
 from outbox.replay.run import replayable
 

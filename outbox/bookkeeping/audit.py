@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.http import HttpRequest
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.bookkeeping.models import OperatorAction
-
-
-def operator_of(user: Any) -> Operator:
-    """The person at the lever, by the name that the trail will keep."""
-    return Operator(user.get_full_name() or user.get_username(), user)
 
 
 def may_see_payloads(request: HttpRequest) -> bool:
@@ -24,14 +18,6 @@ def may_see_payloads(request: HttpRequest) -> bool:
 
 
 CHUNK = 2000
-
-
-@dataclass(frozen=True)
-class Operator:
-    """Whoever pulls a lever: a person in the admin, or a command and the account that ran it."""
-
-    name: str
-    user: User | None = None
 
 
 def record(
