@@ -1,10 +1,8 @@
-"""The rows of a promise: its key, its message and what names it, in as few statements as the database needs."""
+"""Inserting a message: its key, the message and the row that names it, in as few statements as the database needs."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
-from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -12,55 +10,55 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import AutoField, Model
 
-from config.database.dialects import dialect_for
-from config.database.upsert import uuid_text
+from config.database.dialects import Dialect, dialect_for
+from config.database.dialects.base import Insertion
 from outbox.messages.models import IdempotencyKey, OutboxMessage
 
 SCOPE = "publish"
 ROW = "row_"  # before the names of the columns of the row that names the message
-# MySQL and MariaDB count a new key as one row and a changed one as two, so that each statement goes on only where the one
-# before it inserted: looking the key up instead cost as much as inserting the message.
-WHERE_KNOWN = "ON DUPLICATE KEY UPDATE token = token + 1"
-IF_INSERTED = "DUAL WHERE ROW_COUNT() = 1"
-# What every new message starts with; it stands in the statement, because each parameter has its price.
-NEW: dict[str, str | int] = {
-    "state": OutboxMessage.State.PENDING.value, "attempts": 0, "times_uncertain": 0, "times_revived": 0,
-    "error_class": "", "error": "", "receipt": "",
-}  # fmt: skip
 
 
-def _given(*columns: str) -> dict[str, str]:
-    return {column: f"%({column})s" for column in columns}
+def _new(model: type[Model], given: str, **other: str) -> Insertion:
+    """A row with values that are given, and with the model's defaults as literals: each parameter has its price."""
+    fixed = {field.attname: field.get_default() for field in model._meta.local_fields if field.has_default()}
+    values = {name: f"'{value}'" if isinstance(value, str) else f"{value}" for name, value in fixed.items()}
+    values |= {name: f"%({name})s" for name in given.split()}
+    return Insertion(model._meta.db_table, {**values, **other})
 
 
-def _fixed(values: Mapping[str, str | int]) -> dict[str, str]:
-    return {column: repr(value) for column, value in values.items()}  # plain words and numbers of ours
-
-
-KEY = {
-    **_given("key", "payload_hash", "created_at"), "message_id": "%(id)s",
-    **_fixed({"scope": SCOPE, "answer": "", "token": 0}),
-}  # fmt: skip
-MESSAGE = {
-    **_given("id", "channel", "event_type", "aggregate", "payload", "correlation_id", "traceparent", "created_at",
-             "expires_at"),
-    "available_at": "%(created_at)s", **_fixed(NEW),
-}  # fmt: skip
+KEY = _new(IdempotencyKey, "key payload_hash created_at", message_id="%(id)s", scope=f"'{SCOPE}'")
+MESSAGE = _new(
+    OutboxMessage,
+    "id channel event_type aggregate payload correlation_id traceparent created_at expires_at",
+    available_at="%(created_at)s",
+)
 
 
 def write(values: Mapping[str, Any], row: Model | None = None) -> bool:
     """Insert key and message and, in the same round trip, `row`; whether the key was new. Else nothing was written.
 
-    `values` are those that `KEY` and `MESSAGE` name. A no-op upsert, never a caught error: another transaction
-    with the same key is waited for. The others go in only behind a key that names the message.
+    `values` are the parameters of `KEY` and `MESSAGE`. A known key is an upsert that changes nothing, never a caught
+    error: another transaction with the same key is waited for.
     """
     connection = connections[DEFAULT_DB_ALIAS]
-    with dialect_for(connection).cursor(connection) as cursor:
-        if row is None:
-            _insert(connection, cursor, values, None)
-        else:
-            _insert(connection, cursor, {**values, **_values_of(row, connection)}, type(row))
+    dialect = dialect_for(connection)
+    if row is not None:
+        values = {**values, **_values_of(row, connection)}
+    with dialect.cursor(connection) as cursor:
+        statements = _statements(dialect, row and type(row))
+        dialect.execute_all(cursor, statements, dialect.adapted(connection, values))
         return bool(cursor.rowcount)
+
+
+@cache
+def _statements(dialect: Dialect, model: type[Model] | None) -> list[str]:
+    """The message goes last, because the last row count tells whether anything was written."""
+    named = [] if model is None else [Insertion(model._meta.db_table, _parameters(model))]
+    return dialect.insert_behind_key(KEY, ["scope", "key"], "token", [*named, MESSAGE])
+
+
+def _parameters(model: type[Model]) -> dict[str, str]:
+    return {field.column: f"%({ROW}{field.column})s" for field in _fields(model)}
 
 
 def _values_of(row: Model, connection: BaseDatabaseWrapper) -> dict[str, Any]:
@@ -79,68 +77,3 @@ def _fields(model: type[Model]) -> list[Any]:
     if model._meta.parents:
         raise ValueError(f"row: {model.__name__} is stored in several tables")
     return fields
-
-
-def _insert(
-    connection: BaseDatabaseWrapper, cursor: Any, values: Mapping[str, Any], model: type[Model] | None
-) -> None:
-    """PostgreSQL takes all as one statement, planned once a session: orders are written more often than anything else."""
-    if connection.vendor == "postgresql":
-        cursor.execute(_at_once(model), values)
-        return
-    adapted = {name: _adapted(connection, value) for name, value in values.items()}
-    statements = _one_by_one(connection.vendor, model)
-    if connection.vendor == "mysql":
-        cursor.execute("; ".join(statements), adapted)  # one way there and back
-        for _ in statements[1:]:
-            cursor.nextset()
-    else:
-        for statement in statements:
-            cursor.execute(statement, adapted)
-
-
-def _adapted(connection: BaseDatabaseWrapper, value: Any) -> Any:
-    """As the column of this database takes it."""
-    if isinstance(value, uuid.UUID):
-        return uuid_text(value)
-    return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
-
-
-@cache
-def _at_once(model: type[Model] | None) -> str:
-    parts = [f"fresh AS ({_key('postgresql')} RETURNING 1)"]
-    if model is not None:
-        parts.append(f"named AS ({_behind_key(model, _columns(model), 'fresh')})")
-    return f"WITH {', '.join(parts)} {_behind_key(OutboxMessage, MESSAGE, 'fresh')}"
-
-
-@cache
-def _one_by_one(vendor: str, model: type[Model] | None) -> list[str]:
-    """The message last: whether it was written is what the last of them tells."""
-    source = IF_INSERTED if vendor == "mysql" else _this_key()
-    named = [] if model is None else [_behind_key(model, _columns(model), source)]
-    return [_key(vendor), *named, _behind_key(OutboxMessage, MESSAGE, source)]
-
-
-def _this_key() -> str:
-    quote = connections[DEFAULT_DB_ALIAS].ops.quote_name
-    ours = " AND ".join(f"{quote(column)} = {KEY[column]}" for column in ("scope", "key", "message_id"))
-    return f"{quote(IdempotencyKey._meta.db_table)} WHERE {ours}"
-
-
-def _key(vendor: str) -> str:
-    known = WHERE_KNOWN if vendor == "mysql" else "ON CONFLICT (scope, key) DO NOTHING"
-    return f"{_into(IdempotencyKey, KEY)} VALUES ({', '.join(KEY.values())}) {known}"
-
-
-def _behind_key(model: type[Model], columns: Mapping[str, str], source: str) -> str:
-    return f"{_into(model, columns)} SELECT {', '.join(columns.values())} FROM {source}"  # noqa: S608 (names of ours)
-
-
-def _columns(model: type[Model]) -> dict[str, str]:
-    return {field.column: f"%({ROW}{field.column})s" for field in _fields(model)}
-
-
-def _into(model: type[Model], columns: Mapping[str, str]) -> str:
-    quote = connections[DEFAULT_DB_ALIAS].ops.quote_name
-    return f"INSERT INTO {quote(model._meta.db_table)} ({', '.join(map(quote, columns))})"

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from config.database.upsert import Upsert
-from outbox.messages.insert import NEW
 from outbox.messages.publish import expiry_of
 from outbox.models import OutboxMessage
 
@@ -24,4 +23,6 @@ MESSAGES = Upsert(
 
 def beginning(now: datetime) -> dict[str, Any]:
     """What every new message starts with."""
-    return {**NEW, "available_at": now, "expires_at": expiry_of(now), "created_at": now}
+    new = {"state": "pending", "attempts": 0, "times_uncertain": 0, "times_revived": 0}
+    empty = dict.fromkeys(["error_class", "error", "receipt"], "")
+    return {**new, **empty, "available_at": now, "expires_at": expiry_of(now), "created_at": now}

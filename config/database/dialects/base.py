@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -62,6 +64,13 @@ class Update:
     def columns(self) -> list[Column]:
         """Of the unpacked rows."""
         return [*self.key, *self.changes]
+
+
+class Insertion(NamedTuple):
+    """A row to insert: its table, and the SQL of each of its columns."""
+
+    table: str
+    values: Mapping[str, str]
 
 
 class Dialect:
@@ -148,6 +157,39 @@ class Dialect:
         assignments = ", ".join(f"{self.quoted(name)} = {sql}" for name, sql in update.items())
         where = f" WHERE {guard}" if guard else ""
         return f" ON CONFLICT ({self.listed(key)}) DO UPDATE SET {assignments}{where}"
+
+    def insert_behind_key(
+        self, key: Insertion, unique: Sequence[str], token: str, others: Sequence[Insertion]
+    ) -> list[str]:
+        """Statements that insert a key and, only where it was new, the other rows. The row count of the last one
+        tells whether it was; `token` is a column of the key that a repetition may change."""
+        source = self.where_inserted(key)
+        first = self._insert(key, f"VALUES ({{}}) {self.if_known(unique, token)}")
+        return [first, *(self._insert(row, f"SELECT {{}} FROM {source}") for row in others)]
+
+    def if_known(self, unique: Sequence[str], token: str) -> str:
+        return f"ON CONFLICT ({self.listed(unique)}) DO NOTHING"
+
+    def where_inserted(self, key: Insertion) -> str:
+        """What follows FROM in the next statement: one row if the key was inserted."""
+        same = " AND ".join(f"{self.quoted(name)} = {sql}" for name, sql in key.values.items())
+        return f"{self.quoted(key.table)} WHERE {same}"
+
+    def _insert(self, row: Insertion, form: str) -> str:
+        columns, values = self.listed(list(row.values)), ", ".join(row.values.values())
+        return f"INSERT INTO {self.quoted(row.table)} ({columns}) {form.format(values)}"
+
+    def execute_all(self, cursor: Any, statements: Sequence[str], values: Mapping[str, Any]) -> None:
+        """Run statements with named parameters."""
+        for statement in statements:
+            cursor.execute(statement, values)
+
+    def adapted(self, connection: BaseDatabaseWrapper, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Moments and ids as the columns of this database take them."""
+        moment, native = connection.ops.adapt_datetimefield_value, connection.features.has_native_uuid_field
+        moments = {name: moment(value) for name, value in values.items() if isinstance(value, datetime)}
+        ids = {name: value for name, value in values.items() if isinstance(value, UUID)}
+        return {**values, **moments, **{name: str(pk) if native else pk.hex for name, pk in ids.items()}}
 
     def select_by_key(self, lookup: Lookup) -> str:
         """Stored rows joined to the unpacked keys."""
