@@ -7,14 +7,8 @@ from typing import Any, NamedTuple
 from config.gate import InvalidRecord
 
 DELETED = "d"
-OPERATIONS = (
-    "c",
-    "r",
-    "u",
-    DELETED,
-    "t",
-    "m",
-)  # created, read by a snapshot, updated, deleted, truncated, message
+# Created, read by a snapshot, updated, deleted, truncated, a message in the log.
+OPERATIONS = ("c", "r", "u", DELETED, "t", "m")
 
 
 class Change(NamedTuple):
