@@ -10,11 +10,11 @@ from django.db.models import Count
 
 from buffer.events.models import Batch
 from buffer.partitioned import EVENTS
+from config.database.chunks import delete_in_chunks
 from config.partitions import Partition, PartitionSpec
 from outbox.bookkeeping import counters, dropped_rows
 from outbox.bookkeeping.models import FlowMinute
 
-CHUNK = 2000
 MINUTES_KEPT = 24 * 60
 
 
@@ -37,12 +37,9 @@ def sweep_minutes(streams: Iterable[str], now: datetime) -> int:
 
 
 def sweep_batches(now: datetime) -> int:
-    """Delete, in chunks, sent and discarded batches whose newest order has left the buffer."""
+    """Delete sent and discarded batches whose newest order has left the buffer."""
     oldest = EVENTS.oldest(now.date())
     if oldest is None:
         return 0
     gone = Batch.objects.filter(partition_key__lt=EVENTS.value(oldest), status__in=("sent", "discarded"))
-    deleted = 0
-    while ids := list(gone.values_list("pk", flat=True)[:CHUNK]):
-        deleted += gone.filter(pk__in=ids).delete()[0]
-    return deleted
+    return delete_in_chunks(gone)

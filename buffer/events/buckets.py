@@ -10,6 +10,7 @@ from django.db.models import Count
 
 from buffer.events.models import Bucket, BufferedEvent
 from buffer.streams import Stream
+from config.database.chunks import batched
 from config.database.upsert import Upsert, new, timestamp_text
 from config.kafka import topic_name
 
@@ -66,8 +67,7 @@ def recount_buckets(stream: Stream, locations: Iterable[str], now: datetime) -> 
     """
     ordered = sorted(locations)
     change = 0
-    for start in range(0, len(ordered), CHUNK):
-        part = ordered[start : start + CHUNK]
+    for part in batched(ordered, CHUNK):
         buckets = {b.location_id: b for b in Bucket.objects.select_for_update().of_stream(stream.name)
                    .filter(location_id__in=part).order_by("location_id")}  # fmt: skip
         counted = dict(

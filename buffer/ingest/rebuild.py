@@ -11,6 +11,7 @@ from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.ingest.handler import Ingest
 from buffer.ingest.sent_orders import read_sent
 from buffer.streams import GROUP, Stream, streams
+from config.database.chunks import delete_in_chunks
 from config.database.clock import database_now
 from config.flows import Refusal
 from config.kafka import Mark, topic_name
@@ -19,7 +20,6 @@ from config.kafka.reader import Reader
 from outbox.bookkeeping.models import FlowCounter
 from outbox.bookkeeping.watermarks import Watermarks
 
-CHUNK = 5000
 UNDER_WAY = "rebuild"
 Say = Callable[[str], None]
 
@@ -83,8 +83,7 @@ def _start_over(stream: Stream) -> None:
             f"{stream.name}: the buffer is not empty; a rebuild starts from an empty one (stop the workers, "
             "empty buffer_bufferedevent, buffer_bucket and buffer_batch, then run it again)"
         )
-    while ids := list(events.values_list("pk", flat=True)[:CHUNK]):
-        events.filter(pk__in=ids).delete()
+    delete_in_chunks(events)
     with transaction.atomic():
         Bucket.objects.of_stream(stream.name).update(
             open_count=0, due_at=None, urged="", first_arrival=None, cap_at=None

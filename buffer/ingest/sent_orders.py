@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from django.db import transaction
 
 from buffer.events.models import Batch, BufferedEvent
 from buffer.ingest.prepared import Row
 from buffer.streams import Stream
+from config.database.chunks import batched
 from config.database.rewrite import Rewrite
 from config.database.upsert import uuid_text
 from config.kafka import topic_name
@@ -105,12 +105,7 @@ def mark_sent(stream: Stream, rows: Sequence[tuple[int, str, str]], sent: SentOr
 
 def unknown_batches(sent: SentOrders) -> set[uuid.UUID]:
     """Published batches that this database does not know as sent: it is younger than the topic."""
-    ids = {version.batch_id for version in sent.versions.values()}
-    known: set[uuid.UUID] = set()
-    with transaction.atomic():
-        ordered = sorted(ids)
-        for start in range(0, len(ordered), 500):
-            known |= set(
-                Batch.objects.sent().filter(pk__in=ordered[start : start + 500]).values_list("pk", flat=True)
-            )
-    return ids - known
+    missing = {version.batch_id for version in sent.versions.values()}
+    for ids in batched(sorted(missing), 500):
+        missing.difference_update(Batch.objects.sent().filter(pk__in=ids).values_list("pk", flat=True))
+    return missing

@@ -11,9 +11,9 @@ from pathlib import Path
 from django.db import transaction
 
 from buffer.ledger.models import NEVER, InventoryItem, InventoryLocation, InventoryStock
-from buffer.ledger.queries import batched
 from buffer.ledger.statements import NAME, Row, read_known, record
 from buffer.ledger.topics.effects import LARGEST_DELTA
+from config.database.chunks import batched
 from config.database.clock import database_now
 from config.database.upsert import Upsert
 from config.environment.env import BadSetting

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
 
 from django.db import models
 
+from config.database.chunks import batched
+
 CHUNK = 5000
-T = TypeVar("T")
-
-
-def batched(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """`values` in pieces of at most `size`."""
-    return (values[start : start + size] for start in range(0, len(values), size))
 
 
 class StockQuerySet(models.QuerySet):

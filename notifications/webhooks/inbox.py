@@ -11,6 +11,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import models, transaction
 
+from config.database.chunks import delete_in_chunks
 from config.database.upsert import Upsert, timestamp_text, uuid_text
 from config.fields import IdentifierField
 from config.uuid7 import uuid7
@@ -101,17 +102,10 @@ def store(events: Sequence[Event], provider: str, headers: Mapping[str, str], no
     return [UUID(str(row[0])) for row in found]
 
 
-def sweep_old(now: datetime, chunk: int = 2000) -> int:
-    """Delete, in chunks, what is older than WEBHOOK_RETENTION_DAYS; returns how many."""
-    before, gone = now - timedelta(days=settings.WEBHOOK_RETENTION_DAYS), 0
-    while True:
-        old = (
-            WebhookEvent.objects.received_before(before).order_by("received_at").values_list("pk", flat=True)
-        )
-        deleted = WebhookEvent.objects.filter(pk__in=list(old[:chunk])).delete()[0]
-        gone += deleted
-        if deleted < chunk:
-            return gone
+def sweep_old(now: datetime) -> int:
+    """Delete what is older than WEBHOOK_RETENTION_DAYS; returns how many."""
+    before = now - timedelta(days=settings.WEBHOOK_RETENTION_DAYS)
+    return delete_in_chunks(WebhookEvent.objects.received_before(before).order_by("received_at"))
 
 
 def _row(event: Event, now: datetime) -> tuple[Any, ...]:

@@ -9,15 +9,13 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from config.admin.levers import Operator
+from config.database.chunks import delete_in_chunks
 from config.database.clock import database_now
 from outbox.bookkeeping.models import OperatorAction
 
 
 def may_see_payloads(request: HttpRequest) -> bool:
     return bool(request.user.has_perm("outbox.view_payload"))
-
-
-CHUNK = 2000
 
 
 def record(
@@ -47,11 +45,8 @@ def record(
 
 
 def sweep(now: datetime) -> int:
-    """Delete, in chunks, deeds older than AUDIT_RETENTION_DAYS (0 keeps them for ever); returns how many."""
+    """Delete deeds older than AUDIT_RETENTION_DAYS (0 keeps them for ever); returns how many."""
     if not settings.AUDIT_RETENTION_DAYS:
         return 0
     old = OperatorAction.objects.filter(created_at__lt=now - timedelta(days=settings.AUDIT_RETENTION_DAYS))
-    deleted = 0
-    while ids := list(old.values_list("pk", flat=True)[:CHUNK]):
-        deleted += old.filter(pk__in=ids).delete()[0]
-    return deleted
+    return delete_in_chunks(old)

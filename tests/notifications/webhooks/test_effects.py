@@ -8,6 +8,7 @@ import pytest
 from django.db import DatabaseError
 from django.utils import timezone
 
+from config.database import chunks
 from notifications.channels.memory import Memory
 from notifications.mail import delivery_status
 from notifications.models import Delivery, Suppression, WebhookEvent
@@ -197,10 +198,11 @@ def test_applying_twice_is_applying_once(sent):
     assert not Suppression.objects.exists()
 
 
-def test_old_events_are_swept_in_chunks_and_young_ones_stay(sent, settings):
+def test_old_events_are_swept_in_chunks_and_young_ones_stay(sent, settings, monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK", 4)
     tell(*(event("opened", sent.pk) for _ in range(7)))
     keep = WebhookEvent.objects.first()
     old = timezone.now() - timedelta(days=settings.WEBHOOK_RETENTION_DAYS, seconds=1)
     WebhookEvent.objects.exclude(pk=keep.pk).update(received_at=old)
-    assert sweep_old(timezone.now(), chunk=4) == 6
+    assert sweep_old(timezone.now()) == 6
     assert WebhookEvent.objects.get() == keep

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from config.database import chunks
 from config.database.clock import database_now
 from config.processes.housekeeping import rotate_and_sweep
 from outbox.bookkeeping import audit
@@ -32,7 +33,7 @@ def test_deeds_are_kept_for_ever_unless_told_otherwise(trail, settings):
 
 def test_the_daily_round_deletes_older_deeds_in_chunks(trail, settings, monkeypatch):
     settings.AUDIT_RETENTION_DAYS = 10
-    monkeypatch.setattr(audit, "CHUNK", 7)
+    monkeypatch.setattr(chunks, "CHUNK", 7)
     _plans, swept = rotate_and_sweep()
     assert swept == 30
     assert OperatorAction.objects.count() == 10

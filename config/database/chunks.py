@@ -1,0 +1,27 @@
+"""Many rows a chunk at a time: no transaction grows long, and no statement has too many parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from django.db.models import QuerySet
+
+CHUNK = 2000
+T = TypeVar("T")
+
+
+def batched(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """`values` in pieces of at most `size`."""
+    return (values[start : start + size] for start in range(0, len(values), size))
+
+
+def in_chunks(rows: QuerySet) -> Iterator[QuerySet]:
+    """Queries for some of `rows` each, by their keys, until none is left: whoever asks deletes them."""
+    while ids := list(rows.values_list("pk", flat=True)[:CHUNK]):
+        yield rows.filter(pk__in=ids)
+
+
+def delete_in_chunks(rows: QuerySet) -> int:
+    """Delete `rows`; returns how many."""
+    return sum(chunk.delete()[0] for chunk in in_chunks(rows))
