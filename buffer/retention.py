@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-
-from django.db.models import Count
+from typing import Any
 
 from buffer.events.models import Batch
 from buffer.partitioned import EVENTS
@@ -23,11 +21,8 @@ def count_dropped(using: str, spec: PartitionSpec, partition: Partition) -> None
 
     The guard has just refused months with an order in an unsent batch: what is claimed there was sent.
     """
-    rows = spec.rows(using, partition).values_list("stream", "status__stored")
-    counts: Counter[tuple[str, str]] = Counter()
-    for stream, status, number in rows.annotate(number=Count("id")).order_by():
-        counts[stream, "sent" if status == "claimed" else status] += number
-    dropped_rows.record(using, partition, counts)
+    rows: Any = spec.rows(using, partition)
+    dropped_rows.record(using, partition, rows.counted())
 
 
 def sweep_minutes(streams: Iterable[str], now: datetime) -> int:

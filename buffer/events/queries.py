@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from django.db import models
-from django.db.models import Exists, OuterRef
+from django.db.models import Count, Exists, OuterRef
 
 from outbox.bookkeeping.leases import ClaimQuerySet
 
@@ -18,14 +19,25 @@ class EventQuerySet(models.QuerySet):
     def pending(self) -> EventQuerySet:
         return self.filter(status="pending")
 
+    def claimed_rows(self) -> EventQuerySet:
+        """Rows that a batch has claimed, whether or not it was sent meanwhile."""
+        return self.filter(status__stored="claimed")
+
     def in_batches(self, batches: models.QuerySet) -> EventQuerySet:
-        """Those that one of `batches` has taken."""
-        return self.filter(status__stored="claimed", batch_id__in=batches.values("pk"))
+        return self.claimed_rows().filter(batch_id__in=batches.values("pk"))
 
     def orphaned(self, batches: models.QuerySet, since: Any) -> EventQuerySet:
-        """Of the months from `since` on: taken for a batch that is not among `batches`, and so read as sent."""
-        taken = self.filter(status__stored="claimed", partition_key__gte=since)
-        return taken.exclude(Exists(batches.filter(pk=OuterRef("batch_id"))))
+        """Rows of the months from `since` on whose batch is not among `batches`: they read as sent."""
+        rows = self.claimed_rows().filter(partition_key__gte=since)
+        return rows.exclude(Exists(batches.filter(pk=OuterRef("batch_id"))))
+
+    def counted(self) -> Counter[tuple[str, str]]:
+        """`{(stream, status): rows}` without a look at each row's batch: a claimed row counts as sent."""
+        counts: Counter[tuple[str, str]] = Counter()
+        rows = self.values_list("stream", "status__stored").annotate(number=Count("id")).order_by()
+        for stream, status, number in rows:
+            counts[stream, "sent" if status == "claimed" else status] += number
+        return counts
 
     def of_stream(self, stream: str) -> EventQuerySet:
         return self.filter(stream=stream)

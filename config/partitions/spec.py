@@ -139,4 +139,4 @@ class PartitionSpec:
             limits[f"{self.column}__lt"] = self.value(partition.upper)
         if partition.last is not None:
             limits["pk__lte"] = partition.last
-        return self.resolve()._base_manager.using(using).filter(**limits)
+        return self.resolve()._default_manager.using(using).filter(**limits)
