@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from buffer.events.positions import Position
 
 REASONS = {
@@ -10,30 +12,42 @@ REASONS = {
 }
 
 
+class StoredOrder(NamedTuple):
+    """A stored order as it is read back: the fields are its columns."""
+
+    partition_key: int
+    order_id: str
+    location_id: str
+    status: str
+    payload_hash: str
+    topic_id: str
+    source_partition: int
+    source_offset: int
+    source_timestamp: int
+    seen_topic_id: str
+    seen_partition: Any  # None, as the two that follow, until a late record was seen
+    seen_offset: Any
+    seen_timestamp: Any
+    seen_hash: str
+
+
 class OrderClassifier:
     """Decides, for one stored order, what each further record of it is."""
 
-    def __init__(
-        self, status: str, payload_hash: str, topic_id: str, partition: int, offset: int, timestamp: int,
-        seen_topic_id: str, seen_partition: int | None, seen_offset: int | None, seen_timestamp: int | None,
-        seen_hash: str,
-    ) -> None:  # fmt: skip
-        self.status = status
-        self.payload_hash = payload_hash
-        self.source = Position(topic_id, partition, offset, timestamp)
-        self.seen = self.source
-        if seen_partition is not None and seen_offset is not None and seen_timestamp is not None:
-            self.seen = Position(seen_topic_id, seen_partition, seen_offset, seen_timestamp)
-        self.seen_hash = seen_hash
+    def __init__(self, stored: StoredOrder) -> None:
+        self.stored = stored
+        self.source = Position(*stored[5:9])
+        self.seen = self.source if stored.seen_partition is None else Position(*stored[9:13])
+        self.seen_hash = stored.seen_hash
         self.changed = False
 
     def verdict(self, at: Position, payload_hash: str) -> str:
         """`redelivered`, `late_event` or `position_conflict`; remembers what it has seen."""
-        if at[:3] == self.source[:3] and payload_hash != self.payload_hash:
+        if at[:3] == self.source[:3] and payload_hash != self.stored.payload_hash:
             return "position_conflict"
-        if self.status == "pending" or not at.newer_than(self.source) or not at.newer_than(self.seen):
+        if self.stored.status == "pending" or not at.newer_than(self.source) or not at.newer_than(self.seen):
             return "redelivered"
-        if payload_hash in (self.payload_hash, self.seen_hash):
+        if payload_hash in (self.stored.payload_hash, self.seen_hash):
             return "redelivered"  # the producer said the same thing once more
         self.seen, self.seen_hash, self.changed = at, payload_hash, True
         return "late_event"

@@ -15,10 +15,10 @@ from django.db import transaction
 from buffer.events.buckets import arrive, recount_buckets
 from buffer.events.models import BufferedEvent
 from buffer.events.months import retained_months
-from buffer.ingest.classify import REASONS, OrderClassifier
+from buffer.ingest.classify import REASONS, OrderClassifier, StoredOrder
 from buffer.ingest.prepared import Changed, Key, Prepared, Row, StoredBatch, position
 from buffer.ingest.sent_orders import SentOrders, mark_sent, read_sent, unknown_batches
-from buffer.ingest.statements import EVENTS, SEEN, STORED
+from buffer.ingest.statements import EVENTS, SEEN
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
 from config.database.upsert import Packed
@@ -212,16 +212,16 @@ class Ingest(LetterHandler, Replayable):
         """Letters for what the upsert left alone; every record of such an order is classified, oldest first."""
         letters: list[Letter] = []
         seen: list[tuple[Any, ...]] = []
-        for stored in EVENTS.read(EVENTS.keys_of(rows), STORED, {"stream": self.name}):
-            order = OrderClassifier(*stored[3:])
-            for row, record in batch.prepared.records[stored[:3]]:
+        for stored in EVENTS.read(EVENTS.keys_of(rows), StoredOrder._fields, {"stream": self.name}):
+            order, key = OrderClassifier(StoredOrder._make(stored)), stored[:3]
+            for row, record in batch.prepared.records[key]:
                 verdict = order.verdict(position(row, topic_id), row[3])
                 outcome.outcomes[row[4], "redelivered" if verdict == "redelivered" else "late"] += 1
                 if verdict != "redelivered":
                     letters.append(self.letter(batch, record, "late", verdict, REASONS[verdict], row[1]))
             if order.changed:
-                seen.append((*stored[:3], *order.seen, order.seen_hash))
-                outcome.touched.append(stored[:3])
+                seen.append((*key, *order.seen, order.seen_hash))
+                outcome.touched.append(key)
         SEEN.run(seen, {"stream": self.name}, prune=sorted({row[0] for row in seen}))
         return letters
 

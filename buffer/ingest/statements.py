@@ -26,13 +26,6 @@ EVENTS = Upsert(
     prune="partition_key",
 )
 
-# What is read back of the rows that the upsert left alone.
-STORED = [
-    "partition_key", "order_id", "location_id", "status", "payload_hash", "topic_id", "source_partition",
-    "source_offset", "source_timestamp", "seen_topic_id", "seen_partition", "seen_offset", "seen_timestamp",
-    "seen_hash",
-]  # fmt: skip
-
 SEEN = Rewrite(
     BufferedEvent,
     key="partition_key order_id location_id",

@@ -46,24 +46,21 @@ ADJUST = Upsert(
 
 
 class KnownMovement(NamedTuple):
-    """What a row of the ledger says when its key comes again."""
+    """What a row of the ledger says when its key comes again: the fields are its columns."""
 
     delta: int
     topic: str
     topic_id: str
-    partition: int | None
-    offset: int | None
+    source_partition: int | None
+    source_offset: int | None
     payload_hash: int
 
     def contradiction(self, row: Row, topic: str, topic_id: str, *, replayed: bool = False) -> str:
         """Why `row`, of the same key, is no redelivery of this one; empty if it is."""
-        place = (self.topic, self.topic_id, self.partition, self.offset)
+        place = self[1:5]
         if not replayed and place == (topic, topic_id, row[3], row[4]) and self.payload_hash != row[6]:
             return "position_conflict"
         return "" if self.delta == row[2] else "conflicting_effect"
-
-
-KNOWN = ["delta", "topic", "topic_id", "source_partition", "source_offset", "payload_hash"]
 
 
 def record(group: Group, rows: Sequence[Row], topic_id: str, now: datetime) -> list[tuple[str, str]]:
@@ -75,8 +72,9 @@ def record(group: Group, rows: Sequence[Row], topic_id: str, now: datetime) -> l
 
 def read_known(reference_type: str, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], KnownMovement]:
     """What is known of these (reference, stock)."""
-    found = RECORD.read(list(keys), ["reference_id", "stock_id", *KNOWN], {"reference_type": reference_type})
-    return {(row[0], row[1]): KnownMovement(*row[2:]) for row in found}
+    columns = ["reference_id", "stock_id", *KnownMovement._fields]
+    found = RECORD.read(list(keys), columns, {"reference_type": reference_type})
+    return {(row[0], row[1]): KnownMovement._make(row[2:]) for row in found}
 
 
 def read_stocks(reference_type: str, references: Iterable[str]) -> dict[str, set[str]]:

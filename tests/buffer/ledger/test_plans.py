@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from buffer.ledger.statements import KNOWN, RECORD
+from buffer.ledger.statements import RECORD, KnownMovement
 from buffer.models import InventoryTracking
 from tests.buffer.ledger.conftest import paid, record, stocks, write
 
@@ -67,7 +67,9 @@ def test_known_keys_are_looked_up_by_the_key():
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(look):
-        found = RECORD.read([("S77", "ST37"), ("S5", "ST5")], KNOWN, {"reference_type": "SALE_ORDER"})
+        found = RECORD.read(
+            [("S77", "ST37"), ("S5", "ST5")], KnownMovement._fields, {"reference_type": "SALE_ORDER"}
+        )
     assert len(found) == 2
     text = plan(*seen[0])
     if connection.vendor == "postgresql":
@@ -90,7 +92,7 @@ def test_known_keys_are_looked_up_one_by_one_however_small_the_ledger():
         for way in ("seqscan", "hashjoin", "mergejoin"):
             cursor.execute(f"SET LOCAL enable_{way} = on")
     with connection.execute_wrapper(look):
-        RECORD.read([("S77", "ST37"), ("S5", "ST5")], KNOWN, {"reference_type": "SALE_ORDER"})
+        RECORD.read([("S77", "ST37"), ("S5", "ST5")], KnownMovement._fields, {"reference_type": "SALE_ORDER"})
     text = plan(*seen[0])
     assert text.startswith("Nested Loop"), text
     assert text.count("never executed") >= 14, text
