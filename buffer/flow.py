@@ -107,10 +107,7 @@ def _handle_again(stream: Stream, letter: DeadLetter, now: datetime) -> str:
 
 
 def _free_batch(letter: DeadLetter) -> str:
-    freed = Batch.objects.parked().filter(pk=letter.business_key).update(
-        status=Batch.Status.CLAIMED, lease_token=None, lease_until=None
-    )  # fmt: skip
-    if not freed:
+    if not Batch.objects.parked().filter(pk=letter.business_key).put(Batch.Status.CLAIMED):
         raise Refusal("the batch is no longer parked")
     return "the batch is published again"
 

@@ -99,8 +99,7 @@ def _supplement(
     items: list[dict[str, Any]],
     now: datetime,
 ) -> Batch:
-    bucket = Bucket.objects.select_for_update().get(stream=stream.name, location_id=event.location_id)
-    Bucket.objects.filter(pk=bucket.pk).update(sequence=bucket.sequence + 1)
+    sequence = Bucket.objects.of_stream(stream.name).filter(location_id=event.location_id).next_sequence()
     batch_id = uuid.uuid5(original, f"{at.topic_id}/{at.partition}/{at.offset}")
     message = {
         "batch_id": str(batch_id),
@@ -111,7 +110,7 @@ def _supplement(
         "supplement_of": str(original),
     }
     return Batch.objects.create(
-        batch_id=batch_id, stream=stream.name, location_id=event.location_id, sequence=bucket.sequence + 1,
+        batch_id=batch_id, stream=stream.name, location_id=event.location_id, sequence=sequence,
         reason="supplement", supplement_of=original, partition_key=event.partition_key, event_count=1,
         payload=as_json(message), headers=headers_of(batch_id, [[at.partition, at.offset]], at.topic_id),
         months=[event.partition_key], event_ids=[], claimed_at=now,

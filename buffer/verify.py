@@ -72,13 +72,8 @@ def _every_order_has_its_batch(stream: str) -> Check:
 
 
 def _buckets_match(stream: str) -> Check:
-    pending = dict(
-        BufferedEvent.objects.pending().of_stream(stream).values_list("location_id")
-        .annotate(number=Count("id")).order_by()
-    )  # fmt: skip
-    counted = dict(
-        Bucket.objects.of_stream(stream).filter(open_count__gt=0).values_list("location_id", "open_count")
-    )
+    pending = BufferedEvent.objects.pending().of_stream(stream).per_location()
+    counted = dict(Bucket.objects.of_stream(stream).filled().values_list("location_id", "open_count"))
     offenders = [
         {"location": location, "bucket": counted.get(location, 0), "rows": pending.get(location, 0)}
         for location in sorted(pending.keys() | counted.keys())

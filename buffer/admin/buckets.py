@@ -16,6 +16,7 @@ from buffer.admin import explain
 from buffer.admin.batches import RECENT_BATCHES
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.events.queries import BucketQuerySet
 from buffer.streams import streams
 from config.admin import humanize
 from config.admin.html import chip, moment
@@ -30,21 +31,21 @@ FLUSH = Lever(
     promise="Everything that waits there leaves with the next round of the flusher, seconds from now.",
     detail="An order that arrives later goes into the next batch; the warehouse gets one message more.",
     question="Flush", act=levers.flush_now,
-    ready=lambda rows: rows.filter(open_count__gt=0, held=False).exclude(urged="manual"),
+    ready=BucketQuerySet.flushable,
     why_not=explain.why_not_flush, **BUCKETS,
 )  # fmt: skip
 HOLD = Lever(
     name="hold", verb="Hold", past="Held", icon="pause", right="hold_bucket", keep="Let it run",
     promise="Nothing leaves until somebody releases it.",
     detail="Orders go on arriving and wait. A batch that is already cut is still published.",
-    act=levers.hold, ready=lambda rows: rows.filter(held=False),
+    act=levers.hold, ready=BucketQuerySet.running,
     why_not=lambda row: f"{row.location_id} is held already.", **BUCKETS,
 )  # fmt: skip
 RELEASE = Lever(
     name="release", verb="Release", past="Released", icon="play", right="hold_bucket", keep="Keep holding",
     promise="What waits there is judged at once.",
     detail="Orders that waited longer than the cap leave with the next round of the flusher.",
-    act=levers.release, ready=lambda rows: rows.filter(held=True),
+    act=levers.release, ready=BucketQuerySet.held,
     why_not=lambda row: f"{row.location_id} is not held.", **BUCKETS,
 )  # fmt: skip
 

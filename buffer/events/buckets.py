@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cache
 
-from django.db.models import Count
-
 from buffer.events.models import Bucket, BufferedEvent
 from buffer.streams import Stream
 from config.database.chunks import batched
@@ -68,18 +66,14 @@ def recount_buckets(stream: Stream, locations: Iterable[str], now: datetime) -> 
     ordered = sorted(locations)
     change = 0
     for part in batched(ordered, CHUNK):
-        buckets = {b.location_id: b for b in Bucket.objects.select_for_update().of_stream(stream.name)
-                   .filter(location_id__in=part).order_by("location_id")}  # fmt: skip
-        counted = dict(
-            BufferedEvent.objects.pending().at(stream.name, part).values_list("location_id")
-            .annotate(number=Count("id")).order_by()
-        )  # fmt: skip
-        for location, bucket in buckets.items():
-            number = counted.get(location, 0)
+        rows = Bucket.objects.of_stream(stream.name).filter(location_id__in=part).order_by("location_id")
+        buckets = list(rows.select_for_update())
+        counted = BufferedEvent.objects.pending().at(stream.name, part).per_location()
+        for bucket in buckets:
+            number = counted.get(bucket.location_id, 0)
             change += number - bucket.open_count
             if number == 0:
-                empty = {"open_count": 0, "due_at": None, "urged": "", "first_arrival": None, "cap_at": None}
-                Bucket.objects.filter(pk=bucket.pk).update(**empty)
+                Bucket.objects.filter(pk=bucket.pk).empty()
             elif number != bucket.open_count:
                 Bucket.objects.filter(pk=bucket.pk).update(open_count=number)
     return change

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
 
 from buffer.events.models import Bucket, BufferedEvent
 from config.database.clock import database_now
@@ -19,26 +18,22 @@ from outbox.bookkeeping.audit import Operator
 def flush_now(bucket_ids: Sequence[int], operator: Operator, reason: str) -> int:
     """Make these buckets due at once; empty and held ones are left alone. Returns how many changed."""
     with transaction.atomic():
-        now = database_now()
-        rows = Bucket.objects.filter(pk__in=bucket_ids, open_count__gt=0, held=False).exclude(urged="manual")
-        return _done(operator, "flush now", bucket_ids, rows.update(urged="manual", due_at=now), reason)
+        changed = Bucket.objects.filter(pk__in=bucket_ids).urge(database_now())
+        return _done(operator, "flush now", bucket_ids, changed, reason)
 
 
 def hold(bucket_ids: Sequence[int], operator: Operator, reason: str) -> int:
     """Cut nothing from these buckets until they are released; events go on arriving."""
     with transaction.atomic():
-        changed = Bucket.objects.filter(pk__in=bucket_ids, held=False).update(held=True, due_at=None)
+        changed = Bucket.objects.filter(pk__in=bucket_ids).hold()
         return _done(operator, "hold", bucket_ids, changed, reason)
 
 
 def release(bucket_ids: Sequence[int], operator: Operator, reason: str) -> int:
     """Let held buckets go; what waits there is judged at once."""
     with transaction.atomic():
-        now = database_now()
-        rows = Bucket.objects.filter(pk__in=bucket_ids, held=True)
-        filled = rows.filter(open_count__gt=0).update(held=False, due_at=now)
-        empty = rows.update(held=False)
-        return _done(operator, "release", bucket_ids, filled + empty, reason)
+        changed = Bucket.objects.filter(pk__in=bucket_ids).release(database_now())
+        return _done(operator, "release", bucket_ids, changed, reason)
 
 
 def withdraw(event_ids: Sequence[int], operator: Operator, reason: str) -> int:
@@ -48,23 +43,17 @@ def withdraw(event_ids: Sequence[int], operator: Operator, reason: str) -> int:
         # Ingesters lock events before buckets; so does this.
         rows = list(BufferedEvent.objects.select_for_update().pending().filter(pk__in=event_ids))
         months = {row.partition_key for row in rows}
-        changed = (
-            BufferedEvent.objects.pending().in_months(months).filter(pk__in=[row.pk for row in rows])
-            .update(status=BufferedEvent.Status.DISCARDED, updated_at=now)
-        )  # fmt: skip
+        pending = BufferedEvent.objects.pending().in_months(months).filter(pk__in=[row.pk for row in rows])
+        changed = pending.update(status=BufferedEvent.Status.DISCARDED, updated_at=now)
         _shrink_buckets(rows, now)
-        detail = {"orders": [f"{row.order_id} at {row.location_id}" for row in rows]}
-        return _done(operator, "withdraw", event_ids, changed, reason, detail)
+        orders = [f"{row.order_id} at {row.location_id}" for row in rows]
+        return _done(operator, "withdraw", event_ids, changed, reason, orders=orders)
 
 
 def _shrink_buckets(rows: Sequence[BufferedEvent], now: datetime) -> None:
     taken = Counter((row.stream, row.location_id) for row in rows)
     for (stream, location), number in sorted(taken.items()):
-        bucket = Bucket.objects.filter(stream=stream, location_id=location)
-        bucket.update(open_count=F("open_count") - number)
-        bucket.filter(open_count__lte=0).update(
-            open_count=0, due_at=None, urged="", first_arrival=None, cap_at=None
-        )
+        Bucket.objects.of_stream(stream).filter(location_id=location).shrink(number)
     counts: Counter[tuple[str, str, str]] = Counter()
     for (stream, _location), number in taken.items():
         counts[stream, "withdrawn", "open"] -= number
@@ -72,19 +61,10 @@ def _shrink_buckets(rows: Sequence[BufferedEvent], now: datetime) -> None:
     counters.add(counts, now)
 
 
-def _done(
-    operator: Operator,
-    verb: str,
-    ids: Sequence[int],
-    changed: int,
-    reason: str,
-    detail: dict[str, Any] | None = None,
-) -> int:
+def _done(operator: Operator, verb: str, ids: Sequence[int], changed: int, reason: str, **detail: Any) -> int:
     if changed:
-        audit.record(
-            operator, verb, _subject(verb, ids), reason=reason, rows=changed,
-            detail={"ids": list(ids)[:1000], **(detail or {})},
-        )  # fmt: skip
+        detail["ids"] = list(ids)[:1000]
+        audit.record(operator, verb, _subject(verb, ids), reason=reason, rows=changed, detail=detail)
     return changed
 
 

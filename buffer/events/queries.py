@@ -8,9 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from django.db import models
-from django.db.models import Count, Exists, OuterRef
+from django.db.models import Count, Exists, F, OuterRef
 
 from outbox.bookkeeping.leases import ClaimQuerySet
+
+# What the row of a bucket says while nothing waits there.
+EMPTY = {"open_count": 0, "urged": "", "due_at": None, "first_arrival": None, "cap_at": None}
 
 
 class EventQuerySet(models.QuerySet):
@@ -49,6 +52,9 @@ class EventQuerySet(models.QuerySet):
         """Prune to these partitions."""
         return self.filter(partition_key__in=list(months))
 
+    def per_location(self) -> dict[str, int]:
+        return dict(self.values_list("location_id").annotate(number=Count("id")).order_by())
+
     def oldest_first(self) -> EventQuerySet:
         return self.order_by("id")
 
@@ -84,6 +90,43 @@ class BucketQuerySet(models.QuerySet):
     def lock_free(self) -> BucketQuerySet:
         return self.select_for_update(skip_locked=True)
 
+    def filled(self) -> BucketQuerySet:
+        return self.filter(open_count__gt=0)
+
+    def held(self) -> BucketQuerySet:
+        return self.filter(held=True)
+
+    def running(self) -> BucketQuerySet:
+        return self.filter(held=False)
+
+    def flushable(self) -> BucketQuerySet:
+        """Filled, running, and not asked for already."""
+        return self.filled().running().exclude(urged="manual")
+
+    def urge(self, now: datetime) -> int:
+        """Make those that are flushable due at once; returns how many."""
+        return self.flushable().update(urged="manual", due_at=now)
+
+    def hold(self) -> int:
+        return self.running().update(held=True, due_at=None)
+
+    def release(self, now: datetime) -> int:
+        """Let held ones run, the filled ones due at once; returns how many."""
+        return self.held().filled().update(held=False, due_at=now) + self.held().update(held=False)
+
+    def empty(self) -> int:
+        return self.update(**EMPTY)
+
+    def shrink(self, number: int) -> None:
+        """Count so many orders less."""
+        self.update(open_count=F("open_count") - number)
+        self.filter(open_count__lte=0).empty()
+
+    def next_sequence(self) -> int:
+        """Take the number of the next batch of this one bucket, whose row is locked by it."""
+        self.update(sequence=F("sequence") + 1)
+        return int(self.values_list("sequence", flat=True).get())
+
 
 class BatchQuerySet(ClaimQuerySet):
     """Batches; the unsent ones are few."""
@@ -105,6 +148,10 @@ class BatchQuerySet(ClaimQuerySet):
 
     def at(self, locations: Iterable[str]) -> BatchQuerySet:
         return self.filter(location_id__any=frozenset(locations))
+
+    def put(self, status: str, **changes: Any) -> int:
+        """Give them this status and take back their leases; returns how many."""
+        return self.update(status=status, lease_token=None, lease_until=None, **changes)
 
     def oldest_first(self) -> BatchQuerySet:
         return self.order_by("claimed_at", "sequence")

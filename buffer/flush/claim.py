@@ -14,6 +14,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.events.queries import EMPTY
 from buffer.flush.due import DueDecision, decide
 from buffer.flush.freeze import Claimed, Frozen, LeasedBatch, cut, freeze
 from buffer.streams import GROUP, Stream
@@ -53,11 +54,7 @@ TAKE = Rewrite(
     guard="old.status = 'pending'",
     prune="partition_key",
 )
-RELEASE = Rewrite(
-    Bucket,
-    key="id",
-    changes="open_count sequence urged due_at first_arrival cap_at",
-)
+RELEASE = Rewrite(Bucket, key="id", changes=f"sequence {' '.join(EMPTY)}")
 LOOK_AGAIN = Rewrite(Bucket, key="id", changes="due_at")
 
 
@@ -263,7 +260,7 @@ def _after(bucket: Candidate, batches: Sequence[Frozen], now: datetime) -> tuple
         log.warning("bucket_recounted", stream=bucket.stream, location=bucket.location_id, left=left)
     sequence = bucket.sequence + len(batches)
     if left <= 0:
-        return (bucket.id, 0, sequence, "", None, None, None)
+        return (bucket.id, sequence, *EMPTY.values())
     due = now if taken else now + RETRY_EMPTY
     times = [timestamp_text(at) if at else None for at in (bucket.first_arrival, bucket.cap_at)]
-    return (bucket.id, left, sequence, "leftover", timestamp_text(due), *times)
+    return (bucket.id, sequence, left, "leftover", timestamp_text(due), *times)

@@ -157,13 +157,7 @@ def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime)
 
 def park(batch: LeasedBatch, error: str, now: datetime) -> None:
     """The broker refuses this batch for good: its letter frees it (requeue) or closes it (discard)."""
-    Batch.objects.filter(pk=batch.pk).update(
-        status=Batch.Status.PARKED,
-        error=error,
-        attempts=batch.attempts + 1,
-        lease_token=None,
-        lease_until=None,
-    )
+    Batch.objects.filter(pk=batch.pk).put(Batch.Status.PARKED, error=error, attempts=batch.attempts + 1)
     record = Replayed(
         topic_name(streams()[batch.stream].output), -1, batch.attempts, int(now.timestamp() * 1000),
         batch.location_id.encode(), batch.payload.encode(),

@@ -85,9 +85,7 @@ def _start_over(stream: Stream) -> None:
         )
     delete_in_chunks(events)
     with transaction.atomic():
-        Bucket.objects.of_stream(stream.name).update(
-            open_count=0, due_at=None, urged="", first_arrival=None, cap_at=None
-        )
+        Bucket.objects.of_stream(stream.name).empty()
         Batch.objects.of_streams([stream.name]).claimed().delete()
         FlowCounter.objects.filter(flow=stream.name).delete()
         FlowCounter.objects.create(flow=stream.name, scope=UNDER_WAY, name=UNDER_WAY, value=1)
@@ -99,7 +97,5 @@ def _finish(stream: Stream, reader: Reader) -> None:
         now = database_now()
         marks = {tp: Mark(reader.topic_id, end) for tp, end in reader.marks().items()}
         Watermarks().advance(topic_name(GROUP), marks, now)
-        Bucket.objects.of_stream(stream.name).filter(open_count__gt=0, held=False).update(
-            due_at=now + stream.idle
-        )
+        Bucket.objects.of_stream(stream.name).filled().running().update(due_at=now + stream.idle)
         FlowCounter.objects.filter(flow=stream.name, scope=UNDER_WAY).delete()

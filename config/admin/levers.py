@@ -46,7 +46,7 @@ class Lever:
     detail: str
     keep: str  # the words of the button that does nothing
     act: Callable[[list[Any], Operator, str], LeverResult | int]  # primary keys, operator, reason
-    ready: Callable[[models.QuerySet], models.QuerySet]  # rows in a state that allows it
+    ready: Callable[[Any], models.QuerySet]  # rows in a state that allows it
     why_not: Callable[[Any], str]  # one sentence about a row that is not ready
     harm: bool = False
     least: int = 1  # characters of the reason
