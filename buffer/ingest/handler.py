@@ -17,7 +17,8 @@ from buffer.events.models import BufferedEvent
 from buffer.events.months import retained_months
 from buffer.ingest.classify import REASONS, OrderClassifier, StoredOrder
 from buffer.ingest.prepared import Changed, Key, Prepared, Row, StoredBatch, position
-from buffer.ingest.sent_orders import SentOrders, mark_sent, read_sent, unknown_batches
+from buffer.ingest.regain import Regain
+from buffer.ingest.sent_orders import mark_sent, read_sent, unknown_batches
 from buffer.ingest.statements import EVENTS, SEEN
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
@@ -44,9 +45,7 @@ class Ingest(LetterHandler, Replayable):
         self.group = GROUP
         self.topics = [stream.topic]
         self._pressed = False
-        # Only while records are read again that an earlier life of the database had read.
-        self.sent: SentOrders | None = None
-        self.gaps: dict[tuple[str, int], int] = {}
+        self.regaining: Regain | None = None  # only while records are read again after a restore
 
     # -- on the polling thread ------------------------------------------------------------------------
 
@@ -107,48 +106,35 @@ class Ingest(LetterHandler, Replayable):
     # -- on the writer's thread, inside its transaction ------------------------------------------------
 
     def write(self, batch: RecordBatch, now: datetime) -> None:
-        """Store a prepared batch; while a lost gap is read again, in two steps around what was already sent.
+        """Store a prepared batch: events first.
 
-        Events first. Then, once for both steps, the rows that workers share: buckets in sorted order, letters
-        and their groups, counters. Two workers never wait for each other in a ring.
+        Then the rows that workers share: buckets in sorted order, letters and their groups, counters. Two
+        workers therefore never deadlock.
         """
         outcome = StoredBatch()
-        if (sent := self.sent) is None:
+        if (regaining := self.regaining) is None:
             self._store(batch, outcome, now)
         else:
-            before, after = self._split(batch, sent)
-            changed = self._store(before, outcome, now)
-            outcome.settled = self._acknowledge(changed, sent, now)
-            self._store(after, outcome, now)
-            # Not before the commit: a batch that is run again must find what was sent once more.
-            transaction.on_commit(partial(self._close_gaps, batch))
+            self._store_again(batch, regaining, outcome, now)
         self._share(outcome, batch.revision, now)
         batch.tally = outcome.tally(batch) if batch.from_log else batch.tally
 
-    def _close_gaps(self, batch: RecordBatch) -> None:
-        for tp in [tp for tp, end in list(self.gaps.items()) if batch.ends.get(tp, 0) >= end]:
-            self.gaps.pop(tp, None)  # in place: another writer may close one meanwhile
-        if not self.gaps:
-            self.sent = None  # from here on the database knows everything itself
-
-    def _split(self, batch: RecordBatch, sent: SentOrders) -> tuple[RecordBatch, RecordBatch]:
-        """Records up to the version that was sent, and records after it: those are late."""
-        late = sent.late(row for rows in batch.prepared.records.values() for row, _record in rows)
-        before, after = (
-            RecordBatch([r for r in batch.records if ((r.partition, r.offset) in late) is wanted], batch.topic_ids,
-                  revision=batch.revision)
-            for wanted in (False, True)
-        )  # fmt: skip
+    def _store_again(
+        self, batch: RecordBatch, regaining: Regain, outcome: StoredBatch, now: datetime
+    ) -> None:
+        """After a restore, in two steps: up to the version that was sent, then what came after it."""
+        before, after = regaining.split(batch)
         before.prepared, after.prepared = self.prepare(before), self.prepare(after)
-        return before, after
+        # Only orders that this batch has just changed: their buckets are locked by their arrivals, in order.
+        changed = self._store(before, outcome, now)
+        outcome.settled = mark_sent(self.stream, changed, regaining.sent, now)
+        self._store(after, outcome, now)
+        # Not before the commit: a batch that is run again must find what was sent once more.
+        transaction.on_commit(partial(self._close_gaps, regaining, batch))
 
-    def _acknowledge(self, changed: Iterable[Key], sent: SentOrders, now: datetime) -> set[str]:
-        """Of these orders, those whose very version stands in the output topic are sent; returns their locations.
-
-        Only orders that this batch has just changed: their buckets are locked by their arrivals, in order.
-        """
-        keys = [key for key in changed if sent.find(key[1], key[2])]
-        return {key[2] for key in keys} if mark_sent(self.stream, keys, sent, now) else set()
+    def _close_gaps(self, regaining: Regain, batch: RecordBatch) -> None:
+        if regaining.close(batch.ends):
+            self.regaining = None
 
     def _store(self, batch: RecordBatch, outcome: StoredBatch, now: datetime) -> Iterable[Key]:
         """Bring the events up to date; returns the keys of the rows that changed.
@@ -249,17 +235,17 @@ class Ingest(LetterHandler, Replayable):
         Everything read below `gaps` is compared with it, and rows that were pending when the backup was made
         are settled at once.
         """
-        self.sent = read_sent(self.stream, topic_ids.get(topic_name(self.stream.topic), ""))
-        self.gaps.update(gaps)
-        missing = unknown_batches(self.sent)
-        log.warning("database_restored", stream=self.name, batches_sent_since=len(missing))
+        sent = read_sent(self.stream, topic_ids.get(topic_name(self.stream.topic), ""))
+        known = self.regaining.gaps if self.regaining else {}
+        known.update(gaps)  # in place: a batch under way may close one
+        self.regaining = Regain(sent, known)
+        log.warning("database_restored", stream=self.name, batches_sent_since=len(unknown_batches(sent)))
         with transaction.atomic():
             now = database_now()
             pending = BufferedEvent.objects.pending().of_stream(self.name)
             keys = list(pending.values_list("partition_key", "order_id", "location_id"))
-            if mark_sent(self.stream, keys, self.sent, now):
-                recounted = recount_buckets(self.stream, {key[2] for key in keys}, now)
-                counters.add({(self.name, "recounted", "open"): recounted}, now)
+            recounted = recount_buckets(self.stream, mark_sent(self.stream, keys, sent, now), now)
+            counters.add({(self.name, "recounted", "open"): recounted}, now)
 
     def pressure(self) -> bool:
         """True above the high-water mark, until the buffer is down to the low one."""

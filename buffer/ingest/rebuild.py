@@ -9,6 +9,7 @@ from django.db import transaction
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.ingest.handler import Ingest
+from buffer.ingest.regain import Regain
 from buffer.ingest.sent_orders import read_sent
 from buffer.streams import GROUP, Stream, streams
 from config.database.chunks import delete_in_chunks
@@ -53,7 +54,7 @@ def _rebuild(stream: Stream, say: Say, dry_run: bool) -> Rebuilt:
             return result
         _start_over(stream)
         handler = Ingest(stream)
-        handler.sent, handler.gaps = sent, dict(reader.marks())
+        handler.regaining = Regain(sent, dict(reader.marks()))
         for records in reader.batches():
             _store(handler, Records(records, {reader.topic: reader.topic_id}))
             result.records += len(records)

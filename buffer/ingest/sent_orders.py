@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from buffer.events.models import Batch, BufferedEvent
-from buffer.ingest.prepared import Row
+from buffer.ingest.prepared import Key, Row
 from buffer.streams import Stream
 from config.database.chunks import batched
 from config.database.rewrite import Rewrite
@@ -90,17 +90,13 @@ def _versions(record: Any, topic_id: str) -> Iterator[tuple[tuple[str, str], Ver
         yield (order_id, message["location_id"]), Version(batch_id, partition, offset)
 
 
-def mark_sent(stream: Stream, rows: Sequence[tuple[int, str, str]], sent: SentOrders, now: datetime) -> int:
-    """Move those pending rows (month, order, location) on whose very version was sent; returns how many."""
-    versions = [(row, sent.find(row[1], row[2])) for row in rows]
-    changes = [
-        (row[1], row[2], version.partition, version.offset, uuid_text(version.batch_id))
-        for row, version in versions
-        if version is not None
-    ]
-    months = sorted({row[0] for row, version in versions if version is not None})
+def mark_sent(stream: Stream, keys: Iterable[Key], sent: SentOrders, now: datetime) -> set[str]:
+    """Mark those of these pending orders as sent whose very version was; returns the locations to recount."""
+    found = [(key, version) for key in keys if (version := sent.find(key[1], key[2]))]
+    changes = [(*key[1:], at.partition, at.offset, uuid_text(at.batch_id)) for key, at in found]
+    months = sorted({key[0] for key, _ in found})
     constants = {"stream": stream.name, "status": BufferedEvent.Status.SENT.value, "updated_at": now}
-    return MARK_SENT.run(changes, constants, months)
+    return {key[2] for key, _ in found} if MARK_SENT.run(changes, constants, months) else set()
 
 
 def unknown_batches(sent: SentOrders) -> set[uuid.UUID]:

@@ -13,6 +13,7 @@ from django.db import connection, transaction
 
 from buffer.events.models import Bucket, BufferedEvent
 from buffer.ingest.handler import Ingest
+from buffer.ingest.regain import Regain
 from buffer.ingest.sent_orders import SentOrders, Version
 from config.database.clock import database_now
 from config.kafka import RecordBatch
@@ -38,12 +39,12 @@ def again(stream, records):
         order("A4", "WH-3"), b"{poison",
     )  # fmt: skip
     handler = Ingest(stream)
-    handler.sent = SentOrders({
+    sent = {
         ("A1", "WH-1"): Version(uuid.uuid4(), 0, found[0].offset),
         ("A2", "WH-2"): Version(uuid.uuid4(), 0, found[1].offset),
-    })  # fmt: skip
+    }
     batch = RecordBatch(found, {found[0].topic: TOPIC_ID})
-    handler.gaps = dict(batch.ends)
+    handler.regaining = Regain(SentOrders(sent), dict(batch.ends))
     batch.prepared = handler.prepare(batch)
     return handler, batch
 
@@ -68,7 +69,7 @@ def test_what_was_sent_is_settled_and_its_change_is_late(again):
     handler, batch = again
     write(handler, batch)
     assert_settled()
-    assert handler.sent is None, "the gap is closed"
+    assert handler.regaining is None, "the gap is closed"
 
 
 def test_a_batch_that_is_run_again_still_knows_what_was_sent(again):
@@ -102,17 +103,19 @@ def test_two_writers_close_their_gaps_at_once(stream, records):
     """Each reads its partition again; the warehouse is the same, and so is what they know of what was sent."""
     handler = Ingest(stream)
     batches = []
-    sent = {}
+    handler.regaining = regaining = Regain(SentOrders(), {})
     for partition, name in enumerate("AB"):
         found = records(*(order(f"{name}{n}", "WH-1") for n in range(20)), partition=partition)
-        sent |= {(f"{name}{n}", "WH-1"): Version(uuid.uuid4(), partition, found[n].offset) for n in range(5)}
+        for n in range(5):
+            regaining.sent.versions[f"{name}{n}", "WH-1"] = Version(uuid.uuid4(), partition, found[n].offset)
         batches.append(RecordBatch(found, {found[0].topic: TOPIC_ID}))
-    handler.sent = SentOrders(sent)
     for batch in batches:
-        handler.gaps.update(batch.ends)
+        regaining.gaps.update(batch.ends)
         batch.prepared = handler.prepare(batch)
     race(*(partial(write, handler, batch) for batch in batches))
     assert Counter(statuses().values()) == {"sent": 10, "pending": 30}
-    assert {order_id for order_id, status in statuses().items() if status == "sent"} == {pk for pk, _ in sent}
+    assert {order_id for order_id, status in statuses().items() if status == "sent"} == {
+        pk for pk, _ in regaining.sent.versions
+    }
     assert Bucket.objects.get().open_count == counters.totals("transfer-requests")["open"] == 30
-    assert (handler.gaps, handler.sent) == ({}, None)
+    assert (regaining.gaps, handler.regaining) == ({}, None)
