@@ -10,6 +10,8 @@ import pytest
 
 from buffer.events.models import BufferedEvent
 from buffer.ingest.handler import Ingest
+from buffer.streams import streams
+from buffer.workers import ingest
 from config.kafka import client, internals
 from config.kafka.runtime import Consumer
 from config.kafka.runtime.consumer import ConsumerStopped
@@ -88,3 +90,28 @@ def test_a_topic_nobody_knows_has_no_id(consumer: Consumer) -> None:
 def test_a_broker_without_ids_says_nothing(broker: Broker, consumer: Consumer, settings: Any) -> None:
     settings.KAFKA_API_VERSION = (2, 3)
     assert seen_id(broker) == ""
+
+
+@on_kafka
+def test_two_streams_are_both_read_to_their_ends(broker: Broker, consumer: Consumer, settings: Any) -> None:
+    """When the second member joined or the first one left, the other was between two assignments: it held no partition,
+    and took that for having read everything. A restore relies on `--once`."""
+    second = {"CLASS": "buffer.streams.TransferRequests", "TOPIC": "returns", "OUTPUT": "return-batches"}
+    settings.STREAMS = {**settings.STREAMS, "returns": second}
+    streams.cache_clear()
+    broker.wire.create("returns", PARTITIONS)
+    producer = client.new_producer()
+    try:
+        for run in range(1, 4):
+            for topic, orders in ((REQUESTS, 1), ("returns", 3000)):
+                for number in range(orders):
+                    value = order(f"A{run}-{number}", f"WH-{number % 50}")
+                    producer.send(broker.wire.name(topic), value=value, key=b"WH-%d" % (number % 50))
+            producer.flush()
+            ingest(None, threading.Event(), accept_reset=False, once=True)
+            read = [BufferedEvent.objects.filter(stream=name).count() for name in (REQUESTS, "returns")]
+            assert read == [run, 3000 * run]
+    finally:
+        producer.close()
+        broker.wire.delete("returns")
+        streams.cache_clear()

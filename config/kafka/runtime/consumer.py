@@ -92,6 +92,8 @@ class Consumer:
 
     def _reached(self) -> bool:
         """Everything that was in the log at first is written; a member without partitions has nothing to read."""
+        if self.rejoining:  # it holds none just now, because somebody else joined or left
+            return False
         return self.joined and (self.log_ends.reached_first_end or not self.consumer.assignment())
 
     def _round(self) -> int:
