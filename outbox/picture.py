@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 
 from django.conf import settings
 from django.urls import reverse
@@ -60,10 +61,9 @@ def _outbox(numbers: Numbers) -> Stage:
         if numbers.due_since
         else "nothing is due"
     )
-    return Stage(
-        "Outbox", humanize.bounded(numbers.pending, MOST - 1), "pending", [age], reverse(LIST) + "?state=pending",
-        tone="warn" if late else "idle", word="Waiting" if late else "",
-    )  # fmt: skip
+    value, url = humanize.bounded(numbers.pending, MOST - 1), reverse(LIST) + "?state=pending"
+    stage = partial(Stage, "Outbox", value, "pending", [age], url)
+    return stage("warn", "Waiting") if late else stage()
 
 
 def _capture(numbers: Numbers) -> Stage:
@@ -119,10 +119,8 @@ def _channel(numbers: Numbers, state: ChannelState) -> Stage:
 def _sent(numbers: Numbers) -> Stage:
     trend = numbers.history("sent")
     today = sum(numbers.history("sent", minutes=60))
-    return Stage(
-        "Sent", humanize.rate(numbers.per_second(trend)), "/s", [f"{today:,} in 1 h"], reverse(LIST) + "?state=sent",
-        trend=trend[:-1],
-    )  # fmt: skip
+    value, url = humanize.rate(numbers.per_second(trend)), reverse(LIST) + "?state=sent"
+    return Stage("Sent", value, "/s", [f"{today:,} in 1 h"], url, trend=trend[:-1])
 
 
 # -- Needs -------------------------------------------------------------------------------------------------

@@ -72,3 +72,8 @@ STATES = {
     "soon": State("warn", "clock", "Soon"),
     "watch": State("info", "eye", "Watch"),
 }
+
+
+def in_words(names: str) -> list[tuple[str, str]]:
+    """States and their words, as a filter offers them."""
+    return [(name, STATES[name].word) for name in names.split()]

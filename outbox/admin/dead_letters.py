@@ -17,6 +17,7 @@ from config.admin.html import chip
 from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.payload import pretty
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
+from config.admin.states import in_words
 from config.flows import Refusal
 from config.uuid7 import is_uuid
 from outbox.admin.failure_groups import TABS
@@ -92,10 +93,7 @@ class StateOfLetter(Segments):
     title = "state"
     parameter_name = "state"
     field = "status"
-    choices_in_words = [
-        ("open", "Open"), ("requeued", "Requeued"), ("resolved", "Resolved"), ("discarded", "Discarded"),
-        ("all", "All"),
-    ]  # fmt: skip
+    choices_in_words = [*in_words("open requeued resolved discarded"), ("all", "All")]
 
 
 @admin.register(DeadLetter)

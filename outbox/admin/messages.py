@@ -21,6 +21,7 @@ from config.admin.keyset import Keyset, KeysetChangeList
 from config.admin.levers import Lever
 from config.admin.payload import pretty
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
+from config.admin.states import in_words
 from config.uuid7 import is_uuid
 from outbox.admin.timeline import timeline_of
 from outbox.bookkeeping.audit import may_see_payloads
@@ -95,10 +96,8 @@ class StateOfMessage(Segments):
     title = "state"
     parameter_name = "state"
     field = "state"
-    choices_in_words = [
-        ("all", "All"), ("pending", "Pending"), ("processing", "Processing"), ("uncertain", "Uncertain"),
-        ("sent", "Sent"), ("dead_lettered", "Dead letter"), ("expired", "Expired"), ("cancelled", "Cancelled"),
-    ]  # fmt: skip
+    states = "pending processing uncertain sent dead_lettered expired cancelled"
+    choices_in_words = [("all", "All"), *in_words(states)]
 
 
 @admin.register(OutboxMessage)

@@ -36,10 +36,9 @@ class OperatorActionAdmin(ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: OperatorAction) -> dict[str, Any]:
         when = humanize.clock(row.created_at, timezone.now())
-        facts = [
-            ("Who", row.actor_name), ("When", f"{when} UTC"), ("Reason", row.reason), ("Result", row.result),
-            ("Rows", f"{row.rows:,}"), *((name, _joined(value)) for name, value in row.detail.items()),
-        ]  # fmt: skip
+        facts = [("Who", row.actor_name), ("When", f"{when} UTC"), ("Reason", row.reason)]
+        facts += [("Result", row.result), ("Rows", f"{row.rows:,}")]
+        facts += [(name, _joined(value)) for name, value in row.detail.items()]
         return {"title": f"{row.verb.capitalize()}: {row.subject}", "facts": facts}
 
 

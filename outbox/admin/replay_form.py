@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from config.admin import humanize
@@ -68,10 +69,8 @@ class Form:
     def empty(cls, given: Mapping[str, Any], now: datetime) -> Form:
         """The last hour, unless a link says otherwise."""
         hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-        return cls(
-            str(given.get("topic", "")), str(given.get("since", "")) or f"{hour - timedelta(hours=1):{FIELD_TIME}}",
-            str(given.get("until", "")) or f"{hour:{FIELD_TIME}}",
-        )  # fmt: skip
+        since, until = f"{hour - timedelta(hours=1):{FIELD_TIME}}", f"{hour:{FIELD_TIME}}"
+        return cls(given.get("topic", ""), given.get("since") or since, given.get("until") or until)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Form:
@@ -94,9 +93,8 @@ class Form:
             self.problems["until"] = "The end must be after the start."
         if self.problems or not since or not until or slack is None:
             return None
-        return self._checked("slack", lambda _: requests.request(
-            self.topic, since[0], until[0], slack, operator, self.reason, dry_run=dry_run,
-        ), self.slack)  # fmt: skip
+        ask = partial(requests.request, self.topic, since[0], until[0], slack, operator, self.reason)
+        return self._checked("slack", lambda _: ask(dry_run=dry_run), self.slack)
 
     def _checked(self, name: str, check: Any, text: str) -> Any:
         try:

@@ -67,10 +67,8 @@ class TopicReplayAdmin(ReadOnlyAdmin):
             replay = form.request(operator_of(request.user), dry_run="at_once" not in request.POST)
             if replay:
                 return HttpResponseRedirect(reverse("admin:outbox_topicreplay_change", args=[replay.pk]))
-        context = {
-            **self.admin_site.each_context(request), "title": "Replay a topic", "opts": self.opts, "form": form,
-            "topics": sorted(replayable()), "now": database_now(),
-        }  # fmt: skip
+        page = {**self.admin_site.each_context(request), "title": "Replay a topic", "opts": self.opts}
+        context = {**page, "form": form, "topics": sorted(replayable()), "now": database_now()}
         return TemplateResponse(request, "admin/outbox/topicreplay/ask.html", context)
 
     def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -84,6 +82,9 @@ class TopicReplayAdmin(ReadOnlyAdmin):
         now = database_now()
         unfinished = row.state in ("pending", "running")
         since, until = _ends(row)
+        facts = [("Topic", row.topic), ("From", f"{since} UTC"), ("To", f"{until} UTC, not included")]
+        facts += [("Slack", humanize.length(row.slack_seconds)), ("Offsets to look at", f"{row.total:,}")]
+        facts += [("Asked for by", row.requested_by), ("Started", _moment(row.started_at, now))]
         return {
             "title": f"{row.topic}, {since} to {until}",
             "headline": headline(row),
@@ -92,13 +93,8 @@ class TopicReplayAdmin(ReadOnlyAdmin):
             "remaining": round(100 - row.percent, 2),
             "unfinished": unfinished,
             "refresh_seconds": REFRESH_SECONDS,
-            "facts": [
-                ("Topic", row.topic), ("From", f"{since} UTC"), ("To", f"{until} UTC, not included"),
-                ("Slack", humanize.length(row.slack_seconds)), ("Offsets to look at", f"{row.total:,}"),
-                ("Asked for by", row.requested_by), ("Started", _moment(row.started_at, now)),
-                ("Ended", _moment(row.finished_at, now)),
-            ],
-        }  # fmt: skip
+            "facts": [*facts, ("Ended", _moment(row.finished_at, now))],
+        }
 
 
 def _ends(row: TopicReplay) -> tuple[str, str]:

@@ -26,24 +26,20 @@ class Stop:
 def timeline_of(row: OutboxMessage, attempts: Sequence[DeliveryAttempt], now: datetime) -> list[Stop]:
     """The six states, for a canvas of 820 by 176."""
     tone = states.STATES[row.state].tone
-    known = {
-        "pending": _pending(row, now),
-        "processing": _processing(row, attempts, now),
-        "sent": _at(row.sent_at, now) or "not yet",
-        "dead_lettered": "see its dead letter" if row.state == "dead_lettered" else "when tries are used up",
-        "uncertain": _uncertain(row),
-        "expired": _expired(row, now),
-    }
     here = "expired" if row.state == "cancelled" else row.state
-    places = {
-        "pending": ("Pending", 0, 20, 196), "processing": ("Processing", 300, 20, 196), "sent": ("Sent", 620, 20, 200),
-        "dead_lettered": ("Dead letter", 620, 76, 200), "uncertain": ("Uncertain", 620, 132, 200),
-        "expired": ("Expired or cancelled", 0, 104, 196),
-    }  # fmt: skip
+    letter = "see its dead letter" if row.state == "dead_lettered" else "when tries are used up"
+    stops = [
+        ("pending", "Pending", _pending(row, now), 0, 20, 196),
+        ("processing", "Processing", _processing(row, attempts, now), 300, 20, 196),
+        ("sent", "Sent", _at(row.sent_at, now) or "not yet", 620, 20, 200),
+        ("dead_lettered", "Dead letter", letter, 620, 76, 200),
+        ("uncertain", "Uncertain", _uncertain(row), 620, 132, 200),
+        ("expired", "Expired or cancelled", _expired(row, now), 0, 104, 196),
+    ]
     passed = {"pending"} | ({"processing"} if attempts else set())
     return [
-        Stop(name, known[state], x, y, width, tone if state == here else "", state in passed)
-        for state, (name, x, y, width) in places.items()
+        Stop(name, line, x, y, width, tone if state == here else "", state in passed)
+        for state, name, line, x, y, width in stops
     ]
 
 

@@ -72,13 +72,15 @@ class WatermarkAdmin(ReadOnlyAdmin):
         reported = moment(
             row.updated_at, f"{humanize.clock(row.updated_at, now)}, {humanize.ago(row.updated_at, now)}"
         )
+        offsets = [("Consumer group", row.group), ("Topic id", row.topic_id or humanize.UNKNOWN)]
+        offsets += [("Next offset", f"{row.next_offset:,}"), ("End of the log", f"{row.end_offset:,}")]
         return {
             "title": f"{row.topic}, partition {row.partition}",
             "state": state_of(row),
             "lag": lag_of(row),
             "facts": [
-                ("Consumer group", row.group), ("Topic id", row.topic_id or humanize.UNKNOWN),
-                ("Next offset", f"{row.next_offset:,}"), ("End of the log", f"{row.end_offset:,}"),
-                ("Read to the end", humanize.ago(row.caught_up_at, now)), ("Last report", reported),
+                *offsets,
+                ("Read to the end", humanize.ago(row.caught_up_at, now)),
+                ("Last report", reported),
             ],
-        }  # fmt: skip
+        }

@@ -35,6 +35,12 @@ class Message(NamedTuple):
     times_uncertain: int
     times_revived: int
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a record of it, a letter or the log says beside its payload."""
+        ids = {"message_id": str(self.id), "event_type": self.event_type}
+        return {**ids, "correlation_id": self.correlation_id, "traceparent": self.traceparent}
+
 
 @dataclass(frozen=True)
 class Outcome:

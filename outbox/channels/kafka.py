@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -51,16 +51,10 @@ class KafkaHandler(handlers.MessageHandler):
 def record_of(message: handlers.Message) -> Outgoing:
     payload = msgspec.json.decode(message.payload, type=Payload)
     value = payload.value.encode() if isinstance(payload.value, str) else msgspec.json.encode(payload.value)
-    return Outgoing(topic_name(payload.topic), payload.key, value, headers_of(message, payload.headers))
-
-
-def headers_of(message: handlers.Message, more: Mapping[str, str]) -> list[tuple[str, bytes]]:
-    """`message_id` is ours: a receiver that remembers it counts each message once."""
-    ours = {
-        "message_id": str(message.id), "event_type": message.event_type, "traceparent": message.traceparent,
-        "correlation_id": message.correlation_id,
-    }  # fmt: skip
-    return [(name, text.encode()) for name, text in {**more, **ours}.items() if text]
+    # `message_id` is ours: a receiver that remembers it counts each message once.
+    named = {**payload.headers, **message.headers}
+    headers = [(name, text.encode()) for name, text in named.items() if text]
+    return Outgoing(topic_name(payload.topic), payload.key, value, headers)
 
 
 def outcome_of(found: SendResult, failed: handlers.Kind) -> handlers.Outcome:

@@ -87,10 +87,8 @@ def new_ids(number: int) -> list[str]:
 def _constants(
     channel: str, token: uuid.UUID, path: str, started: datetime, finished: datetime | None
 ) -> dict[str, object]:
-    return {
-        "channel": channel, "lease_token": uuid_text(token), "path": path, "worker": WORKER,
-        "started_at": started, "finished_at": finished,
-    }  # fmt: skip
+    claimed = {"channel": channel, "lease_token": uuid_text(token), "path": path, "worker": WORKER}
+    return {**claimed, "started_at": started, "finished_at": finished}
 
 
 def _words(outcome: Outcome) -> tuple[str, str, str]:

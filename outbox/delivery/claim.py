@@ -127,10 +127,9 @@ def _obstacles(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> li
 
     So they are counted first. The candidates are among them, locked; only what was revived is in nobody's way.
     """
-    about: dict[str, Any] = {
-        "channel": found.channel, "aggregates": frozenset(message.aggregate for message in candidates),
-        "now": found.now, "lowest": lowest, "newest": max(message.id for message in candidates),
-    }  # fmt: skip
+    span = {"lowest": lowest, "newest": max(message.id for message in candidates)}
+    aggregates = frozenset(message.aggregate for message in candidates)
+    about: Any = {"channel": found.channel, "aggregates": aggregates, "now": found.now, **span}
     unfinished = sum(number for (number,) in _count_in_the_way(**about))
     if unfinished == sum(not message.times_revived for message in candidates):
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -17,8 +17,10 @@ from outbox.bookkeeping import audit, counters
 from outbox.bookkeeping.audit import Operator
 from outbox.delivery import reconcile
 from outbox.delivery.candidates import lower_bound, read_messages
+from outbox.messages.confirm import ACCEPTED
 from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 from outbox.messages.notify import ring
+from outbox.messages.publish import expiry_of
 from outbox.messages.queries import MessageQuerySet
 
 State = OutboxMessage.State
@@ -48,7 +50,7 @@ def it_was_sent(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> in
     with transaction.atomic():
         now = database_now()
         rows = _locked(ids, [State.UNCERTAIN])
-        changed = rows.update(state=State.SENT, sent_at=now, error_class="", error="")
+        changed = rows.update(sent_at=now, **ACCEPTED)
         DeliveryAttempt.objects.of(rows.ids).open().close(now, "sent")
         return _done(operator, "mark as sent", ids, changed, reason, "confirmed", rows)
 
@@ -83,11 +85,9 @@ def revive(message_id: uuid.UUID, now: datetime) -> bool:
     It may leave after its successors: they did not wait for it.
     """
     ended = OutboxMessage.objects.filter(pk=message_id, state__in=[State.DEAD_LETTERED, State.EXPIRED])
-    changed = ended.update(
-        state=State.PENDING, attempts=0, times_revived=F("times_revived") + 1, available_at=now,
-        expires_at=now + timedelta(seconds=settings.OUTBOX_EXPIRES_SECONDS), error_class="", error="",
-        lease_token=None, lease_until=None,
-    )  # fmt: skip
+    new = {"attempts": 0, "error_class": "", "error": "", "lease_token": None, "lease_until": None}
+    times = {"available_at": now, "expires_at": expiry_of(now), "times_revived": F("times_revived") + 1}
+    changed = ended.update(state=State.PENDING, **new, **times)
     if changed:
         lower_bound.forget()
         transaction.on_commit(ring, robust=True)

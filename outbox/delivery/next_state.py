@@ -107,19 +107,9 @@ def wait_after(attempts: int, outcome: Outcome, rules: Limits, fraction: float |
 
 def letter_of(channel: str, message: Message, step: str, reason: str, error: str, now: datetime) -> Letter:
     """The dead letter of a message; each revival may bury it once more."""
-    headers = [
-        (name, value.encode())
-        for name, value in (
-            ("message_id", str(message.id)), ("channel", channel), ("event_type", message.event_type),
-            ("correlation_id", message.correlation_id), ("traceparent", message.traceparent),
-        )
-        if value
-    ]  # fmt: skip
-    record = Replayed(
-        "", -1, message.attempts, int(now.timestamp() * 1000), message.aggregate.encode(),
-        message.payload.encode(), headers,
-    )  # fmt: skip
-    return Letter(
-        FLOW, step, reason, error, record, topic_id=str(message.id), revision=message.times_revived,
-        business_key=message.aggregate,
-    )  # fmt: skip
+    named = {**message.headers, "channel": channel}
+    headers = [(name, value.encode()) for name, value in named.items() if value]
+    key, payload = message.aggregate.encode(), message.payload.encode()
+    record = Replayed("", -1, message.attempts, int(now.timestamp() * 1000), key, payload, headers)
+    pk, revision = str(message.id), message.times_revived
+    return Letter(FLOW, step, reason, error, record, pk, revision, business_key=message.aggregate)

@@ -26,6 +26,7 @@ from outbox.delivery import attempts
 from outbox.delivery.claim import Claim
 from outbox.delivery.next_state import CHANGES, NextState, letter_of, limits, next_state, row_of
 from outbox.letters.burial import bury
+from outbox.messages.confirm import ACCEPTED
 from outbox.messages.models import FLOW, OutboxMessage
 
 PATIENCE_AT_THE_END = 5.0  # seconds that a worker told to stop waits for its database
@@ -130,11 +131,8 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
     rules = limits()
     sent = [(message, outcome) for message, outcome in results if outcome.ok]
     unsent = [(m, outcome, next_state(m, outcome, now, rules)) for m, outcome in results if not outcome.ok]
-    changed = SENT.run(
-        [(m.id.hex, outcome.receipt[: attempts.LONGEST_RECEIPT]) for m, outcome in sent],
-        {"state": OutboxMessage.State.SENT.value, "sent_at": now, "lease_until": None, "error_class": "",
-         "error": "", "lease_token": token},
-    )  # fmt: skip
+    receipts = [(m.id.hex, outcome.receipt[: attempts.LONGEST_RECEIPT]) for m, outcome in sent]
+    changed = SENT.run(receipts, {**ACCEPTED, "sent_at": now, "lease_token": token})
     changed += UNSENT.run(
         [row_of(m, after) for m, _, after in unsent], {"lease_until": None, "lease_token": token}
     )
@@ -214,8 +212,6 @@ def _count(claim: Claim, results: Results) -> None:
     )
     for message, outcome in results:
         if not outcome.ok:
-            log.warning(
-                "delivery_failed", channel=claim.channel, outcome=outcome.kind, error=outcome.error,
-                message_id=str(message.id), aggregate=message.aggregate, event_type=message.event_type,
-                correlation_id=message.correlation_id, attempt=message.attempts,
-            )  # fmt: skip
+            about = {**message.headers, "aggregate": message.aggregate, "attempt": message.attempts}
+            failure = {"outcome": outcome.kind, "error": outcome.error}
+            log.warning("delivery_failed", channel=claim.channel, **about, **failure)

@@ -84,8 +84,6 @@ def _pull(
         note = act(letter, now)
         moved = DeadLetter.objects.filter(pk=letter_id).move(OPEN, status, now, note)
         FailureGroup.objects.filter(pk=letter.group_id).shift_open(-moved)
-        audit.record(
-            operator, verb, f"Letter {letter}", reason=reason, result=note, rows=moved,
-            detail={"letter": str(letter_id), "position": letter.position},
-        )  # fmt: skip
+        about = {"letter": str(letter_id), "position": letter.position}
+        audit.record(operator, verb, f"Letter {letter}", reason=reason, result=note, rows=moved, detail=about)
     return moved

@@ -14,10 +14,7 @@ def batch_of(letter: DeadLetter) -> RecordBatch:
     """
     if letter.partition is None or letter.offset is None or letter.timestamp is None:
         raise Refusal("the letter has no position in a topic")
-    record = Replayed(
-        letter.topic, letter.partition, letter.offset, letter.timestamp,
-        bytes(letter.key) if letter.key is not None else None,
-        bytes(letter.payload) if letter.payload is not None else None,
-        [(name, value.encode()) for name, value in letter.headers],
-    )  # fmt: skip
+    key, payload = (None if data is None else bytes(data) for data in (letter.key, letter.payload))
+    headers = [(name, value.encode()) for name, value in letter.headers]
+    record = Replayed(letter.topic, letter.partition, letter.offset, letter.timestamp, key, payload, headers)
     return RecordBatch([record], {letter.topic: letter.topic_id}, revision=letter.revision + 1)

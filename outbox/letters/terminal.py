@@ -57,14 +57,13 @@ def list_lines(selection: Selection, as_json: bool) -> Iterator[str]:
 
 def as_data(letter: DeadLetter) -> dict[str, Any]:
     """A letter as CONTRACT names its fields; the payload base64-encoded, null for a tombstone."""
-    return {
-        "id": str(letter.pk), "source": letter.source, "step": letter.step, "reason": letter.reason,
-        "error": letter.error, "group": letter.group_id, "status": letter.status, "topic": letter.topic,
-        "partition": letter.partition, "offset": letter.offset, "key": _text(letter.key),
-        "payload_b64": None if letter.payload is None else base64.b64encode(bytes(letter.payload)).decode(),
-        "created_at": letter.created_at.isoformat(), "revision": letter.revision,
-        "business_key": letter.business_key, "note": letter.note,
-    }  # fmt: skip
+    payload = None if letter.payload is None else base64.b64encode(bytes(letter.payload)).decode()
+    cause = {"source": letter.source, "step": letter.step, "reason": letter.reason, "error": letter.error}
+    state = {"group": letter.group_id, "status": letter.status}
+    position = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
+    data = {"key": _text(letter.key), "payload_b64": payload, "created_at": letter.created_at.isoformat()}
+    more = {"revision": letter.revision, "business_key": letter.business_key, "note": letter.note}
+    return {"id": str(letter.pk), **cause, **state, **position, **data, **more}
 
 
 def show(selection: Selection) -> Iterator[str]:

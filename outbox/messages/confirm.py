@@ -12,6 +12,8 @@ from outbox.bookkeeping import counters
 from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 
 PROVABLE = ("uncertain", "processing", "pending")
+# What is written of a message that the other side accepted.
+ACCEPTED = {"state": OutboxMessage.State.SENT.value, "lease_until": None, "error_class": "", "error": ""}
 
 
 def confirm(message_id: uuid.UUID, receipt: str, now: datetime) -> bool:
@@ -23,10 +25,7 @@ def confirm(message_id: uuid.UUID, receipt: str, now: datetime) -> bool:
     with transaction.atomic():
         tried = OutboxMessage.objects.filter(pk=message_id, state__in=PROVABLE, attempts__gt=0)
         channel = tried.values_list("channel", flat=True).first()
-        changed = tried.update(
-            state=OutboxMessage.State.SENT, sent_at=now, receipt=receipt[:300], lease_until=None, error_class="",
-            error="",
-        )  # fmt: skip
+        changed = tried.update(sent_at=now, receipt=receipt[:300], **ACCEPTED)
         if changed:
             DeliveryAttempt.objects.of([message_id]).open().close(now, "sent", receipt=receipt[:300])
             counters.add({(FLOW, channel or "", "confirmed"): 1}, now)

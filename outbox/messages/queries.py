@@ -72,10 +72,8 @@ class MessageQuerySet(ClaimQuerySet):
         a final state: its successors may be gone already.
         """
         undecided = Q(state="uncertain", available_at__lte=now)
-        return (
-            self.in_channel(channel).unfinished().filter(aggregate__any=frozenset(aggregates), times_revived=0)
-            .exclude(undecided)
-        )  # fmt: skip
+        theirs = self.in_channel(channel).unfinished().filter(aggregate__any=frozenset(aggregates))
+        return theirs.filter(times_revived=0).exclude(undecided)
 
     def locked(self) -> MessageQuerySet:
         """Locked for this transaction; rows another worker is looking at are skipped."""

@@ -13,7 +13,7 @@ from config.kafka.positions import Mark, Reach, TopicPartition
 from config.kafka.records import Record, RecordBatch
 from config.kafka.runtime.writer import Handler, Replayable
 from config.kafka.timeframe import Bounds
-from outbox.replay.models import LEASE, TopicReplay
+from outbox.replay.models import LEASE, TopicReplay, TopicReplayQuerySet
 
 COUNTS = ("read", "already", "applied", "parked", "outside")
 
@@ -108,7 +108,7 @@ class Journal(Handler):
         changes: dict[str, Any] = {"lease_until": now + LEASE, "note": note}
         if idle or self.replay.dry_run:
             changes |= self.state()
-        if not TopicReplay.objects.run_by(self.token).filter(pk=self.replay.pk).update(**changes):
+        if not self._mine().update(**changes):
             self.lost = True
 
     def state(self) -> dict[str, Any]:
@@ -123,9 +123,11 @@ class Journal(Handler):
         return {name: self.counts[name] + added[name] for name in COUNTS}
 
     def _save(self, counts: dict[str, int], positions: dict[int, int], now: datetime) -> int:
-        return TopicReplay.objects.run_by(self.token).filter(pk=self.replay.pk).update(
-            **counts, positions=positions, looked_at=self._distance(positions), lease_until=now + LEASE
-        )  # fmt: skip
+        state = {**counts, "positions": positions, "looked_at": self._distance(positions)}
+        return self._mine().update(**state, lease_until=now + LEASE)
+
+    def _mine(self) -> TopicReplayQuerySet:
+        return TopicReplay.objects.run_by(self.token).filter(pk=self.replay.pk)
 
     def _take(self, counts: dict[str, int], positions: dict[int, int]) -> None:
         self.counts, self.positions = counts, positions

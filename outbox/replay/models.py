@@ -26,9 +26,8 @@ class TopicReplayQuerySet(ClaimQuerySet["TopicReplay"]):
 
     def take(self, pk: int, token: uuid.UUID, now: datetime) -> int:
         """Begin, or go on where the last worker stopped; 0 when somebody was faster."""
-        return self.next_in_line(now).filter(pk=pk).update(
-            state=TopicReplay.State.RUNNING, lease_token=token, lease_until=now + LEASE
-        )  # fmt: skip
+        free = self.next_in_line(now).filter(pk=pk)
+        return free.update(state=TopicReplay.State.RUNNING, lease_token=token, lease_until=now + LEASE)
 
     def previewed(self) -> TopicReplayQuerySet:
         """Dry runs that came to their end."""
@@ -40,9 +39,8 @@ class TopicReplayQuerySet(ClaimQuerySet["TopicReplay"]):
 
     def finish(self, state: str, now: datetime, **changes: object) -> int:
         """End these for good, whoever works on them."""
-        return self.unfinished().update(
-            state=state, finished_at=now, lease_token=None, lease_until=None, **changes
-        )  # fmt: skip
+        ended = {"state": state, "finished_at": now, "lease_token": None, "lease_until": None}
+        return self.unfinished().update(**ended, **changes)
 
 
 class TopicReplay(Claimable):

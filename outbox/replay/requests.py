@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -36,12 +37,11 @@ def request(
         raise Refusal(f"slack {slack}: between 0 and {LONGEST_SLACK.days} days")
     with transaction.atomic():
         now = database_now()
-        replay = TopicReplay.objects.create(
-            topic=name, since=since, until=until, slack_seconds=int(slack.total_seconds()), dry_run=dry_run,
-            state=TopicReplay.State.RUNNING if token else TopicReplay.State.PENDING, lease_token=token,
-            lease_until=now + LEASE if token else None, reason=reason, requested_by=operator.name[:150],
-            user=operator.user, created_at=now,
-        )  # fmt: skip
+        frame = {"since": since, "until": until, "slack_seconds": int(slack.total_seconds())}
+        who = {"requested_by": operator.name[:150], "user": operator.user, "reason": reason}
+        mine: Any = {"state": TopicReplay.State.RUNNING, "lease_token": token, "lease_until": now + LEASE}
+        more = {**frame, **who, **(mine if token else {})}
+        replay = TopicReplay.objects.create(topic=name, dry_run=dry_run, created_at=now, **more)
         if not dry_run:
             audit_end(replay, 0, "asked for")
     return replay

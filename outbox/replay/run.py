@@ -23,7 +23,7 @@ from config.telemetry.logs import log
 from outbox.bookkeeping import audit
 from outbox.bookkeeping.audit import Operator
 from outbox.bookkeeping.watermarks import Watermarks
-from outbox.replay.journal import Journal
+from outbox.replay.journal import COUNTS, Journal
 from outbox.replay.models import TopicReplay
 
 State = TopicReplay.State
@@ -141,8 +141,9 @@ def _begin(replay: TopicReplay, token: uuid.UUID, frame: Timeframe, handler: Rep
         "bounds": {number: [here.start, here.end] for number, here in bounds.items()},
         "total": sum(here.end - here.start for here in bounds.values()),
         "started_at": replay.started_at or database_now(),
-        "positions": {}, "looked_at": 0, "read": 0, "already": 0, "applied": 0, "parked": 0, "outside": 0,
-    }  # fmt: skip
+        "positions": {},
+        **dict.fromkeys(["looked_at", *COUNTS], 0),
+    }
     TopicReplay.objects.run_by(token).filter(pk=replay.pk).update(**changes)
     for name, value in changes.items():
         setattr(replay, name, value)
@@ -190,10 +191,9 @@ def fail(replay: TopicReplay, why: str) -> None:
 
 
 def audit_end(replay: TopicReplay, applied: int, result: str) -> None:
-    audit.record(
-        Operator(replay.requested_by, replay.user), "replay", str(replay), reason=replay.reason, result=result,
-        rows=applied, url=page_of(replay), detail={"replay": replay.pk},
-    )  # fmt: skip
+    operator, detail = Operator(replay.requested_by, replay.user), {"replay": replay.pk}
+    words = {"reason": replay.reason, "result": result, "url": page_of(replay)}
+    audit.record(operator, "replay", str(replay), rows=applied, detail=detail, **words)
 
 
 def page_of(replay: TopicReplay) -> str:

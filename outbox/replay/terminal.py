@@ -13,17 +13,14 @@ from config.admin import humanize
 from config.flows import Refusal
 from config.kafka.client import KafkaError
 from outbox.bookkeeping.audit import Operator
-from outbox.replay.journal import Journal
+from outbox.replay.journal import COUNTS, Journal
 from outbox.replay.models import TopicReplay
 from outbox.replay.requests import cancel, moment, request, span
 from outbox.replay.run import carry_out, fail
 
 Say = Callable[[str], Any]
 EVERY = 2.0  # seconds between two lines of progress
-LINES = [
-    ("read", "read"), ("already applied", "already"), ("applied", "applied"), ("parked", "parked"),
-    ("older than retention", "outside"),
-]  # fmt: skip
+LABELS = {"already": "already applied", "outside": "older than retention"}
 
 
 def replay(topic: str, options: dict[str, Any], stop: threading.Event, say: Say) -> Iterator[str]:
@@ -31,10 +28,8 @@ def replay(topic: str, options: dict[str, Any], stop: threading.Event, say: Say)
     since, until = (_moment(options[name], f"--{name}", say) for name in ("from", "to"))
     operator = Operator(f"{getpass.getuser()}, by command")
     token = uuid.uuid4()
-    found = request(
-        topic, since, until, span(options["slack"]), operator, options["reason"] or "by command",
-        dry_run=options["dry_run"], token=token,
-    )  # fmt: skip
+    slack, reason = span(options["slack"]), options["reason"] or "by command"
+    found = request(topic, since, until, slack, operator, reason, dry_run=options["dry_run"], token=token)
     try:
         ended = carry_out(found, token, stop, ProgressPrinter(say))
     except (Refusal, KafkaError) as error:
@@ -52,8 +47,8 @@ def replay(topic: str, options: dict[str, Any], stop: threading.Event, say: Say)
 
 def account(found: TopicReplay) -> Iterator[str]:
     """What became of the records, one line each, and what that means."""
-    for label, name in LINES:
-        yield f"{label:24}{getattr(found, name):>12,}"
+    for name in COUNTS:
+        yield f"{LABELS.get(name, name):24}{getattr(found, name):>12,}"
     missing = found.applied + found.parked
     if found.dry_run:
         yield "Dry run: nothing was changed."

@@ -16,10 +16,8 @@ class Command(WorkerCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument(
-            "--accept-reset", action="store_true",
-            help="the topic was created again, or part of its log is gone: go on from its beginning",
-        )  # fmt: skip
+        reset = "the topic was created again, or part of its log is gone: go on from its beginning"
+        parser.add_argument("--accept-reset", action="store_true", help=reset)
 
     def work(self, stop: Event, options: dict[str, Any]) -> None:
         listen(
