@@ -69,9 +69,7 @@ class Aggregator(Flow):
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         for stream in streams().values():
-            stopped = Watermark.objects.filter(topic=topic_name(stream.topic)).exclude(alarm="")
-            alarms = [f"{mark.topic}/{mark.partition}: {mark.alarm}" for mark in stopped]
-            yield f"stream {stream.name}", not alarms, "; ".join(alarms) or "no partition is stopped"
+            yield f"stream {stream.name}", *Watermark.objects.of_topic(stream.topic).diagnosis()
 
     def sweep(self, now: datetime) -> int:
         return sweep_batches(now) + sweep_minutes(streams(), now)

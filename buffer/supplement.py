@@ -16,6 +16,7 @@ from config.digest import digest
 from config.flows import Refusal
 from outbox.bookkeeping import counters
 from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import record_of
 
 Status = BufferedEvent.Status
 
@@ -26,7 +27,9 @@ def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
     A sent order gets a supplement, a discarded one is opened again; a newer version that has already gone
     out wins over an older letter.
     """
-    payload, at = bytes(letter.payload or b"").decode(), position_of(letter)
+    record = record_of(letter)
+    payload = (record.value or b"").decode()
+    at = Position(letter.topic_id, record.partition, record.offset, record.timestamp)
     event = _lock_event(stream, payload)
     if event.status == Status.CLAIMED:
         raise Refusal("its batch is cut but not sent yet: try again when it is")
@@ -51,13 +54,6 @@ def _take_late(
         return "nothing to send: the quantities are those that were sent"
     batch = _supplement(stream, event, original, at, items, now)
     return f"sent as supplement {batch.pk} of batch {original}"
-
-
-def position_of(letter: DeadLetter) -> Position:
-    """Where the record of a letter stood; Refusal for a letter that came from no topic."""
-    if letter.partition is None or letter.offset is None or letter.timestamp is None:
-        raise Refusal("the letter has no position in a topic")
-    return Position(letter.topic_id, letter.partition, letter.offset, letter.timestamp)
 
 
 def _lock_event(stream: Stream, payload: str) -> BufferedEvent:

@@ -10,7 +10,6 @@ from django.conf import settings
 
 from config.flows import Check, Flow, Picture, Reading, Refusal, Worker
 from config.gate import InvalidRecord
-from config.kafka import topic_name
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.handlers import handlers
@@ -57,9 +56,7 @@ class Outbox(Flow):
         ]
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
-        stopped = Watermark.objects.filter(topic=topic_name(settings.OUTBOX_CDC_TOPIC)).exclude(alarm="")
-        alarms = [f"{mark.topic}/{mark.partition}: {mark.alarm}" for mark in stopped]
-        yield "change capture", not alarms, "; ".join(alarms) or "no partition is stopped"
+        yield "change capture", *Watermark.objects.of_topic(settings.OUTBOX_CDC_TOPIC).diagnosis()
         for state in ChannelState.objects.filter(name__in=handlers()):
             trouble = f"paused: {state.pause_reason}" if state.paused else ""
             if state.breaker == ChannelState.Breaker.OPEN:

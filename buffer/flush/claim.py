@@ -24,7 +24,6 @@ from config.database.compiled import compiled
 from config.database.rewrite import Rewrite
 from config.database.rows import fast_rows
 from config.database.upsert import Upsert, timestamp_text, uuid_text, uuid_writer
-from config.kafka import topic_name
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
@@ -142,7 +141,7 @@ def _candidates(stream: str, now: datetime | None, most: int) -> QuerySet[Any, A
 
 def caught_up_of(stream: Stream) -> dict[int, datetime | None]:
     """Per source partition: when everything in it was last known to be in the buffer."""
-    rows = Watermark.objects.filter(group=topic_name(GROUP), topic=topic_name(stream.topic), alarm="")
+    rows = Watermark.objects.of_group(GROUP).of_topic(stream.topic).running()
     return dict(rows.values_list("partition", "caught_up_at"))
 
 
@@ -190,7 +189,7 @@ def _open_events(stream: Stream, buckets: Sequence[Candidate]) -> dict[str, list
 
 
 def _topic_id(stream: Stream) -> str:
-    rows = Watermark.objects.filter(group=topic_name(GROUP), topic=topic_name(stream.topic))
+    rows = Watermark.objects.of_group(GROUP).of_topic(stream.topic)
     return rows.exclude(topic_id="").values_list("topic_id", flat=True).first() or ""
 
 

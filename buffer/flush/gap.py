@@ -10,7 +10,6 @@ from django.db import connection
 from buffer.streams import GROUP, Stream
 from config.kafka import topic_name
 from config.kafka.client import KafkaError
-from config.kafka.reader import committed_offsets
 from config.telemetry.logs import log
 from outbox.bookkeeping.watermarks import Watermarks
 
@@ -40,18 +39,11 @@ class Gap:
 
     def _behind(self) -> bool:
         try:
-            behind = [stream.name for stream in self.streams if is_behind(stream)]
+            topics = {stream.name: topic_name(stream.topic) for stream in self.streams}
+            behind = [name for name, topic in topics.items() if Watermarks().behind(topic_name(GROUP), topic)]
         except KafkaError as error:
             log.warning("broker_unavailable", worker="flush_buffer", error=str(error))
             return True
         if behind:
             log.warning("waits_for_ingestion", streams=behind)
         return bool(behind)
-
-
-def is_behind(stream: Stream) -> bool:
-    """Some partition's watermark is below the offset that an earlier life of the database had committed."""
-    group, topic = topic_name(GROUP), topic_name(stream.topic)
-    committed = committed_offsets(group, topic)
-    marks = Watermarks().load(group, [topic])
-    return any(offset > (marks[tp].next_offset if tp in marks else 0) for tp, offset in committed.items())

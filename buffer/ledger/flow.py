@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import QuerySet
 
 from buffer.ledger.handler import GROUP, Track
 from buffer.ledger.samples import stock_traffic
@@ -49,7 +48,7 @@ class Ledger(Flow):
 
     def is_drained(self) -> bool:
         """Whatever the workers know to be in the log is written."""
-        marks = _positions().values_list("next_offset", "end_offset")
+        marks = Watermark.objects.of_group(GROUP).values_list("next_offset", "end_offset")
         return all(end <= following for following, end in marks)
 
     def summary(self) -> Sequence[tuple[str, int]]:
@@ -62,8 +61,7 @@ class Ledger(Flow):
         ]
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
-        alarms = [f"{mark.topic}/{mark.partition}: {mark.alarm}" for mark in _positions().exclude(alarm="")]
-        yield NAME, not alarms, "; ".join(alarms) or "no partition is stopped"
+        yield NAME, *Watermark.objects.of_group(GROUP).diagnosis()
 
     def replays(self) -> Mapping[str, Callable[[], Track]]:
         return dict.fromkeys(settings.MOVEMENTS, Track)
@@ -86,10 +84,6 @@ class Ledger(Flow):
         if applied.letters:
             return f"failed again: {applied.letters[0].error}"[:200]
         return "applied" if applied.number("applied") else "nothing was missing"
-
-
-def _positions() -> QuerySet[Watermark]:
-    return Watermark.objects.filter(group=topic_name(GROUP))
 
 
 def _batch_of(letter: DeadLetter) -> RecordBatch:

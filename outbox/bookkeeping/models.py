@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from config.fields import IdentifierField
+from outbox.bookkeeping.queries import WatermarkQuerySet
 
 
 class Watermark(models.Model):
@@ -29,6 +30,8 @@ class Watermark(models.Model):
         max_length=500, default="", help_text="Why this partition is stopped; empty: it runs."
     )
     updated_at = models.DateTimeField()
+
+    objects = WatermarkQuerySet.as_manager()
 
     class Meta:
         constraints = [

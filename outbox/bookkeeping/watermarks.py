@@ -7,6 +7,7 @@ from datetime import datetime
 
 from config.database.upsert import Upsert
 from config.kafka.positions import Mark, Reach, TopicPartition
+from config.kafka.reader import committed_offsets
 from outbox.bookkeeping.models import Watermark
 
 POSITION = "topic partition"
@@ -31,6 +32,12 @@ class Watermarks:
     def load(self, group: str, topics: list[str]) -> dict[TopicPartition, Mark]:
         rows = Watermark.objects.filter(group=group, topic__in=topics)
         return {(row.topic, row.partition): Mark(row.topic_id, row.next_offset) for row in rows}
+
+    def behind(self, group: str, topic: str) -> list[TopicPartition]:
+        """Partitions of which this database remembers less than the group has committed: it was restored."""
+        committed = committed_offsets(group, topic)  # first: the marks move before the offsets
+        marks = self.load(group, [topic])
+        return [tp for tp, offset in committed.items() if offset > marks.get(tp, Mark("", 0)).next_offset]
 
     def advance(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None:
         """Move the marks forward, in the transaction of the batch they follow."""

@@ -14,7 +14,6 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from config.database.clock import database_now
 from config.flows import Refusal, flows
-from config.kafka.reader import committed_offsets
 from config.kafka.records import RecordBatch, cut
 from config.kafka.runtime.writer import Replayable, Writer
 from config.kafka.timeframe import Part, Timeframe
@@ -155,16 +154,12 @@ def refuse_gap(frame: Timeframe, handler: Replayable) -> None:
     A restored database does not know what was sent since; only its consumer, reading the gap, can tell.
     """
     group = topic_name(handler.group)
-    committed = committed_offsets(group, frame.topic)
     marks = Watermarks().load(group, [frame.topic])
     if any(mark.topic_id and frame.topic_id not in ("", mark.topic_id) for mark in marks.values()):
         raise Refusal(
             f"topic {frame.topic} was created again: its worker has to be started with --accept-reset first"
         )
-    behind = [
-        tp for tp, offset in committed.items() if offset > (marks[tp].next_offset if tp in marks else 0)
-    ]
-    if behind:
+    if behind := Watermarks().behind(group, frame.topic):
         raise Refusal(
             f"{frame.topic}/{min(behind)[1]}: this database remembers less than {group} has committed (a backup "
             "was restored?): let its worker read the gap first"

@@ -10,7 +10,6 @@ from django.conf import settings
 from django.db.models import Max
 
 from config.database.clock import database_now
-from config.kafka import topic_name
 from config.uuid7 import smallest_uuid7
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.models import ChannelState
@@ -24,7 +23,7 @@ REMEMBER = 1.0  # seconds
 
 def is_healthy(channel: str, now: datetime) -> bool:
     """The listener's heartbeat is fresh, and nothing due has been left lying for longer than the grace period."""
-    beats = Watermark.objects.filter(group=topic_name(GROUP), alarm="", updated_at__gt=now - HEARTBEAT)
+    beats = Watermark.objects.of_group(GROUP).running().filter(updated_at__gt=now - HEARTBEAT)
     if not beats.exists():
         return False
     overdue = now - timedelta(seconds=settings.OUTBOX_GRACE_SECONDS)

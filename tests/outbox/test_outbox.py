@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from config.database.clock import database_now
 from config.kafka import Mark, Replayed
 from config.kafka.positions import Reach
-from outbox.bookkeeping import counters
+from outbox.bookkeeping import counters, watermarks
 from outbox.bookkeeping.job_leases import only_one
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, OperatorAction, Watermark
 from outbox.bookkeeping.watermarks import Watermarks
@@ -100,6 +100,13 @@ class TestWatermarks:
             (0, 12, None),
             (1, 0, now),
         }
+
+    def test_it_is_behind_where_the_group_has_committed_more(self, monkeypatch):
+        committed = {("t", 0): 10, ("t", 1): 11, ("t", 2): 0, ("t", 3): 1}
+        monkeypatch.setattr(watermarks, "committed_offsets", lambda group, topic: committed)
+        store = Watermarks()
+        store.advance("g", {("t", 0): Mark("a", 10), ("t", 1): Mark("a", 10)}, database_now())
+        assert store.behind("g", "t") == [("t", 1), ("t", 3)]
 
     def test_an_alarm_stays_until_it_is_accepted(self):
         store, now = Watermarks(), database_now()
