@@ -95,7 +95,7 @@ class Aggregator(Flow):
 
 
 def _handle_again(stream: Stream, letter: DeadLetter, now: datetime) -> str:
-    """The flow's own handler, at the letter's own position and the next revision."""
+    """Store the letter's record with the flow's own handler, at its position and the next revision."""
     batch = batch_of(letter)
     handler = Ingest(stream)
     batch.prepared = handler.prepare(batch)
@@ -114,8 +114,8 @@ def _discard_batch(letter: DeadLetter, now: datetime) -> str:
     batch = Batch.objects.parked().select_for_update().filter(pk=letter.business_key).first()
     if batch is None:
         raise Refusal("the batch is no longer parked")
-    # Its orders first: once their batch waits no longer they are sent ones.
-    rows = BufferedEvent.objects.take(
+    # Its orders first: as soon as the batch is no longer parked they read as sent.
+    rows = BufferedEvent.objects.move_claimed(
         batch.pk, batch.months, batch.event_ids, BufferedEvent.Status.DISCARDED.value, now
     )
     Batch.objects.parked().filter(pk=batch.pk).update(status=Batch.Status.DISCARDED)

@@ -8,7 +8,7 @@ EVENTS = PartitionSpec(
     column="partition_key",
     period="month",
     encoding="yyyymm",
-    # One more than the window of ingestion reaches: a new month begins before the day's rotation has run.
+    # One more than ingestion accepts: a new month begins before the day's rotation has run.
     ahead=4,
     keep_months_setting="BUFFER_RETENTION_MONTHS",
     unfinished=f"status = 'pending' OR status = 'claimed' AND buffer_bufferedevent.batch_id IN ({UNSENT})",

@@ -64,7 +64,7 @@ class Stream:
     def month_of(self, message: Any) -> int:
         """The partition key: the UTC month of the order as yyyymm, a function of the order alone.
 
-        Taken from any clock, a redelivery after midnight would be a second row.
+        With a month from any clock, a redelivery after midnight would be a second row.
         """
         at: datetime = message.ordered_at
         if at.tzinfo is not UTC:

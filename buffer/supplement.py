@@ -22,10 +22,10 @@ Status = BufferedEvent.Status
 
 
 def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
-    """Bring a late event home, inside the caller's transaction; returns what was done, in words.
+    """Apply a late event inside the caller's transaction; returns what was done, in words.
 
-    A sent order gets a supplement, a discarded one is opened again; a newer version that has already gone
-    out wins over an older letter.
+    A sent order gets a supplement, a discarded one is opened again. A letter that is older than what was
+    sent changes nothing.
     """
     record = record_of(letter)
     payload = (record.value or b"").decode()
@@ -36,20 +36,20 @@ def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
     source = Position(event.topic_id, event.source_partition, event.source_offset, event.source_timestamp)
     note = "nothing to do: a newer version of the order has been taken"
     if at.newer_than(source):
-        note = _take_late(stream, event, letter, payload, at, now)
+        note = _correct(stream, event, letter, payload, at, now)
     # Counters are shared by all workers: their locks come last, as in ingestion, or the two deadlock.
     _count(stream, letter, now)
     return note
 
 
-def _take_late(
+def _correct(
     stream: Stream, event: BufferedEvent, letter: DeadLetter, payload: str, at: Position, now: datetime
 ) -> str:
     if event.status != Status.SENT:
         return _reopen(stream, event, letter, payload, now)
     original = event.batch_id
     items = stream.difference(payload, event.payload)
-    _take_over(event, letter, payload, now)
+    _replace(event, letter, payload, now)
     if not items:
         return "nothing to send: the quantities are those that were sent"
     batch = _supplement(stream, event, original, at, items, now)
@@ -68,8 +68,8 @@ def _lock_event(stream: Stream, payload: str) -> BufferedEvent:
     return event
 
 
-def _take_over(event: BufferedEvent, letter: DeadLetter, payload: str, now: datetime, **changes: Any) -> None:
-    """The row now says what was last sent (or is to be sent), and from where."""
+def _replace(event: BufferedEvent, letter: DeadLetter, payload: str, now: datetime, **changes: Any) -> None:
+    """Store the letter's message in the row: what was last sent, or is to be sent."""
     BufferedEvent.objects.filter(pk=event.pk, partition_key=event.partition_key, status=event.status).update(
         payload=payload, payload_hash=digest(payload.encode()), topic_id=letter.topic_id,
         source_partition=letter.partition, source_offset=letter.offset, source_timestamp=letter.timestamp,
@@ -79,9 +79,9 @@ def _take_over(event: BufferedEvent, letter: DeadLetter, payload: str, now: date
 
 def _reopen(stream: Stream, event: BufferedEvent, letter: DeadLetter, payload: str, now: datetime) -> str:
     if event.status == Status.PENDING:
-        _take_over(event, letter, payload, now)
+        _replace(event, letter, payload, now)
         return "the order is still open: its message was replaced"
-    _take_over(event, letter, payload, now, status=Status.PENDING, batch_id=NO_BATCH)
+    _replace(event, letter, payload, now, status=Status.PENDING, batch_id=NO_BATCH)
     arrive(stream, {event.location_id: (1, event.source_partition)}, now)
     counters.add({(stream.name, str(letter.partition), "open"): 1}, now)
     return "the order had been discarded and waits for a batch again"

@@ -62,7 +62,7 @@ def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
 
 
 def _every_order_has_its_batch(stream: str) -> Check:
-    """Batches leave with their newest month, never before: the order of a batch that is gone would pass for sent."""
+    """An order whose batch was deleted reads as sent, so a batch must be kept as long as its newest month."""
     oldest = EVENTS.oldest(database_now().date())
     orphaned = BufferedEvent.objects.of_stream(stream).orphaned(
         Batch.objects.all(), EVENTS.value(oldest) if oldest else 0

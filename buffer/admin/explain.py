@@ -25,7 +25,7 @@ RULES = {
     "leftover": "The batch before it was full; what was left went at once.",
     "supplement": "A newer version of an order came after its batch was sent; this is the difference.",
 }
-UNHEARD = timedelta(seconds=10)
+STALE = timedelta(seconds=10)
 
 
 def rule_of(batch: Batch) -> str:
@@ -74,7 +74,7 @@ def _outlook(bucket: Bucket, stream: Stream, heard: datetime | None, now: dateti
     limits = _limits(stream)
     partition = f"{topic_name(stream.topic)}/{bucket.source_partition}"
     sentences = []
-    if heard is None or now - heard > UNHEARD:
+    if heard is None or now - heard > STALE:
         state = (
             f"was last read to its end at {humanize.clock(heard, now)} UTC"
             if heard
@@ -86,7 +86,7 @@ def _outlook(bucket: Bucket, stream: Stream, heard: datetime | None, now: dateti
             f"It is cut at {humanize.clock(bucket.idle_at, now)} UTC if no order comes ({limits['idle']}),"
         )
     if bucket.cap_at:
-        start = "at" if heard is not None and now - heard <= UNHEARD else "It is cut at"
+        start = "at" if heard is not None and now - heard <= STALE else "It is cut at"
         sentences.append(f"{start} {humanize.clock(bucket.cap_at, now)} UTC in any case ({limits['cap']}).")
     return sentences
 
@@ -122,7 +122,7 @@ def source_of(event: BufferedEvent) -> str:
 
 
 def months_kept() -> list[int]:
-    """Partition keys of the retention window, newest first."""
+    """Partition keys of the months that are kept, newest first."""
     first, last = retained_months(timezone.now())
     months = []
     while last >= first:

@@ -30,14 +30,14 @@ def hold(bucket_ids: Sequence[int], operator: Operator, reason: str) -> int:
 
 
 def release(bucket_ids: Sequence[int], operator: Operator, reason: str) -> int:
-    """Let held buckets go; what waits there is judged at once."""
+    """Let held buckets run; what waits there is due at once."""
     with transaction.atomic():
         changed = Bucket.objects.filter(pk__in=bucket_ids).release(database_now())
         return _done(operator, "release", bucket_ids, changed, reason)
 
 
 def withdraw(event_ids: Sequence[int], operator: Operator, reason: str) -> int:
-    """Discard orders that no batch has taken yet. Returns how many were still pending."""
+    """Discard orders that no batch has claimed yet. Returns how many were still pending."""
     with transaction.atomic():
         now = database_now()
         # Ingesters lock events before buckets; so does this.
@@ -51,11 +51,11 @@ def withdraw(event_ids: Sequence[int], operator: Operator, reason: str) -> int:
 
 
 def _shrink_buckets(rows: Sequence[BufferedEvent], now: datetime) -> None:
-    taken = Counter((row.stream, row.location_id) for row in rows)
-    for (stream, location), number in sorted(taken.items()):
+    withdrawn = Counter((row.stream, row.location_id) for row in rows)
+    for (stream, location), number in sorted(withdrawn.items()):
         Bucket.objects.of_stream(stream).filter(location_id=location).shrink(number)
     counts: Counter[tuple[str, str, str]] = Counter()
-    for (stream, _location), number in taken.items():
+    for (stream, _location), number in withdrawn.items():
         counts[stream, "withdrawn", "open"] -= number
         counts[stream, "withdrawn", "discarded"] += number
     counters.add(counts, now)

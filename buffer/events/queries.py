@@ -49,7 +49,7 @@ class EventQuerySet(models.QuerySet):
         return self.filter(stream=stream, location_id__any=frozenset(locations))
 
     def in_months(self, months: Iterable[int]) -> EventQuerySet:
-        """Prune to these partitions."""
+        """Read these partitions alone."""
         return self.filter(partition_key__in=list(months))
 
     def per_location(self) -> dict[str, int]:
@@ -59,17 +59,17 @@ class EventQuerySet(models.QuerySet):
         return self.order_by("id")
 
     def lock_free(self) -> EventQuerySet:
-        """Locked for this transaction; rows an ingester is changing right now are left for the next round.
+        """Lock for this transaction, and skip rows that an ingester is changing right now.
 
-        Ingesters lock events and then buckets, flushers the other way round: only because neither of the
-        flusher's locks ever waits can the two not deadlock.
+        Ingesters lock events and then buckets, flushers buckets and then events. They do not deadlock only
+        because a flusher never waits for a lock.
         """
         return self.select_for_update(skip_locked=True)
 
-    def take(
+    def move_claimed(
         self, batch_id: Any, months: Iterable[int], ids: Iterable[int], status: str, now: datetime
     ) -> int:
-        """Move the claimed rows of one batch on; returns how many."""
+        """Give the claimed rows of one batch this status; returns how many."""
         rows = self.in_months(months).filter(id__in=list(ids), batch_id=batch_id, status="claimed")
         return rows.update(status=status, updated_at=now)
 

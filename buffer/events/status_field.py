@@ -1,4 +1,4 @@
-"""The status of an order: its row says that a batch has taken it, and the batch says whether it was sent."""
+"""The status of an order: its row says that a batch has claimed it, the batch says whether it was sent."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class EventStatusField(StatusField):
     """Stored `pending`, `claimed`, `discarded` and, after a restore, `sent`; a `claimed` order whose batch no longer
     waits is read as `sent`, in `filter`, `values` and everywhere else of the ORM.
 
-    Sending is a fact about the batch. To write it into each of its orders as well was half of what a flush asks of
-    the database (docs/adr/0015). SQL of our own meets what is stored: guards ask for `pending` only, which is the same.
+    To write "sent" into each order of a batch was half of what a flush asked of the database (docs/adr/0015). SQL of
+    our own sees what is stored; its guards ask for `pending` only, which is stored and read alike.
     """
 
     AS_STORED = frozenset({"pending", "discarded"})  # no batch changes how they are read
@@ -31,8 +31,8 @@ class EventStatusField(StatusField):
 class StatusCol(Col):
     """The column, and a look at the batch of a claimed order, by its key.
 
-    As `batch_id IN (…)` the same is cheaper for a whole table and dearer for one row: with some thousand unsent
-    batches PostgreSQL reads the row with parallel workers, 50 ms instead of 2.
+    `batch_id IN (…)` would be cheaper for a whole table, but with some thousand unsent batches PostgreSQL then reads
+    even one row with parallel workers, which takes 50 ms instead of 2.
     """
 
     def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
@@ -46,7 +46,7 @@ class StatusCol(Col):
         return Col(self.alias, self.target, self.output_field)
 
     def _waits(self, compiler: Any) -> str:
-        """Whether its batch is unsent. One that is gone was sent or discarded: no other is swept away."""
+        """Whether its batch is unsent; one that was deleted had been sent or discarded."""
         names = [self.alias, "batch_id"] if self.alias else ["batch_id"]
         mine = ".".join(map(compiler.quote_name_unless_alias, names))
         return f"EXISTS ({UNSENT} AND buffer_batch.batch_id = {mine})"

@@ -45,7 +45,7 @@ STORE = Upsert(
     key="",
     update={},
 )
-TAKE = Rewrite(
+CLAIM = Rewrite(
     BufferedEvent,
     key="id",
     changes="batch_id",
@@ -118,9 +118,9 @@ def _choose(stream: Stream, now: datetime, round_: Round) -> list[tuple[Candidat
 
 
 def _lock_candidates(stream: str, now: datetime | None) -> list[Candidate]:
-    """As many as fill a round: a few full buckets, or many small ones. The rest is left to other flushers.
+    """Lock as many as fill a round of those due at `now`, or of all that wait: a few full buckets or many small ones.
 
-    Of those due at `now`, or of all that wait.
+    The rest is left to other flushers.
     """
     few = _locked(stream, now, FULL_BUCKETS_A_ROUND)
     if len(few) < FULL_BUCKETS_A_ROUND or sum(bucket.open_count for bucket in few) >= EVENTS_A_ROUND // 2:
@@ -140,7 +140,7 @@ def _candidates(stream: str, now: datetime | None, most: int) -> QuerySet[Any, A
 
 
 def caught_up_of(stream: Stream) -> dict[int, datetime | None]:
-    """Per source partition: when everything in it was last known to be in the buffer."""
+    """`{source partition: when everything in it was last known to be in the buffer}`."""
     rows = Watermark.objects.of_group(GROUP).of_topic(stream.topic).running()
     return dict(rows.values_list("partition", "caught_up_at"))
 
@@ -162,7 +162,7 @@ def _cut_batches(
             )
         )
     _store_batches(stream, frozen, now, round_)
-    _take_events([batch for _, _, batches in frozen for batch in batches], now)
+    _claim_events([batch for _, _, batches in frozen for batch in batches], now)
     RELEASE.run([_after(bucket, batches, now) for bucket, _, batches in frozen])
     taken = sum(len(batch.events) for _, _, batches in frozen for batch in batches)
     counters.add({(stream.name, "flush", "open"): -taken}, now)
@@ -238,13 +238,13 @@ def _store_batches(
         metrics.FLUSHED.labels(stream.name, reason).inc(number)
 
 
-def _take_events(batches: Sequence[Frozen], now: datetime) -> None:
+def _claim_events(batches: Sequence[Frozen], now: datetime) -> None:
     text = uuid_writer()
     rows = [
         (event.id, name) for batch in batches for name in [text(batch.batch_id)] for event in batch.events
     ]
     months = sorted({month for batch in batches for month in batch.months})
-    taken = TAKE.run(rows, {"status": BufferedEvent.Status.CLAIMED.value, "updated_at": now}, months)
+    taken = CLAIM.run(rows, {"status": BufferedEvent.Status.CLAIMED.value, "updated_at": now}, months)
     if taken != len(rows):
         # Locked rows cannot change under us: this would be a bug, and the transaction must not commit it.
         raise RuntimeError(f"claimed {taken} of {len(rows)} locked events")

@@ -39,9 +39,8 @@ def decide(
 ) -> DueDecision:
     """Decide about one candidate.
 
-    Silence counts only while the consumer is known to have read everything of the bucket's own partition:
-    `caught_up[partition]` is the last time that was so. A bucket whose consumer is behind or down is not
-    idle, it is unheard. The cap always counts, so latency stays bounded either way.
+    A bucket is idle only if the consumer has read everything of its partition since: `caught_up[partition]` is the
+    last time that was so. While the consumer is behind or down, only the cap makes a quiet bucket due.
     """
     if bucket.urged:
         return DueDecision(bucket.urged)

@@ -19,9 +19,8 @@ INTERVAL = 1.0
 class Gap:
     """Whether this database remembers less than the group has committed.
 
-    Orders that wait in an old backup may have gone out since, with other contents: cut again, they would be
-    sent twice. Only a new connection can lead to another database, so only then, and while a gap is open,
-    the broker is asked.
+    Orders that wait in an old backup may have been sent since with other contents; cut again, they would be sent
+    twice. The broker is asked only after a new connection, which may lead to another database, and while a gap is open.
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:

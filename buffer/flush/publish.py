@@ -40,7 +40,7 @@ SENT = Rewrite(
 def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]]:
     """Take over claimed batches that nobody holds, oldest first per location.
 
-    A batch waits while an older one of its location is unsent and not among those taken here: two flushers
+    A batch waits while an older one of its location is unsent and not leased here, too: two flushers
     must not overtake each other at one warehouse.
     """
     token = uuid.uuid4()
@@ -83,7 +83,7 @@ def publish(batches: Sequence[LeasedBatch], token: uuid.UUID, producer: Producer
     if not batches:
         return True
     outcomes = producer.send_all([message_of(batch) for batch in batches])
-    _settle_at_last(list(zip(batches, outcomes, strict=True)), token)
+    _settle_until_it_stands(list(zip(batches, outcomes, strict=True)), token)
     return not any(isinstance(outcome, Failed) for outcome in outcomes)
 
 
@@ -95,8 +95,8 @@ def message_of(batch: LeasedBatch) -> Outgoing:
     return Outgoing(topic_name(output), batch.location_id, batch.payload.encode(), headers)
 
 
-def _settle_at_last(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID) -> None:
-    """Settle, again after a deadlock: forgotten, these batches would wait for their lease and go out twice."""
+def _settle_until_it_stands(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID) -> None:
+    """Settle, again after a deadlock: batches that are not settled go out once more when their lease ends."""
 
     def unit() -> None:
         with transaction.atomic():
@@ -127,7 +127,7 @@ def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, 
 
 
 def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> None:
-    """The batches are sent, and with them their orders, whose rows say so without a write (buffer/events/status_field.py)."""
+    """Mark the batches as sent; their orders then read as sent (buffer/events/status_field.py)."""
     if not results:
         return
     text = uuid_writer()
@@ -144,7 +144,7 @@ def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> 
 
 
 def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime) -> None:
-    """Back to the pool, not before a while: an outage is not the batch's fault, so nothing is ever given up."""
+    """Try again later, however often: an outage is not the batch's fault."""
     if not results:
         return
     attempt = max(batch.attempts for batch, _ in results) + 1

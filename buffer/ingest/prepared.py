@@ -1,4 +1,4 @@
-"""A polled batch after decoding, and what it did to the events before shared rows are told."""
+"""A polled batch after decoding, and what it changed among the events before shared rows are updated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Prepared:
 
 @dataclass
 class StoredBatch:
-    """What a batch changed among the events; buckets, groups and counters still have to hear of it."""
+    """What a batch changed among the events; buckets, groups and counters are updated from it afterwards."""
 
     read: Counter[int] = field(default_factory=Counter)
     outcomes: Counter[tuple[int, str]] = field(default_factory=Counter)  # (partition, outcome)
@@ -44,7 +44,7 @@ class StoredBatch:
     parked: int = 0  # letters that were not there before
 
     def tally(self, batch: RecordBatch) -> Tally:
-        """The same for those who replay the batch."""
+        """The same as a replay counts it."""
         applied = sum(
             number for (_, name), number in self.outcomes.items() if name in ("accepted", "superseded")
         )

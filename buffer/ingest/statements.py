@@ -19,7 +19,7 @@ EVENTS = Upsert(
         "revision": "old.revision + 1",
         **new("payload payload_hash topic_id source_partition source_offset source_timestamp updated_at"),
     },
-    # A redelivered v1 must not overwrite v2, and nothing overwrites what a batch has already taken.
+    # A redelivered v1 must not overwrite v2, and nothing overwrites what a batch has claimed.
     guard=f"old.status = 'pending' AND {NEWER}",
     token="token",
     returning="partition_key order_id location_id revision source_partition",

@@ -36,9 +36,8 @@ class Verdict:
 class MovementClassifier:
     """Classifies records one after the other; what it lets through counts for those behind.
 
-    A record applies wholly or not at all: as soon as one of its keys contradicts the ledger, nothing of it is
-    taken. Keys that are known with the same delta are left out, and what is missing is added: afterwards all
-    of the record is in the ledger, whichever part of it was there before.
+    A record applies wholly or not at all: when one of its keys contradicts the ledger, none is recorded. Keys that
+    are known with the same delta are left out, the missing ones are added; then all of them are in the ledger.
     """
 
     known: dict[tuple[Group, Key], KnownMovement]
@@ -64,7 +63,7 @@ class MovementClassifier:
             if refusal := self._refusal(row[1], row[2]):
                 return Verdict(refusal, row[1])
         for row in missing:
-            self._take(tracked, row)
+            self._record(tracked, row)
         return Verdict("applied" if missing else "duplicate")
 
     def _others(self, tracked: Tracked) -> set[str]:
@@ -87,7 +86,7 @@ class MovementClassifier:
             return "negative_stock"
         return ""
 
-    def _take(self, tracked: Tracked, row: Row) -> None:
+    def _record(self, tracked: Tracked, row: Row) -> None:
         _, _, delta, partition, offset, _, payload_hash = row
         self.wanted.setdefault(tracked.group, {})[row[:2]] = row
         self.known[tracked.group, row[:2]] = KnownMovement(

@@ -84,7 +84,7 @@ class Track(LetterHandler, Replayable):
     def apply(self, batch: RecordBatch, now: datetime) -> Applied:
         """Write a prepared batch; says what became of its records.
 
-        1. The ledger: optimistic where nothing can go wrong, judged record by record where something may.
+        1. The ledger: at once where no record can be refused, else classified record by record.
         2. The stocks, by exactly the sums of what was recorded.
         3. Locations and items; then letters and counters, whose rows workers share.
         """
@@ -149,7 +149,7 @@ class Track(LetterHandler, Replayable):
     def _record_classified(
         self, batch: RecordBatch, applied: Applied, now: datetime
     ) -> tuple[Fresh, list[Tracked]]:
-        """Judge each record under the locks of its stocks; record those that apply, bury those that do not."""
+        """Classify each record under the locks of its stocks; record those that apply, bury the others."""
         while True:
             classifier = self._classifier(batch)
             verdicts = [(tracked, classifier.verdict(tracked)) for tracked in batch.prepared.tracked]

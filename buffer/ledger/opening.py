@@ -159,7 +159,7 @@ def _count_known(chunk: Sequence[OpeningLine], refused: list[str]) -> int:
 
 # -- writing -----------------------------------------------------------------------------------------
 def _make_places(chunk: Sequence[OpeningLine]) -> None:
-    """Items and locations, in a transaction of their own: workers lock them after stocks, not before."""
+    """Make items and locations in a transaction of their own, because workers lock them after stocks."""
     with transaction.atomic():
         now = database_now()
         constants = {**UNSOURCED, "created_at": now, "updated_at": now}

@@ -79,7 +79,7 @@ class Prepared:
 
 @dataclass
 class Applied:
-    """What a batch did to the ledger; letters, groups and counters still have to hear of it."""
+    """What a batch did to the ledger; letters, groups and counters are written from it afterwards."""
 
     outcomes: Counter[tuple[Place, str]] = field(default_factory=Counter)
     movements: Counter[Place] = field(default_factory=Counter)

@@ -35,7 +35,7 @@ REFERENCE = Upsert(
 )
 
 # An upsert locks in the order of its rows, which an UPDATE joined to them does not: two workers at the same
-# stocks then wait for each other in a queue, never in a ring.
+# stocks cannot deadlock.
 ADJUST = Upsert(
     InventoryStock,
     columns="id quantity",

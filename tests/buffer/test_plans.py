@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.flush.claim import TAKE
+from buffer.flush.claim import CLAIM
 from buffer.ingest.sent_orders import MARK_SENT
 from buffer.ingest.statements import SEEN
 from config.database.clock import database_now
@@ -59,7 +59,7 @@ def test_an_order_by_its_id(full, stream):
 
 def test_a_claim_keeps_the_size_of_a_row():
     """Else InnoDB moves each row within its page: the claim's UPDATE takes a third longer (docs/adr/0018)."""
-    written = [BufferedEvent._meta.get_field(name) for name in f"{TAKE.changes} {TAKE.constants}".split()]
+    written = [BufferedEvent._meta.get_field(name) for name in f"{CLAIM.changes} {CLAIM.constants}".split()]
     assert {field.name for field in written} == {"batch_id", "status", "updated_at"}
     assert not [field.name for field in written if field.null]
     assert len(BufferedEvent.Status.PENDING.value) == len(BufferedEvent.Status.CLAIMED.value)
@@ -72,7 +72,7 @@ def test_the_flag_of_the_claims_index_keeps_its_size_too(full):
         assert set(cursor.fetchall()) == {("pending", 1), ("sent", 0)}
 
 
-@pytest.mark.parametrize("rewrite", [TAKE, SEEN, MARK_SENT])
+@pytest.mark.parametrize("rewrite", [CLAIM, SEEN, MARK_SENT])
 def test_rows_are_rewritten_by_look_up(rewrite):
     """SQLite once compared each of 40 000 orders with each of the rows, and held its one lock for minutes."""
     if connection.vendor != "sqlite":
@@ -104,7 +104,7 @@ def test_rows_are_found_by_their_ids_whatever_the_statistics_say():
     with connection.execute_wrapper(
         lambda run, sql, params, *rest: ran.append((sql, params)) or run(sql, params, *rest)
     ):
-        TAKE.run([row], {"status": "claimed", "updated_at": database_now()}, [202611, 202612])
+        CLAIM.run([row], {"status": "claimed", "updated_at": database_now()}, [202611, 202612])
     sql, params = next(found for found in ran if found[0].startswith("UPDATE"))
     with connection.cursor() as cursor:
         cursor.execute(

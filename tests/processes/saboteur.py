@@ -18,7 +18,7 @@ POINTS = {
     "written": "outbox.bookkeeping.watermarks.Watermarks.advance",  # the batch is in the transaction, not committed
     "stored": "config.kafka.runtime.writer.Writer._transact",  # committed; Kafka's offsets are not
     "rebuilt": "buffer.ingest.rebuild._store",  # a part of the topic is stored and committed, the rest unread
-    "taken": "buffer.flush.claim._take_events",  # the claim is in the transaction, not committed
+    "taken": "buffer.flush.claim._claim_events",  # the claim is in the transaction, not committed
     "claimed": "buffer.flush.flusher.claim",  # committed; nothing was sent
     "sent": "config.kafka.producer.Producer.send_all",  # the broker has acknowledged; nobody knows
     "settled": "buffer.flush.publish.settle",  # in the transaction, not committed

@@ -1,4 +1,4 @@
-"""A restored database reads a gap again: what was sent is settled on the way, and workers never wait in a ring."""
+"""A restored database reads a gap again: what was sent is settled on the way, and workers never deadlock."""
 
 from __future__ import annotations
 

@@ -164,11 +164,11 @@ def state() -> tuple:
     return ledger(), quantities(), letters(), sorted(Watermark.objects.values_list("topic", "next_offset"))
 
 
-@pytest.mark.parametrize("path", ["fast", "judged"])
+@pytest.mark.parametrize("path", ["fast", "classified"])
 def test_a_crash_at_any_statement_leaves_both_or_neither(path):
     """Break before the n-th statement of the batch, for every n; then let it through."""
     stocks(A=10, B=10)
-    write(record(paid("S0", A=2 if path == "judged" else 1)))
+    write(record(paid("S0", A=2 if path == "classified" else 1)))
     found = messages()
     empty = state()
     statements = 0
@@ -193,7 +193,7 @@ def test_a_crash_at_any_statement_leaves_both_or_neither(path):
             continue
         break
     assert statements > 8
-    assert quantities() == {"A": 10 if path == "judged" else 11, "B": 16} == sums()
+    assert quantities() == {"A": 10 if path == "classified" else 11, "B": 16} == sums()
     assert state() != empty
 
 
