@@ -1,1 +1,1 @@
-"""Rows that are held, retried, parked and replayed."""
+"""The transactional outbox, dead letters, and what all flows store about their work."""

@@ -24,7 +24,7 @@ from outbox.workers import debezium
 
 
 class Outbox(Flow):
-    """What was promised in a transaction leaves afterwards, once."""
+    """Messages that were published in a transaction, delivered after it."""
 
     name = FLOW
 

@@ -1,4 +1,4 @@
-"""The outbox in numbers: counters, and bounded look-ups in the small partial indexes; for home and for /metrics."""
+"""Numbers of the outbox for home and /metrics: counters, and bounded look-ups in the small partial indexes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gauges(now: datetime) -> Iterator[Reading]:
 
 @dataclass
 class Numbers(Trends):
-    """Each asked once."""
+    """The numbers of one page or scrape; each is read once."""
 
     names: Sequence[str] = (FLOW,)
     channel_names: Sequence[str] = field(default_factory=lambda: sorted(handlers()))
@@ -73,7 +73,7 @@ class Numbers(Trends):
 
     @cached_property
     def stuck(self) -> int:
-        """Their worker did not come back, and a minute of recovery did not find them either."""
+        """Messages whose lease ran out a minute ago, and that recovery has not found."""
         return OutboxMessage.objects.lost(self.now - timedelta(seconds=60)).order_by()[:MOST].count()
 
     @cached_property
@@ -84,12 +84,12 @@ class Numbers(Trends):
 
     @property
     def held(self) -> list[datetime]:
-        """Uncertain ones whose time is over: they wait for a person."""
+        """Uncertain messages whose time is over: they wait for a person."""
         return [at for at in self.uncertain if at < self.now - timedelta(seconds=60)]
 
     @property
     def keys_overdue(self) -> timedelta:
-        """How long the oldest key should be gone: the daily sweep is late by it."""
+        """How late the daily sweep of keys is."""
         oldest = IdempotencyKey.objects.order_by("created_at").values_list("created_at", flat=True).first()
         window = timedelta(days=settings.OUTBOX_IDEMPOTENCY_DAYS)
         return max(timedelta(0), self.now - oldest - window) if oldest else timedelta(0)

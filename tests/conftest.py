@@ -50,10 +50,10 @@ def empty_by_delete() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_ringers() -> Iterator[None]:
-    """What rings for this process has a connection: it would outlive the test, and then the test database."""
+def no_notifiers() -> Iterator[None]:
+    """The thread that sends NOTIFY has a connection: it would outlive the test, and then the test database."""
     yield
-    notify.stop_ringers()
+    notify.stop_notifiers()
 
 
 @pytest.fixture

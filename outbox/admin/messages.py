@@ -80,7 +80,7 @@ GIVE_UP = Lever(
 
 
 def state_of_message(row: OutboxMessage) -> str:
-    """The same for a message."""
+    """The word for a message: a key of `config.admin.states.STATES`."""
     return "retrying" if row.state == "pending" and row.attempts else row.state
 
 
@@ -170,7 +170,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
             "title": f"{row.event_type} for {row.aggregate}",
             "state": state_of_message(row),
             "attempts": attempts,
-            "way": timeline_of(row, attempts, now),
+            "timeline": timeline_of(row, attempts, now),
             "next_try": row.available_at if row.state == "pending" else None,
             "mail": mail if "subject" in mail else None,
             "body_url": reverse("admin:outbox_outboxmessage_body", args=[row.pk]) if "html" in mail else "",

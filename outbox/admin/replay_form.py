@@ -116,7 +116,7 @@ class Segment(NamedTuple):
 
 
 def bar(row: TopicReplay) -> Sequence[Segment]:
-    """What was read, by outcome, on the way that was looked at; the rest of the bar is still to come."""
+    """Outcomes of the records read, as parts of what was looked at; the rest of the bar is still to be read."""
     parts = [
         ("ok", "would be applied" if row.dry_run else "applied", row.applied),
         ("bad", "would be parked" if row.dry_run else "parked", row.parked),

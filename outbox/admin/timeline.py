@@ -1,4 +1,4 @@
-"""The way of one message through its states, as the drawing on its page."""
+"""The states of one message, as drawn on its page."""
 
 from __future__ import annotations
 

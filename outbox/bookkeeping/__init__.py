@@ -1,1 +1,1 @@
-"""Rows that say how far things have come and who did what: leases, counters, watermarks, the trail."""
+"""Leases, counters, watermarks, and the trail of operators."""

@@ -1,4 +1,4 @@
-"""The operator's trail: every lever writes one row, in the transaction of what it did."""
+"""The operator's trail: each lever inserts a row, in the transaction of its effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def record(
     url: str = "",
     detail: dict[str, Any] | None = None,
 ) -> OperatorAction:
-    """Write down one deed; call it inside the transaction that does it."""
+    """Insert an operator action; call it in the transaction of the effect."""
     return OperatorAction.objects.create(
         actor=operator.user,
         actor_name=operator.name[:150],

@@ -1,4 +1,4 @@
-"""Durable counts, per flow and per minute, in one statement each and always in the same order."""
+"""Durable counts per flow and per minute, added in one statement each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add(counts: Counts, now: datetime) -> None:
     """Add `{(flow, scope, name): n}` to the durable counters and to the current minute.
 
     Call it last in a transaction: these rows are shared by all workers, so their locks must be short, and
-    they are taken in sorted order so that two workers never wait for each other in a ring.
+    they are written in sorted order, so that two workers never deadlock.
     """
     rows = [(*key, number) for key, number in sorted(counts.items()) if number]
     if not rows:

@@ -1,4 +1,4 @@
-"""What left with its partition: recorded in the guarded section of the drop, so that `verify` still adds up."""
+"""Counts of rows that were dropped with their partitions, so that `verify` still adds up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCOPE = "dropped:"
 
 
 def record(using: str, partition: Partition, counts: Mapping[tuple[str, str], int]) -> None:
-    """Write `{(flow, status): rows}` under the partition's key.
+    """Store `{(flow, status): rows}` under the partition's key, in the guarded section of the drop.
 
     Set, not added: a drop that crashed half-way is recorded again by the next run.
     """

@@ -1,4 +1,4 @@
-"""Scheduled jobs run once at a time, even when two beats run: one lease row per job."""
+"""Leases of scheduled jobs: a job runs once at a time, also when two beats run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def only_one(job: str, seconds: float) -> Iterator[bool]:
     """True for the one caller that holds the lease of `job`; it is given back at the end, or after `seconds`."""
     token = uuid.uuid4()
     now = database_now()
-    held = _take(job, token, now, now + timedelta(seconds=seconds))
+    held = _lease(job, token, now, now + timedelta(seconds=seconds))
     try:
         yield held
     finally:
@@ -27,7 +27,7 @@ def only_one(job: str, seconds: float) -> Iterator[bool]:
             JobLease.objects.filter(job=job, token=token).update(token=None, until=database_now())
 
 
-def _take(job: str, token: uuid.UUID, now: datetime, until: datetime) -> bool:
+def _lease(job: str, token: uuid.UUID, now: datetime, until: datetime) -> bool:
     if JobLease.objects.filter(job=job, until__lte=now).update(token=token, until=until):
         return True
     if JobLease.objects.filter(job=job).exists():

@@ -21,7 +21,7 @@ Row = TypeVar("Row", bound="Claimable")
 
 
 class ClaimQuerySet(models.QuerySet[Row]):
-    """Sentences about leases; every change is one guarded UPDATE."""
+    """Queries about leases; each change is one guarded UPDATE."""
 
     def free(self, now: datetime) -> Self:
         """Rows nobody holds, or whose holder's lease ran out."""

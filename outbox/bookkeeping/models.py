@@ -1,4 +1,4 @@
-"""Positions, counters, deeds and leases."""
+"""Tables of positions, counters, operator actions and leases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far consumers have come, and what about it needs a person."""
+"""The progress of consumers, and the needs it causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages that look the same in every flow: the topic that is read, the worker that reads it, and their trends."""
+"""Stages that every flow shows alike: the topic and the worker that reads it, with their trends."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Trends:
     names: Sequence[str] = field(default_factory=tuple)
 
     def history(self, *kinds: str, minutes: int = TREND + 1) -> list[int]:
-        """Counts per minute; the last one is the minute under way, which no line should draw as a fall."""
+        """Counts per minute. The last one is of an unfinished minute: leave it out of a line."""
         rows = [counters.history(name, kind, self.now, minutes) for name in self.names for kind in kinds]
         return [sum(column) for column in zip(*rows, strict=True)]
 
     def per_second(self, trend: Sequence[int]) -> float:
-        """Over the minute under way and the one before, so that a full minute's start does not read 0."""
+        """Over the current minute and the one before, so that a minute that has just begun does not show 0."""
         return sum(trend[-2:]) / (60 + self.now.timestamp() % 60)
 
 

@@ -1,4 +1,4 @@
-"""What every flow's proof shares: each record has an outcome."""
+"""The check that every flow shares: each record has an outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OFFENDERS = 20
 
 
 def every_record_has_an_outcome(flow: str, outcomes: Sequence[str]) -> Check:
-    """What a flow read, first or again, is what came out of it, partition by partition."""
+    """In each partition the records read and replayed are as many as the outcomes counted."""
     came = went = 0
     offenders = []
     for scope, counts in sorted(counters.by_scope(flow).items()):

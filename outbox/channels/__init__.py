@@ -1,1 +1,1 @@
-"""The ways out: what delivers, and whether anything may leave now."""
+"""Channels: their handlers, and whether messages may be sent now."""

@@ -1,4 +1,4 @@
-"""Admission control: may anything leave by this channel now, and how many? One row a channel, shared by all workers."""
+"""Admission control: how many messages a channel may send now. One row a channel, shared by all workers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ensure(channels: Sequence[str]) -> None:
 def permit(channel: str, per_second: float, most: int, now: datetime, *, probing: bool = True) -> Permit:
     """Ask the channel, inside the transaction of the claim; without `probing` an open breaker stays open.
 
-    With a rate the row stays locked until the claim has committed, so that tokens are taken once. Of an open
+    With a rate the row stays locked until the claim has committed, so that tokens are spent once. Of an open
     breaker exactly one worker gets the probe: it moves `probe_at` on, guarded by the old value.
     """
     state = next((ChannelRow._make(row) for row in _read_row(channel=channel, locked=bool(per_second))), None)
@@ -96,14 +96,14 @@ def _probe(state: ChannelRow, now: datetime) -> Permit:
     return Permit(1, probe=True) if won else Permit(0, look_again=later, why="breaker open")
 
 
-def take_tokens(channel: str, granted: Permit, taken: int, now: datetime) -> None:
-    """Write down what is left in the bucket; the row is locked since `permit`."""
+def spend_tokens(channel: str, granted: Permit, taken: int, now: datetime) -> None:
+    """Store what is left in the bucket; `permit` has locked the row."""
     if granted.tokens is not None:
         ChannelState.objects.named(channel).update(tokens=granted.tokens - taken, tokens_at=now)
 
 
 def wait(channel: str, seconds: float, now: datetime) -> None:
-    """The other side told us to wait; the longest such wish counts."""
+    """Claim nothing for so many seconds, because the other side said so; the longest such time counts."""
     until = now + timedelta(seconds=seconds)
     rows = ChannelState.objects.named(channel)
     if not rows.filter(wait_until__gte=until).exists():

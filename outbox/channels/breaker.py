@@ -1,4 +1,4 @@
-"""The circuit breaker of a channel: five outages in a row open it, one message at a time probes, a success closes it."""
+"""The circuit breaker of a channel: five outages in a row open it, any answer to a probe closes it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OPEN, CLOSED = ChannelState.Breaker.OPEN, ChannelState.Breaker.CLOSED
 
 
 def next_probe(opened_at: datetime, now: datetime) -> datetime:
-    """After as long again as it has been open: 5 s, 10 s, 20 s, … 60 s."""
+    """The wait doubles: 5 s, 10 s, 20 s, … 60 s."""
     age = (now - opened_at).total_seconds()
     return now + timedelta(seconds=min(LONGEST_PROBE, max(FIRST_PROBE, age)))
 
 
 def outages_at_end(outcomes: Sequence[Outcome]) -> int:
-    """How many of the last calls found nobody; anything else shows that somebody is there."""
+    """How many calls in a row, counted from the last one, found nobody."""
     run = 0
     for outcome in outcomes:
         run = run + 1 if outcome.kind == "unreachable" else 0
@@ -34,7 +34,7 @@ def outages_at_end(outcomes: Sequence[Outcome]) -> int:
 
 
 def note(channel: str, outcomes: Sequence[Outcome], now: datetime) -> bool:
-    """Write down what a number of calls showed, one outcome per call; True when the channel is broken now.
+    """Count outages and open or close the breaker, by one outcome a call; True when it is open now.
 
     Whatever the other side answers closes the breaker: a refused message is an answer, too.
     """

@@ -1,4 +1,4 @@
-"""What delivers messages: one class per channel, named in HANDLERS, and the few words it answers with."""
+"""Handlers deliver messages: one class a channel, named in HANDLERS, and the outcomes it answers with."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one try.
+    """The outcome of one try.
 
     sent: accepted, `receipt` is the other side's name for it. permanent: never, a dead letter at once.
     transient: later, an attempt is spent. unreachable: nobody answered or the service is down; feeds the

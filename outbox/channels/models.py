@@ -1,4 +1,4 @@
-"""A channel's row: paused, broken, how fast."""
+"""The row of a channel: whether it is paused or broken, and its tokens."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ChannelQuerySet(models.QuerySet):
         )
 
     def give_back(self, channel: str, tokens: int) -> int:
-        """Tokens of messages that were not sent after all; what is too much, the next refill cuts off."""
+        """Return the tokens of messages that were not sent; the next refill cuts off what is too much."""
         return self.named(channel).update(tokens=F("tokens") + tokens)
 
 
 class ChannelState(models.Model):
-    """What every worker must know about a channel: paused by a person, broken by an outage, how fast it may go."""
+    """What all workers share about a channel: paused by a person, broken by an outage, tokens of its rate."""
 
     class Breaker(models.TextChoices):
         CLOSED = "closed"

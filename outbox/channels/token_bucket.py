@@ -1,4 +1,4 @@
-"""The token bucket of a channel: pure arithmetic; its row is in ChannelState."""
+"""The arithmetic of a channel's token bucket; its state is in ChannelState."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def capacity(per_second: float) -> float:
 
 
 def refilled(tokens: float, since: datetime | None, now: datetime, per_second: float) -> float:
-    """What the bucket holds now; a bucket never used is full."""
+    """Tokens in the bucket now; one that was never used is full."""
     if since is None:
         return capacity(per_second)
     earned = max(0.0, (now - since).total_seconds()) * per_second
@@ -22,5 +22,5 @@ def refilled(tokens: float, since: datetime | None, now: datetime, per_second: f
 
 
 def when_full(tokens: float, now: datetime, per_second: float) -> datetime:
-    """When it is worth asking again: with a full bucket, or in a tenth of a second less the time it takes to ask."""
+    """When to ask again: nine tenths of the time until the bucket is full, because asking takes time."""
     return now + timedelta(seconds=max(0.0, (capacity(per_second) - tokens) / per_second * 0.9))

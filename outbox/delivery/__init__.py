@@ -1,1 +1,1 @@
-"""The way of a message: claimed, sent, settled; or recovered, expired, decided."""
+"""Delivery: messages are claimed, sent and settled; or recovered, expired, decided."""

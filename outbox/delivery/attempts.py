@@ -1,4 +1,4 @@
-"""The log of tries: opened before a call whose outcome a crash could hide, closed with the message's next state."""
+"""Delivery attempts: opened before a call whose outcome a crash could hide, closed with the message's next state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CLOSE = Rewrite(
     guard="old.finished_at IS NULL",
     span="id",
 )
-# One name per process start: a host's name alone would hide that a worker was restarted.
+# New at each start of the process: a host's name alone would hide a restart.
 WORKER = f"{socket.gethostname()[:60]}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 LONGEST_RECEIPT = 300
 
@@ -46,7 +46,7 @@ LONGEST_RECEIPT = 300
 def open_attempts(
     messages: Sequence[Message], channel: str, token: uuid.UUID, path: str, now: datetime
 ) -> dict[uuid.UUID, str]:
-    """Write down that these are about to be tried; `{message: attempt}`. Committed when it returns."""
+    """Insert an attempt for each message about to be tried; returns `{message: attempt}`, committed."""
     made = {message.id: name for message, name in zip(messages, new_ids(len(messages)), strict=True)}
     OPEN.run(
         [(made[message.id], message.id.hex, message.attempts) for message in messages],
@@ -70,7 +70,7 @@ def write_closed(
     started: datetime,
     now: datetime,
 ) -> None:
-    """The tries of a batch that may be repeated without harm: written once it is over."""
+    """Insert the finished attempts of a batch that may be repeated without harm."""
     rows = [
         (name, message.id.hex, message.attempts, *_words(outcome))
         for name, (message, outcome) in zip(new_ids(len(results)), results, strict=True)
@@ -79,7 +79,7 @@ def write_closed(
 
 
 def new_ids(number: int) -> list[str]:
-    """So many version-7 UUIDs, as digits: neighbours of one that is drawn, because each draw takes 2 µs."""
+    """Version-7 UUIDs as hexadecimal digits: consecutive ones, because making each of its own takes 2 µs."""
     first = uuid7().int
     return [f"{first + step:032x}" for step in range(number)]
 

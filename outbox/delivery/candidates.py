@@ -1,4 +1,4 @@
-"""Reading messages for work: as light rows, and no further back than the oldest unfinished one."""
+"""Reads messages as tuples, and only from the day of the oldest unfinished one on."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ COLUMNS: list[Any] = [F("attempts") + 1 if name == "attempts" else name for name
 
 
 def read_messages(rows: MessageQuerySet) -> list[Message]:
-    """The rows as handlers get them; `attempts` counts the one that is about to begin."""
+    """The rows as handlers get them; `attempts` includes the one that is about to begin."""
     return [Message._make(row) for row in fast_rows(rows.values_list(*COLUMNS))]
 
 
 def read_due(rows: MessageQuerySet) -> list[Message]:
-    """As `read_messages`, for rows of `due`, in any case through the claim's own index."""
+    """`read_messages` for rows of `due`, always through the claim's index."""
     with claims_index():
         return read_messages(rows)
 
@@ -56,8 +56,8 @@ def lock_due(
 
 @contextmanager
 def claims_index() -> Iterator[None]:
-    """MySQL likes another index that begins with the state, sorts, and so locks every pending row: a second worker
-    would find nothing, and writers would wait."""
+    """MySQL prefers another index that begins with the state. It then sorts, and so locks, every pending row: a
+    second worker finds nothing, and writers wait."""
     if connection.vendor != "mysql":
         yield
         return
@@ -80,7 +80,7 @@ class LowerBound:
         self._read_at = 0.0
 
     def read(self) -> uuid.UUID:
-        """Read again every few seconds, because a dead letter of long ago may have been requeued."""
+        """Read again every few seconds, because an old dead letter may have been requeued."""
         with self._lock:
             if self._value is None or time.monotonic() - self._read_at > LOWER_BOUND_SECONDS:
                 self._value, self._read_at = find_lower_bound(), time.monotonic()

@@ -1,4 +1,4 @@
-"""The claim: due messages become ours, in one short transaction, never more than asked for."""
+"""The claim: leases due messages to this worker, in one short transaction."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from outbox.delivery.ordering import Obstacle, choose, in_waves
 from outbox.messages.models import OutboxMessage
 from outbox.messages.queries import MessageQuerySet
 
-PROBE_CANDIDATES = 20  # of which one is taken: the first may be waiting for another
+PROBE_CANDIDATES = 20  # of which one is claimed: the first may be blocked by another
 
-TAKE = Rewrite(
+CLAIM = Rewrite(
     OutboxMessage,
     key="id",
     changes="attempts",
@@ -49,7 +49,7 @@ PUT_OFF = Rewrite(
 
 @dataclass
 class Claim:
-    """What one transaction made ours, until `deadline` (monotonic seconds)."""
+    """The messages that one transaction has leased to us."""
 
     channel: str
     path: str
@@ -63,7 +63,7 @@ class Claim:
 
     @property
     def lease_left(self) -> float:
-        """Seconds; counted from before the claim, so never more than the database grants."""
+        """Seconds; counted from before the claim, so never more than the lease in the database."""
         return float(self.taken_at + settings.OUTBOX_LEASE_SECONDS - time.monotonic())
 
     def clock(self) -> datetime:
@@ -79,7 +79,7 @@ def claim(
     older_than: timedelta = timedelta(0),
     ids: Sequence[uuid.UUID] | None = None,
 ) -> Claim:
-    """Make up to `most` due messages of the handler's channel ours; with `ids`, only those.
+    """Lease up to `most` due messages of the handler's channel to this worker; with `ids`, only those.
 
     Never `UPDATE … WHERE id IN (SELECT … LIMIT … SKIP LOCKED)`: a nested loop runs the inner query again for
     each row and claims everything (measured on PostgreSQL).
@@ -103,9 +103,9 @@ def claim(
         found.looked_at = len(candidates)
         chosen = _choose(found, candidates, lowest)
         found.messages = in_waves(chosen)[0][:1] if granted.probe and chosen else chosen
-        _take(found)
+        _lease(found)
         found.limited = granted.tokens is not None
-        admission.take_tokens(handler.name, granted, len(found.messages), now)
+        admission.spend_tokens(handler.name, granted, len(found.messages), now)
     metrics.OUTBOX_CLAIMS.labels(path).inc(len(found.messages))
     return found
 
@@ -123,36 +123,37 @@ def _choose(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[
 
 
 def _obstacles(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Obstacle]:
-    """Unfinished messages of the candidates' aggregates, if there are any besides the candidates: rarely.
+    """Unfinished messages of the candidates' aggregates, if there are any besides the candidates.
 
-    So they are counted first. The candidates are among them, locked; only what was revived is in nobody's way.
+    That is rare, so they are counted first. The candidates themselves are counted, too, but for revived ones,
+    which block nothing.
     """
     span = {"lowest": lowest, "newest": max(message.id for message in candidates)}
     aggregates = frozenset(message.aggregate for message in candidates)
     about: Any = {"channel": found.channel, "aggregates": aggregates, "now": found.now, **span}
-    unfinished = sum(number for (number,) in _count_in_the_way(**about))
+    unfinished = sum(number for (number,) in _count_blocking(**about))
     if unfinished == sum(not message.times_revived for message in candidates):
         return []
-    return [Obstacle._make(row) for row in fast_rows(_in_the_way(**about).values_list(*Obstacle._fields))]
+    return [Obstacle._make(row) for row in fast_rows(_blocking(**about).values_list(*Obstacle._fields))]
 
 
-def _in_the_way(
+def _blocking(
     channel: str, aggregates: Iterable[str], now: datetime, lowest: uuid.UUID, newest: uuid.UUID
 ) -> MessageQuerySet:
-    return OutboxMessage.objects.in_the_way(channel, aggregates, now).filter(id__gte=lowest, id__lte=newest)
+    return OutboxMessage.objects.blocking(channel, aggregates, now).filter(id__gte=lowest, id__lte=newest)
 
 
 @compiled
-def _count_in_the_way(**about: Any) -> QuerySet[Any, Any]:
-    return _in_the_way(**about).values("channel").annotate(number=Count("*")).values_list("number")
+def _count_blocking(**about: Any) -> QuerySet[Any, Any]:
+    return _blocking(**about).values("channel").annotate(number=Count("*")).values_list("number")
 
 
-def _take(found: Claim) -> None:
+def _lease(found: Claim) -> None:
     if not found.messages:
         return
     until = found.now + timedelta(seconds=settings.OUTBOX_LEASE_SECONDS)
     rows = [(message.id.hex, message.attempts) for message in found.messages]
-    taken = TAKE.run(
+    taken = CLAIM.run(
         rows,
         {
             "state": OutboxMessage.State.PROCESSING.value,

@@ -1,4 +1,4 @@
-"""Delivery: claimed messages go out, an aggregate's in order, never past the lease, each outcome settled at once."""
+"""Delivery: sends claimed messages in the order of their aggregates, within the lease, and settles each outcome."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outbox.delivery.settle import Call, Settlement, release, settle_at_last
 
 @dataclass
 class DeliveryRun:
-    """One claim on its way: `released` are the messages given back, `blocked` aggregates whose head did not go."""
+    """The delivery of one claim. `released`: messages given back; `blocked`: aggregates with a message not sent."""
 
     claim: Claim
     handler: MessageHandler
@@ -41,7 +41,7 @@ class DeliveryRun:
                         return self.sent
                     self._send(chunk)
         finally:
-            # Also when something broke: what was not tried must not wait for the lease to run out.
+            # Also after an error: what was not tried must not wait for the end of the lease.
             rest = [(message, message.available_at) for message in self._untried()]
             release(
                 self.claim, [*self.released, *rest], self.halt or "an earlier message of the aggregate waits"
@@ -49,7 +49,7 @@ class DeliveryRun:
         return self.sent
 
     def _untried(self) -> list[Message]:
-        """What was neither tried nor put behind an earlier message."""
+        """Messages that were neither tried nor released."""
         messages = self.claim.messages
         if len(self.tried) + len(self.released) == len(messages):
             return []
@@ -107,7 +107,7 @@ class DeliveryRun:
             elif after is not None and not after.ends and not message.times_revived:
                 self.blocked[message.aggregate] = after.available_at
             elif after is None:
-                # Somebody else owns the head now: what follows it is theirs, too.
+                # Another worker holds this message now, and so decides about those after it.
                 self.blocked[message.aggregate] = message.available_at
 
 
@@ -119,7 +119,7 @@ def deliver(claim: Claim, handler: MessageHandler, stop: threading.Event) -> int
 def call(
     handler: MessageHandler, chunk: Sequence[Message], screened: Mapping[uuid.UUID, Outcome] | None = None
 ) -> list[Outcome]:
-    """The handler's outcomes, one per message, whatever it does; what was screened out is not tried."""
+    """One outcome a message, also when the handler raises; screened messages are not tried."""
     if screened:
         tried = [message for message in chunk if message.id not in screened]
         found = iter(call(handler, tried) if tried else ())
@@ -137,7 +137,7 @@ def _guarded(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]
         outcomes = list(handler.send(chunk))
         if len(outcomes) != len(chunk):
             raise TypeError(f"{len(outcomes)} outcomes for {len(chunk)} messages")
-    except Exception as error:  # noqa: BLE001 (whatever it is, the outcome is known: nobody knows)
+    except Exception as error:  # noqa: BLE001 (the outcome is `when_broken`, whatever was raised)
         log.exception("handler_failed", channel=handler.name)
         text = f"{type(error).__name__}: {error}"[:500]
         return [Outcome(handler.when_broken, text) for _ in chunk]

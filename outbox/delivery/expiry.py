@@ -1,4 +1,4 @@
-"""Messages that nobody wants any more: expired, with a letter, whatever their channel does."""
+"""Expires messages that were not sent in time, with a dead letter, also in a paused or broken channel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TEXT = "it was not sent before its expires_at"
 
 
 def expire(channel: str, messages: Sequence[Message], now: datetime) -> None:
-    """End locked pending messages, inside the caller's transaction."""
+    """Expire locked pending messages, in the caller's transaction."""
     rows = [(message.id.hex,) for message in messages]
     ended = EXPIRE.run(
         rows, {"state": OutboxMessage.State.EXPIRED.value, "error_class": "expired", "error": TEXT}
@@ -44,7 +44,7 @@ def expire(channel: str, messages: Sequence[Message], now: datetime) -> None:
 
 
 def expire_due(channel: str) -> int:
-    """Expire the oldest due messages that are too old: also where nothing is claimed, paused or broken."""
+    """Expire the oldest due messages that are too old; returns how many."""
     lowest = lower_bound.read()
     with transaction.atomic():
         now = database_now()

@@ -1,4 +1,4 @@
-"""The levers on messages: cancel, try now, settle what is uncertain; the same for the admin and for commands."""
+"""Levers on messages: cancel, try now, settle uncertain ones; for the admin and for commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox.delivery import reconcile
 from outbox.delivery.candidates import lower_bound, read_messages
 from outbox.messages.confirm import ACCEPTED
 from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
-from outbox.messages.notify import ring
+from outbox.messages.notify import notify_relays
 from outbox.messages.publish import expiry_of
 from outbox.messages.queries import MessageQuerySet
 
@@ -41,12 +41,12 @@ def retry_now(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
         now = database_now()
         rows = _locked(ids, [State.PENDING])
         changed = rows.filter(available_at__gt=now).update(available_at=now)
-        transaction.on_commit(ring, robust=True)
+        transaction.on_commit(notify_relays, robust=True)
         return _done(operator, "try now", ids, changed, reason)
 
 
 def it_was_sent(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
-    """Somebody found out that these uncertain messages had been accepted."""
+    """Mark these uncertain messages as sent: somebody found out that they were accepted."""
     with transaction.atomic():
         now = database_now()
         rows = _locked(ids, [State.UNCERTAIN])
@@ -62,7 +62,7 @@ def send_again(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int
         # One try at least, however many were made before.
         rows.filter(attempts__gt=settings.OUTBOX_MAX_RETRIES).update(attempts=settings.OUTBOX_MAX_RETRIES)
         changed = reconcile.retry(rows.ids, database_now())
-        transaction.on_commit(ring, robust=True)
+        transaction.on_commit(notify_relays, robust=True)
         return _done(operator, "send again", ids, changed, reason, "retried_uncertain", rows)
 
 
@@ -80,9 +80,9 @@ def give_up(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
 
 
 def revive(message_id: uuid.UUID, now: datetime) -> bool:
-    """A dead letter was requeued: pending again, with all its tries and a new expiry. Inside a transaction.
+    """Make a message pending again whose letter is requeued, with all its tries and a new expiry. In a transaction.
 
-    It may leave after its successors: they did not wait for it.
+    It may be sent after later ones of its aggregate: they did not wait for it.
     """
     ended = OutboxMessage.objects.filter(pk=message_id, state__in=[State.DEAD_LETTERED, State.EXPIRED])
     new = {"attempts": 0, "error_class": "", "error": "", "lease_token": None, "lease_until": None}
@@ -90,7 +90,7 @@ def revive(message_id: uuid.UUID, now: datetime) -> bool:
     changed = ended.update(state=State.PENDING, **new, **times)
     if changed:
         lower_bound.forget()
-        transaction.on_commit(ring, robust=True)
+        transaction.on_commit(notify_relays, robust=True)
     return bool(changed)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a message after a try: pure, so that every rule is a table in a test."""
+"""The next state of a message after a try. Pure, so that each rule is a table in a test."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from outbox.channels.handlers import Message, Outcome
 from outbox.letters.burial import Letter
 from outbox.messages.models import FLOW
 
-CRASHES = 5  # tries beyond the last retry after which a message is taken for what kills its workers
+CRASHES = 5  # tries beyond the last retry after which a message is assumed to kill its workers
 UNREACHABLE_WAIT = 1.0  # seconds; after a few of them the breaker takes over
 
-# Outcomes that are not the message's fault: the attempt is given back.
+# Outcomes without an answer about the message: the attempt is given back.
 FREE = frozenset({"unreachable", "throttled", "auth"})
 
 
@@ -100,7 +100,7 @@ def next_state(
 
 
 def wait_after(attempts: int, outcome: Outcome, rules: Limits, fraction: float | None) -> timedelta:
-    """Full jitter, and at least what the other side wants (greylisting takes minutes)."""
+    """Full jitter, and at least as long as the other side wants (greylisting: minutes)."""
     jitter = full_jitter(attempts, base=rules.base, cap=rules.cap, fraction=fraction)
     return timedelta(seconds=max(jitter, outcome.least_wait, outcome.retry_after))
 

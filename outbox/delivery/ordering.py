@@ -1,4 +1,4 @@
-"""Order within an aggregate: who may go, who waits for whom, and what may go together. Pure."""
+"""Order within an aggregate: which messages may be sent, which wait, which may be sent together. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOK_AGAIN = timedelta(seconds=0.5)
 
 
 class Obstacle(NamedTuple):
-    """An unfinished message of an aggregate."""
+    """An unfinished message that later ones of its aggregate wait for."""
 
     aggregate: str
     id: uuid.UUID
@@ -22,7 +22,7 @@ class Obstacle(NamedTuple):
     available_at: datetime
 
     def over_at(self, now: datetime) -> datetime:
-        """When it is worth looking again: a retry and a decision have their time, the rest is soon."""
+        """When to look again: at the time of its retry or decision, otherwise soon."""
         waits = self.state != "processing" and self.available_at > now
         return self.available_at if waits else now + LOOK_AGAIN
 
@@ -30,9 +30,8 @@ class Obstacle(NamedTuple):
 def choose(
     candidates: Sequence[Message], unfinished: Sequence[Obstacle], now: datetime
 ) -> tuple[list[Message], list[tuple[Message, datetime]]]:
-    """Candidates whose every predecessor is a candidate, too; and the others, each with the time it is put off to.
-
-    Putting them off is what keeps 500 messages behind one that is stuck from filling every claim.
+    """Candidates that may be sent, because all earlier messages of their aggregate are candidates, too; and the
+    others, each with the time it is put off to. Otherwise 500 messages behind a stuck one would fill every claim.
     """
     if not unfinished:
         return list(candidates), []
@@ -54,7 +53,7 @@ def choose(
 
 
 def in_waves(messages: Sequence[Message]) -> list[list[Message]]:
-    """Groups that may be sent at once: at most one message of an aggregate in each, the older in an earlier one."""
+    """Groups that may be sent at once: each holds at most one message of an aggregate, older ones come first."""
     by_aggregate: defaultdict[str, list[Message]] = defaultdict(list)
     for message in messages:
         by_aggregate[message.aggregate].append(message)

@@ -1,4 +1,4 @@
-"""Uncertain messages: proof that comes late settles them, and time decides about the rest."""
+"""Decides about uncertain messages for which no proof came in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery: what becomes of messages whose worker did not come back."""
+"""Recovery: decides about messages whose lease ran out."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _round(now: datetime) -> int:
 
 
 def _tried(leases: dict[uuid.UUID, uuid.UUID], now: datetime) -> set[uuid.UUID]:
-    """Messages whose last holder had begun a call; their attempts are closed."""
+    """Messages whose last holder had begun a call; closes their attempts."""
     oldest = now - timedelta(days=2, seconds=settings.OUTBOX_LEASE_SECONDS)
     attempts = (
         DeliveryAttempt.objects.of(leases).since(oldest).filter(lease_token__in=set(leases.values())).open()

@@ -1,4 +1,4 @@
-"""Settling: what became of claimed messages is written in one transaction, by whoever still holds them."""
+"""Settling: the outcomes of claimed messages are written in one transaction, for those still held."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ Results = Sequence[tuple[Message, Outcome]]
 
 
 class FenceLost(Exception):
-    """Fewer rows changed than were held: somebody else owns some of them now."""
+    """Fewer rows changed than were held: another worker holds some of them now."""
 
 
 @dataclass
 class Settlement:
-    """What a call brought: the next state of each message that was not sent, and whether to stop sending through this channel."""
+    """The next state of each message that was not sent, and the reason to stop sending through this channel, if any."""
 
     next_states: dict[uuid.UUID, NextState] = field(default_factory=dict)
     halt: str = ""
@@ -87,7 +87,7 @@ class Call:
 
 
 def settle_at_last(claim: Claim, handler: MessageHandler, call: Call, stop: threading.Event) -> Settlement:
-    """Settle, again after a deadlock and while the database is away: what is not written goes out twice."""
+    """Settle; again after a deadlock or while the database is away, because what is not settled is sent twice."""
 
     def worth_it(failures: int, _remedy: Remedy) -> bool:
         patience = PATIENCE_AT_THE_END if stop.is_set() else claim.lease_left
@@ -110,7 +110,7 @@ def settle(claim: Claim, handler: MessageHandler, call: Call) -> Settlement:
 
 
 def _still_held(claim: Claim, results: Results) -> Results:
-    """The results whose rows we hold, locked; the others are counted, logged and left alone."""
+    """The results whose rows we still hold, now locked; the others are counted and logged."""
     ids = [message.id for message, _ in results]
     found = OutboxMessage.objects.among(ids).held_by(claim.token).select_for_update()
     rows = dict(found.values_list("id", "state"))
@@ -157,7 +157,7 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
 
 
 def _tell_channel(claim: Claim, handler: MessageHandler, outcomes: list[Outcome], now: datetime) -> str:
-    """What the outcomes say about the channel itself; the reason to stop sending, or nothing."""
+    """Update breaker, pause and waiting time of the channel; returns the reason to stop sending, or an empty one."""
     # Where one message of a call got an answer, somebody is there.
     calls = [min(call, key=lambda o: o.kind == "unreachable") for call in handler.per_call(outcomes)]
     halt = "breaker open" if breaker.note(claim.channel, calls, now) else ""
@@ -180,7 +180,7 @@ def _add_counts(claim: Claim, results: Results, buried: int, now: datetime) -> N
 
 
 def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str) -> int:
-    """Give messages back untried, with the attempt; each with the time from which it may be claimed again."""
+    """Make untried messages pending again and give their attempt back; each comes with the time it may be claimed at."""
     if not messages:
         return 0
     rows = [(m.id.hex, m.attempts - 1, timestamp_text(at)) for m, at in messages]

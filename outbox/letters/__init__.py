@@ -1,1 +1,1 @@
-"""Dead letters: how they are written, counted, sent back and closed."""
+"""Dead letters: how they are buried, counted, requeued and closed."""

@@ -1,4 +1,4 @@
-"""Burying what failed for good: once per record, step and revision, counted by cause."""
+"""Buries records that failed for good: a letter per record, step and revision, counted by cause."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GROUPS = Upsert(
 
 @dataclass(frozen=True)
 class Letter:
-    """A failure about to be buried: the record as it came, the step that failed, a stable reason, a text."""
+    """A failure to be buried: the record as received, the step that failed, a stable reason, a text."""
 
     source: str
     step: str
@@ -56,7 +56,7 @@ class Letter:
 
     @property
     def fingerprint(self) -> str:
-        """Letters with one cause share it: source, step, reason, and the error without its numbers."""
+        """The same for letters of one cause: source, step, reason, and the error without its numbers."""
         text = "\x1f".join((self.source, self.step, self.reason, template_of(self.error)))
         return digest(text.encode())
 
@@ -144,5 +144,5 @@ def _printable(value: bytes | None) -> str:
 
 
 def _storable(text: str, length: int = IDENTIFIER_LENGTH) -> str:
-    # A letter must never fail on what it is about: NUL has no place in a PostgreSQL text.
+    # PostgreSQL stores no NUL in a text, and writing a letter must not fail.
     return text.replace("\x00", "\ufffd")[:length]

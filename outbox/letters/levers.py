@@ -1,4 +1,4 @@
-"""The levers on dead letters: requeue, discard, resolve; the same for the admin and the command."""
+"""Levers on dead letters: requeue, discard, resolve; for the admin and the command."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
 
 
 def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
-    """Mark letters as never to be sent; nothing is deleted. Returns how many were open and now are not.
+    """Discard letters; nothing is deleted. Returns how many were open.
 
     Raises Refusal at a letter that cannot be discarded now; those before it stay discarded.
     """
@@ -51,7 +51,7 @@ def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
 
 
 def resolve(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
-    """Mark letters as dealt with elsewhere."""
+    """Mark letters as dealt with elsewhere; returns how many were open."""
     status = DeadLetter.Status.RESOLVED
     return sum(
         _pull(pk, operator, "resolve", status, reason, lambda letter, now: "resolved") for pk in letter_ids
@@ -74,9 +74,9 @@ def _pull(
     reason: str,
     act: Callable[[DeadLetter, datetime], str],
 ) -> int:
-    """Do one lever on one letter: effect, status, group count and audit stand or fall together."""
+    """Apply a lever to one letter: effect, status, group count and audit in one transaction."""
     with transaction.atomic():
-        # The row lock makes a double click, and two people, one deed.
+        # Locked, so that a double click, or two people, act once.
         letter = DeadLetter.objects.select_for_update().open().filter(pk=letter_id).first()
         if letter is None:
             return 0

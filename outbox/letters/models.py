@@ -1,4 +1,4 @@
-"""Dead letters, their groups, and the keys that bury each once."""
+"""Tables of dead letters, failure groups and burial keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FailureGroup(models.Model):
 
 
 class DeadLetter(models.Model):
-    """A record that failed for good: its raw bytes, where it came from, why, and what was done about it."""
+    """A record that failed for good: its raw bytes, its position, the reason, and what was done about it."""
 
     class Status(models.TextChoices):
         OPEN = "open"

@@ -1,4 +1,4 @@
-"""Open letters in numbers, and what about them needs a person."""
+"""Numbers of open letters, and the needs they cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences about dead letters and their groups."""
+"""Queries about dead letters and their groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db.models import F
 
 
 class DeadLetterQuerySet(models.QuerySet):
-    """What the console and the commands ask for."""
+    """Dead letters."""
 
     def open(self) -> DeadLetterQuerySet:
         return self.filter(status="open")
@@ -32,7 +32,7 @@ class DeadLetterQuerySet(models.QuerySet):
 
 
 class FailureGroupQuerySet(models.QuerySet):
-    """Groups are few; their counts are maintained, never computed on a page."""
+    """Failure groups. There are few; their counts are stored, never computed for a page."""
 
     def needing_work(self) -> FailureGroupQuerySet:
         return self.filter(open_count__gt=0)

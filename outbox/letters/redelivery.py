@@ -1,4 +1,4 @@
-"""The record of a dead letter once more, as its topic delivered it."""
+"""Makes the record of a dead letter again, as its topic delivered it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters from a terminal: select, list, show, and pull the console's levers."""
+"""The command `dead_letters`: selects, lists, shows letters, and pulls the admin's levers on them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def show(selection: Selection) -> Iterator[str]:
 
 
 def act(verb: str, selection: Selection, reason: str, *, dry_run: bool) -> str:
-    """Pull a lever on every open letter selected; returns what came of it. Raises ValueError without a reason."""
+    """Pull a lever on every open letter selected; returns the result as text. Raises ValueError without a reason."""
     letters = selection.letters().open()
     if dry_run:
         return f"would {verb} {letters.count()} open letters; nothing was changed"

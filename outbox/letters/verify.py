@@ -1,4 +1,4 @@
-"""Failure groups count their open letters."""
+"""Checks the counts of failure groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox.letters.models import DeadLetter, FailureGroup
 
 
 def letters_counted(sources: Sequence[str]) -> Check:
-    """Failure groups keep a count of their open letters, written by many workers: it must be right."""
+    """The stored count of each group, which many workers change, is the number of its open letters."""
     letters = DeadLetter.objects.open().filter(source__in=sources).order_by()
     opened = dict(letters.values_list("group_id").annotate(number=Count("id")))
     offenders = [

@@ -1,1 +1,1 @@
-"""What the outbox holds: written with the change it tells of, proven, and kept for a while."""
+"""Outbox messages: how they are published, confirmed, archived, and their keys swept."""

@@ -1,4 +1,4 @@
-"""What happens to finished messages when their day leaves the outbox: counted, and written to a file if asked."""
+"""Counts the messages of a day before its partition is dropped, and writes them to a file if asked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def before_drop(using: str, spec: PartitionSpec, partition: Partition) -> None:
 
 
 def _write(spec: PartitionSpec, partition: Partition, rows: Any) -> None:
-    """Gzipped JSON lines, whole or not at all: a crash before the drop only writes the same file again."""
+    """Write gzipped JSON lines, renamed when complete: after a crash the same file is written again."""
     directory = Path(settings.OUTBOX_ARCHIVE)
     target = directory / f"{spec.resolve()._meta.db_table}.{partition.key}.jsonl.gz"
     part = target.with_suffix(".part")

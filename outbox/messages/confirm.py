@@ -1,4 +1,4 @@
-"""Proof that comes late: the other side accepted a message."""
+"""Settles a message when its provider proves later that it was accepted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACCEPTED = {"state": OutboxMessage.State.SENT.value, "lease_until": None, "error
 
 
 def confirm(message_id: uuid.UUID, receipt: str, now: datetime) -> bool:
-    """The other side proved that it accepted the message: sent, and whatever try was planned is cancelled.
+    """Mark a message as sent, because the other side proved that it accepted it; a planned retry is cancelled.
 
     Called by webhooks, in any transaction or none. A worker that is sending it again at this moment finds it
     settled. False when there is nothing to settle: already sent, in a final state, or never tried.

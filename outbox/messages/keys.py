@@ -1,4 +1,4 @@
-"""Daily: idempotency keys beyond their window go, and what went is counted."""
+"""Deletes old idempotency keys daily, and counts what was deleted."""
 
 from __future__ import annotations
 

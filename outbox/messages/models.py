@@ -1,4 +1,4 @@
-"""The transactional outbox: what must leave, the keys that make it once, every try, and the channel it leaves by."""
+"""Tables of the transactional outbox: messages, idempotency keys, delivery attempts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLOW = "outbox"  # the name of the flow, of its counters and of its dead letters
 
 
 class OutboxMessage(Claimable):
-    """An intent to tell somebody something, written in the transaction of the change it tells of (seed 4).
+    """A message to be delivered, written in the transaction of the change it is about (seed 4).
 
     Partitioned by the day in its UUIDv7 `id`; the id is made after the aggregate is locked, so that within
     one aggregate ids rise in the order of the commits.
@@ -87,7 +87,7 @@ class OutboxMessage(Claimable):
 
 
 class IdempotencyKey(models.Model):
-    """What was already asked: the same key again gets the first answer, another body under it is refused.
+    """A key that was used: the same request again gets the first answer, another one under the key is refused.
 
     Unpartitioned: a key that had to carry a partition column would be unique once per partition only.
     `scope` is "publish" for messages, or token and route for an HTTP request.
@@ -111,7 +111,7 @@ class IdempotencyKey(models.Model):
 
 
 class DeliveryAttempt(models.Model):
-    """One try: written before the call where a crash could hide what became of it, closed after.
+    """One try. Where a crash could hide its outcome it is written before the call, and closed after it.
 
     Partitioned by the day in its UUIDv7 `id`. An attempt without `finished_at` whose lease is gone means: the
     other side may have accepted.

@@ -1,4 +1,4 @@
-"""Telling relays that something was committed: NOTIFY on PostgreSQL, by a thread of its own."""
+"""Tells relays that messages were committed: a background thread sends NOTIFY on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,89 +11,86 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from config.telemetry.logs import log
 
 CHANNEL = "spillway_outbox"
-SILENCE = 0.2  # seconds after a ring in which its process rings no more, and relays look by themselves
-
-
+PAUSE = 0.2  # seconds after a NOTIFY before its process sends another; relays poll meanwhile
 RETRY = 1.0  # seconds, while the database is away
 IDLE = 30.0  # seconds after which a process that commits nothing gives the connection back
 
-
 _lock = threading.Lock()
-_ringers: dict[str, Ringer] = {}
+_notifiers: dict[str, Notifier] = {}
 
 
-def ring(using: str = DEFAULT_DB_ALIAS) -> None:
-    """Tell relays that something was committed: soon, and without waiting for it."""
+def notify_relays(using: str = DEFAULT_DB_ALIAS) -> None:
+    """Let the background thread tell relays that something was committed; returns at once."""
     if connections[using].vendor != "postgresql":
         return
-    ringer = _ringers.get(using)
-    if ringer is None or not ringer.is_alive():  # also in the child of a fork
-        ringer = _start(using)
-    ringer.pressed.set()
+    notifier = _notifiers.get(using)
+    if notifier is None or not notifier.is_alive():  # also in the child of a fork
+        notifier = _start(using)
+    notifier.wanted.set()
 
 
-def _start(using: str) -> Ringer:
+def _start(using: str) -> Notifier:
     with _lock:
-        ringer = _ringers.get(using)
-        if ringer is None or not ringer.is_alive():  # nobody else was faster
-            ringer = _ringers[using] = Ringer(using)
-            ringer.start()
-        return ringer
+        notifier = _notifiers.get(using)
+        if notifier is None or not notifier.is_alive():  # nobody else was faster
+            notifier = _notifiers[using] = Notifier(using)
+            notifier.start()
+        return notifier
 
 
 @atexit.register
-def stop_ringers() -> None:
-    """Ring what is left to be rung, and give the connections back."""
-    while _ringers:
-        _, ringer = _ringers.popitem()
-        ringer.leave()
+def stop_notifiers() -> None:
+    """Send what is still to be sent, and close the connections."""
+    while _notifiers:
+        _, notifier = _notifiers.popitem()
+        notifier.leave()
 
 
-class Ringer(threading.Thread):
-    """Rings for its process, on a connection of its own: whoever commits does not wait for it.
+class Notifier(threading.Thread):
+    """Sends NOTIFY for its process, on a connection of its own, so that no commit waits for it.
 
     After the commit, because NOTIFY inside a transaction makes all committers queue (measured: a fifth to two
     fifths of their throughput).
     """
 
     def __init__(self, using: str) -> None:
-        super().__init__(name="outbox-ring", daemon=True)
+        super().__init__(name="outbox-notify", daemon=True)
         self.using = using
-        self.pressed = threading.Event()
+        self.wanted = threading.Event()
         self.leaving = threading.Event()
 
     def run(self) -> None:
         while not self.leaving.is_set():
-            if self.pressed.wait(IDLE):
-                self.pressed.clear()
-                self.leaving.wait(SILENCE if self._notify() else RETRY)
+            if self.wanted.wait(IDLE):
+                self.wanted.clear()
+                self.leaving.wait(PAUSE if self._notify() else RETRY)
             else:
                 connections[self.using].close()
-        if self.pressed.is_set():
+        if self.wanted.is_set():
             self._notify()
         connections[self.using].close()
 
     def leave(self) -> None:
         self.leaving.set()
-        self.pressed.set()
+        self.wanted.set()
         self.join(1.0)
 
     def _notify(self) -> bool:
         try:
             self._session().execute(f"NOTIFY {CHANNEL}")
             return True
-        except Exception as error:  # noqa: BLE001 (polling is the truth; the bell only shortens the wait)
+        except Exception as error:  # noqa: BLE001 (polling finds the messages, too)
             log.warning("ring_lost", error=str(error).strip())
             connections[self.using].close()
-            self.pressed.set()
+            self.wanted.set()
             return False
 
     def _session(self) -> Any:
-        """The driver's own connection: a ring is too small for everything Django does around a statement."""
+        """The driver's own connection: what Django does around a statement takes longer than a NOTIFY."""
         connection: Any = connections[self.using]
         if connection.connection is None:
             connection.ensure_connection()
-            # A commit that need not reach the disk: whoever lost it polls anyway.
+            # These commits need not reach the disk: a NOTIFY that is lost is made up for by polling.
             with connection.cursor() as cursor:
                 cursor.execute("SET synchronous_commit TO off")
         return connection.connection

@@ -1,4 +1,4 @@
-"""Publishing: an intent is written down in the transaction of the change it tells of, or not at all."""
+"""Publishing: a message is inserted in the transaction of the change it is about."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ def publish(
     times = {"created_at": now, "expires_at": expiry_of(now)}
     if not write({"id": message_id, **key, **content, **trace, **times}, row):
         return _known(**key, may_repeat=row is None)
-    transaction.on_commit(notify.ring, robust=True)
+    transaction.on_commit(notify.notify_relays, robust=True)
     return message_id
 
 
 def expiry_of(now: datetime) -> datetime:
-    """When nobody wants a message any more that is written now."""
+    """When a message expires that is written now."""
     return now + timedelta(seconds=settings.OUTBOX_EXPIRES_SECONDS)
 
 
 def encode(channel: str, event_type: str, aggregate: str, payload: Any, key: str) -> str:
-    """The payload as it is stored, once and for all attempts; raises ValueError for what cannot be stored."""
+    """The payload as it is stored and sent by every attempt; raises ValueError for what cannot be stored or sent."""
     texts = [("event_type", event_type, 100), ("aggregate", aggregate, 200), ("idempotency_key", key, 200)]
     for name, value, length in texts:
         if not 0 < len(value) <= length or "\x00" in value:

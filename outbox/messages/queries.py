@@ -1,4 +1,4 @@
-"""Sentences about outbox messages, their attempts and their channels."""
+"""Queries about outbox messages and their attempts."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def tomorrow() -> uuid.UUID:
 
 
 class MessageQuerySet(ClaimQuerySet):
-    """Outbox messages: many, nearly all of them sent; every query names an index and, by id, the partitions."""
+    """Outbox messages. Nearly all are sent, so each query uses an index and, by ids, names the partitions."""
 
     def in_channel(self, channel: str) -> MessageQuerySet:
         return self.filter(channel=channel)
 
     def from_id(self, lowest: uuid.UUID, before: uuid.UUID | None = None) -> MessageQuerySet:
-        """Prune the partitions before `lowest`, and those made for the days to come."""
+        """From id `lowest` on; the partitions before it and those of future days are not read."""
         return self.filter(id__gte=lowest, id__lt=before or tomorrow())
 
     def among(self, ids: Iterable[uuid.UUID]) -> MessageQuerySet:
-        """These messages; their smallest and largest id prune the partitions, also inside a join."""
+        """These messages; their smallest and largest id limit the partitions that are read, also inside a join."""
         wanted = frozenset(ids)
         if not wanted:
             return self.none()
@@ -45,7 +45,7 @@ class MessageQuerySet(ClaimQuerySet):
         return self.filter(state="pending")
 
     def due(self, channel: str, now: datetime) -> MessageQuerySet:
-        """What may be sent, in the order of the claim's index."""
+        """Pending messages that may be sent now, in the order of the claim's index."""
         waiting = self.in_channel(channel).pending().filter(available_at__lte=now)
         return waiting.order_by("available_at", "id")
 
@@ -56,7 +56,7 @@ class MessageQuerySet(ClaimQuerySet):
         return self.filter(expires_at__lte=now)
 
     def lost(self, now: datetime) -> MessageQuerySet:
-        """Being sent by somebody whose lease ran out."""
+        """Messages in processing whose lease ran out."""
         return self.filter(state__oneof=NOT_SENT, state="processing", lease_until__lte=now)
 
     def uncertain(self) -> MessageQuerySet:
@@ -65,11 +65,11 @@ class MessageQuerySet(ClaimQuerySet):
     def unfinished(self) -> MessageQuerySet:
         return self.filter(state__oneof=UNFINISHED)
 
-    def in_the_way(self, channel: str, aggregates: Iterable[str], now: datetime) -> MessageQuerySet:
-        """What successors in these aggregates wait for.
+    def blocking(self, channel: str, aggregates: Iterable[str], now: datetime) -> MessageQuerySet:
+        """Unfinished messages that later ones of these aggregates wait for.
 
-        An uncertain one that nobody could decide in time lets them pass, and so does one that came back from
-        a final state: its successors may be gone already.
+        Two kinds block nothing: uncertain ones that could not be decided in time, and those that came back from
+        a final state, because later ones may have been sent already.
         """
         undecided = Q(state="uncertain", available_at__lte=now)
         theirs = self.in_channel(channel).unfinished().filter(aggregate__any=frozenset(aggregates))

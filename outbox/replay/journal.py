@@ -1,4 +1,4 @@
-"""Between the writer and a flow's handler during a replay: what each batch did is saved in the batch's transaction."""
+"""Stands between writer and handler during a replay: saves counts and positions in each batch's transaction."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Journal(Handler):
         return {}
 
     def advance(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None:
-        """Save counts and positions with the batch; nothing of it stands when the replay is no longer ours."""
+        """Save counts and positions with the batch, or roll it back when the replay is no longer ours."""
         if self._batch is None:
             return
         counts = self._counts_after(self._batch)
@@ -70,26 +70,26 @@ class Journal(Handler):
         if self.replay.dry_run:
             transaction.set_rollback(True)
             self._remember(self._batch)
-            self._take(counts, positions)
+            self._keep(counts, positions)
         elif self._save(counts, positions, now):
-            transaction.on_commit(lambda: self._take(counts, positions))
+            transaction.on_commit(lambda: self._keep(counts, positions))
         else:
             self.lost = True
             transaction.set_rollback(True)
 
     def reset(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None:
-        """No position is ever given up here."""
+        """Nothing: a replay resets no position."""
 
     def stop(self, group: str, alarms: Mapping[TopicPartition, str], now: datetime) -> None:
-        """Nor is a partition stopped."""
+        """Nothing: a replay stops no partition."""
 
     def reach(self, group: str, reached: Mapping[TopicPartition, Reach], now: datetime) -> None:
-        """How far the log reaches is its consumer's to say."""
+        """Nothing: the consumer stores where the log ends."""
 
     # -- what is known --------------------------------------------------------------------------------
     @property
     def remaining(self) -> dict[int, Bounds]:
-        """Where to go on."""
+        """What is still to be read, by partition."""
         return {
             number: Bounds(max(here.start, self.positions.get(number, 0)), here.end)
             for number, here in self.bounds.items()
@@ -104,7 +104,7 @@ class Journal(Handler):
         self.positions = {**self.positions, partition: position}
 
     def beat(self, now: datetime, note: str, *, idle: bool) -> None:
-        """Renew the lease and show how far it came; what the writer may be saving right now is left to it."""
+        """Renew the lease; save the progress, too, unless the writer may be saving it at this moment."""
         changes: dict[str, Any] = {"lease_until": now + LEASE, "note": note}
         if idle or self.replay.dry_run:
             changes |= self.state()
@@ -112,7 +112,7 @@ class Journal(Handler):
             self.lost = True
 
     def state(self) -> dict[str, Any]:
-        """Counts and positions as the row keeps them. A dry run cannot be resumed: its memory is gone."""
+        """Counts and positions as the row stores them. A dry run stores no positions: it cannot be resumed."""
         positions = {} if self.replay.dry_run else dict(self.positions)
         return {**self.counts, "positions": positions, "looked_at": self.looked_at}
 
@@ -129,7 +129,7 @@ class Journal(Handler):
     def _mine(self) -> TopicReplayQuerySet:
         return TopicReplay.objects.run_by(self.token).filter(pk=self.replay.pk)
 
-    def _take(self, counts: dict[str, int], positions: dict[int, int]) -> None:
+    def _keep(self, counts: dict[str, int], positions: dict[int, int]) -> None:
         self.counts, self.positions = counts, positions
 
     def _distance(self, positions: Mapping[int, int]) -> int:
@@ -141,7 +141,7 @@ class Journal(Handler):
             return
         earlier, number = batch, -1
         found: dict[tuple[int, int], Record] = {}
-        while len(found) != number:  # what they depend on in their turn belongs to it
+        while len(found) != number:  # and the records that those depend on
             number = len(found)
             for key in self.handler.keys_of(earlier):
                 found |= self._would_be.get(key, {})

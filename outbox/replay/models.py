@@ -1,4 +1,4 @@
-"""Replays of a timeframe of a topic: asked for by a person, carried out by one worker at a time, kept as a record."""
+"""The table of replays: a person requests one, and one worker at a time carries it out."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ LEASE = timedelta(seconds=60)
 
 
 class TopicReplayQuerySet(ClaimQuerySet["TopicReplay"]):
-    """What the worker, the admin and the command ask for."""
+    """Replays."""
 
     def unfinished(self) -> TopicReplayQuerySet:
         return self.filter(state__in=(TopicReplay.State.PENDING, TopicReplay.State.RUNNING))
 
     def next_in_line(self, now: datetime) -> TopicReplayQuerySet:
-        """Unfinished ones that no worker is at, the oldest first."""
+        """Unfinished ones that no worker holds, the oldest first."""
         return self.unfinished().free(now).order_by("pk")
 
-    def take(self, pk: int, token: uuid.UUID, now: datetime) -> int:
-        """Begin, or go on where the last worker stopped; 0 when somebody was faster."""
+    def begin(self, pk: int, token: uuid.UUID, now: datetime) -> int:
+        """Lease a replay, to begin it or to continue where the last worker stopped; 0 when another one was faster."""
         free = self.next_in_line(now).filter(pk=pk)
         return free.update(state=TopicReplay.State.RUNNING, lease_token=token, lease_until=now + LEASE)
 
@@ -38,7 +38,7 @@ class TopicReplayQuerySet(ClaimQuerySet["TopicReplay"]):
         return self.filter(state=TopicReplay.State.RUNNING, lease_token=token)
 
     def finish(self, state: str, now: datetime, **changes: object) -> int:
-        """End these for good, whoever works on them."""
+        """End these, whoever holds them."""
         ended = {"state": state, "finished_at": now, "lease_token": None, "lease_until": None}
         return self.unfinished().update(**ended, **changes)
 

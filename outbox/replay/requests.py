@@ -1,4 +1,4 @@
-"""Asking for replays and ending them: the same for the admin and for the command."""
+"""Requests and cancels replays, for the admin and the command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def request(
     topic: str, since: datetime, until: datetime, slack: timedelta, operator: Operator, reason: str,
     *, dry_run: bool, token: uuid.UUID | None = None,
 ) -> TopicReplay:  # fmt: skip
-    """Write a replay down; with a `token` the caller carries it out, otherwise the next free worker.
+    """Store a replay; with a `token` the caller carries it out, otherwise the next free worker.
 
     Raises Refusal with the reason in one line.
     """
@@ -57,7 +57,7 @@ def contract_name(topic: str) -> str:
 
 
 def cancel(ids: Sequence[int], operator: Operator, reason: str) -> int:
-    """End replays where they stand; what they applied stays. Returns how many were not over yet."""
+    """Cancel unfinished replays; what they applied stays. Returns how many."""
     ended = 0
     for replay in TopicReplay.objects.filter(pk__in=ids).order_by("pk"):
         with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Carry out a replay: read the timeframe, hand it to the flow's own handler through a writer, in batches."""
+"""Carries out a replay: reads the timeframe and gives it, in batches, to a writer with the flow's own handler."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def replayable() -> dict[str, Callable[[], Replayable]]:
 def carry_out(
     replay: TopicReplay, token: uuid.UUID, stop: threading.Event, tell: Tell = lambda journal: None
 ) -> bool:
-    """Work on a replay that `token` has taken; True when it came to its end.
+    """Work on a replay that `token` holds; True when it is done.
 
     False when `stop` was set, or when it was cancelled or taken over. Raises Refusal when it must not run,
     KafkaError when no broker answers; both leave the replay as it is.
@@ -66,7 +66,7 @@ class Run:
         self.next_beat = time.monotonic()
 
     def feed(self) -> bool:
-        """Everything that is left of the timeframe through the writer; False when it ended before its end."""
+        """Write what is left of the timeframe; False when it was interrupted."""
         self.writer = Writer(self.journal, self.journal, topic_name(self.journal.group))
         try:
             for part in self.frame.parts(self.journal.remaining, settings.KAFKA_POLL_RECORDS):
@@ -102,7 +102,7 @@ class Run:
         return True
 
     def _goes_on(self) -> bool:
-        """Whether to go on; waits here while the flow asks for a pause."""
+        """Whether to continue; waits while the flow asks for a pause."""
         while not self.stop.is_set() and not self.journal.lost and time.monotonic() >= self.next_beat:
             self.next_beat = time.monotonic() + BEAT
             if not self._beat():
@@ -111,7 +111,7 @@ class Run:
         return not self.stop.is_set() and not self.journal.lost
 
     def _beat(self) -> bool:
-        """Say how far it came; True while the flow is too full for more."""
+        """Store the progress; True while the flow is too full for more."""
         try:
             pressed = not self.journal.replay.dry_run and self.journal.pressure()
             note = f"waits: {self.journal.name} is full and takes no more for now" if pressed else ""
@@ -126,7 +126,7 @@ class Run:
 
 
 def _begin(replay: TopicReplay, token: uuid.UUID, frame: Timeframe, handler: Replayable) -> None:
-    """Fix what is to be read, once: a worker that takes over reads the same."""
+    """Store the offsets to read, once: a worker that takes over reads the same."""
     if not frame.tps:
         raise Refusal(f"topic {frame.topic} does not exist: create_topics makes it")
     if replay.topic_id and frame.topic_id and replay.topic_id != frame.topic_id:
@@ -177,7 +177,7 @@ def _finish(replay: TopicReplay, token: uuid.UUID, journal: Journal) -> bool:
 
 
 def fail(replay: TopicReplay, why: str) -> None:
-    """End a replay that cannot go on; what was applied stays applied."""
+    """End a replay that cannot continue; what was applied stays."""
     with transaction.atomic():
         failed = TopicReplay.objects.filter(pk=replay.pk).finish(State.FAILED, database_now(), note=why[:500])
         if failed and not replay.dry_run:

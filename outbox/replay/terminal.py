@@ -1,4 +1,4 @@
-"""A replay at a terminal: its arguments, its progress, its account."""
+"""The command `replay_topic`: its arguments, its progress, its result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LABELS = {"already": "already applied", "outside": "older than retention"}
 
 
 def replay(topic: str, options: dict[str, Any], stop: threading.Event, say: Say) -> Iterator[str]:
-    """Carry one out here and now; yields its account. Raises Refusal or KafkaError."""
+    """Request a replay and carry it out; yields the result line by line. Raises Refusal or KafkaError."""
     since, until = (_moment(options[name], f"--{name}", say) for name in ("from", "to"))
     operator = Operator(f"{getpass.getuser()}, by command")
     token = uuid.uuid4()
@@ -46,7 +46,7 @@ def replay(topic: str, options: dict[str, Any], stop: threading.Event, say: Say)
 
 
 def account(found: TopicReplay) -> Iterator[str]:
-    """What became of the records, one line each, and what that means."""
+    """Counts of records, one line each, and what they mean."""
     for name in COUNTS:
         yield f"{LABELS.get(name, name):24}{getattr(found, name):>12,}"
     missing = found.applied + found.parked

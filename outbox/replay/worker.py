@@ -1,4 +1,4 @@
-"""The worker behind the admin's replays: one after the other, each where the last worker left it."""
+"""The worker for the admin's replays: one after the other, each continued where the last worker stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AWAY = 10.0  # seconds before a replay whose broker was away is tried again
 
 
 class ReplayWorker:
-    """Takes the oldest replay that nobody works on, until there is none."""
+    """Leases and carries out the oldest free replay, until there is none."""
 
     def __init__(self, stop: threading.Event) -> None:
         self.stop = stop
@@ -34,7 +34,7 @@ class ReplayWorker:
         if replay is None:
             return 0
         token = uuid.uuid4()
-        if TopicReplay.objects.take(replay.pk, token, now):
+        if TopicReplay.objects.begin(replay.pk, token, now):
             replay.refresh_from_db()
             self._work(replay, token)
         return 1

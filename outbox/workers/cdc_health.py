@@ -54,7 +54,7 @@ class Grace:
 
 
 def seen(newest_ms: int, now: datetime) -> None:
-    """The CDC path has brought everything up to an id of this time; in the transaction of the batch.
+    """Store that the CDC path has brought everything up to an id of this time; in the batch's transaction.
 
     At most up to now: an id from the far future would make CDC look alive for ever.
     """

@@ -1,4 +1,4 @@
-"""The CDC path: committed inserts arrive through Kafka as hints, and what they hint at is claimed and delivered."""
+"""The CDC path: Kafka brings the ids of inserted messages (hints); these messages are claimed and delivered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAME = "outbox-listen"
 
 
 class Verdicts(NamedTuple):
-    """A decoded batch: ids worth claiming, in the order in which they came, letters, and how many were neither."""
+    """A decoded batch: ids to claim, in the order of the records; letters; and how many records were neither."""
 
     ids: list[uuid.UUID]
     letters: list[Letter]
@@ -38,7 +38,7 @@ class Verdicts(NamedTuple):
 
 
 class DeliveryThread:
-    """Delivers one channel's claims in a thread of its own, so that Kafka is read on meanwhile."""
+    """Delivers one channel's claims in a thread of its own, so that reading Kafka does not wait."""
 
     def __init__(self, handler: MessageHandler, stop: threading.Event) -> None:
         self.handler = handler
@@ -51,7 +51,7 @@ class DeliveryThread:
 
     @property
     def room(self) -> int:
-        """How many messages may be claimed for it; what is not claimed is left to the poller."""
+        """How many more messages may be claimed; the poller claims the others."""
         return max(0, settings.OUTBOX_BATCH - self.in_hand)
 
     def submit(self, claimed: Claim) -> None:
@@ -60,7 +60,7 @@ class DeliveryThread:
         self._claims.put(claimed)
 
     def close(self) -> None:
-        """Deliver what is in hand; told to stop, give it back."""
+        """Deliver the claimed messages, or release them if the process stops."""
         self._claims.put(None)
         self._thread.join()
 
@@ -79,8 +79,8 @@ class DeliveryThread:
 
 
 class Listen(LetterHandler):
-    """The consumer's handler. A hint is never what is sent: both paths do the same fenced claim, so a repeated,
-    stale or foreign hint changes nothing, and a failed delivery lives in its row, never as a redelivery."""
+    """The consumer's handler. It sends the stored row, never the record: both paths make the same claim, so a repeated,
+    stale or foreign hint changes nothing, and a failed delivery is tried again from its row."""
 
     name, source = NAME, FLOW
     group = cdc_health.GROUP
@@ -106,7 +106,7 @@ class Listen(LetterHandler):
         return Verdicts(list(ids), letters, skipped)
 
     def write(self, batch: RecordBatch, now: datetime) -> None:
-        """Claim what is hinted at, in the transaction that moves the watermark; deliver after its commit."""
+        """Claim the hinted messages in the transaction that moves the watermark; deliver them after its commit."""
         verdicts: Verdicts = batch.prepared
         if verdicts.ids:
             cdc_health.seen(max(map(uuid7_milliseconds, verdicts.ids)), now)
@@ -130,7 +130,7 @@ class Listen(LetterHandler):
             transaction.on_commit(lambda: thread.submit(claimed))
 
     def pressure(self) -> bool:
-        """While a channel has its hands full, hints wait in Kafka; should that take long, the poller helps."""
+        """While a channel's thread is full, hints wait in Kafka; the poller takes messages that wait too long."""
         return any(not thread.room for thread in self.threads)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Recovery: no row stays with a worker that is gone."""
+"""Recovery: ends the leases of workers that are gone."""
 
 from __future__ import annotations
 

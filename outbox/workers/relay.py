@@ -1,4 +1,4 @@
-"""The relay: one channel's messages, claimed, delivered, and again at once while there are more."""
+"""The relay: claims and delivers the messages of one channel, again at once while there are more."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Relay:
         self.handler = handler
         self.stop = stop
         self.longest_sleep = min(settings.OUTBOX_POLL_SECONDS, longest_sleep or settings.OUTBOX_POLL_SECONDS)
-        self.bell = doorbell.Doorbell(stop)
+        self.doorbell = doorbell.Doorbell(stop)
         self.grace = Grace(handler.name)
         self.sleep = FIRST_SLEEP
         self.chores_at = 0.0
@@ -55,21 +55,21 @@ class Relay:
         return found.looked_at
 
     def _do_chores(self) -> None:
-        """What beat does each minute, in case it does not."""
+        """What beat does each minute, in case no beat runs."""
         self.chores_at = time.monotonic() + CHORES_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
         rescue(database_now())
         reconcile.decide(self.handler)
         expiry.expire_due(self.handler.name)
 
     def pause(self) -> float:
-        """Wait for the bell, the next due message, or the next poll, whichever comes first."""
+        """Wait for a NOTIFY, the next due message or the next poll, whichever comes first."""
         if self.look_again is not None:
-            # The channel may not send: no commit changes that, so no bell is listened to.
+            # The channel may not send now, and no commit changes that.
             self.stop.wait(max(0.0, min(self.look_again, self.longest_sleep)))
             return 0.0
         longest = min(self.longest_sleep, self._until_next(), self.chores_at - time.monotonic() + 0.01)
-        if self.bell.audible and not self.grace.read():
-            self.bell.wait(self.bell.patience(max(longest, 0.0)))
+        if self.doorbell.listens and not self.grace.read():
+            self.doorbell.wait(self.doorbell.longest_wait(max(longest, 0.0)))
             return 0.0
         wait = max(0.0, min(longest, self.sleep))
         self.sleep = min(self.sleep * 2, LONGEST_SLEEP)
@@ -84,8 +84,8 @@ class Relay:
         available_at, created_at = first
         due = max(available_at, created_at + self.grace.read())
         left = (due - database_now() + timedelta(milliseconds=1)).total_seconds()
-        # Due, and yet not claimed: another worker has it in its hands at this moment.
+        # Due, and yet not claimed: another worker is claiming it at this moment.
         return left if left > 0 else FIRST_SLEEP
 
     def close(self) -> None:
-        self.bell.close()
+        self.doorbell.close()

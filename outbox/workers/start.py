@@ -22,7 +22,7 @@ from outbox.workers.relay import Relay
 def relay(
     names: Sequence[str] | None, stop: threading.Event, *, once: bool = False, until_idle: float | None = None
 ) -> None:
-    """Relay the named channels (default all) until `stop`; a thread each, so that a slow one holds up no other."""
+    """Relay the named channels (default all) until `stop`, in a thread each: a slow one does not delay the others."""
     chosen = _chosen(names)
     admission.ensure([handler.name for handler in chosen])
 
@@ -71,7 +71,7 @@ def _chosen(names: Sequence[str] | None) -> list[MessageHandler]:
 def listen(
     stop: threading.Event, *, accept_reset: bool = False, once: bool = False, until_idle: float | None = None
 ) -> None:
-    """Follow the CDC topic until `stop`; what is in hand then is finished, or given back."""
+    """Read the CDC topic until `stop`; claimed messages are then delivered or released."""
     admission.ensure([handler.name for handler in _chosen(None)])
     handler = Listen(stop)
     try:

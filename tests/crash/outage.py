@@ -161,7 +161,7 @@ def promise(events: Sequence[tuple[int, str]]) -> None:
         keys.run([(row[4], digest(row[4].encode()), row[0]) for row in rows],
                  {"scope": SCOPE, "answer": "", "token": 0, "created_at": now})  # fmt: skip
         bulk.MESSAGES.run(rows, bulk.beginning(now))
-        transaction.on_commit(notify.ring)
+        transaction.on_commit(notify.notify_relays)
 
 
 # -- the run ------------------------------------------------------------------------------------------

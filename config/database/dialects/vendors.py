@@ -241,8 +241,8 @@ class MySQL(Dialect):
         assignments = ", ".join(f"{self.quoted(name)} = {sql}" for name, sql in chosen.items())
         return f" ON DUPLICATE KEY UPDATE {assignments}"
 
-    # A new key counts as one row and a changed one as two, so that each statement goes on only where the one before it
-    # inserted: looking the key up instead cost as much as inserting a message.
+    # A new key counts as one row and a changed one as two. So each statement inserts only where the one before it did;
+    # looking the key up instead cost as much as inserting a message.
     def if_known(self, unique: Sequence[str], token: str) -> str:
         return f"ON DUPLICATE KEY UPDATE {self.quoted(token)} = {self.quoted(token)} + 1"
 

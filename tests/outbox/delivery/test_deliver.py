@@ -63,7 +63,7 @@ FATES = [
 @pytest.mark.parametrize(
     ("answer", "state", "attempts", "letters"), FATES, ids=[row[0].kind for row in FATES]
 )
-def test_each_answer_has_its_fate(install, go, acknowledges, answer, state, attempts, letters):
+def test_each_answer_has_its_next_state(install, go, acknowledges, answer, state, attempts, letters):
     memory = install(Scripted(acknowledges=acknowledges))
     pk = promise()
     memory.answers = [answer]

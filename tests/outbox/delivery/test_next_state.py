@@ -19,8 +19,8 @@ def tried(attempts: int) -> Message:
 
 @pytest.mark.parametrize(("attempts", "most"), [(1, 5), (2, 10), (3, 20)])
 def test_the_wait_doubles_with_each_try(attempts, most):
-    fate = next_state(tried(attempts), Outcome("transient"), NOW, RULES, fraction=1.0)
-    assert (fate.available_at - NOW).total_seconds() == most
+    after = next_state(tried(attempts), Outcome("transient"), NOW, RULES, fraction=1.0)
+    assert (after.available_at - NOW).total_seconds() == most
     assert next_state(tried(attempts), Outcome("transient"), NOW, RULES, fraction=0.0).available_at == NOW
 
 
@@ -40,8 +40,8 @@ def test_the_first_try_and_three_retries(attempts, state):
 
 @pytest.mark.parametrize("kind", ["unreachable", "throttled", "auth"])
 def test_what_is_not_the_messages_fault_never_ends_it(kind):
-    fate = next_state(tried(4), Outcome(kind), NOW, RULES)
-    assert (fate.state, fate.attempts) == ("pending", 3)
+    after = next_state(tried(4), Outcome(kind), NOW, RULES)
+    assert (after.state, after.attempts) == ("pending", 3)
 
 
 @pytest.mark.django_db

@@ -11,7 +11,7 @@ from config.database.upsert import uuid_text
 from config.uuid7 import uuid7
 from outbox.delivery import attempts, settle
 from outbox.delivery.candidates import lower_bound, through_claims_index
-from outbox.delivery.claim import PUT_OFF, TAKE
+from outbox.delivery.claim import CLAIM, PUT_OFF
 from outbox.messages.queries import first_unfinished_day
 from outbox.models import DeliveryAttempt, OutboxMessage
 from tests.outbox.bulk import MESSAGES, beginning
@@ -119,7 +119,7 @@ def test_a_locking_claim_keeps_the_plan(full):
 
 def test_obstacles_are_looked_up_by_aggregate(full):
     wanted = [f"order:{n}" for n in range(100)]
-    rows = OutboxMessage.objects.in_the_way("memory", wanted, database_now()).from_id(lower_bound.read())
+    rows = OutboxMessage.objects.blocking("memory", wanted, database_now()).from_id(lower_bound.read())
     text = plan(rows.filter(id__lte=max(full)).values_list("id"))
     assert uses(text, "unfinished", "due"), text
     assert not scans(text, "outbox_outboxmessage"), text
@@ -152,9 +152,9 @@ def test_messages_are_rewritten_by_look_up(full):
     moment = str(now)[:19]
     for rewrite, rows, values in (
         (PUT_OFF, [(pk, moment) for pk in ids], {}),
-        (TAKE, [(pk, 1) for pk in ids], lease),
+        (CLAIM, [(pk, 1) for pk in ids], lease),
         (settle.RELEASE, [(pk, 0, moment) for pk in ids], {**lease, "state": "pending"}),
-        (TAKE, [(pk, 1) for pk in ids], lease),
+        (CLAIM, [(pk, 1) for pk in ids], lease),
         (
             settle.SENT,
             [(pk, "r") for pk in ids],

@@ -228,13 +228,13 @@ def test_two_that_publish_one_key_with_a_row_write_one_row(memory):
 
 
 @ALONE
-def test_a_commit_rings_for_what_was_written_along(memory, monkeypatch):
-    rung = []
-    monkeypatch.setattr(notify, "ring", lambda: rung.append(1))
+def test_a_commit_tells_relays_of_what_was_written_along(memory, monkeypatch):
+    told = []
+    monkeypatch.setattr(notify, "notify_relays", lambda: told.append(1))
     with transaction.atomic():
         along(try_of(1))
-        assert not rung
-    assert rung == [1]
+        assert not told
+    assert told == [1]
 
 
 def test_a_row_takes_no_round_trip(memory):

@@ -80,7 +80,7 @@ def test_a_worker_that_dies_costs_nothing(orders, settings, monkeypatch):
         original(self, batch, now)
 
     token = uuid.uuid4()
-    assert TopicReplay.objects.take(replay.pk, token, database_now())
+    assert TopicReplay.objects.begin(replay.pk, token, database_now())
     replay.refresh_from_db()
     with monkeypatch.context() as patch:
         patch.setattr(Ingest, "write", dying)
@@ -118,7 +118,7 @@ def test_a_cancelled_replay_stops_and_what_it_was_about_to_store_is_not_stored(o
 
 def test_a_worker_whose_lease_was_taken_over_stores_nothing(orders, monkeypatch):
     replay, token = ask(), uuid.uuid4()
-    assert TopicReplay.objects.take(replay.pk, token, database_now())
+    assert TopicReplay.objects.begin(replay.pk, token, database_now())
     replay.refresh_from_db()
     original = Ingest.prepare
 

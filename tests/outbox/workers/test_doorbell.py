@@ -1,4 +1,4 @@
-"""The doorbell: who commits rings, who relays hears it, and nothing waits for a ring that nobody owed."""
+"""The doorbell: a commit sends NOTIFY, a relay receives it, and nothing waits for one that is never sent."""
 
 import threading
 import time
@@ -32,7 +32,7 @@ def running(handler, stop: threading.Event) -> threading.Thread:
 
 @ALONE
 def test_commits_wake_the_relay_and_none_of_a_burst_is_forgotten(memory):
-    """On PostgreSQL by the bell, with polls of a minute; elsewhere by looking often."""
+    """On PostgreSQL by NOTIFY, with polls of a minute; elsewhere by polling often."""
     stop = threading.Event()
     thread = running(memory, stop)
     try:
@@ -40,7 +40,7 @@ def test_commits_wake_the_relay_and_none_of_a_burst_is_forgotten(memory):
         waits = []
         for n in range(60):
             started = time.monotonic()
-            # Two at once: the second one's ring falls into the silence after the first.
+            # Two at once: the second one falls into the pause after the NOTIFY of the first.
             pks = [promise(f"order:{n}"), promise(f"other:{n}")]
             deadline = started + 20
             while not set(pks) <= set(memory.accepted) and time.monotonic() < deadline:
@@ -56,9 +56,9 @@ def test_commits_wake_the_relay_and_none_of_a_burst_is_forgotten(memory):
 
 
 @ALONE
-def test_a_lost_bell_is_hung_up_again(memory):
+def test_a_lost_listener_listens_again(memory):
     if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL rings")
+        pytest.skip("only PostgreSQL has NOTIFY")
     stop = threading.Event()
     bell = doorbell.Doorbell(stop)
     assert bell.wait(5)  # whatever was committed before
@@ -67,36 +67,36 @@ def test_a_lost_bell_is_hung_up_again(memory):
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %%' AND datname = current_database()"
         )
     assert bell.wait(10)  # another connection, and whatever was committed before
-    race(notify.ring)
+    race(notify.notify_relays)
     assert bell.wait(5)
     bell.close()
 
 
 @ALONE
-def test_rings_of_one_process_are_few(memory, monkeypatch):
+def test_one_process_sends_few_notifies(memory, monkeypatch):
     if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL rings")
-    rung: list[float] = []
-    monkeypatch.setattr(notify.Ringer, "_notify", lambda self: rung.append(time.monotonic()) or True)
+        pytest.skip("only PostgreSQL has NOTIFY")
+    sent: list[float] = []
+    monkeypatch.setattr(notify.Notifier, "_notify", lambda self: sent.append(time.monotonic()) or True)
     started = time.monotonic()
     for _ in range(50):
-        notify.ring()
+        notify.notify_relays()
         last = time.monotonic()
         time.sleep(0.001)
     deadline = last + 5
-    while (not rung or rung[-1] < last) and time.monotonic() < deadline:
+    while (not sent or sent[-1] < last) and time.monotonic() < deadline:
         time.sleep(0.001)
-    assert 1 < len(rung) <= (rung[-1] - started) / notify.SILENCE + 2
-    assert rung[-1] >= last  # no commit stays without a ring after it
+    assert 1 < len(sent) <= (sent[-1] - started) / notify.PAUSE + 2
+    assert sent[-1] >= last  # no commit stays without a NOTIFY after it
 
 
-RINGERS = "FROM pg_stat_activity WHERE query LIKE 'NOTIFY %' AND datname = current_database()"
+SESSIONS = "FROM pg_stat_activity WHERE query LIKE 'NOTIFY %' AND datname = current_database()"
 
 
 @pytest.fixture
 def bell(memory):
     if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL rings")
+        pytest.skip("only PostgreSQL has NOTIFY")
     bell = doorbell.Doorbell(threading.Event())
     assert bell.wait(5)  # whatever was committed before
     yield bell
@@ -104,31 +104,31 @@ def bell(memory):
 
 
 @ALONE
-def test_after_a_ring_a_relay_looks_by_itself_until_the_next_one_could_have_come(bell, monkeypatch):
-    """Commits in the silence after a ring are nobody else's news for a fifth of a second."""
-    assert doorbell.LOOKING > notify.SILENCE
+def test_after_a_notify_a_relay_polls_until_the_next_one_could_have_come(bell, monkeypatch):
+    """Of commits in the pause after a NOTIFY nobody is told for a fifth of a second."""
+    assert doorbell.LOOKING > notify.PAUSE
     now = time.monotonic()
     monkeypatch.setattr(doorbell.time, "monotonic", lambda: now)
     bell._look_until = 0.0
-    assert bell.patience(60) == 60
-    notify.ring()
+    assert bell.longest_wait(60) == 60
+    notify.notify_relays()
     assert bell.wait(5)
-    assert bell.patience(60) == doorbell.LOOK
-    assert bell.patience(0.0) == 0.0
-    now += notify.SILENCE
-    assert bell.patience(60) == doorbell.LOOK
+    assert bell.longest_wait(60) == doorbell.LOOK
+    assert bell.longest_wait(0.0) == 0.0
+    now += notify.PAUSE
+    assert bell.longest_wait(60) == doorbell.LOOK
     now += doorbell.LOOKING
-    assert bell.patience(60) == 60
+    assert bell.longest_wait(60) == 60
 
 
 @ALONE
-def test_what_is_committed_in_the_silence_leaves_long_before_the_next_ring(memory, monkeypatch):
-    """Whoever commits is silent for a minute here, and the relay polls as seldom."""
+def test_what_is_committed_in_the_pause_leaves_long_before_the_next_notify(memory, monkeypatch):
+    """The pause takes a minute here, and so do polls."""
     if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL rings")
-    monkeypatch.setattr(notify, "SILENCE", 60.0)
+        pytest.skip("only PostgreSQL has NOTIFY")
+    monkeypatch.setattr(notify, "PAUSE", 60.0)
     monkeypatch.setattr(doorbell, "LOOKING", 90.0)
-    notify.stop_ringers()
+    notify.stop_notifiers()
     stop = threading.Event()
     thread = running(memory, stop)
     try:
@@ -145,40 +145,40 @@ def test_what_is_committed_in_the_silence_leaves_long_before_the_next_ring(memor
 
 
 @ALONE
-def test_a_process_that_ends_has_rung(bell):
-    notify.ring()
+def test_a_process_that_ends_has_notified(bell):
+    notify.notify_relays()
     assert bell.wait(5)
-    notify.ring()  # within the silence after the first one
-    notify.stop_ringers()
+    notify.notify_relays()  # within the pause after the first one
+    notify.stop_notifiers()
     assert bell.wait(1)
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pid {RINGERS}")
+        cursor.execute(f"SELECT pid {SESSIONS}")
         assert not cursor.fetchall()
 
 
 @ALONE
-def test_whoever_lost_its_session_rings_again(bell):
-    notify.ring()
+def test_a_process_that_lost_its_session_notifies_again(bell):
+    notify.notify_relays()
     assert bell.wait(5)
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pg_terminate_backend(pid) {RINGERS}")
+        cursor.execute(f"SELECT pg_terminate_backend(pid) {SESSIONS}")
         assert len(cursor.fetchall()) == 1
-    notify.ring()
+    notify.notify_relays()
     assert bell.wait(5)
 
 
 @ALONE
-def test_threads_that_commit_first_together_have_one_ringer(bell, monkeypatch):
-    made: list[notify.Ringer] = []
-    real = notify.Ringer
+def test_threads_that_commit_first_together_have_one_notifier(bell, monkeypatch):
+    made: list[notify.Notifier] = []
+    real = notify.Notifier
 
-    def slow(using: str) -> notify.Ringer:
+    def slow(using: str) -> notify.Notifier:
         time.sleep(0.01)
         made.append(real(using))
         return made[-1]
 
-    notify.stop_ringers()
-    monkeypatch.setattr(notify, "Ringer", slow)
-    race(*[notify.ring] * 8)
+    notify.stop_notifiers()
+    monkeypatch.setattr(notify, "Notifier", slow)
+    race(*[notify.notify_relays] * 8)
     assert len(made) == 1
     assert bell.wait(5)

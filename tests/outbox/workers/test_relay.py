@@ -122,7 +122,7 @@ def test_a_lease_shorter_than_a_call_is_refused(memory, settings):
 @db
 def test_what_waits_is_slept_for_and_no_longer(memory):
     worker = Relay(memory, threading.Event())
-    worker.bell.audible = False
+    worker.doorbell.listens = False
     assert worker.tick() == 0
     assert [worker.pause() for _ in range(7)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
     promise()
