@@ -47,12 +47,11 @@ class Numbers(Trends):
     @cached_property
     def waiting(self) -> dict[str, Any]:
         """The buckets that hold something, in one query over (stream, due_at)."""
-        return Bucket.objects.filter(stream__in=self.names).waiting().order_by().aggregate(
-            buckets=Count("pk"),
-            oldest=Min("first_arrival"),
-            due=Count("pk", filter=Q(due_at__lte=self.now)),
-            due_since=Min("due_at"),
-        )  # fmt: skip
+        rows = Bucket.objects.filter(stream__in=self.names).waiting().order_by()
+        due = Count("pk", filter=Q(due_at__lte=self.now))
+        return rows.aggregate(
+            buckets=Count("pk"), oldest=Min("first_arrival"), due=due, due_since=Min("due_at")
+        )
 
     @cached_property
     def held(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of
 
 Status = BufferedEvent.Status
+SOURCE = ("topic_id", "source_partition", "source_offset", "source_timestamp")
 
 
 def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
@@ -36,20 +37,19 @@ def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
     source = Position(event.topic_id, event.source_partition, event.source_offset, event.source_timestamp)
     note = "nothing to do: a newer version of the order has been taken"
     if at.newer_than(source):
-        note = _correct(stream, event, letter, payload, at, now)
+        note = _correct(stream, event, payload, at, now)
     # Counters are shared by all workers: their locks come last, as in ingestion, or the two deadlock.
-    _count(stream, letter, now)
+    scope = str(at.partition)
+    counters.add({(stream.name, scope, "replayed"): 1, (stream.name, scope, "superseded"): 1}, now)
     return note
 
 
-def _correct(
-    stream: Stream, event: BufferedEvent, letter: DeadLetter, payload: str, at: Position, now: datetime
-) -> str:
+def _correct(stream: Stream, event: BufferedEvent, payload: str, at: Position, now: datetime) -> str:
     if event.status != Status.SENT:
-        return _reopen(stream, event, letter, payload, now)
+        return _reopen(stream, event, payload, at, now)
     original = event.batch_id
     items = stream.difference(payload, event.payload)
-    _replace(event, letter, payload, now)
+    _replace(event, payload, at, now)
     if not items:
         return "nothing to send: the quantities are those that were sent"
     batch = _supplement(stream, event, original, at, items, now)
@@ -58,32 +58,28 @@ def _correct(
 
 def _lock_event(stream: Stream, payload: str) -> BufferedEvent:
     message = stream.gate.decoder.decode(payload)
-    rows = BufferedEvent.objects.select_for_update().filter(
-        partition_key=stream.month_of(message), stream=stream.name,
-        order_id=message.order_id, location_id=message.location_id,
-    )  # fmt: skip
-    event = rows.first()
+    rows = BufferedEvent.objects.of_stream(stream.name).in_months([stream.month_of(message)])
+    rows = rows.filter(order_id=message.order_id, location_id=message.location_id)
+    event = rows.select_for_update().first()
     if event is None:
         raise Refusal("the order is no longer in the buffer: its month was dropped")
     return event
 
 
-def _replace(event: BufferedEvent, letter: DeadLetter, payload: str, now: datetime, **changes: Any) -> None:
+def _replace(event: BufferedEvent, payload: str, at: Position, now: datetime, **changes: Any) -> None:
     """Store the letter's message in the row: what was last sent, or is to be sent."""
-    BufferedEvent.objects.filter(pk=event.pk, partition_key=event.partition_key, status=event.status).update(
-        payload=payload, payload_hash=digest(payload.encode()), topic_id=letter.topic_id,
-        source_partition=letter.partition, source_offset=letter.offset, source_timestamp=letter.timestamp,
-        revision=event.revision + 1, updated_at=now, **changes,
-    )  # fmt: skip
+    row = BufferedEvent.objects.filter(pk=event.pk, partition_key=event.partition_key, status=event.status)
+    changes.update(zip(SOURCE, at, strict=True), payload=payload, payload_hash=digest(payload.encode()))
+    row.update(revision=event.revision + 1, updated_at=now, **changes)
 
 
-def _reopen(stream: Stream, event: BufferedEvent, letter: DeadLetter, payload: str, now: datetime) -> str:
+def _reopen(stream: Stream, event: BufferedEvent, payload: str, at: Position, now: datetime) -> str:
     if event.status == Status.PENDING:
-        _replace(event, letter, payload, now)
+        _replace(event, payload, at, now)
         return "the order is still open: its message was replaced"
-    _replace(event, letter, payload, now, status=Status.PENDING, batch_id=NO_BATCH)
+    _replace(event, payload, at, now, status=Status.PENDING, batch_id=NO_BATCH)
     arrive(stream, {event.location_id: (1, event.source_partition)}, now)
-    counters.add({(stream.name, str(letter.partition), "open"): 1}, now)
+    counters.add({(stream.name, str(at.partition), "open"): 1}, now)
     return "the order had been discarded and waits for a batch again"
 
 
@@ -111,8 +107,3 @@ def _supplement(
         payload=as_json(message), headers=headers_of(batch_id, [[at.partition, at.offset]], at.topic_id),
         months=[event.partition_key], event_ids=[], claimed_at=now,
     )  # fmt: skip
-
-
-def _count(stream: Stream, letter: DeadLetter, now: datetime) -> None:
-    scope = str(letter.partition)
-    counters.add({(stream.name, scope, "replayed"): 1, (stream.name, scope, "superseded"): 1}, now)

@@ -43,13 +43,11 @@ def _rows_by_status(stream: str) -> dict[str, int]:
 def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
     yield every_record_has_an_outcome(stream, OUTCOMES)
     totals = counters.totals(stream)
-    yield Check(f"{stream}: accepted = pending + claimed + sent + discarded + dropped",
-                totals.get("accepted", 0), sum(rows.values()) + dropped_rows(stream, EVENTS))  # fmt: skip
+    accepted = f"{stream}: accepted = pending + claimed + sent + discarded + dropped"
+    yield Check(accepted, totals.get("accepted", 0), sum(rows.values()) + dropped_rows(stream, EVENTS))
     yield Check(f"{stream}: open counter = pending rows", totals.get("open", 0), rows.get("pending", 0))
-    in_batches = (
-        Batch.objects.unsent().of_streams([stream]).filter(supplement_of=None)
-        .aggregate(total=Sum("event_count"))["total"]
-    )  # fmt: skip
+    batches = Batch.objects.unsent().of_streams([stream]).filter(supplement_of=None)
+    in_batches = batches.aggregate(total=Sum("event_count"))["total"]
     yield Check(f"{stream}: claimed rows = orders of unsent batches", in_batches or 0, rows.get("claimed", 0))
     yield _every_order_has_its_batch(stream)
     yield _buckets_match(stream)
@@ -79,13 +77,11 @@ def _buckets_match(stream: str) -> Check:
         for location in sorted(pending.keys() | counted.keys())
         if counted.get(location, 0) != pending.get(location, 0)
     ]
-    return Check(f"{stream}: every bucket counts its pending rows", sum(counted.values()), sum(pending.values()),
-                 offenders[:OFFENDERS])  # fmt: skip
+    name = f"{stream}: every bucket counts its pending rows"
+    return Check(name, sum(counted.values()), sum(pending.values()), offenders[:OFFENDERS])
 
 
 def _one_row_per_order(stream: str) -> Check:
-    twice = (
-        BufferedEvent.objects.of_stream(stream).values("order_id", "location_id")
-        .annotate(number=Count("id")).filter(number__gt=1).order_by()
-    )  # fmt: skip
+    orders = BufferedEvent.objects.of_stream(stream).values("order_id", "location_id")
+    twice = orders.annotate(number=Count("id")).filter(number__gt=1).order_by()
     return Check(f"{stream}: no order in two months", rows=[dict(row) for row in twice[:OFFENDERS]])

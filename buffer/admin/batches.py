@@ -36,10 +36,13 @@ class StateOfBatch(Segments):
     title = "state"
     parameter_name = "state"
     field = "status"
-    choices_in_words = [
-        ("all", "All"), ("claimed", "Waiting to publish"), ("sent", "Sent"), ("parked", "Dead letter"),
-        ("discarded", "Discarded"),
-    ]  # fmt: skip
+    words = {
+        "claimed": "Waiting to publish",
+        "sent": "Sent",
+        "parked": "Dead letter",
+        "discarded": "Discarded",
+    }
+    choices_in_words = [("all", "All"), *words.items()]
 
 
 @admin.register(Batch)

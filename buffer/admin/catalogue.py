@@ -29,13 +29,10 @@ class CapturedAdmin(ReadOnlyAdmin):
         return "At its source" if row.active else chip("discarded", "Deleted at its source")
 
     def facts(self, row: Any) -> list[tuple[str, Any]]:
-        known = row.source_offset >= 0
-        return [
-            ("Merchant", row.merchant_id or humanize.UNKNOWN),
-            ("State", self.state(row)),
-            ("Last change", f"partition {row.source_partition}, offset {row.source_offset:,}" if known else humanize.UNKNOWN),
-            ("Stocks", _stocks(row)),
-        ]  # fmt: skip
+        position = f"partition {row.source_partition}, offset {row.source_offset:,}"
+        change = ("Last change", position if row.source_offset >= 0 else humanize.UNKNOWN)
+        merchant = ("Merchant", row.merchant_id or humanize.UNKNOWN)
+        return [merchant, ("State", self.state(row)), change, ("Stocks", _stocks(row))]
 
     def detail(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         return {"title": f"{str(self.opts.verbose_name).capitalize()} {row}", "facts": self.facts(row)}

@@ -33,6 +33,7 @@ STOCKTAKE = Lever(
 )  # fmt: skip
 
 
+PAGE = "admin:buffer_inventorystock_change"
 CHART = (1000, 100)
 MOST_FOUND = 50
 UPWARDS = Keyset(descending=False, back="Back", on="On")
@@ -127,7 +128,7 @@ class StockAdmin(ReadOnlyAdmin):
         except Refusal as refusal:
             return self._ask(request, row, problem=str(refusal))
         messages.success(request, f"Stock {row.pk} is {done.quantity:,} now; {done.delta:+,} was recorded.")
-        return HttpResponseRedirect(reverse("admin:buffer_inventorystock_change", args=[quote(row.pk)]))
+        return HttpResponseRedirect(reverse(PAGE, args=[quote(row.pk)]))
 
     def _ask(
         self,
@@ -138,21 +139,17 @@ class StockAdmin(ReadOnlyAdmin):
         right: str = "",
         status: int = 200,
     ) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request), "title": f"Stocktake of {row.pk}", "opts": self.opts, "row": row,
-            "problem": problem, "right": right, "counted": request.POST.get("counted", ""),
-            "reason": request.POST.get("reason", ""),
-            "adjustment": request.POST.get("adjustment") or f"stocktake-{uuid.uuid4()}",
-        }  # fmt: skip
+        page = {**self.admin_site.each_context(request), "title": f"Stocktake of {row.pk}", "opts": self.opts}
+        given = {name: request.POST.get(name, "") for name in ("counted", "reason", "adjustment")}
+        given["adjustment"] = given["adjustment"] or f"stocktake-{uuid.uuid4()}"
+        context = {**page, **given, "row": row, "problem": problem, "right": right}
         return TemplateResponse(request, "admin/buffer/inventorystock/stocktake.html", context, status=status)
 
 
 def _stocks(row: Any) -> str:
     """Links to the first few stocks of an item or a location, by their index."""
     found: models.QuerySet[InventoryStock] = row.inventorystock_set.order_by("pk")
-    links = [
-        format_html('<a href="{}">{}</a>', reverse("admin:buffer_inventorystock_change", args=[quote(pk)]), pk)
-        for pk in found.values_list("pk", flat=True)[: MOST_FOUND + 1]
-    ]  # fmt: skip
+    keys = found.values_list("pk", flat=True)[: MOST_FOUND + 1]
+    links = [format_html('<a href="{}">{}</a>', reverse(PAGE, args=[quote(pk)]), pk) for pk in keys]
     shown = format_html(", ".join(["{}"] * len(links[:MOST_FOUND])), *links[:MOST_FOUND]) if links else "none"
     return format_html("{} and more", shown) if len(links) > MOST_FOUND else shown

@@ -13,6 +13,7 @@ from config.database.upsert import Upsert, new, timestamp_text
 from config.kafka import topic_name
 
 CHUNK = 500
+NEW_BUCKET = {"sequence": 0, "urged": "", "held": False}
 
 
 @cache
@@ -48,14 +49,14 @@ def arrive(stream: Stream, arrivals: Mapping[str, tuple[int, int]], now: datetim
         (location, number, partition, at_once if number >= stream.max_batch else soon)
         for location, (number, partition) in sorted(arrivals.items())
     ]
-    _arrivals(stream.max_batch).run(
-        rows,
-        {
-            "stream": stream.name, "topic": topic_name(stream.topic), "sequence": 0, "first_arrival": now,
-            "last_arrival": now, "idle_at": now + stream.idle, "cap_at": now + stream.cap, "urged": "",
-            "held": False,
-        },
-    )  # fmt: skip
+    times = {
+        "first_arrival": now,
+        "last_arrival": now,
+        "idle_at": now + stream.idle,
+        "cap_at": now + stream.cap,
+    }
+    names = {"stream": stream.name, "topic": topic_name(stream.topic)}
+    _arrivals(stream.max_batch).run(rows, {**NEW_BUCKET, **names, **times})
 
 
 def recount_buckets(stream: Stream, locations: Iterable[str], now: datetime) -> int:

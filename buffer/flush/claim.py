@@ -33,6 +33,7 @@ BUCKETS_A_ROUND = 400
 FULL_BUCKETS_A_ROUND = 16
 EVENTS_A_ROUND = 4000
 RETRY_EMPTY = timedelta(seconds=1)
+NEW_BATCH = {"status": Batch.Status.CLAIMED.value, "attempts": 0, "error": ""}
 
 # bulk_create takes five times as long on PostgreSQL, most of it in this process.
 STORE = Upsert(
@@ -210,29 +211,18 @@ def _store_batches(
     reasons: Counter[str] = Counter()
     text = uuid_writer()
     for bucket, verdict, batches in frozen:
-        free = bucket.location_id not in blocked
+        location = bucket.location_id
+        free = location not in blocked
         for batch in batches:
             events = [event.id for event in batch.events]
-            rows.append((
-                text(batch.batch_id), bucket.location_id, batch.sequence, verdict.reason, batch.months[-1], len(events),
-                *(leased if free else unleased), as_json(batch.months), as_json(batch.headers), as_json(events),
-                batch.payload,
-            ))  # fmt: skip
+            frame = (batch.sequence, verdict.reason, batch.months[-1], len(events))
+            content = (as_json(batch.months), as_json(batch.headers), as_json(events), batch.payload)
+            rows.append((text(batch.batch_id), location, *frame, *(leased if free else unleased), *content))
             if free:
-                round_.batches.append(LeasedBatch(
-                    batch.batch_id, stream.name, bucket.location_id, batch.payload, batch.headers, len(events)
-                ))  # fmt: skip
+                sent = (batch.batch_id, stream.name, location, batch.payload, batch.headers, len(events))
+                round_.batches.append(LeasedBatch(*sent))
         reasons[verdict.reason] += len(batches)
-    STORE.run(
-        rows,
-        {
-            "stream": stream.name,
-            "status": Batch.Status.CLAIMED.value,
-            "attempts": 0,
-            "error": "",
-            "claimed_at": now,
-        },
-    )
+    STORE.run(rows, {**NEW_BATCH, "stream": stream.name, "claimed_at": now})
     log.info("batches_cut", stream=stream.name, **reasons)
     for reason, number in reasons.items():
         metrics.FLUSHED.labels(stream.name, reason).inc(number)

@@ -109,10 +109,8 @@ def _settle_until_it_stands(results: Sequence[tuple[LeasedBatch, SendResult]], t
 
 def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, now: datetime) -> None:
     """Write what became of each batch, for those still held by `token`."""
-    held = set(
-        Batch.objects.claimed().held_by(token).select_for_update()
-        .filter(pk__any={batch.pk for batch, _ in results}).values_list("pk", flat=True)
-    )  # fmt: skip
+    ours = Batch.objects.claimed().held_by(token).filter(pk__any={batch.pk for batch, _ in results})
+    held = set(ours.select_for_update().values_list("pk", flat=True))
     lost = len(results) - len(held)
     if lost:
         metrics.FENCE_LOST.inc(lost)
@@ -158,17 +156,8 @@ def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime)
 def park(batch: LeasedBatch, error: str, now: datetime) -> None:
     """The broker refuses this batch for good: its letter frees it (requeue) or closes it (discard)."""
     Batch.objects.filter(pk=batch.pk).put(Batch.Status.PARKED, error=error, attempts=batch.attempts + 1)
-    record = Replayed(
-        topic_name(streams()[batch.stream].output), -1, batch.attempts, int(now.timestamp() * 1000),
-        batch.location_id.encode(), batch.payload.encode(),
-    )  # fmt: skip
-    letter = Letter(
-        batch.stream,
-        "publish",
-        "batch_refused",
-        error,
-        record,
-        topic_id=str(batch.pk),
-        business_key=str(batch.pk),
-    )
+    topic, pk = topic_name(streams()[batch.stream].output), str(batch.pk)
+    key, value = batch.location_id.encode(), batch.payload.encode()
+    record = Replayed(topic, -1, batch.attempts, int(now.timestamp() * 1000), key, value)
+    letter = Letter(batch.stream, "publish", "batch_refused", error, record, pk, business_key=pk)
     bury([letter], "", now)

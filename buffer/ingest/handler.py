@@ -34,6 +34,12 @@ from outbox.letters.burial import Letter, bury
 from outbox.letters.handler import LetterHandler
 
 LOW_WATER = 0.8
+NEW_EVENT = {
+    "status": BufferedEvent.Status.PENDING.value,
+    "revision": 0,
+    "seen_topic_id": "",
+    "seen_hash": "",
+}
 
 
 class Ingest(LetterHandler, Replayable):
@@ -166,13 +172,8 @@ class Ingest(LetterHandler, Replayable):
         self._count(outcome, revision, now, recounted)
 
     def _upsert(self, rows: Packed, topic_id: str, now: datetime) -> list[Changed]:
-        return EVENTS.run(
-            rows,
-            {
-                "stream": self.name, "status": BufferedEvent.Status.PENDING.value, "topic_id": topic_id,
-                "revision": 0, "seen_topic_id": "", "seen_hash": "", "created_at": now, "updated_at": now,
-            },
-        )  # fmt: skip
+        constants = {"stream": self.name, "topic_id": topic_id, "created_at": now, "updated_at": now}
+        return EVENTS.run(rows, {**NEW_EVENT, **constants})
 
     def _settle_changed(self, prepared: Prepared, found: list[Changed], outcome: StoredBatch) -> list[Key]:
         """Count inserted and updated rows, and the new events of each location; returns the keys."""

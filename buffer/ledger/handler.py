@@ -184,10 +184,10 @@ class Track(LetterHandler, Replayable):
             for group, wholes in prepared.wholes.items()
             for reference, stocks in read_stocks(group[1], wholes).items()
         }
+        create, allow = settings.LEDGER_UNKNOWN_STOCK == "create", settings.LEDGER_NEGATIVE_STOCK == "allow"
         return MovementClassifier(
-            known, quantities, settings.LEDGER_UNKNOWN_STOCK == "create", settings.LEDGER_NEGATIVE_STOCK == "allow",
-            batch.revision > 0, batch.topic_ids, moved,
-        )  # fmt: skip
+            known, quantities, create, allow, batch.revision > 0, batch.topic_ids, moved
+        )
 
     def _settle(self, accepted: Iterable[Tracked], fresh: Fresh, applied: Applied) -> None:
         """Give each record its outcome; a key belongs to the first record that named it."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from django.db import transaction
 
-from buffer.ledger.models import NEVER, InventoryItem, InventoryLocation, InventoryStock
+from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.statements import NAME, Row, read_known, record
 from buffer.ledger.topics.effects import LARGEST_DELTA
 from config.database.chunks import batched
@@ -24,8 +24,7 @@ OPENING = "OPENING"
 COLUMNS = ("stock_id", "item", "location", "quantity")
 CHUNK = 1000
 TIMES = "created_at updated_at"
-UNSOURCED = {"merchant_id": "", "active": True, "topic_id": "", "source_partition": -1, "source_offset": -1,
-             "source_timestamp": NEVER, "is_default": False}  # fmt: skip
+UNSOURCED = {field.attname: field.get_default() for field in InventoryLocation._meta.fields}
 FOLLOWS = f"merchant_id active topic_id source_partition source_offset source_timestamp {TIMES}"
 ITEMS = Upsert(
     InventoryItem,
@@ -173,10 +172,8 @@ def _open(chunk: Sequence[OpeningLine], done: Imported, now: datetime) -> None:
         (line.stock_id, line.stock_id, line.quantity, None, None, None, 0) for line in chunk
     )
     fresh = {stock_id for stock_id, _ in record(("", OPENING), rows, "", now)}
-    places = dict(
-        InventoryLocation.objects.filter(merchant_id="", name__in={line.location for line in chunk})
-        .values_list("name", "pk")
-    )  # fmt: skip
+    imported = InventoryLocation.objects.filter(merchant_id="", name__in={line.location for line in chunk})
+    places = dict(imported.values_list("name", "pk"))
     stocks = [
         (line.stock_id, line.item or None, places.get(line.location), line.quantity)
         for line in sorted(chunk, key=lambda line: line.stock_id)

@@ -30,10 +30,8 @@ class Tracked(NamedTuple):
 
     def rows(self) -> Iterator[Row]:
         record, (_, reference, deltas, _), payload_hash = self
-        for stock, delta in deltas.items():
-            yield (
-                reference, stock, delta, record.partition, record.offset, record.timestamp, payload_hash,
-            )  # fmt: skip
+        rest = (record.partition, record.offset, record.timestamp, payload_hash)
+        return ((reference, stock, delta, *rest) for stock, delta in deltas.items())
 
 
 @dataclass

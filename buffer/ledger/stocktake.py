@@ -75,10 +75,11 @@ def adjust_stock(
         if not record(("", ADJUSTMENT), [row], "", now):
             raise Refusal(f"adjustment {adjustment_id} is just being made by somebody else")
         adjust({stock_id: change}, now)
+        result = f"{change:+d}, now {quantity + change}"
+        detail = {"adjustment": adjustment_id, "before": quantity, "delta": change, "counted": counted}
         audit.record(
-            operator, "adjust_stock", f"Stock {stock_id}", reason=reason, result=f"{change:+d}, now {quantity + change}",
-            detail={"adjustment": adjustment_id, "before": quantity, "delta": change, "counted": counted},
-        )  # fmt: skip
+            operator, "adjust_stock", f"Stock {stock_id}", reason=reason, result=result, detail=detail
+        )
         count_movements("adjustment", 1, now)
         return Adjusted(change, quantity + change)
 

@@ -56,6 +56,15 @@ class WorkerCommand(BaseCommand):
         raise NotImplementedError
 
 
+class ReaderCommand(WorkerCommand):
+    """A worker that reads topics."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        words = "a topic was created again, or part of its log is gone: go on from its beginning"
+        parser.add_argument("--accept-reset", action="store_true", help=words)
+
+
 def tune_interpreter() -> None:
     """Half as many events a second again, for an ingester (docs/benchmarks-history.md).
 

@@ -5,10 +5,10 @@ from threading import Event
 from typing import Any
 
 from buffer.workers import ingest
-from config.processes.command import WorkerCommand
+from config.processes.command import ReaderCommand
 
 
-class Command(WorkerCommand):
+class Command(ReaderCommand):
     help = (
         "Read the topics of STREAMS into the event buffer. Start as many as the topics have partitions; "
         "offsets are committed only after the database has committed."
@@ -17,13 +17,7 @@ class Command(WorkerCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (repeatable)")
-        parser.add_argument(
-            "--accept-reset", action="store_true",
-            help="a topic was created again, or part of its log is gone: go on from its beginning",
-        )  # fmt: skip
 
     def work(self, stop: Event, options: dict[str, Any]) -> None:
-        ingest(
-            options["stream"], stop, accept_reset=options["accept_reset"], once=options["once"],
-            until_idle=options["until_idle"],
-        )  # fmt: skip
+        reset, once, seconds = options["accept_reset"], options["once"], options["until_idle"]
+        ingest(options["stream"], stop, accept_reset=reset, once=once, until_idle=seconds)

@@ -1,25 +1,17 @@
 """Stock topics → ledger and stock."""
 
-from argparse import ArgumentParser
 from threading import Event
 from typing import Any
 
 from buffer.ledger.workers import track
-from config.processes.command import WorkerCommand
+from config.processes.command import ReaderCommand
 
 
-class Command(WorkerCommand):
+class Command(ReaderCommand):
     help = (
         "Read the topics of MOVEMENTS into the ledger and adjust the stocks, every effect once. Start as many "
         "as the topics have partitions; offsets are committed only after the database has committed."
     )
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument(
-            "--accept-reset", action="store_true",
-            help="a topic was created again, or part of its log is gone: go on from its beginning",
-        )  # fmt: skip
 
     def work(self, stop: Event, options: dict[str, Any]) -> None:
         track(
