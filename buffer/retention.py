@@ -1,4 +1,4 @@
-"""What leaves the buffer when a month is dropped, and what has to leave with it."""
+"""What is counted and deleted when a month of the buffer is dropped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MINUTES_KEPT = 24 * 60
 def count_dropped(using: str, spec: PartitionSpec, partition: Partition) -> None:
     """Record, in the guarded section of the drop, how many rows of each stream and status go with it.
 
-    The guard has just refused months with an order in an unsent batch: what is claimed there was sent.
+    No order of the month is in an unsent batch, as the guard has just checked: claimed ones count as sent.
     """
     rows: Any = spec.rows(using, partition)
     dropped_rows.record(using, partition, rows.counted())

@@ -68,7 +68,7 @@ class BufferedEvent(models.Model):
                 # The order before the location, so that the same key finds an order by its id.
                 fields=["partition_key", "stream", "order_id", "location_id"],
                 name="bufferedevent_order",
-            ),
+            )
         ]
         indexes = [
             # The claim's own order; partial where the database can, so that sent rows cost nothing.
@@ -76,7 +76,7 @@ class BufferedEvent(models.Model):
                 fields=["stream", "location_id", "id"],
                 name="bufferedevent_open",
                 condition=Q(status="pending"),
-            ),
+            )
         ]
         permissions = [("withdraw_bufferedevent", "Can withdraw an order before it is claimed")]
 

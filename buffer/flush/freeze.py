@@ -110,7 +110,7 @@ def freeze(
 
 
 def headers_of(batch_id: uuid.UUID, positions: Sequence[Sequence[int]], topic_id: str = "") -> dict[str, str]:
-    """Headers every published batch carries; the trace id is derived, so that retries repeat the same bytes."""
+    """Headers of every published batch; the trace id comes from its id, so that a retry sends the same bytes."""
     return {
         "batch_id": str(batch_id),
         "traceparent": f"00-{batch_id.hex}-{batch_id.hex[:16]}-01",

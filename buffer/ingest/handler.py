@@ -56,7 +56,7 @@ class Ingest(LetterHandler, Replayable):
     # -- on the polling thread ------------------------------------------------------------------------
 
     def prepare(self, batch: RecordBatch) -> Prepared:
-        """Decode and coalesce: within a batch the newest position of an order wins."""
+        """Decode, and keep the newest record of each order."""
         prepared = Prepared()
         decode, month_of = self.stream.gate.decode, self.stream.month_of
         first, last = retained_months(datetime.fromtimestamp(time.time(), UTC))
@@ -99,7 +99,7 @@ class Ingest(LetterHandler, Replayable):
         return prepared
 
     def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
-        """The orders of a prepared batch: what becomes of a record depends on nothing else."""
+        """The orders of a prepared batch."""
         return batch.prepared.records
 
     def _refused(self, batch: RecordBatch, record: Record, refusal: InvalidRecord) -> Letter:
@@ -165,7 +165,7 @@ class Ingest(LetterHandler, Replayable):
         return changed
 
     def _share(self, outcome: StoredBatch, revision: int, now: datetime) -> None:
-        """Buckets that really changed get their arrivals (a redelivery resets no timer), then letters, then counters."""
+        """Write the rows that workers share: buckets (a redelivery resets no timer), then letters, then counters."""
         arrive(self.stream, outcome.arrivals, now)
         recounted = recount_buckets(self.stream, outcome.settled, now)
         outcome.parked = bury(outcome.letters, topic_name(self.group), now)
@@ -196,7 +196,7 @@ class Ingest(LetterHandler, Replayable):
     def _classify(
         self, batch: RecordBatch, rows: list[Row], topic_id: str, outcome: StoredBatch
     ) -> list[Letter]:
-        """Letters for what the upsert left alone; every record of such an order is classified, oldest first."""
+        """Classify every record of the orders that the upsert left alone, oldest first; returns their letters."""
         letters: list[Letter] = []
         seen: list[tuple[Any, ...]] = []
         for stored in EVENTS.read(EVENTS.keys_of(rows), StoredOrder._fields, {"stream": self.name}):
@@ -231,10 +231,9 @@ class Ingest(LetterHandler, Replayable):
     # -- around it --------------------------------------------------------------------------------------
 
     def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[tuple[str, int], int]) -> None:
-        """The database is older than the group's offsets: learn from the output topic what has been sent.
+        """The database is older than the group's offsets: read in the output topic what has been sent.
 
-        Everything read below `gaps` is compared with it, and rows that were pending when the backup was made
-        are settled at once.
+        Records below `gaps` are compared with it, and orders that were pending in the backup are marked at once.
         """
         sent = read_sent(self.stream, topic_ids.get(topic_name(self.stream.topic), ""))
         known = self.regaining.gaps if self.regaining else {}

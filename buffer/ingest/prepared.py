@@ -19,7 +19,7 @@ Changed = tuple[int, str, str, int, int]  # … revision, partition
 
 @dataclass
 class Prepared:
-    """A decoded batch: the newest row of each order, what else came for it, and what was refused."""
+    """A decoded batch: the newest row and all records of each order, and what was refused."""
 
     rows: dict[Key, Row] = field(default_factory=dict)
     records: dict[Key, list[tuple[Row, Record]]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Kafka is the source of truth: an empty buffer is made from it again, and no order is sent twice."""
+"""Rebuild an empty buffer from Kafka; no order is sent twice."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _start_over(stream: Stream) -> None:
 
 
 def _finish(stream: Stream, reader: Reader) -> None:
-    """Let the buckets go, and say that everything below the ends has been read."""
+    """Make the buckets due, and store that everything below the ends has been read."""
     with transaction.atomic():
         now = database_now()
         marks = {tp: Mark(reader.topic_id, end) for tp, end in reader.marks().items()}

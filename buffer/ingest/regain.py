@@ -1,4 +1,4 @@
-"""After a restore: records are read again, and what went out since the backup is settled on the way."""
+"""After a restore: records are read again and compared with what was sent since the backup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Regain:
         return [RecordBatch(part, batch.topic_ids, revision=batch.revision) for part in parts]
 
     def close(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Close the gaps that end below `ends`; True when none is left and the database knows everything itself."""
+        """Close the gaps that end below `ends`; True when none is left."""
         for tp in [tp for tp, end in list(self.gaps.items()) if ends.get(tp, 0) >= end]:
             self.gaps.pop(tp, None)  # another writer may close one meanwhile
         return not self.gaps

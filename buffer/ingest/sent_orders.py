@@ -1,4 +1,4 @@
-"""What the output topic proves: which version of which order has gone out, whatever this database remembers."""
+"""Which version of which order was sent, as the output topic says, whatever this database remembers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SentOrders:
         return self.versions.get((order_id, location_id))
 
     def comes_after(self, order_id: str, location_id: str, partition: int, offset: int) -> bool:
-        """Whether this delivery is newer than what was sent, so that it is late and not what was sent."""
+        """Whether this delivery is newer than what was sent, and so late."""
         version = self.find(order_id, location_id)
         return version is not None and version.partition == partition and offset > version.offset
 
@@ -100,7 +100,7 @@ def mark_sent(stream: Stream, keys: Iterable[Key], sent: SentOrders, now: dateti
 
 
 def unknown_batches(sent: SentOrders) -> set[uuid.UUID]:
-    """Published batches that this database does not know as sent: it is younger than the topic."""
+    """Published batches that this database does not know as sent, because it is older than the topic."""
     missing = {version.batch_id for version in sent.versions.values()}
     for ids in batched(sorted(missing), 500):
         missing.difference_update(Batch.objects.sent().filter(pk__in=ids).values_list("pk", flat=True))

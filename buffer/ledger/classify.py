@@ -34,7 +34,7 @@ class Verdict:
 
 @dataclass
 class MovementClassifier:
-    """Classifies records one after the other; what it lets through counts for those behind.
+    """Classifies records one after the other; what one of them records counts for the next.
 
     A record applies wholly or not at all: when one of its keys contradicts the ledger, none is recorded. Keys that
     are known with the same delta are left out, the missing ones are added; then all of them are in the ledger.
@@ -67,7 +67,7 @@ class MovementClassifier:
         return Verdict("applied" if missing else "duplicate")
 
     def _others(self, tracked: Tracked) -> set[str]:
-        """Stocks that a whole movement must not have moved: with one known end, the other would come from nothing."""
+        """Stocks that this whole movement moved before and does not name now: its ends would no longer cancel out."""
         if not tracked.movements.whole:
             return set()
         return self.moved.get((tracked.group, tracked.movements.reference_id), set()) - set(

@@ -47,7 +47,7 @@ class Ledger(Flow):
         return counters.totals(NAME).get("read", 0)
 
     def is_drained(self) -> bool:
-        """Whatever the workers know to be in the log is written."""
+        """Whether everything is written that the workers know to be in the log."""
         marks = Watermark.objects.of_group(GROUP).values_list("next_offset", "end_offset")
         return all(end <= following for following, end in marks)
 
@@ -72,7 +72,7 @@ class Ledger(Flow):
         return [NAME]
 
     def requeue(self, letter: DeadLetter, now: datetime) -> str:
-        """The flow's own handler, at the letter's own position and the next revision."""
+        """Handle the letter's record again, at its position and the next revision."""
         if letter.step == "position":
             raise Refusal(
                 "a stopped partition is no record: start track_inventory with --accept-reset, then resolve"

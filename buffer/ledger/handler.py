@@ -119,7 +119,7 @@ class Track(LetterHandler, Replayable):
         self._settle(accepted, fresh, applied)
 
     def _exist(self, stocks: set[str]) -> bool:
-        """Whether no record names a stock that would have to be parked for it."""
+        """Whether all these stocks are known, or may be created: no record is parked for one."""
         if settings.LEDGER_UNKNOWN_STOCK == "create":
             return True
         unseen = stocks - self._stocks
@@ -205,7 +205,7 @@ class Track(LetterHandler, Replayable):
                     self._note(movements, found, applied)
 
     def _note(self, movements: Movements, found: Record, applied: Applied) -> None:
-        """What the outcome of later records of a replay may depend on."""
+        """Note for a replay what the outcome of later records may depend on."""
         applied.change(_reference(movements), found)
         for stock in movements.deltas if settings.LEDGER_NEGATIVE_STOCK == "park" else ():
             applied.change(stock, found)
@@ -236,7 +236,7 @@ class Track(LetterHandler, Replayable):
         self._count(batch, {(record.topic, record.partition): 1}, applied, now)
 
     def pressure(self) -> bool:
-        """Never: what is read is done. The beat is also when stocks are looked up anew."""
+        """Never: nothing waits here. Each second the stocks that were seen are forgotten."""
         self._stocks.clear()
         return False
 
@@ -259,7 +259,7 @@ def _sums(fresh: Fresh) -> dict[str, int]:
 
 
 def scope_of(place: Place) -> str:
-    """The counter's scope: the topic's contract name, as much of it as the column takes, and the partition."""
+    """The counter's scope: the topic's contract name, cut to the column's length, and the partition."""
     topic, partition = place
     return f"{sources()[topic].name[:40]}/{partition}"
 

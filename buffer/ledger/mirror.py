@@ -43,7 +43,7 @@ ITEMS = Upsert(
 
 
 class Newest:
-    """Of several changes of one row in a batch only the newest is written."""
+    """The newest change of each row in a batch: only that one is written."""
 
     def __init__(self, topic_ids: Mapping[str, str]) -> None:
         self.topic_ids = topic_ids

@@ -37,9 +37,7 @@ class InventoryLocation(Captured):
     is_default = models.BooleanField(default=False)
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["merchant_id", "name"], name="inventorylocation_name"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["merchant_id", "name"], name="inventorylocation_name")]
 
     def __str__(self) -> str:
         return f"{self.name} of {self.merchant_id}" if self.merchant_id else self.name
@@ -74,7 +72,7 @@ class InventoryStock(models.Model):
             # Well before a BIGINT ends: there every database has another verdict, SQLite turns it into a float.
             models.CheckConstraint(
                 condition=Q(quantity__gte=-LARGEST, quantity__lte=LARGEST), name="inventorystock_range"
-            ),
+            )
         ]
         permissions = [("adjust_inventorystock", "Can correct a quantity after a stocktake")]
 
@@ -111,7 +109,7 @@ class InventoryTracking(models.Model):
             # The reference first: it finds the partition, and with it everything that one order moved.
             models.UniqueConstraint(
                 fields=["reference_id", "reference_type", "stock_id"], name="inventorytracking_key"
-            ),
+            )
         ]
         indexes = [models.Index(fields=["stock_id", "id"], name="inventorytracking_stock")]
         verbose_name_plural = "inventory tracking"

@@ -1,4 +1,4 @@
-"""The ledger's invariants: the sum is the quantity, nothing is half, every record has an outcome."""
+"""The ledger's invariants: sums are quantities, transfers have two ends, every record has an outcome."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _no_half_transfer() -> Check:
 
 
 def _rows_are_counted() -> Check:
-    """A replay may put rows back that somebody had deleted: those are in no other count."""
+    """Rows that somebody deleted and a replay put back are counted as restored only."""
     totals = counters.totals(NAME)
     written, restored = totals.get("movements", 0), totals.get("restored", 0)
     rows = InventoryTracking.objects.count()

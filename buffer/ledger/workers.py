@@ -10,7 +10,7 @@ from django.db import transaction
 
 from buffer.ledger.handler import Track
 from buffer.ledger.statements import NAME
-from config.kafka import Replayed
+from config.kafka import Mark, Replayed
 from config.kafka.positions import TopicPartition
 from config.kafka.runtime import Consumer
 from config.kafka.runtime.writers import parallel_writers
@@ -19,7 +19,7 @@ from outbox.letters.burial import Letter, bury
 
 
 class AlarmedWatermarks(Watermarks):
-    """Watermarks that leave a dead letter when a partition stops: records may be gone, or be others than before."""
+    """Watermarks that leave a dead letter when a partition stops, because records may be gone."""
 
     def stop(self, group: str, alarms: Mapping[TopicPartition, str], now: datetime) -> None:
         with transaction.atomic():
@@ -27,20 +27,14 @@ class AlarmedWatermarks(Watermarks):
             marks = self.load(group, sorted({topic for topic, _ in alarms}))
             letters = []
             for tp, alarm in alarms.items():
-                mark = marks.get(tp)
-                place = Replayed(*tp, mark.next_offset if mark else 0, -1, None, None)
-                letters.append(
-                    Letter(NAME, "position", "partition_stopped", alarm, place, mark.topic_id if mark else "")
-                )
+                mark = marks.get(tp, Mark("", 0))
+                place = Replayed(*tp, mark.next_offset, -1, None, None)
+                letters.append(Letter(NAME, "position", "partition_stopped", alarm, place, mark.topic_id))
             bury(letters, group, now)
 
 
 def track(
-    stop: threading.Event,
-    *,
-    accept_reset: bool = False,
-    once: bool = False,
-    until_idle: float | None = None,
+    stop: threading.Event, *, accept_reset: bool = False, once: bool = False, until_idle: float | None = None
 ) -> None:
     """Read all stock topics until `stop`."""
     positions = AlarmedWatermarks()

@@ -51,7 +51,7 @@ def transferred(message: Transfer) -> Movements:
 
 @dataclass(frozen=True)
 class Source:
-    """A topic of `MOVEMENTS`: its gate and its function, which raises Refused for what it cannot accept."""
+    """A topic of `MOVEMENTS`: its gate and its function, which raises InvalidRecord for what it cannot accept."""
 
     name: str
     gate: Gate[Any]
