@@ -115,9 +115,7 @@ def _discard_batch(letter: DeadLetter, now: datetime) -> str:
     if batch is None:
         raise Refusal("the batch is no longer parked")
     # Its orders first: as soon as the batch is no longer parked they read as sent.
-    rows = BufferedEvent.objects.move_claimed(
-        batch.pk, batch.months, batch.event_ids, BufferedEvent.Status.DISCARDED.value, now
-    )
+    rows = BufferedEvent.objects.discard_claimed(batch, now)
     Batch.objects.parked().filter(pk=batch.pk).update(status=Batch.Status.DISCARDED)
     counters.add({(batch.stream, "flush", "discarded"): rows}, now)
     return f"the batch and its {rows} orders are discarded"

@@ -66,12 +66,12 @@ class EventQuerySet(models.QuerySet):
         """
         return self.select_for_update(skip_locked=True)
 
-    def move_claimed(
-        self, batch_id: Any, months: Iterable[int], ids: Iterable[int], status: str, now: datetime
-    ) -> int:
-        """Give the claimed rows of one batch this status; returns how many."""
-        rows = self.in_months(months).filter(id__in=list(ids), batch_id=batch_id, status="claimed")
-        return rows.update(status=status, updated_at=now)
+    def discard_claimed(self, batch: Any, now: datetime) -> int:
+        """Discard the orders of a batch that is not sent; returns how many."""
+        rows = self.in_months(batch.months).filter(
+            id__in=batch.event_ids, batch_id=batch.pk, status="claimed"
+        )
+        return rows.update(status="discarded", updated_at=now)
 
 
 class BucketQuerySet(models.QuerySet):

@@ -73,6 +73,10 @@ class Candidate(NamedTuple):
     source_partition: int | None
 
 
+Choice = tuple[Candidate, DueDecision]
+Cut = tuple[Candidate, DueDecision, list[Frozen]]
+
+
 @dataclass
 class Round:
     """What one claim transaction did: batches leased to `token`, and how many buckets it looked at."""
@@ -98,12 +102,12 @@ def claim(stream: Stream) -> Round:
     return round_
 
 
-def _choose(stream: Stream, now: datetime, round_: Round) -> list[tuple[Candidate, DueDecision]]:
+def _choose(stream: Stream, now: datetime, round_: Round) -> list[Choice]:
     """Lock candidates; keep those that are due and put off the others."""
     pressed = counters.totals(stream.name).get("open", 0) >= settings.BUFFER_HIGH_WATER
     candidates = _lock_candidates(stream.name, None if pressed else now)
     caught_up = caught_up_of(stream)
-    chosen: list[tuple[Candidate, DueDecision]] = []
+    chosen: list[Choice] = []
     put_off: list[tuple[int, str]] = []
     expected = 0
     for bucket in candidates:
@@ -146,22 +150,14 @@ def caught_up_of(stream: Stream) -> dict[int, datetime | None]:
     return dict(rows.values_list("partition", "caught_up_at"))
 
 
-def _cut_batches(
-    stream: Stream, chosen: Sequence[tuple[Candidate, DueDecision]], now: datetime, round_: Round
-) -> None:
+def _cut_batches(stream: Stream, chosen: Sequence[Choice], now: datetime, round_: Round) -> None:
     events = _open_events(stream, [bucket for bucket, _ in chosen])
-    frozen: list[tuple[Candidate, DueDecision, list[Frozen]]] = []
+    frozen: list[Cut] = []
     topic_id = _topic_id(stream)
     for bucket, verdict in chosen:
-        slices = cut(stream, events.get(bucket.location_id, ()))
-        numbered = enumerate(slices, start=bucket.sequence + 1)
-        frozen.append(
-            (
-                bucket,
-                verdict,
-                [freeze(stream, bucket.location_id, n, part, now, topic_id) for n, part in numbered],
-            )
-        )
+        slices = enumerate(cut(stream, events.get(bucket.location_id, ())), start=bucket.sequence + 1)
+        batches = [freeze(stream, bucket.location_id, n, part, now, topic_id) for n, part in slices]
+        frozen.append((bucket, verdict, batches))
     _store_batches(stream, frozen, now, round_)
     _claim_events([batch for _, _, batches in frozen for batch in batches], now)
     RELEASE.run([_after(bucket, batches, now) for bucket, _, batches in frozen])
@@ -175,11 +171,8 @@ def _open_events(stream: Stream, buckets: Sequence[Candidate]) -> dict[str, list
     Buckets that fit whole share one query. A bucket that does not is always chosen alone and reads its
     oldest events only.
     """
-    rows = (
-        BufferedEvent.objects.pending()
-        .at(stream.name, [bucket.location_id for bucket in buckets])
-        .lock_free()
-    )
+    locations = [bucket.location_id for bucket in buckets]
+    rows = BufferedEvent.objects.pending().at(stream.name, locations).lock_free()
     if len(buckets) == 1 and buckets[0].open_count > EVENTS_A_ROUND:
         rows = rows.oldest_first()[:EVENTS_A_ROUND]
     found = fast_rows(rows.values_list(*Claimed._fields))
@@ -194,17 +187,11 @@ def _topic_id(stream: Stream) -> str:
     return rows.exclude(topic_id="").values_list("topic_id", flat=True).first() or ""
 
 
-def _store_batches(
-    stream: Stream,
-    frozen: Sequence[tuple[Candidate, DueDecision, list[Frozen]]],
-    now: datetime,
-    round_: Round,
-) -> None:
+def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_: Round) -> None:
     """Write the batches; leased at once where no older batch of the location is still unsent."""
     locations = [bucket.location_id for bucket, _, batches in frozen if batches]
-    blocked = set(
-        Batch.objects.claimed().of_streams([stream.name]).at(locations).values_list("location_id", flat=True)
-    )
+    unsent = Batch.objects.claimed().of_streams([stream.name]).at(locations)
+    blocked = set(unsent.values_list("location_id", flat=True))
     until = timestamp_text(now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS))
     leased, unleased = (uuid_text(round_.token), until), (None, None)
     rows: list[tuple[Any, ...]] = []

@@ -76,14 +76,8 @@ class Ingest(LetterHandler, Replayable):
                 prepared.letters.append(self._outside(batch, record, message, first, last))
                 continue
             key = (month, message.order_id, message.location_id)
-            row = (
-                *key,
-                digest(value),
-                record.partition,
-                record.offset,
-                record.timestamp,
-                value.decode() if value else "",
-            )
+            text = value.decode() if value else ""
+            row = (*key, digest(value), record.partition, record.offset, record.timestamp, text)
             known = rows.get(key)
             if known is None:
                 rows[key] = row

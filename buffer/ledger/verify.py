@@ -51,13 +51,9 @@ def _sums_are_quantities() -> Check:
 
 
 def _no_half_transfer() -> Check:
-    half = (
-        InventoryTracking.objects.filter(reference_type="TRANSFER")
-        .values("reference_id")
-        .annotate(ends=Count("stock_id"), total=Sum("delta"))
-        .exclude(ends=2, total=0)
-        .order_by()
-    )
+    transfers = InventoryTracking.objects.filter(reference_type="TRANSFER").values("reference_id")
+    ends = transfers.annotate(ends=Count("stock_id"), total=Sum("delta"))
+    half = ends.exclude(ends=2, total=0).order_by()
     offenders: list[Any] = [{**row, "total": int(row["total"])} for row in half[:OFFENDERS]]
     return Check(f"{NAME}: every transfer has two ends that cancel out", rows=offenders)
 
