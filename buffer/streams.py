@@ -17,8 +17,6 @@ from config.fields import IDENTIFIER_LENGTH
 from config.gate import Gate
 
 GROUP = "buffer-ingest"
-
-
 Identifier = Annotated[str, msgspec.Meta(min_length=1, max_length=IDENTIFIER_LENGTH)]
 Quantity = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
 

@@ -47,13 +47,12 @@ def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
 def _correct(stream: Stream, event: BufferedEvent, payload: str, at: Position, now: datetime) -> str:
     if event.status != Status.SENT:
         return _reopen(stream, event, payload, at, now)
-    original = event.batch_id
     items = stream.difference(payload, event.payload)
     _replace(event, payload, at, now)
     if not items:
         return "nothing to send: the quantities are those that were sent"
-    batch = _supplement(stream, event, original, at, items, now)
-    return f"sent as supplement {batch.pk} of batch {original}"
+    batch = _supplement(stream, event, at, items, now)
+    return f"sent as supplement {batch.pk} of batch {event.batch_id}"
 
 
 def _lock_event(stream: Stream, payload: str) -> BufferedEvent:
@@ -84,26 +83,21 @@ def _reopen(stream: Stream, event: BufferedEvent, payload: str, at: Position, no
 
 
 def _supplement(
-    stream: Stream,
-    event: BufferedEvent,
-    original: uuid.UUID,
-    at: Position,
-    items: list[dict[str, Any]],
-    now: datetime,
+    stream: Stream, event: BufferedEvent, at: Position, items: list[dict[str, Any]], now: datetime
 ) -> Batch:
     sequence = Bucket.objects.of_stream(stream.name).filter(location_id=event.location_id).next_sequence()
-    batch_id = uuid.uuid5(original, f"{at.topic_id}/{at.partition}/{at.offset}")
+    batch_id = uuid.uuid5(event.batch_id, f"{at.topic_id}/{at.partition}/{at.offset}")
     message = {
         "batch_id": str(batch_id),
         "location_id": event.location_id,
         "flushed_at": iso(now),
         "order_ids": [event.order_id],
         "items": items,
-        "supplement_of": str(original),
+        "supplement_of": str(event.batch_id),
     }
-    return Batch.objects.create(
-        batch_id=batch_id, stream=stream.name, location_id=event.location_id, sequence=sequence,
-        reason="supplement", supplement_of=original, partition_key=event.partition_key, event_count=1,
-        payload=as_json(message), headers=headers_of(batch_id, [[at.partition, at.offset]], at.topic_id),
-        months=[event.partition_key], event_ids=[], claimed_at=now,
-    )  # fmt: skip
+    headers = headers_of(batch_id, [[at.partition, at.offset]], at.topic_id)
+    place = {"stream": stream.name, "location_id": event.location_id, "sequence": sequence}
+    month = {"partition_key": event.partition_key, "months": [event.partition_key]}
+    origin = {"reason": "supplement", "supplement_of": event.batch_id, "event_count": 1, "claimed_at": now}
+    content = {"batch_id": batch_id, "payload": as_json(message), "headers": headers}
+    return Batch.objects.create(**place, **month, **origin, **content)

@@ -26,12 +26,9 @@ from outbox.letters.models import DeadLetter
 
 MOST_FOUND = 20
 RECENT_BATCHES = 10
-
-
 MOST_EVENTS = 500
 
 
-# -- Batches -----------------------------------------------------------------------------------------------
 class StateOfBatch(Segments):
     title = "state"
     parameter_name = "state"

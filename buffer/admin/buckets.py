@@ -48,15 +48,10 @@ RELEASE = Lever(
     act=levers.release, ready=BucketQuerySet.held,
     why_not=lambda row: f"{row.location_id} is not held.", **BUCKETS,
 )  # fmt: skip
-
-
 MOST_FOUND = 20
-
-
 OPEN_EVENTS = 50
 
 
-# -- Buckets -----------------------------------------------------------------------------------------------
 class StateOfBucket(Segments):
     title = "show"
     parameter_name = "state"

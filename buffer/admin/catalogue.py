@@ -17,7 +17,6 @@ from config.admin.read_only import ReadOnlyAdmin, age_column
 MOST_FOUND = 50
 
 
-# -- Items and locations -----------------------------------------------------------------------------------
 class CapturedAdmin(ReadOnlyAdmin):
     """Rows that follow a table elsewhere."""
 

@@ -32,12 +32,9 @@ WITHDRAW = Lever(
     act=levers.withdraw, ready=lambda rows: rows.filter(status="pending"),
     why_not=explain.why_not_withdraw, harm=True, least=10,
 )  # fmt: skip
-
-
 MOST_FOUND = 20
 
 
-# -- Buffered events ---------------------------------------------------------------------------------------
 @admin.register(BufferedEvent)
 class BufferedEventAdmin(ReadOnlyAdmin):
     place = 30

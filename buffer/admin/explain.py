@@ -66,18 +66,18 @@ def why(bucket: Bucket, now: datetime) -> tuple[str, str]:
     verdict = decide(bucket, now, caught_up, stream.max_batch, pressed)
     if verdict.reason:
         return "Due now.", RULES[verdict.reason].format(**_limits(stream))
-    heard = caught_up.get(bucket.source_partition) if bucket.source_partition is not None else None
-    return "Not due yet.", " ".join(_outlook(bucket, stream, heard, now))
+    read_at = caught_up.get(bucket.source_partition) if bucket.source_partition is not None else None
+    return "Not due yet.", " ".join(_outlook(bucket, stream, read_at, now))
 
 
-def _outlook(bucket: Bucket, stream: Stream, heard: datetime | None, now: datetime) -> list[str]:
+def _outlook(bucket: Bucket, stream: Stream, read_at: datetime | None, now: datetime) -> list[str]:
     limits = _limits(stream)
     partition = f"{topic_name(stream.topic)}/{bucket.source_partition}"
     sentences = []
-    if heard is None or now - heard > STALE:
+    if read_at is None or now - read_at > STALE:
         state = (
-            f"was last read to its end at {humanize.clock(heard, now)} UTC"
-            if heard
+            f"was last read to its end at {humanize.clock(read_at, now)} UTC"
+            if read_at
             else "is stopped or was never read"
         )
         sentences.append(f"Partition {partition} {state}, so silence does not count.")
@@ -86,7 +86,7 @@ def _outlook(bucket: Bucket, stream: Stream, heard: datetime | None, now: dateti
             f"It is cut at {humanize.clock(bucket.idle_at, now)} UTC if no order comes ({limits['idle']}),"
         )
     if bucket.cap_at:
-        start = "at" if heard is not None and now - heard <= STALE else "It is cut at"
+        start = "at" if read_at is not None and now - read_at <= STALE else "It is cut at"
         sentences.append(f"{start} {humanize.clock(bucket.cap_at, now)} UTC in any case ({limits['cap']}).")
     return sentences
 

@@ -21,7 +21,6 @@ from outbox.letters.models import DeadLetter
 MOST_FOUND = 50
 
 
-# -- Movements ---------------------------------------------------------------------------------------------
 @admin.register(InventoryTracking)
 class MovementAdmin(ReadOnlyAdmin):
     place = 50

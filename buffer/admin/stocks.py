@@ -31,15 +31,12 @@ STOCKTAKE = Lever(
     act=lambda keys, operator, reason: LeverResult(0, ["A stocktake needs a counted quantity: open the stock's page."]),
     ready=lambda rows: rows, why_not=lambda row: "",
 )  # fmt: skip
-
-
 PAGE = "admin:buffer_inventorystock_change"
 CHART = (1000, 100)
 MOST_FOUND = 50
 UPWARDS = Keyset(descending=False, back="Back", on="On")
 
 
-# -- Stock -------------------------------------------------------------------------------------------------
 @admin.register(InventoryStock)
 class StockAdmin(ReadOnlyAdmin):
     place = 40

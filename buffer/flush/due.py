@@ -50,10 +50,10 @@ def decide(
         return DueDecision("cap")
     if pressed:
         return DueDecision("pressure")
-    heard = caught_up.get(bucket.source_partition) if bucket.source_partition is not None else None
-    if heard is not None and bucket.idle_at is not None and bucket.idle_at <= heard:
+    read_at = caught_up.get(bucket.source_partition) if bucket.source_partition is not None else None
+    if read_at is not None and bucket.idle_at is not None and bucket.idle_at <= read_at:
         return DueDecision("idle")
     # While the consumer lives it reports every second; while it is down nobody needs to look that often.
-    pause = RECHECK if heard is not None and now - heard < STALE else STALE
+    pause = RECHECK if read_at is not None and now - read_at < STALE else STALE
     later = max(now + pause, bucket.idle_at or now)
     return DueDecision(look_again=min(later, bucket.cap_at) if bucket.cap_at else later)

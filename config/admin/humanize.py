@@ -64,8 +64,3 @@ def bounded(number: int, most: int) -> str:
 def rate(per_unit: float) -> str:
     """`0`, `3.5`, `14.2`, `212`: one decimal below 100."""
     return f"{per_unit:,.0f}" if per_unit >= 100 or per_unit == round(per_unit) else f"{per_unit:.1f}"
-
-
-def and_list(words: list[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join(", ".join(words).rsplit(", ", 1))

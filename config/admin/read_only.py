@@ -182,7 +182,6 @@ def _to_confirmation(
     return HttpResponseRedirect(f"{page.lever_url(lever)}?{urlencode(query, doseq=True)}")
 
 
-# -- Columns ------------------------------------------------------------------------------------------
 def age_column(field: str, title: str) -> Callable[[Any, Any], str]:
     """A column that says how long ago; the absolute time is in its title."""
 

@@ -22,8 +22,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from config.database.dialects import LONGEST_TEXT, Column, Dialect, Lookup, dialect_for, known_dialect
 
 Row = Sequence[Any]
-
-
 KINDS = {
     "AutoField": "int",
     "IntegerField": "int",

@@ -15,8 +15,6 @@ from config.kafka import Failed, Outgoing, Producer
 from config.telemetry.logs import log
 
 TICK = 0.25
-
-
 Traffic = Iterator[Sample | Deed]
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from config.kafka import client, internals
 from config.kafka.positions import TopicPartition
 
-PATIENCE = 30.0
-
 
 class Reader:
     """A topic's ends when it was opened, its id, and its records up to those ends."""

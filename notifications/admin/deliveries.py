@@ -45,8 +45,6 @@ SUPPRESS = Lever(
     act=_suppress, ready=_not_suppressed, why_not=lambda row: "The address is suppressed already.",
     harm=True, least=10,
 )  # fmt: skip
-
-
 MOST_FOUND = 20
 
 
@@ -55,7 +53,6 @@ def shown(request: HttpRequest, address: str) -> str:
     return address if may_see_payloads(request) else recipients.masked(address)
 
 
-# -- Deliveries --------------------------------------------------------------------------------------------
 class StatusOfDelivery(Segments):
     title = "status"
     parameter_name = "status"

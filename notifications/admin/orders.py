@@ -25,7 +25,6 @@ from outbox.bookkeeping.audit import may_see_payloads
 MOST_FOUND = 20
 
 
-# -- Orders ------------------------------------------------------------------------------------------------
 class StatusOfOrder(Segments):
     title = "status"
     parameter_name = "status"

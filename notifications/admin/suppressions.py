@@ -29,10 +29,6 @@ LIFT = Lever(
 )  # fmt: skip
 
 
-MOST_FOUND = 20
-
-
-# -- Suppressed addresses ----------------------------------------------------------------------------------
 class NewSuppression(forms.ModelForm):
     class Meta:
         model = Suppression

@@ -33,10 +33,6 @@ REVOKE = Lever(
 )  # fmt: skip
 
 
-MOST_FOUND = 20
-
-
-# -- API tokens --------------------------------------------------------------------------------------------
 class NewToken(forms.ModelForm):
     class Meta:
         model = ApiToken

@@ -23,7 +23,6 @@ from outbox.bookkeeping.audit import may_see_payloads
 MOST_FOUND = 20
 
 
-# -- Webhook events ----------------------------------------------------------------------------------------
 class VerdictOfEvent(Segments):
     title = "verdict"
     parameter_name = "verdict"

@@ -97,7 +97,6 @@ def known(value: str, meanings: dict[str, str]) -> str:
     return meanings.get(value, OTHER)
 
 
-# -- ours: a gateway of one's own, and tests ---------------------------------------------------------------
 class Generic(msgspec.Struct):
     id: str
     event: str

@@ -54,7 +54,6 @@ MOST_FOUND = 20
 MOST_COUNTED = 10_000
 
 
-# -- Channels ----------------------------------------------------------------------------------------------
 @admin.register(ChannelState)
 class ChannelStateAdmin(ReadOnlyAdmin):
     place = 45

@@ -82,11 +82,8 @@ DISCARD = Lever(
     "A refused batch is discarded with its orders.",
     act=_each(dead_letters.discard), harm=True, least=10, **LETTERS,
 )  # fmt: skip
-
-
 POSITION = re.compile(r"(?P<topic>[\w.-]+)/(?P<partition>\d{1,9})/(?P<offset>\d{1,18})", re.ASCII)
 MOST_FOUND = 20
-NEWEST = 10
 
 
 class StateOfLetter(Segments):

@@ -14,12 +14,10 @@ from config.admin.keyset import Keyset
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column, number_column
 from outbox.letters.models import DeadLetter, FailureGroup
 
-MOST_FOUND = 20
 NEWEST = 10
 TABS = [("Groups", "admin:outbox_failuregroup_changelist"), ("Letters", "admin:outbox_deadletter_changelist")]
 
 
-# -- Failure groups ----------------------------------------------------------------------------------------
 class WorkOfGroup(Segments):
     title = "show"
     parameter_name = "show"

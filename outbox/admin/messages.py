@@ -91,7 +91,6 @@ MOST_FOUND = 20
 MAIL_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'self'"
 
 
-# -- Messages ----------------------------------------------------------------------------------------------
 class StateOfMessage(Segments):
     title = "state"
     parameter_name = "state"

@@ -13,11 +13,7 @@ from config.admin.keyset import Keyset
 from config.admin.read_only import ReadOnlyAdmin, age_column, number_column
 from outbox.bookkeeping.models import OperatorAction
 
-MOST_FOUND = 20
-NEWEST = 10
 
-
-# -- The trail ---------------------------------------------------------------------------------------------
 @admin.register(OperatorAction)
 class OperatorActionAdmin(ReadOnlyAdmin):
     place = 70

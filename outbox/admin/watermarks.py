@@ -18,11 +18,7 @@ from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.progress import BEHIND, UNSEEN, lag_of
 
-MOST_FOUND = 20
-NEWEST = 10
 
-
-# -- Watermarks --------------------------------------------------------------------------------------------
 class StateOfPosition(Segments):
     title = "state"
     parameter_name = "state"

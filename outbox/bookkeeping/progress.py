@@ -16,8 +16,6 @@ from outbox.bookkeeping.models import Watermark
 UNSEEN = timedelta(seconds=30)
 BEHIND = timedelta(seconds=60)
 LONG = timedelta(minutes=5)
-
-
 MOST_STOPPED = 2
 
 

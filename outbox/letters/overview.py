@@ -17,7 +17,6 @@ from outbox.letters.models import FailureGroup
 MOST_GROUPS = 3
 
 
-# -- Dead letters -----------------------------------------------------------------------------------------
 def open_letters(sources: Sequence[str]) -> dict[str, int]:
     """`{source: open letters}`, from the counts that groups keep."""
     found = (
