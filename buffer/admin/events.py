@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from buffer.admin import explain
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.events.queries import EventQuerySet
 from buffer.streams import streams
 from config.admin import humanize
 from config.admin.html import chip
@@ -29,7 +30,7 @@ WITHDRAW = Lever(
     nouns=("order", "orders"),
     promise="It will not be in the next batch.",
     detail="A withdrawn order is marked as discarded, not deleted. A batch that is cut in the meantime wins.",
-    act=levers.withdraw, ready=lambda rows: rows.filter(status="pending"),
+    act=levers.withdraw, ready=EventQuerySet.pending,
     why_not=explain.why_not_withdraw, harm=True, least=10,
 )  # fmt: skip
 MOST_FOUND = 20
