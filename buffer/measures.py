@@ -49,9 +49,7 @@ class Numbers(Trends):
         """The buckets that hold something, in one query over (stream, due_at)."""
         rows = Bucket.objects.filter(stream__in=self.names).waiting().order_by()
         due = Count("pk", filter=Q(due_at__lte=self.now))
-        return rows.aggregate(
-            buckets=Count("pk"), oldest=Min("first_arrival"), due=due, due_since=Min("due_at")
-        )
+        return rows.aggregate(buckets=Count("pk"), oldest=Min("first_arrival"), due=due, due_since=Min("due_at"))
 
     @cached_property
     def held(self) -> dict[str, Any]:
@@ -63,9 +61,7 @@ class Numbers(Trends):
     def unsent(self) -> list[Batch]:
         """Cut but not published, the oldest first."""
         fields = ("claimed_at", "attempts", "error")
-        return list(
-            Batch.objects.claimed().of_streams(self.names).oldest_first().only(*fields)[: MOST_BATCHES + 1]
-        )
+        return list(Batch.objects.claimed().of_streams(self.names).oldest_first().only(*fields)[: MOST_BATCHES + 1])
 
     @cached_property
     def refused(self) -> int:

@@ -66,11 +66,7 @@ def _buffer(numbers: Numbers) -> Stage:
 
 def _flush(numbers: Numbers) -> Stage:
     stuck = numbers.overdue > OVERDUE or numbers.unsent_for > OVERDUE
-    late = (
-        f"oldest due {humanize.length(numbers.overdue.total_seconds())}"
-        if numbers.waiting["due"]
-        else "none late"
-    )
+    late = f"oldest due {humanize.length(numbers.overdue.total_seconds())}" if numbers.waiting["due"] else "none late"
     return Stage(
         "Flush",
         f"{numbers.waiting['due']:,}",

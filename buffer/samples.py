@@ -44,7 +44,4 @@ def transfer_requests(topic: str, seed: int, poison: float = 0.004) -> Iterator[
 
 
 def _items(rng: random.Random) -> list[dict]:
-    return [
-        {"sku": sku, "quantity": rng.randint(1, 12)}
-        for sku in rng.sample(SKUS, rng.choice([1, 1, 2, 2, 3, 5]))
-    ]
+    return [{"sku": sku, "quantity": rng.randint(1, 12)} for sku in rng.sample(SKUS, rng.choice([1, 1, 2, 2, 3, 5]))]

@@ -96,9 +96,7 @@ class TransferRequests(Stream):
 @cache
 def streams() -> dict[str, Stream]:
     """The streams of `settings.STREAMS`, by name."""
-    return {
-        name: import_string(options["CLASS"])(name, options) for name, options in settings.STREAMS.items()
-    }
+    return {name: import_string(options["CLASS"])(name, options) for name, options in settings.STREAMS.items()}
 
 
 def chosen(names: Sequence[str] | None) -> list[Stream]:

@@ -29,9 +29,7 @@ def ingest(
 
     def read(stream: Stream) -> None:
         handler = Ingest(stream)
-        consumer = Consumer(
-            handler, Watermarks(), stop, accept_reset=accept_reset, writers=parallel_writers()
-        )
+        consumer = Consumer(handler, Watermarks(), stop, accept_reset=accept_reset, writers=parallel_writers())
         consumer.run(once=once, until_idle=until_idle)
 
     loop.together([partial(read, stream) for stream in chosen(names)], stop)

@@ -23,9 +23,7 @@ def registries_import(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Every dotted path in a registry setting can be imported."""
     paths = [(f"STREAMS[{name!r}]['CLASS']", entry["CLASS"]) for name, entry in settings.STREAMS.items()]
     paths += [(f"MOVEMENTS[{name!r}]", path) for name, path in settings.MOVEMENTS.items()]
-    paths += [("FLOWS", path) for path in settings.FLOWS] + [
-        ("PARTITIONS", path) for path in settings.PARTITIONS
-    ]
+    paths += [("FLOWS", path) for path in settings.FLOWS] + [("PARTITIONS", path) for path in settings.PARTITIONS]
     paths += [("SWEEPS", path) for path in settings.SWEEPS]
     paths += [(f"HANDLERS[{name!r}]", path) for name, path in settings.HANDLERS.items()]
     return [found for setting, path in paths for found in _import(setting, path)]
@@ -43,17 +41,18 @@ def fit_for_production(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Settings that are safe only on a developer's machine."""
     found: list[CheckMessage] = []
     if settings.SECRET_KEY_IS_RANDOM:
-        found.append(Warning("SECRET_KEY is not set: every process has another one, so nobody stays logged in.",
-                             id="spillway.W001"))  # fmt: skip
+        found.append(
+            Warning(
+                "SECRET_KEY is not set: every process has another one, so nobody stays logged in.", id="spillway.W001"
+            )
+        )
     if settings.DEMO:
         found.append(Error("DEMO is on: everybody knows the password.", id="spillway.E002"))
     return found
 
 
 @register(Tags.database)
-def sessions_are_safe(
-    app_configs: Any, databases: Sequence[str] | None = None, **_: Any
-) -> list[CheckMessage]:
+def sessions_are_safe(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Isolation, time zone and locking modes that correctness depends on."""
     return [found for alias in databases or () for found in _session(alias)]
 
@@ -62,19 +61,20 @@ def _session(alias: str) -> Iterator[CheckMessage]:
     connection = connections[alias]
     if connection.vendor == "sqlite":
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-            yield Error(
-                f"SQLite {sqlite3.sqlite_version} is too old: 3.35 brought RETURNING.", id="spillway.E010"
-            )
+            yield Error(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 brought RETURNING.", id="spillway.E010")
         if connection.settings_dict["OPTIONS"].get("transaction_mode") != "IMMEDIATE":
-            yield Error("SQLite needs transaction_mode IMMEDIATE: a deferred second writer fails at once.",
-                        id="spillway.E011")  # fmt: skip
+            yield Error(
+                "SQLite needs transaction_mode IMMEDIATE: a deferred second writer fails at once.", id="spillway.E011"
+            )
         return
     zone, isolation = _zone_and_isolation(connection)
     if isolation != "read committed":
         yield Error(f"The session runs at {isolation}; Spillway needs READ COMMITTED.", id="spillway.E012")
     if connection.vendor == "mysql" and zone != "+00:00":
-        yield Error(f"The session's time zone is {zone}: NOW() would disagree with every stored time; "
-                    "set it to +00:00.", id="spillway.E013")  # fmt: skip
+        yield Error(
+            f"The session's time zone is {zone}: NOW() would disagree with every stored time; set it to +00:00.",
+            id="spillway.E013",
+        )
 
 
 def _zone_and_isolation(connection: Any) -> tuple[str, str]:
@@ -89,9 +89,7 @@ def _zone_and_isolation(connection: Any) -> tuple[str, str]:
 
 
 @register(Tags.database)
-def identifiers_compare_bytes(
-    app_configs: Any, databases: Sequence[str] | None = None, **_: Any
-) -> list[CheckMessage]:
+def identifiers_compare_bytes(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Identifier columns have the collation that compares bytes: another one would merge warehouses."""
     return [found for alias in databases or () for found in _collations(alias)]
 
@@ -111,5 +109,7 @@ def _collations(alias: str) -> Iterator[CheckMessage]:
         for field in model._meta.local_fields:
             place = (model._meta.db_table, field.column)
             if isinstance(field, IdentifierField) and place in actual and actual[place] != wanted:
-                yield Error(f"{model._meta.db_table}.{field.column} compares as {actual[place]}, not as {wanted}: keys would merge.",
-                            id="spillway.E014")  # fmt: skip
+                yield Error(
+                    f"{model._meta.db_table}.{field.column} compares as {actual[place]}, not as {wanted}: keys would merge.",
+                    id="spillway.E014",
+                )

@@ -56,9 +56,7 @@ class Gate(Generic[T]):
             raise InvalidRecord("too_deep", f"nested deeper than {MAX_DEPTH} levels")
         # One byte is searched for ten times as fast as six, and most messages escape nothing.
         if b"\\" in value and NUL_ESCAPE in value and _has_nul(value):
-            raise InvalidRecord(
-                "nul_character", "a text holds the character U+0000, which PostgreSQL cannot store"
-            )
+            raise InvalidRecord("nul_character", "a text holds the character U+0000, which PostgreSQL cannot store")
         try:
             value.decode()
         except UnicodeDecodeError as error:

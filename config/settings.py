@@ -171,9 +171,7 @@ OUTBOX_MAX_BYTES = env.integer("OUTBOX_MAX_BYTES", 500_000, least=1000)
 OUTBOX_RETENTION_DAYS = env.integer("OUTBOX_RETENTION_DAYS", 30, least=1)
 OUTBOX_ARCHIVE = env.text("OUTBOX_ARCHIVE", "drop")
 if OUTBOX_ARCHIVE not in ("drop", "detach") and not Path(OUTBOX_ARCHIVE).is_absolute():
-    raise BadSetting(
-        f"OUTBOX_ARCHIVE: {OUTBOX_ARCHIVE!r} is not drop, detach or the full path of a directory"
-    )
+    raise BadSetting(f"OUTBOX_ARCHIVE: {OUTBOX_ARCHIVE!r} is not drop, detach or the full path of a directory")
 if OUTBOX_ARCHIVE == "detach" and "sqlite" in DATABASES["default"]["ENGINE"]:
     raise BadSetting("OUTBOX_ARCHIVE: SQLite has no partitions to detach; name a directory instead")
 OUTBOX_IDEMPOTENCY_DAYS = env.integer("OUTBOX_IDEMPOTENCY_DAYS", 7, least=1)

@@ -70,8 +70,7 @@ def _stock() -> None:
     found = islice(stock_traffic(3, poison=0), RECORDS)
     at = int(timezone.now().timestamp() * 1000)
     records = [
-        Replayed(sample.topic, 0, offset, at, sample.key.encode(), sample.value)
-        for offset, sample in enumerate(found)
+        Replayed(sample.topic, 0, offset, at, sample.key.encode(), sample.value) for offset, sample in enumerate(found)
     ]
     handler = Track()
     batch = RecordBatch(records, {record.topic: str(uuid.UUID(int=1)) for record in records})

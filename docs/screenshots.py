@@ -111,9 +111,7 @@ def take(base: str, wanted: dict[str, str], folder: Path, *, dark: bool = False,
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(
-            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
-        )
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
         page.on("console", lambda message: print(f"  {message.type}: {message.text}"))  # noqa: T201
         page.goto(base)
         page.fill("#id_username", "ito")

@@ -27,9 +27,7 @@ def mail_can_leave(app_configs: Any, **_: Any) -> list[CheckMessage]:
 def mail_really_leaves(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Warn of channels that only pretend to send."""
     if settings.EMAIL_CHANNEL in ("memory", "console") and not settings.DEMO:
-        return [
-            Error(f"EMAIL_CHANNEL is {settings.EMAIL_CHANNEL}: nobody gets any mail.", id="spillway.E040")
-        ]
+        return [Error(f"EMAIL_CHANNEL is {settings.EMAIL_CHANNEL}: nobody gets any mail.", id="spillway.E040")]
     return []
 
 
@@ -51,25 +49,26 @@ def _channel() -> Iterator[CheckMessage]:
         hint = "EMAIL_ESP names no backend of django-anymail, or the extra anymail is not installed"
         yield Error(
             f"EMAIL_CHANNEL={settings.EMAIL_CHANNEL}: {error}.",
-            hint=hint if settings.EMAIL_CHANNEL == "anymail" else "", id="spillway.E042",
-        )  # fmt: skip
+            hint=hint if settings.EMAIL_CHANNEL == "anymail" else "",
+            id="spillway.E042",
+        )
 
 
 def _lease() -> Iterator[CheckMessage]:
     # The relay starts no try that may outlast the lease, of which it keeps a tenth for settling.
     longest = settings.OUTBOX_LEASE_SECONDS * 0.45
     if longest <= settings.EMAIL_TIMEOUT_SECONDS:
-        yield Error(f"EMAIL_TIMEOUT_SECONDS: above {longest:g} nothing is ever sent within OUTBOX_LEASE_SECONDS.",
-                    id="spillway.E045")  # fmt: skip
+        yield Error(
+            f"EMAIL_TIMEOUT_SECONDS: above {longest:g} nothing is ever sent within OUTBOX_LEASE_SECONDS.",
+            id="spillway.E045",
+        )
 
 
 def _webhooks() -> Iterator[CheckMessage]:
     named = set(settings.EMAIL_WEBHOOK_SECRETS)
     for name in sorted(named - set(PROVIDERS)):
         known = ", ".join(PROVIDERS)
-        yield Error(
-            f"EMAIL_WEBHOOK_SECRETS: there is no provider {name!r}; known: {known}.", id="spillway.E043"
-        )
+        yield Error(f"EMAIL_WEBHOOK_SECRETS: there is no provider {name!r}; known: {known}.", id="spillway.E043")
     for name in sorted(named & NEED_CRYPTOGRAPHY):
         if find_spec("cryptography") is None:
             yield Error(

@@ -36,17 +36,12 @@ def _every_edge_has_its_event() -> Check:
         "orders: as many events as changes",
         Order.objects.aggregate(total=Sum("version"))["total"] or 0,
         OrderEvent.objects.count(),
-        [
-            {"order": order.pk, "changes": order.version, "events": order.number}
-            for order in orders[:OFFENDERS]
-        ],
+        [{"order": order.pk, "changes": order.version, "events": order.number} for order in orders[:OFFENDERS]],
     )
 
 
 def _refunds_add_up() -> Check:
-    orders = Order.objects.annotate(refunds=Coalesce(Sum("events__amount"), 0)).exclude(
-        refunded_amount=F("refunds")
-    )
+    orders = Order.objects.annotate(refunds=Coalesce(Sum("events__amount"), 0)).exclude(refunded_amount=F("refunds"))
     return Check(
         "orders: refunded = sum of refunds",
         Order.objects.aggregate(total=Sum("refunded_amount"))["total"] or 0,
@@ -60,9 +55,7 @@ def _refunds_add_up() -> Check:
 
 def _status_is_the_last_event() -> Check:
     last = OrderEvent.objects.filter(number=F("order__version"))
-    wrong = last.exclude(event_type=Concat(Value("order."), F("order__status"))).values(
-        "order_id", "event_type"
-    )
+    wrong = last.exclude(event_type=Concat(Value("order."), F("order__status"))).values("order_id", "event_type")
     silent = Order.objects.filter(version=0).exclude(status=Order.Status.PENDING).values("id", "status")
     return Check("orders: the status is the last event's", rows=[*wrong[:OFFENDERS], *silent[:OFFENDERS]])
 

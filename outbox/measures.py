@@ -35,9 +35,7 @@ def gauges(now: datetime) -> Iterator[Reading]:
     if numbers.cdc_lag is not None:
         yield Reading(metrics.CDC_LAG, numbers.cdc_lag)
     for state in numbers.channels:
-        yield Reading(
-            metrics.BREAKER_OPEN, state.breaker == ChannelState.Breaker.OPEN, {"channel": state.name}
-        )
+        yield Reading(metrics.BREAKER_OPEN, state.breaker == ChannelState.Breaker.OPEN, {"channel": state.name})
         yield Reading(metrics.CHANNEL_PAUSED, state.paused, {"channel": state.name})
     yield from overview.gauges([FLOW])
     yield from progress.gauges(numbers.progress)

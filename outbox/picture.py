@@ -42,9 +42,7 @@ def picture(numbers: Numbers) -> Picture:
 # -- Stages ------------------------------------------------------------------------------------------------
 def _stages(numbers: Numbers) -> Sequence[Stage | Sequence[Stage]]:
     channels = [_channel(numbers, state) for state in numbers.channels]
-    middle: list[Stage | Sequence[Stage]] = (
-        [channels if len(channels) > 1 else channels[0]] if channels else []
-    )
+    middle: list[Stage | Sequence[Stage]] = [channels if len(channels) > 1 else channels[0]] if channels else []
     return [
         _outbox(numbers),
         [_capture(numbers), _poller(numbers)],
@@ -56,11 +54,7 @@ def _stages(numbers: Numbers) -> Sequence[Stage | Sequence[Stage]]:
 
 def _outbox(numbers: Numbers) -> Stage:
     late = numbers.overdue > LATE
-    age = (
-        f"oldest {humanize.length(numbers.overdue.total_seconds())}"
-        if numbers.due_since
-        else "nothing is due"
-    )
+    age = f"oldest {humanize.length(numbers.overdue.total_seconds())}" if numbers.due_since else "nothing is due"
     value, url = humanize.bounded(numbers.pending, MOST - 1), reverse(LIST) + "?state=pending"
     stage = partial(Stage, "Outbox", value, "pending", [age], url)
     return stage("warn", "Waiting") if late else stage()
@@ -108,9 +102,7 @@ def _deliver(numbers: Numbers) -> Stage:
 def _channel(numbers: Numbers, state: ChannelState) -> Stage:
     url = reverse("admin:outbox_channelstate_change", args=[state.pk])
     if state.paused:
-        return Stage(
-            state.name, "0", "/s", [Truncator(state.pause_reason).chars(20)], url, tone="bad", word="Paused"
-        )
+        return Stage(state.name, "0", "/s", [Truncator(state.pause_reason).chars(20)], url, tone="bad", word="Paused")
     if state.breaker == OPEN:
         return Stage(state.name, "0", "/s", ["nobody answers"], url, tone="bad", word="Breaker")
     return Stage(state.name, "open", "", ["breaker closed"], url)

@@ -57,9 +57,7 @@ def _every_key_has_its_message(now: datetime) -> Check:
     lost = IdempotencyKey.objects.filter(scope=SCOPE, message_id__gte=kept).exclude(
         Exists(OutboxMessage.objects.filter(pk=OuterRef("message_id")))
     )
-    return Check(
-        "outbox: every idempotency key has its message", rows=_shown(lost.values_list("key", "message_id"))
-    )
+    return Check("outbox: every idempotency key has its message", rows=_shown(lost.values_list("key", "message_id")))
 
 
 def _states_fit() -> Check:
@@ -68,9 +66,7 @@ def _states_fit() -> Check:
     loose = OutboxMessage.objects.unfinished().exclude(state=State.PROCESSING).exclude(lease_until=None)
     undated = OutboxMessage.objects.filter(state=State.SENT, sent_at=None)
     dated = OutboxMessage.objects.unfinished().exclude(sent_at=None)
-    rows = [
-        row for found in (held, loose, undated, dated) for row in _shown(found.values_list("pk", "state"))
-    ]
+    rows = [row for found in (held, loose, undated, dated) for row in _shown(found.values_list("pk", "state"))]
     return Check("outbox: leases and times fit the states", rows=rows)
 
 
@@ -80,9 +76,7 @@ def _sent_was_tried(now: datetime) -> Check:
     untried = OutboxMessage.objects.filter(state=State.SENT, pk__gte=kept).exclude(
         Exists(DeliveryAttempt.objects.filter(message_id=OuterRef("pk")))
     )
-    return Check(
-        "outbox: no sent message without its attempt", rows=_shown(untried.values_list("pk", flat=True))
-    )
+    return Check("outbox: no sent message without its attempt", rows=_shown(untried.values_list("pk", flat=True)))
 
 
 def _order_was_kept() -> Check:

@@ -15,9 +15,7 @@ OPTIONS = [
 def compile_file(source: str, target: str, *options: str) -> None:
     """Resolve `source` into `requirements/<target>.txt`."""
     output = ROOT / "requirements" / f"{target}.txt"
-    subprocess.run(
-        ["uv", "pip", "compile", source, "-o", str(output), *OPTIONS, *options], cwd=ROOT, check=True
-    )
+    subprocess.run(["uv", "pip", "compile", source, "-o", str(output), *OPTIONS, *options], cwd=ROOT, check=True)
 
 
 def main() -> None:

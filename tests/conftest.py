@@ -66,14 +66,10 @@ def records() -> Callable[..., list[Replayed]]:
     """Turn values into records with rising offsets; `start` repeats old positions."""
     offsets = count()
 
-    def make(
-        *values: bytes | None, partition: int = 0, start: int | None = None, timestamp: int = 0
-    ) -> list[Replayed]:
+    def make(*values: bytes | None, partition: int = 0, start: int | None = None, timestamp: int = 0) -> list[Replayed]:
         numbers = offsets if start is None else count(start)
         return [
-            Replayed(
-                "transfer-requests", partition, number, timestamp or 1_700_000_000_000 + number, b"k", value
-            )
+            Replayed("transfer-requests", partition, number, timestamp or 1_700_000_000_000 + number, b"k", value)
             for number, value in zip(numbers, values, strict=False)
         ]
 

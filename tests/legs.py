@@ -201,9 +201,7 @@ def run_again(leg: Leg, others: list[Leg], arguments: list[str], home: Path) -> 
 
 def pytest(leg: Leg, others: list[Leg], arguments: list[str], home: Path) -> tuple[int, list[Element]]:
     """Its exit code, and what came out of each test."""
-    head = (
-        f"\n=== {leg.name} × {' and '.join(['embedded', *(other.name for other in others if other.address)])}"
-    )
+    head = f"\n=== {leg.name} × {' and '.join(['embedded', *(other.name for other in others if other.address)])}"
     home.mkdir(exist_ok=True)
     results = home / "results.xml"
     results.unlink(missing_ok=True)
@@ -261,9 +259,7 @@ def report(databases: list[Leg], others: list[Leg]) -> int:
     print(*others, sep="\n")
     for name in missing:
         print(f"REQUIRE asks for {name}, and it did not run")
-    passed, failed, skipped = (
-        sum(getattr(leg, word) for leg in ran) for word in ("passed", "failed", "skipped")
-    )
+    passed, failed, skipped = (sum(getattr(leg, word) for leg in ran) for word in ("passed", "failed", "skipped"))
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return int(bool(failed or missing or not ran))
 

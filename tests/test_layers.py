@@ -43,9 +43,7 @@ def test_imports_point_down():
 
 
 def test_production_code_imports_no_test():
-    assert not [
-        module.name for module in code() for name in module.imports() if name.split(".")[0] == "tests"
-    ]
+    assert not [module.name for module in code() for name in module.imports() if name.split(".")[0] == "tests"]
 
 
 def test_config_owns_no_table():
@@ -59,8 +57,7 @@ def test_a_library_has_one_home(library):
     strangers = [
         module.name
         for module in code()
-        if library in {name.split(".")[0] for name in module.imports()}
-        and not module.name.startswith(ONLY_IN[library])
+        if library in {name.split(".")[0] for name in module.imports()} and not module.name.startswith(ONLY_IN[library])
     ]
     assert not strangers
 
@@ -92,17 +89,13 @@ def test_most_functions_are_very_short():
 
 
 def test_files_are_short():
-    assert not [
-        f"{module.name} has {lines(module)} lines" for module in modules() if lines(module) > LONGEST_FILE
-    ]
+    assert not [f"{module.name} has {lines(module)} lines" for module in modules() if lines(module) > LONGEST_FILE]
 
 
 def test_commands_hold_no_logic():
     commands = [module for module in code() if module.is_command]
     assert commands
-    assert not [
-        f"{module.name} has {lines(module)} lines" for module in commands if lines(module) > LONGEST_COMMAND
-    ]
+    assert not [f"{module.name} has {lines(module)} lines" for module in commands if lines(module) > LONGEST_COMMAND]
 
 
 def test_every_module_says_what_it_is():

@@ -90,9 +90,7 @@ def test_every_folder_stands_in_the_table():
 
 
 def test_the_table_names_no_folder_that_is_gone():
-    missing = [
-        f"{app}/{room}" for app in MAY_USE for room in MAY_USE[app] if not (ROOT / app / room).is_dir()
-    ]
+    missing = [f"{app}/{room}" for app in MAY_USE for room in MAY_USE[app] if not (ROOT / app / room).is_dir()]
     assert not missing
 
 

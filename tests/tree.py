@@ -81,11 +81,7 @@ class Module:
     def texts(self) -> Iterator[str]:
         """String constants, those in f-strings as well, without docstrings."""
         documented = (ast.Module, ast.ClassDef, *Function.__args__)
-        said = {
-            ast.get_docstring(node, clean=False)
-            for node in ast.walk(self.tree)
-            if isinstance(node, documented)
-        }
+        said = {ast.get_docstring(node, clean=False) for node in ast.walk(self.tree) if isinstance(node, documented)}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in said:
                 yield node.value

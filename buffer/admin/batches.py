@@ -81,11 +81,7 @@ class BatchAdmin(ReadOnlyAdmin):
         return went_to(row) or humanize.UNKNOWN
 
     def find(self, key: str) -> Iterable[Batch]:
-        return (
-            list(Batch.objects.filter(pk=key).defer("payload", "headers", "event_ids"))
-            if is_uuid(key)
-            else []
-        )
+        return list(Batch.objects.filter(pk=key).defer("payload", "headers", "event_ids")) if is_uuid(key) else []
 
     def detail(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
         message = msgspec.json.decode(row.payload)

@@ -63,9 +63,7 @@ class BufferedEventAdmin(ReadOnlyAdmin):
 
     def find(self, key: str) -> Iterable[BufferedEvent]:
         # The whole unique key but its last column: without months and streams this would be a scan.
-        rows = BufferedEvent.objects.in_months(explain.months_kept()).filter(
-            stream__in=list(streams()), order_id=key
-        )
+        rows = BufferedEvent.objects.in_months(explain.months_kept()).filter(stream__in=list(streams()), order_id=key)
         return list(rows.defer("payload")[:MOST_FOUND])
 
     def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, Any]:

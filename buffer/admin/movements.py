@@ -26,9 +26,7 @@ class MovementAdmin(ReadOnlyAdmin):
     place = 50
     list_display = ["reference", "of_stock", "count_delta", "source", "recorded"]
     search_fields = ["pk"]
-    search_help_text = (
-        "Paste a sale order, purchase order, ticket item or transfer, capitals included. Exact match."
-    )
+    search_help_text = "Paste a sale order, purchase order, ticket item or transfer, capitals included. Exact match."
     empty = ("No movements yet", "Each payment, receipt, ticket item and transfer leaves one per stock.")
     recorded = age_column("created_at", "Recorded")
 

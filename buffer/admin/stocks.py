@@ -82,9 +82,7 @@ class StockAdmin(ReadOnlyAdmin):
             "quantity": quantity,
             "page": page,
             "item": InventoryItem.objects.filter(pk=row.item_id).first() if row.item_id else None,
-            "location": InventoryLocation.objects.filter(pk=row.location_id).first()
-            if row.location_id
-            else None,
+            "location": InventoryLocation.objects.filter(pk=row.location_id).first() if row.location_id else None,
             "line": points(trend, *CHART) if len(trend) > 1 else "",
             "zero": round(CHART[1] * high / span, 1) if low < 0 < high else None,
             "low": low,
@@ -92,9 +90,7 @@ class StockAdmin(ReadOnlyAdmin):
             "first": trend[0] if trend else 0,
             "last": trend[-1] if trend else 0,
             "letters": list(
-                DeadLetter.objects.filter(business_key=row.pk)
-                .newest_first()
-                .defer("payload", "traceback")[:10]
+                DeadLetter.objects.filter(business_key=row.pk).newest_first().defer("payload", "traceback")[:10]
             ),
         }
 
@@ -119,9 +115,7 @@ class StockAdmin(ReadOnlyAdmin):
             problem = "At least 10 characters: whoever reads it next month must understand it."
             return self._ask(request, row, problem=problem)
         try:
-            done = take_stock(
-                row.pk, counted, seen, given.get("adjustment", ""), operator_of(request.user), reason
-            )
+            done = take_stock(row.pk, counted, seen, given.get("adjustment", ""), operator_of(request.user), reason)
         except Refusal as refusal:
             return self._ask(request, row, problem=str(refusal))
         messages.success(request, f"Stock {row.pk} is {done.quantity:,} now; {done.delta:+,} was recorded.")

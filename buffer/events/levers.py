@@ -71,7 +71,5 @@ def _done(operator: Operator, verb: str, ids: Sequence[int], changed: int, reaso
 def _subject(verb: str, ids: Sequence[int]) -> str:
     """What was acted on, in words: "WH-42", or "WH-42 and 2 more"."""
     model, column = (BufferedEvent, "order_id") if verb == "withdraw" else (Bucket, "location_id")
-    first = (
-        model.objects.filter(pk__in=ids).order_by("pk").values_list(column, flat=True).first() or "nothing"
-    )
+    first = model.objects.filter(pk__in=ids).order_by("pk").values_list(column, flat=True).first() or "nothing"
     return first if len(ids) == 1 else f"{first} and {len(ids) - 1} more"

@@ -40,9 +40,7 @@ class BufferedEvent(models.Model):
         max_length=10, choices=Status, default=Status.PENDING, flags={Status.PENDING: "is_pending"}
     )
     # Never null: a claim that makes a row longer makes InnoDB move it within its page (docs/adr/0018).
-    batch_id = models.UUIDField(
-        default=NO_BATCH, db_default=NO_BATCH_TEXT, help_text="Nil as long as it waits."
-    )
+    batch_id = models.UUIDField(default=NO_BATCH, db_default=NO_BATCH_TEXT, help_text="Nil as long as it waits.")
     revision = models.IntegerField(default=0, help_text="How often a newer message replaced the payload.")
     token = models.BigIntegerField(default=0, help_text="The ingest transaction that last changed this row.")
 
@@ -97,9 +95,7 @@ class Bucket(models.Model):
     cap_at = models.DateTimeField(null=True)
     due_at = models.DateTimeField(null=True, help_text="When to look at it next; null when empty or held.")
     topic = IdentifierField(max_length=249, default="")
-    source_partition = models.IntegerField(
-        null=True, help_text="Whose silence counts as this bucket's silence."
-    )
+    source_partition = models.IntegerField(null=True, help_text="Whose silence counts as this bucket's silence.")
     held = models.BooleanField(default=False, help_text="Nothing is cut from it until it is released.")
     urged = models.CharField(
         max_length=10, default="", blank=True, help_text="Why it is due at once: leftover, manual, or empty."

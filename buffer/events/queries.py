@@ -68,9 +68,7 @@ class EventQuerySet(models.QuerySet):
 
     def discard_claimed(self, batch: Any, now: datetime) -> int:
         """Discard the orders of a batch that is not sent; returns how many."""
-        rows = self.in_months(batch.months).filter(
-            id__in=batch.event_ids, batch_id=batch.pk, status="claimed"
-        )
+        rows = self.in_months(batch.months).filter(id__in=batch.event_ids, batch_id=batch.pk, status="claimed")
         return rows.update(status="discarded", updated_at=now)
 
 

@@ -217,9 +217,7 @@ def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_:
 
 def _claim_events(batches: Sequence[Frozen], now: datetime) -> None:
     text = uuid_writer()
-    rows = [
-        (event.id, name) for batch in batches for name in [text(batch.batch_id)] for event in batch.events
-    ]
+    rows = [(event.id, name) for batch in batches for name in [text(batch.batch_id)] for event in batch.events]
     months = sorted({month for batch in batches for month in batch.months})
     taken = CLAIM.run(rows, {"status": BufferedEvent.Status.CLAIMED.value, "updated_at": now}, months)
     if taken != len(rows):

@@ -56,9 +56,7 @@ def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]
 
 def _leased(batch: Batch) -> LeasedBatch:
     orders = 0 if batch.supplement_of else batch.event_count
-    return LeasedBatch(
-        batch.pk, batch.stream, batch.location_id, batch.payload, batch.headers, orders, batch.attempts
-    )
+    return LeasedBatch(batch.pk, batch.stream, batch.location_id, batch.payload, batch.headers, orders, batch.attempts)
 
 
 def _unsent_at(candidates: Sequence[Batch]) -> list[tuple[str, str, int]]:
@@ -102,9 +100,7 @@ def _settle_until_it_stands(results: Sequence[tuple[LeasedBatch, SendResult]], t
         with transaction.atomic():
             settle(results, token, database_now())
 
-    loop.until_it_stands(
-        unit, "settle", lambda failures, remedy: remedy is Remedy.RERUN and failures < SETTLE_ATTEMPTS
-    )
+    loop.until_it_stands(unit, "settle", lambda failures, remedy: remedy is Remedy.RERUN and failures < SETTLE_ATTEMPTS)
 
 
 def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, now: datetime) -> None:

@@ -119,9 +119,7 @@ class Ingest(LetterHandler, Replayable):
         self._share(outcome, batch.revision, now)
         batch.tally = outcome.tally(batch) if batch.from_log else batch.tally
 
-    def _store_again(
-        self, batch: RecordBatch, regaining: Regain, outcome: StoredBatch, now: datetime
-    ) -> None:
+    def _store_again(self, batch: RecordBatch, regaining: Regain, outcome: StoredBatch, now: datetime) -> None:
         """After a restore, in two steps: up to the version that was sent, then what came after it."""
         before, after = regaining.split(batch)
         before.prepared, after.prepared = self.prepare(before), self.prepare(after)
@@ -187,9 +185,7 @@ class Ingest(LetterHandler, Replayable):
             arrivals[location] = (arrivals.get(location, (0, 0))[0] + numbers[location], partition)
         return changed
 
-    def _classify(
-        self, batch: RecordBatch, rows: list[Row], topic_id: str, outcome: StoredBatch
-    ) -> list[Letter]:
+    def _classify(self, batch: RecordBatch, rows: list[Row], topic_id: str, outcome: StoredBatch) -> list[Letter]:
         """Classify every record of the orders that the upsert left alone, oldest first; returns their letters."""
         letters: list[Letter] = []
         seen: list[tuple[Any, ...]] = []

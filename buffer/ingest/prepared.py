@@ -45,13 +45,9 @@ class StoredBatch:
 
     def tally(self, batch: RecordBatch) -> Tally:
         """The same as a replay counts it."""
-        applied = sum(
-            number for (_, name), number in self.outcomes.items() if name in ("accepted", "superseded")
-        )
+        applied = sum(number for (_, name), number in self.outcomes.items() if name in ("accepted", "superseded"))
         records = batch.prepared.records
-        changed: dict[Hashable, list[Record]] = {
-            key: [record for _row, record in records[key]] for key in self.touched
-        }
+        changed: dict[Hashable, list[Record]] = {key: [record for _row, record in records[key]] for key in self.touched}
         return Tally(applied, self.parked, self.outside, changed)
 
 

@@ -48,9 +48,7 @@ def _rebuild(stream: Stream, say: Say, dry_run: bool) -> Rebuilt:
         result.sent = len(sent.versions)
         if dry_run:
             result.records = reader.total
-            say(
-                f"{stream.name}: {reader.total} records to read, {result.sent} orders already sent; nothing changed"
-            )
+            say(f"{stream.name}: {reader.total} records to read, {result.sent} orders already sent; nothing changed")
             return result
         _start_over(stream)
         handler = Ingest(stream)

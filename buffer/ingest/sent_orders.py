@@ -78,9 +78,7 @@ def read_sent(
 
 def _versions(record: Any, topic_id: str) -> Iterator[tuple[tuple[str, str], Version]]:
     headers = {name: value.decode() for name, value in record.headers or ()}
-    if "positions" not in headers or (
-        topic_id and headers.get("topic_id") and headers["topic_id"] != topic_id
-    ):
+    if "positions" not in headers or (topic_id and headers.get("topic_id") and headers["topic_id"] != topic_id):
         return
     message = msgspec.json.decode(record.value)
     batch_id = uuid.UUID(message["batch_id"])

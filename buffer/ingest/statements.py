@@ -9,10 +9,7 @@ from config.database.upsert import Upsert, new
 
 EVENTS = Upsert(
     BufferedEvent,
-    columns=(
-        "partition_key order_id location_id payload_hash source_partition source_offset source_timestamp "
-        "payload"
-    ),
+    columns=("partition_key order_id location_id payload_hash source_partition source_offset source_timestamp payload"),
     constants="stream status topic_id revision seen_topic_id seen_hash created_at updated_at",
     key="partition_key stream order_id location_id",
     update={

@@ -70,9 +70,7 @@ class MovementClassifier:
         """Stocks that this whole movement moved before and does not name now: its ends would no longer cancel out."""
         if not tracked.movements.whole:
             return set()
-        return self.moved.get((tracked.group, tracked.movements.reference_id), set()) - set(
-            tracked.movements.deltas
-        )
+        return self.moved.get((tracked.group, tracked.movements.reference_id), set()) - set(tracked.movements.deltas)
 
     def _topic_of(self, tracked: Tracked) -> tuple[str, str]:
         topic = tracked.record.topic

@@ -104,11 +104,7 @@ class Track(LetterHandler, Replayable):
     def _track(self, batch: RecordBatch, applied: Applied, now: datetime) -> None:
         prepared: Prepared = batch.prepared
         fresh, accepted = None, prepared.tracked
-        if (
-            settings.LEDGER_NEGATIVE_STOCK == "allow"
-            and not prepared.contradicts
-            and self._exist(prepared.stocks)
-        ):
+        if settings.LEDGER_NEGATIVE_STOCK == "allow" and not prepared.contradicts and self._exist(prepared.stocks):
             before = transaction.savepoint()
             fresh = self._record(batch, now)
             if fresh is None:
@@ -146,9 +142,7 @@ class Track(LetterHandler, Replayable):
                 return None
         return fresh
 
-    def _record_classified(
-        self, batch: RecordBatch, applied: Applied, now: datetime
-    ) -> tuple[Fresh, list[Tracked]]:
+    def _record_classified(self, batch: RecordBatch, applied: Applied, now: datetime) -> tuple[Fresh, list[Tracked]]:
         """Classify each record under the locks of its stocks; record those that apply, bury the others."""
         while True:
             classifier = self._classifier(batch)
@@ -185,9 +179,7 @@ class Track(LetterHandler, Replayable):
             for reference, stocks in read_stocks(group[1], wholes).items()
         }
         create, allow = settings.LEDGER_UNKNOWN_STOCK == "create", settings.LEDGER_NEGATIVE_STOCK == "allow"
-        return MovementClassifier(
-            known, quantities, create, allow, batch.revision > 0, batch.topic_ids, moved
-        )
+        return MovementClassifier(known, quantities, create, allow, batch.revision > 0, batch.topic_ids, moved)
 
     def _settle(self, accepted: Iterable[Tracked], fresh: Fresh, applied: Applied) -> None:
         """Give each record its outcome; a key belongs to the first record that named it."""

@@ -58,9 +58,7 @@ class InventoryStock(models.Model):
 
     id = IdentifierField(primary_key=True, help_text="The stockId of the messages.")
     item = models.ForeignKey(InventoryItem, models.DO_NOTHING, null=True, blank=True, db_constraint=False)
-    location = models.ForeignKey(
-        InventoryLocation, models.DO_NOTHING, null=True, blank=True, db_constraint=False
-    )
+    location = models.ForeignKey(InventoryLocation, models.DO_NOTHING, null=True, blank=True, db_constraint=False)
     quantity = models.BigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -95,9 +93,7 @@ class InventoryTracking(models.Model):
     topic_id = models.CharField(max_length=36, default="", blank=True)
     source_partition = models.IntegerField(null=True, blank=True)
     source_offset = models.BigIntegerField(null=True, blank=True)
-    source_timestamp = models.BigIntegerField(
-        null=True, blank=True, help_text="Of the record, in milliseconds."
-    )
+    source_timestamp = models.BigIntegerField(null=True, blank=True, help_text="Of the record, in milliseconds.")
     payload_hash = models.BigIntegerField(default=0, help_text="Of the whole record it came from.")
     token = models.BigIntegerField(default=0, help_text="The transaction that wrote this row.")
     created_at = models.DateTimeField()
@@ -107,9 +103,7 @@ class InventoryTracking(models.Model):
     class Meta:
         constraints = [
             # The reference first: it finds the partition, and with it everything that one order moved.
-            models.UniqueConstraint(
-                fields=["reference_id", "reference_type", "stock_id"], name="inventorytracking_key"
-            )
+            models.UniqueConstraint(fields=["reference_id", "reference_type", "stock_id"], name="inventorytracking_key")
         ]
         indexes = [models.Index(fields=["stock_id", "id"], name="inventorytracking_stock")]
         verbose_name_plural = "inventory tracking"

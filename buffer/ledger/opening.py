@@ -136,9 +136,7 @@ def _line(number: int, cells: Sequence[str]) -> tuple[str, OpeningLine | None]:
         return "stock_id: empty", None
     quantity = names["quantity"].strip()
     # The length first: Python turns no more than 4300 digits into a number.
-    if not (
-        quantity.isascii() and quantity.isdigit() and len(quantity) <= 30 and int(quantity) <= LARGEST_DELTA
-    ):
+    if not (quantity.isascii() and quantity.isdigit() and len(quantity) <= 30 and int(quantity) <= LARGEST_DELTA):
         return f"quantity: {quantity[:30]!r} is no whole number from 0 to {LARGEST_DELTA}", None
     return "", OpeningLine(number, names["stock_id"], names["item"], names["location"], int(quantity))
 
@@ -168,9 +166,7 @@ def _make_places(chunk: Sequence[OpeningLine]) -> None:
 
 def _open(chunk: Sequence[OpeningLine], done: Imported, now: datetime) -> None:
     """Record, then open exactly what was recorded."""
-    rows: list[Row] = sorted(
-        (line.stock_id, line.stock_id, line.quantity, None, None, None, 0) for line in chunk
-    )
+    rows: list[Row] = sorted((line.stock_id, line.stock_id, line.quantity, None, None, None, 0) for line in chunk)
     fresh = {stock_id for stock_id, _ in record(("", OPENING), rows, "", now)}
     imported = InventoryLocation.objects.filter(merchant_id="", name__in={line.location for line in chunk})
     places = dict(imported.values_list("name", "pk"))

@@ -47,9 +47,7 @@ class Prepared:
     changes: list[tuple[Record, Merchant | Variant]] = field(default_factory=list)
     letters: list[Letter] = field(default_factory=list)
     skipped: Counter[Place] = field(default_factory=Counter)
-    contradicts: bool = (
-        False  # two records of the batch give one key different deltas, or one transfer other ends
-    )
+    contradicts: bool = False  # two records of the batch give one key different deltas, or one transfer other ends
 
     def add(self, tracked: Tracked) -> None:
         self.tracked.append(tracked)

@@ -50,9 +50,7 @@ def _first(rng: random.Random, seed: int) -> Iterator[Message]:
 
 
 def _paid(rng: random.Random, name: str) -> Message:
-    items = [
-        _line("stockId", stock, rng.randint(1, 4)) for stock in rng.sample(STOCKS, rng.choice([1, 1, 2, 3]))
-    ]
+    items = [_line("stockId", stock, rng.randint(1, 4)) for stock in rng.sample(STOCKS, rng.choice([1, 1, 2, 3]))]
     body = {"saleOrderId": f"SO{name}", "merchantId": rng.choice(MERCHANTS), "items": items}
     return _message("PAYMENT_SUCCESS", f"SO{name}", body)
 

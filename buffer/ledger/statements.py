@@ -81,9 +81,7 @@ def read_stocks(reference_type: str, references: Iterable[str]) -> dict[str, set
     """All stocks that these references moved."""
     keys = [(reference,) for reference in references]
     moved: dict[str, set[str]] = {}
-    for reference, stock in REFERENCE.read(
-        keys, ["reference_id", "stock_id"], {"reference_type": reference_type}
-    ):
+    for reference, stock in REFERENCE.read(keys, ["reference_id", "stock_id"], {"reference_type": reference_type}):
         moved.setdefault(reference, set()).add(stock)
     return moved
 

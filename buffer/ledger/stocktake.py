@@ -18,9 +18,7 @@ from outbox.bookkeeping import audit
 from outbox.bookkeeping.audit import Operator
 
 
-def take_stock(
-    stock_id: str, counted: int, seen: int, adjustment_id: str, operator: Operator, reason: str
-) -> Adjusted:
+def take_stock(stock_id: str, counted: int, seen: int, adjustment_id: str, operator: Operator, reason: str) -> Adjusted:
     """Correct a stock to what was counted; raises Refusal when it has moved since `seen` was on the screen."""
     with transaction.atomic():
         quantity = InventoryStock.objects.locked([stock_id]).get(stock_id)
@@ -29,9 +27,7 @@ def take_stock(
             raise Refusal(
                 f"It moved from {seen:,} to {quantity:,} while this page was open. Check the count, then confirm again."
             )
-        return adjust_stock(
-            stock_id, adjustment_id=adjustment_id, operator=operator, reason=reason, counted=counted
-        )
+        return adjust_stock(stock_id, adjustment_id=adjustment_id, operator=operator, reason=reason, counted=counted)
 
 
 ADJUSTMENT = "ADJUSTMENT"
@@ -77,9 +73,7 @@ def adjust_stock(
         adjust({stock_id: change}, now)
         result = f"{change:+d}, now {quantity + change}"
         detail = {"adjustment": adjustment_id, "before": quantity, "delta": change, "counted": counted}
-        audit.record(
-            operator, "adjust_stock", f"Stock {stock_id}", reason=reason, result=result, detail=detail
-        )
+        audit.record(operator, "adjust_stock", f"Stock {stock_id}", reason=reason, result=result, detail=detail)
         count_movements("adjustment", 1, now)
         return Adjusted(change, quantity + change)
 
@@ -104,7 +98,5 @@ def _refuse_result(stock_id: str, quantity: int, change: int) -> None:
 
 def _again(known: InventoryTracking, stock_id: str, delta: int | None, quantity: int) -> Adjusted:
     if known.stock_id != stock_id or (delta is not None and delta != known.delta):
-        raise Refusal(
-            f"adjustment {known.reference_id} was made already: {known.delta:+d} of {known.stock_id}"
-        )
+        raise Refusal(f"adjustment {known.reference_id} was made already: {known.delta:+d} of {known.stock_id}")
     return Adjusted(known.delta, quantity, known=True)

@@ -32,9 +32,7 @@ def checks() -> Iterator[Check]:
 
 def _sums_are_quantities() -> Check:
     """One pass over the ledger; a stock without movements and movements without a stock are found as well."""
-    stock, tracking = (
-        connection.ops.quote_name(model._meta.db_table) for model in (InventoryStock, InventoryTracking)
-    )
+    stock, tracking = (connection.ops.quote_name(model._meta.db_table) for model in (InventoryStock, InventoryTracking))
     sql = (
         "SELECT stock_id, SUM(quantity), SUM(total) FROM ("  # noqa: S608 (names of our own)
         f"SELECT id AS stock_id, quantity, 0 AS total FROM {stock} UNION ALL "

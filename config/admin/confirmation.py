@@ -78,9 +78,7 @@ def pull(page: LeverPage, request: HttpRequest, lever: Lever) -> HttpResponse:
 class Confirmation:
     """The confirmation of one lever for a fixed set of rows."""
 
-    def __init__(
-        self, page: LeverPage, request: HttpRequest, lever: Lever, rows: Sequence[models.Model]
-    ) -> None:
+    def __init__(self, page: LeverPage, request: HttpRequest, lever: Lever, rows: Sequence[models.Model]) -> None:
         self.page, self.request, self.lever, self.rows = page, request, lever, rows
 
     @property
@@ -89,12 +87,8 @@ class Confirmation:
         opts = self.page.opts
         if len(self.rows) == 1:
             return reverse(f"admin:{opts.app_label}_{opts.model_name}_change", args=[self.rows[0].pk])
-        filters = self.request.GET.get("_changelist_filters") or self.request.POST.get(
-            "_changelist_filters", ""
-        )
-        return reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist") + (
-            f"?{filters}" if filters else ""
-        )
+        filters = self.request.GET.get("_changelist_filters") or self.request.POST.get("_changelist_filters", "")
+        return reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist") + (f"?{filters}" if filters else "")
 
     def show(self, reason: str = "", problem: str = "", status: int = 200) -> HttpResponse:
         lever, opts = self.lever, self.page.opts
@@ -113,8 +107,7 @@ class Confirmation:
             "reason": reason,
             "problem": problem,
             "back": self.back,
-            "filters": self.request.GET.get("_changelist_filters")
-            or self.request.POST.get("_changelist_filters"),
+            "filters": self.request.GET.get("_changelist_filters") or self.request.POST.get("_changelist_filters"),
         }
         return TemplateResponse(self.request, "admin/confirm.html", context, status=status)
 

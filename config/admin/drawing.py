@@ -59,9 +59,7 @@ class Box:
     @property
     def details(self) -> list[tuple[int, str]]:
         """Detail lines with their baselines; a half box has no room for them."""
-        return (
-            [] if self.half else [(61 + 14 * line, text) for line, text in enumerate(self.stage.details[:2])]
-        )
+        return [] if self.half else [(61 + 14 * line, text) for line, text in enumerate(self.stage.details[:2])]
 
     @property
     def value_y(self) -> int:
@@ -128,9 +126,7 @@ def _column(column: Column, x: float, width: float, height: int) -> Iterator[Box
 
 def _between(left: Sequence[Box], right: Sequence[Box]) -> Iterator[Link]:
     """Columns of equal length are joined box to box; otherwise each box is joined to all of the next column."""
-    pairs = (
-        zip(left, right, strict=True) if len(left) == len(right) else ((a, b) for a in left for b in right)
-    )
+    pairs = zip(left, right, strict=True) if len(left) == len(right) else ((a, b) for a in left for b in right)
     for a, b in pairs:
         # What stands in front of a broken box does not flow; what a broken box should feed does not either.
         broken = "bad" in (a.stage.tone, b.stage.tone) and len(left) + len(right) > 2
@@ -144,6 +140,5 @@ def points(trend: Sequence[float], width: float, height: float) -> str:
     if high == low:
         return f"0,{height / 2:g} {width:g},{height / 2:g}"
     return " ".join(
-        f"{at * step:.1f},{height - (value - low) / (high - low) * height:.1f}"
-        for at, value in enumerate(trend)
+        f"{at * step:.1f},{height - (value - low) / (high - low) * height:.1f}" for at, value in enumerate(trend)
     )

@@ -12,9 +12,7 @@ from config.admin import humanize, states
 
 def icon(name: str) -> SafeString:
     """One picture of the sprite, drawn in the colour of the text around it."""
-    return format_html(
-        '<svg class="sw-icon" viewBox="0 0 16 16" aria-hidden="true"><use href="#sw-{}"/></svg>', name
-    )
+    return format_html('<svg class="sw-icon" viewBox="0 0 16 16" aria-hidden="true"><use href="#sw-{}"/></svg>', name)
 
 
 def chip(state: str, word: str = "") -> SafeString:

@@ -44,11 +44,7 @@ def ago(then: datetime | None, now: datetime) -> str:
 def clock(when: datetime, now: datetime) -> str:
     """The UTC time, with the date when it is not today's."""
     when = when.astimezone(UTC)
-    return (
-        f"{when:%H:%M:%S}"
-        if when.date() == now.astimezone(UTC).date()
-        else f"{when.day} {when:%b %Y %H:%M:%S}"
-    )
+    return f"{when:%H:%M:%S}" if when.date() == now.astimezone(UTC).date() else f"{when.day} {when:%b %Y %H:%M:%S}"
 
 
 def plural(number: int, one: str, many: str) -> str:

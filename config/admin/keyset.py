@@ -43,9 +43,7 @@ class Keyset:
     def cursor(self, row: models.Model) -> str:
         """The place of one row, as it travels in a URL."""
         values = [getattr(row, name) for name in self._names]
-        return BETWEEN.join(
-            value.isoformat() if hasattr(value, "isoformat") else str(value) for value in values
-        )
+        return BETWEEN.join(value.isoformat() if hasattr(value, "isoformat") else str(value) for value in values)
 
     @property
     def _names(self) -> list[str]:

@@ -91,17 +91,12 @@ class ReadOnlyAdmin(admin.ModelAdmin):
             queryset = queryset.filter(pk__in=[row.pk for row in self.find(term)])
         return queryset, False
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         title = str(self.opts.verbose_name_plural).capitalize()
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        return {
-            lever.name: (partial(_to_confirmation, lever), lever.name, f"{lever.verb}…")
-            for lever in self.levers
-        }
+        return {lever.name: (partial(_to_confirmation, lever), lever.name, f"{lever.verb}…") for lever in self.levers}
 
     # -- One row --------------------------------------------------------------------------------
     def detail(self, request: HttpRequest, row: Any) -> dict[str, Any]:
@@ -199,8 +194,6 @@ def number_column(field: str, title: str) -> Callable[[Any, Any], SafeString]:
     @admin.display(description=title)
     def column(page: Any, row: Any) -> SafeString:
         value = getattr(row, field)
-        return format_html(
-            '<span class="sw-number">{}</span>', humanize.UNKNOWN if value is None else f"{value:,}"
-        )
+        return format_html('<span class="sw-number">{}</span>', humanize.UNKNOWN if value is None else f"{value:,}")
 
     return column

@@ -65,9 +65,7 @@ class SpillwayAdminSite(admin.AdminSite):
         """The apps in the sidebar, in this order: what fails first, what is set up once last."""
         apps_shown = super().get_app_list(request, app_label)
         for app in apps_shown:
-            app["models"].sort(
-                key=lambda model: (getattr(self._registry[model["model"]], "place", 50), model["name"])
-            )
+            app["models"].sort(key=lambda model: (getattr(self._registry[model["model"]], "place", 50), model["name"]))
         last = len(APP_ORDER)
         return sorted(
             apps_shown,

@@ -29,9 +29,7 @@ class Rewrite:
     span: str = ""  # instead of `prune`: the key column that partitions, bounded by the rows' extremes
     using: str = DEFAULT_DB_ALIAS
 
-    def run(
-        self, rows: Sequence[Row], constants: Mapping[str, Any] | None = None, prune: Sequence[Any] = ()
-    ) -> int:
+    def run(self, rows: Sequence[Row], constants: Mapping[str, Any] | None = None, prune: Sequence[Any] = ()) -> int:
         """Change `rows`; `constants` also holds the values of the `fixed` columns, which are part of the key;
         `prune` lists the partition column's values. Returns how many rows matched."""
         if not rows:
@@ -46,16 +44,12 @@ class Rewrite:
         constant = adapted(connection, change.constants, values)
         fixed = [values[name] for name in change.fixed]
         with dialect.cursor(connection) as cursor:
-            cursor.execute(
-                dialect.update_by_key(change), dialect.update_parameters(constant, rows, [*fixed, *prune])
-            )
+            cursor.execute(dialect.update_by_key(change), dialect.update_parameters(constant, rows, [*fixed, *prune]))
             return int(cursor.rowcount)
 
     def _change(self, count: int) -> Update:
         model, prune = self.model, self.span or self.prune
-        key, changes, constants = (
-            columns_of(model, names) for names in (self.key, self.changes, self.constants)
-        )
+        key, changes, constants = (columns_of(model, names) for names in (self.key, self.changes, self.constants))
         primary = key[0].name == model._meta.pk.column
         table, fixed = model._meta.db_table, self.fixed.split()
         return Update(table, key, changes, constants, fixed, self.guard, prune, count, primary)

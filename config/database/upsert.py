@@ -125,9 +125,7 @@ class Upsert:
         key = [self._columns[position] for position in self._key_positions]
         pruned = next((index for index, column in enumerate(key) if column.name == self.prune), None)
         listed = sorted({row[pruned] for row in keys}) if pruned is not None else []
-        sql = dialect.select_by_key(
-            Lookup(self.table, key, list(fixed or {}), self.prune, len(listed), columns)
-        )
+        sql = dialect.select_by_key(Lookup(self.table, key, list(fixed or {}), self.prune, len(listed), columns))
         with dialect.cursor(self.connection) as cursor:
             cursor.execute(sql, [*dialect.parameters(keys), *(fixed or {}).values(), *listed])
             return list(cursor.fetchall())
@@ -195,9 +193,7 @@ class Upsert:
         )
 
 
-def adapted(
-    connection: BaseDatabaseWrapper, columns: Iterable[Column], values: Mapping[str, Any]
-) -> list[Any]:
+def adapted(connection: BaseDatabaseWrapper, columns: Iterable[Column], values: Mapping[str, Any]) -> list[Any]:
     """The values of constant columns as the driver takes them."""
     moment = connection.ops.adapt_datetimefield_value
     return [moment(values[name]) if kind == "timestamp" else values[name] for name, kind in columns]

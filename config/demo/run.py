@@ -64,9 +64,12 @@ def free_port() -> int:
 def manage(environment: dict[str, str], *arguments: str) -> str:
     """Run one command to its end; raises BadSetting with its last line when it fails."""
     done = subprocess.run(
-        [sys.executable, "manage.py", *arguments], env={**os.environ, **environment},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "manage.py", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise BadSetting(f"{arguments[0]}: {lines[-1] if lines else 'failed'}")
@@ -108,9 +111,7 @@ class Demo:
         _wait_for_port(int(kafka), supervisor)
         start_platform(supervisor, self.port)
         supervisor.manage("simulate", "simulate", "--rate", str(self.rate))
-        self.say(
-            f"Admin   http://127.0.0.1:{self.port}/admin/   (user admin, password admin; this demo only)"
-        )
+        self.say(f"Admin   http://127.0.0.1:{self.port}/admin/   (user admin, password admin; this demo only)")
         self.say(f"Logs    {DIRECTORY.relative_to(settings.BASE_DIR)}/logs/")
 
     def _show(self, supervisor: Supervisor, stop: threading.Event) -> None:
@@ -138,9 +139,12 @@ class Demo:
 
     def _summary(self) -> bool:
         done = subprocess.run(
-            [sys.executable, "manage.py", "verify"], env={**os.environ, **self.environment},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [sys.executable, "manage.py", "verify"],
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         arrived = _leading_number(manage(self.environment, "flow_summary", "--arrived"))
         self.say("")
         self.say(f"{'samples sent':24}{self.sent:>8,}")
@@ -150,9 +154,7 @@ class Demo:
         self.say("")
         self.say(done.stdout.rstrip())
         self.say(
-            "Nothing is missing."
-            if arrived == self.sent
-            else f"{self.sent} samples were sent and {arrived} arrived."
+            "Nothing is missing." if arrived == self.sent else f"{self.sent} samples were sent and {arrived} arrived."
         )
         return done.returncode == 0 and arrived == self.sent and self.answers > 0
 

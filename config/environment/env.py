@@ -80,9 +80,7 @@ class Env:
             raise BadSetting(f"{name}: {value!r} is not a version such as 2.3")
         return tuple(int(part) for part in value.split(".")) if value else None
 
-    def _number(
-        self, name: str, default: Number, kind: type[Number], what: str, least: Number, most: Number
-    ) -> Number:
+    def _number(self, name: str, default: Number, kind: type[Number], what: str, least: Number, most: Number) -> Number:
         value = self.text(name)
         try:
             number = kind(value) if value else default

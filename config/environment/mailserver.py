@@ -45,18 +45,14 @@ def server_from_url(url: str) -> MailServer:
         raise BadSetting("EMAIL_URL: the port is not a number below 65536") from None
     if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
         raise BadSetting("EMAIL_URL: it must look like smtp://user:password@host:587/?tls")
-    return MailServer(
-        parts.hostname, port, unquote(parts.username or ""), unquote(parts.password or ""), security
-    )
+    return MailServer(parts.hostname, port, unquote(parts.username or ""), unquote(parts.password or ""), security)
 
 
 def sender_from_text(text: str) -> str:
     """EMAIL_FROM as it is, if there is an address in it. Raises BadSetting."""
     local, _, domain = parseaddr(text)[1].rpartition("@")
     if not local or not domain or not text.isprintable():
-        raise BadSetting(
-            f"EMAIL_FROM: {text!r} is no address, and none with a name: Shop <orders@example.com>"
-        )
+        raise BadSetting(f"EMAIL_FROM: {text!r} is no address, and none with a name: Shop <orders@example.com>")
     return text
 
 

@@ -95,9 +95,7 @@ class Producer:
         started = [absent.get(message.topic) or self._start(message, absent) for message in messages]
         deadline = time.monotonic() + self.patience
         self._push()
-        outcomes = [
-            self._result_of(found, deadline) if hasattr(found, "is_done") else found for found in started
-        ]
+        outcomes = [self._result_of(found, deadline) if hasattr(found, "is_done") else found for found in started]
         if any(map(_is_the_end, started, outcomes)):
             self._rebuild()
         return outcomes
@@ -118,9 +116,7 @@ class Producer:
                 message.topic, key=message.key.encode(), value=message.value, headers=list(message.headers)
             )
         except client.KafkaTimeoutError as error:
-            why = Failed(
-                f"{message.topic}: {error} (is the broker up, and has create_topics made the topic?)"
-            )
+            why = Failed(f"{message.topic}: {error} (is the broker up, and has create_topics made the topic?)")
             return absent.setdefault(message.topic, why)
         except client.RetriableError as error:
             return Failed(_text(error))

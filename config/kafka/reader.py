@@ -73,6 +73,4 @@ def committed_offsets(group: str, topic: str) -> dict[TopicPartition, int]:
         found = {tp: consumer.committed(tp, timeout_ms=10_000) for tp in tps}
     finally:
         consumer.close(autocommit=False)
-    return {
-        (tp.topic, tp.partition): min(offset, ends[tp]) for tp, offset in found.items() if offset is not None
-    }
+    return {(tp.topic, tp.partition): min(offset, ends[tp]) for tp, offset in found.items() if offset is not None}

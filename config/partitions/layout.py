@@ -137,9 +137,7 @@ class PostgreSQLLayout(Layout):
         # With CreateModel in the same migration its indexes are still to come: made here, not a second time.
         waiting = self.editor.deferred_sql
         table = self.model._meta.db_table
-        waiting[:] = [
-            sql for sql in waiting if not (isinstance(sql, Statement) and sql.references_table(table))
-        ]
+        waiting[:] = [sql for sql in waiting if not (isinstance(sql, Statement) and sql.references_table(table))]
         for constraint in self.uniques():
             if constraint.name != without:
                 self.editor.add_constraint(self.model, constraint)

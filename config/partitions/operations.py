@@ -122,9 +122,7 @@ class IndexWithoutPartial(DatabaseOnly):
     def describe(self) -> str:
         return f"Index {self.name} on {self.model_name} where partial indexes do not exist"
 
-    def _replace(
-        self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model], index: models.Index
-    ) -> None:
+    def _replace(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model], index: models.Index) -> None:
         if not schema_editor.connection.features.supports_partial_indexes:
             schema_editor.remove_index(model, index_named(self.name, model))
             schema_editor.add_index(model, index)
@@ -148,9 +146,7 @@ class IndexByFlag(DatabaseOnly):
     def forwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
         index = index_named(self.name, model)
         column = flag_column(schema_editor, model, index, self.flag, otherwise="NULL")
-        self._alter(
-            schema_editor, model, f"ADD COLUMN {column}", [self.flag, *columns_of(model, index.fields)]
-        )
+        self._alter(schema_editor, model, f"ADD COLUMN {column}", [self.flag, *columns_of(model, index.fields)])
 
     def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
         self._alter(schema_editor, model, f"DROP COLUMN {self.flag}", columns_of(model, self.before))
@@ -195,9 +191,7 @@ class FlagOfOneSize(DatabaseOnly):
     def describe(self) -> str:
         return f"Keep the size of {self.model_name} when {self.flag} changes"
 
-    def _say(
-        self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model], otherwise: str
-    ) -> None:
+    def _say(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model], otherwise: str) -> None:
         if schema_editor.connection.features.supports_partial_indexes:
             return
         column = flag_column(schema_editor, model, index_named(self.name, model), self.flag, otherwise)
@@ -241,9 +235,7 @@ class NumberBySequence(DatabaseOnly):
             cursor.execute(f"SELECT COALESCE(MAX(id), 0) + 1 FROM {table}")  # noqa: S608 (a table of ours)
             (first,) = cursor.fetchone()
         schema_editor.execute(f"CREATE SEQUENCE {table}_ids START WITH {first} CACHE 10000")
-        schema_editor.execute(
-            f"ALTER TABLE {table} MODIFY id bigint NOT NULL DEFAULT (NEXT VALUE FOR {table}_ids)"
-        )
+        schema_editor.execute(f"ALTER TABLE {table} MODIFY id bigint NOT NULL DEFAULT (NEXT VALUE FOR {table}_ids)")
 
     def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
         if self._applies(schema_editor):

@@ -93,17 +93,13 @@ def steps_for(
     """
     today = now.astimezone(UTC).date()
     missing = [
-        wanted
-        for wanted in spec.wanted(today, prefix)
-        if not any(partition.covers(wanted) for partition in existing)
+        wanted for wanted in spec.wanted(today, prefix) if not any(partition.covers(wanted) for partition in existing)
     ]
     creations = [Step("create", partition, _when(partition, today)) for partition in missing]
     return creations + [_decide(spec, partition, today, unfinished) for partition in existing]
 
 
-def _decide(
-    spec: PartitionSpec, partition: Partition, today: date, unfinished: Callable[[Partition], int]
-) -> Step:
+def _decide(spec: PartitionSpec, partition: Partition, today: date, unfinished: Callable[[Partition], int]) -> Step:
     oldest = spec.oldest(today)
     if partition.upper is None:
         return Step("keep", partition, "its bounds are unknown: somebody else made it")

@@ -128,8 +128,9 @@ def _carry_out(driver: Driver, step: Step) -> Step:
         return step
     outcome = _create(driver, step) if step.action == "create" else _drop(driver, step)
     event = "partition_failed" if outcome.error else f"partition_{outcome.action}"
-    log.info(event, table=driver.table, partition=step.partition.name, done=outcome.done,
-             why=outcome.error or outcome.reason)  # fmt: skip
+    log.info(
+        event, table=driver.table, partition=step.partition.name, done=outcome.done, why=outcome.error or outcome.reason
+    )
     return outcome
 
 

@@ -42,9 +42,7 @@ def needs(now: datetime) -> Iterator[Need]:
     for table, days in short(now).items():
         yield Need(
             urgency="now" if days < NOW_DAYS else "soon" if days < SOON_DAYS else "watch",
-            title=f"Partitions of {table} end in {days:.0f} days"
-            if days
-            else f"{table} has no partition for now",
+            title=f"Partitions of {table} end in {days:.0f} days" if days else f"{table} has no partition for now",
             why="rotate_partitions has not run for long. Inserts fail after the last partition.",
             url=reverse("admin:partitions"),
             lever="Show plan…",

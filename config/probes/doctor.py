@@ -39,20 +39,14 @@ def examine() -> list[Finding]:
     database = _guarded("database", _database)
     findings += database
     if all(finding.ok for finding in database):
-        findings += (
-            _guarded("clock", _clock) + _guarded("partitions", _partitions) + _guarded("flows", _flows)
-        )
+        findings += _guarded("clock", _clock) + _guarded("partitions", _partitions) + _guarded("flows", _flows)
     return findings + _guarded("broker", _broker)
 
 
 def render(findings: list[Finding], *, as_json: bool) -> str:
     if as_json:
-        return json.dumps(
-            {"ok": all(found.ok for found in findings), "findings": [vars(found) for found in findings]}
-        )
-    return "\n".join(
-        f"{'ok  ' if found.ok else 'FAIL'}  {found.name:28} {found.detail}" for found in findings
-    )
+        return json.dumps({"ok": all(found.ok for found in findings), "findings": [vars(found) for found in findings]})
+    return "\n".join(f"{'ok  ' if found.ok else 'FAIL'}  {found.name:28} {found.detail}" for found in findings)
 
 
 def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
@@ -67,9 +61,7 @@ def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
 
 def _settings() -> Finding:
     problems = [message for message in checks.run_checks() if message.is_serious(checks.ERROR)]
-    return Finding(
-        "settings", not problems, "; ".join(str(found.msg) for found in problems) or "no system check fails"
-    )
+    return Finding("settings", not problems, "; ".join(str(found.msg) for found in problems) or "no system check fails")
 
 
 def _database() -> Iterator[Finding]:
@@ -77,20 +69,12 @@ def _database() -> Iterator[Finding]:
     database_now()
     took = (time.perf_counter() - started) * 1000
     version = getattr(connection, "mysql_server_info", "") or getattr(connection, "pg_version", "")
-    yield Finding(
-        "database", True, f"{connection.display_name} {version} at {_where()} answers in {took:.1f} ms"
-    )
+    yield Finding("database", True, f"{connection.display_name} {version} at {_where()} answers in {took:.1f} ms")
     executor = MigrationExecutor(connection)
     missing = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
-    yield Finding(
-        "migrations", not missing, f"{missing} not applied: run migrate" if missing else "all applied"
-    )
-    problems = [
-        str(found.msg) for found in checks.run_checks(tags=[checks.Tags.database], databases=["default"])
-    ]
-    yield Finding(
-        "database session", not problems, "; ".join(problems) or "isolation, zone and collations are right"
-    )
+    yield Finding("migrations", not missing, f"{missing} not applied: run migrate" if missing else "all applied")
+    problems = [str(found.msg) for found in checks.run_checks(tags=[checks.Tags.database], databases=["default"])]
+    yield Finding("database session", not problems, "; ".join(problems) or "isolation, zone and collations are right")
 
 
 def _clock() -> Iterator[Finding]:

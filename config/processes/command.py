@@ -26,9 +26,7 @@ class WorkerCommand(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         group = parser.add_mutually_exclusive_group()
         group.add_argument("--once", action="store_true", help="do what is due now, then exit")
-        group.add_argument(
-            "--until-idle", type=float, metavar="S", help="exit after S seconds with nothing to do"
-        )
+        group.add_argument("--until-idle", type=float, metavar="S", help="exit after S seconds with nothing to do")
         parser.add_argument(
             "--metrics-port",
             type=int,

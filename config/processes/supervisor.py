@@ -97,11 +97,14 @@ class Supervisor:
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / f"{child.name}.log").open("ab") as output:
             child.process = subprocess.Popen(
-                child.command, env={**os.environ, **self.environment}, stdin=subprocess.DEVNULL,
-                stdout=output, stderr=subprocess.STDOUT,
+                child.command,
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
                 # Ctrl-C reaches the supervisor alone, which then stops the children in order.
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def _terminate(self, children: Sequence[Child]) -> list[str]:
         killed = []

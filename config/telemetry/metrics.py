@@ -8,13 +8,9 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge, Histogram, start_http_server
 
-INGESTED = Counter(
-    "spillway_ingest_records", "Records read from Kafka, by what became of them.", ["stream", "outcome"]
-)
+INGESTED = Counter("spillway_ingest_records", "Records read from Kafka, by what became of them.", ["stream", "outcome"])
 INGEST_SECONDS = Histogram("spillway_ingest_seconds", "Database time of one ingested batch.", ["stream"])
-FLUSHED = Counter(
-    "spillway_flush_batches", "Batches cut, by the rule that made them due.", ["stream", "reason"]
-)
+FLUSHED = Counter("spillway_flush_batches", "Batches cut, by the rule that made them due.", ["stream", "reason"])
 FLUSH_SECONDS = Histogram("spillway_flush_seconds", "Time from claim to settled, per round of the flusher.")
 PUBLISHED = Counter("spillway_publish_batches", "Batches by outcome of publishing.", ["stream", "outcome"])
 LEDGER_RECORDS = Counter(
@@ -40,9 +36,7 @@ OUTBOX_STUCK = Gauge(
 )
 CDC_LAG = Gauge("spillway_cdc_lag_seconds", "Age of the oldest message that the CDC path has not brought.")
 BREAKER_OPEN = Gauge("spillway_breaker_open", "1 while a channel's circuit breaker is open.", ["channel"])
-CHANNEL_PAUSED = Gauge(
-    "spillway_channel_paused", "1 while a channel waits for somebody to resume it.", ["channel"]
-)
+CHANNEL_PAUSED = Gauge("spillway_channel_paused", "1 while a channel waits for somebody to resume it.", ["channel"])
 OUTBOX_HELD = Gauge(
     "spillway_outbox_held", "Uncertain messages whose time is over: a person decides; counted up to 1,000."
 )
@@ -59,9 +53,7 @@ WEBHOOKS_OPEN = Gauge(
     "spillway_webhooks_open", "Webhook events that are stored and not applied; counted up to 100,000."
 )
 RERUN = Counter("spillway_transaction_rerun", "Transactions run again from BEGIN.", ["worker", "cause"])
-BISECTED = Counter(
-    "spillway_batch_bisected", "Batches split to find a record the database refuses.", ["worker"]
-)
+BISECTED = Counter("spillway_batch_bisected", "Batches split to find a record the database refuses.", ["worker"])
 FENCE_LOST = Counter("spillway_fence_lost", "Rows a late worker no longer owned when it came to settle them.")
 RECOVERED = Counter("spillway_recovered", "Rows returned from workers that did not come back.")
 BURIED = Counter("spillway_dead_letters", "Dead letters written.", ["source", "reason"])

@@ -24,9 +24,7 @@ def start_tracing() -> bool:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise BadSetting(
-            f"OTEL_EXPORTER_OTLP_ENDPOINT: {error.name} is missing; install the extra `otel`"
-        ) from error
+        raise BadSetting(f"OTEL_EXPORTER_OTLP_ENDPOINT: {error.name} is missing; install the extra `otel`") from error
     provider = TracerProvider(resource=Resource.create({"service.name": "spillway"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")))
     trace.set_tracer_provider(provider)

@@ -46,9 +46,7 @@ def lasting(context: Context, since: datetime | None = None, until: datetime | N
     now = context.get("now") or timezone.now()
     if until:
         return moment(until, humanize.ago(until, now))
-    return (
-        moment(since, f"for {humanize.length((now - since).total_seconds(), coarse=True)}") if since else ""
-    )
+    return moment(since, f"for {humanize.length((now - since).total_seconds(), coarse=True)}") if since else ""
 
 
 @register.filter

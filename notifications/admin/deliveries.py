@@ -67,9 +67,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
     list_display = ["mail", "state", "provider", "accepted", "changed"]
     list_filter = [StatusOfDelivery]
     search_fields = ["pk"]
-    search_help_text = (
-        "Paste a message id, or the provider's id of a mail. Exact match, in the chosen status."
-    )
+    search_help_text = "Paste a message id, or the provider's id of a mail. Exact match, in the chosen status."
     empty = ("No deliveries here", "A delivery appears when a provider has accepted a mail.")
     accepted = age_column("accepted_at", "Accepted")
     changed = age_column("status_at", "In this state since")

@@ -76,9 +76,11 @@ class SuppressionAdmin(ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: Suppression) -> dict[str, Any]:
         facts = [
-            ("Address", shown(request, row.address)), ("Because", self.because(row)),
-            ("Since", f"{row.since:%Y-%m-%d %H:%M:%S} UTC"), ("Note", row.note or humanize.UNKNOWN),
-        ]  # fmt: skip
+            ("Address", shown(request, row.address)),
+            ("Because", self.because(row)),
+            ("Since", f"{row.since:%Y-%m-%d %H:%M:%S} UTC"),
+            ("Note", row.note or humanize.UNKNOWN),
+        ]
         return {"facts": facts}
 
     def save_model(self, request: HttpRequest, obj: Suppression, form: Any, change: bool) -> None:

@@ -62,9 +62,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)
 
-    def render_change_form(
-        self, request: HttpRequest, context: dict[str, Any], *args: Any, **more: Any
-    ) -> Any:
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **more: Any) -> Any:
         # One save button: the next page shows the token whichever was pressed.
         context |= {"show_save_and_add_another": False, "show_save_and_continue": False}
         return super().render_change_form(request, context, *args, **more)
@@ -98,14 +96,15 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         obj.__dict__.update(token.__dict__)
         request.issued_token = text  # type: ignore[attr-defined]
 
-    def response_add(
-        self, request: HttpRequest, obj: ApiToken, post_url_continue: str | None = None
-    ) -> HttpResponse:
+    def response_add(self, request: HttpRequest, obj: ApiToken, post_url_continue: str | None = None) -> HttpResponse:
         """Show the token once, on this page: a message would be stored in a cookie or a session."""
         context = {
-            **self.admin_site.each_context(request), "title": f"Token {obj.name}", "opts": self.opts, "row": obj,
+            **self.admin_site.each_context(request),
+            "title": f"Token {obj.name}",
+            "opts": self.opts,
+            "row": obj,
             "token": request.issued_token,  # type: ignore[attr-defined]
-        }  # fmt: skip
+        }
         response = TemplateResponse(request, "admin/notifications/apitoken/issued.html", context)
         add_never_cache_headers(response)
         return response

@@ -28,9 +28,14 @@ class VerdictOfEvent(Segments):
     parameter_name = "verdict"
     field = "verdict"
     choices_in_words = [
-        ("all", "All"), ("applied", "Applied"), ("no_news", "No news"), ("parked", "Waiting"),
-        ("unknown_message", "Unknown message"), ("other_recipient", "Other recipient"), ("ignored", "Ignored"),
-    ]  # fmt: skip
+        ("all", "All"),
+        ("applied", "Applied"),
+        ("no_news", "No news"),
+        ("parked", "Waiting"),
+        ("unknown_message", "Unknown message"),
+        ("other_recipient", "Other recipient"),
+        ("ignored", "Ignored"),
+    ]
 
 
 @admin.register(WebhookEvent)
@@ -50,9 +55,7 @@ class WebhookEventAdmin(ReadOnlyAdmin):
     @admin.display(description="Event")
     def event(self, row: WebhookEvent) -> str:
         line = '{}<span class="sw-second sw-code">{}</span>'
-        return format_html(
-            line, row.get_kind_display().capitalize(), row.message_id or row.provider_message_id
-        )
+        return format_html(line, row.get_kind_display().capitalize(), row.message_id or row.provider_message_id)
 
     @admin.display(description="Verdict")
     def outcome(self, row: WebhookEvent) -> str:
@@ -75,11 +78,12 @@ class WebhookEventAdmin(ReadOnlyAdmin):
             "may_see": may_see,
             "delivery": Delivery.objects.of_messages([row.message_id]).first() if row.message_id else None,
             "facts": [
-                ("Provider's id of the event", row.dedup_id), ("Provider's id of the mail", row.provider_message_id),
+                ("Provider's id of the event", row.dedup_id),
+                ("Provider's id of the mail", row.provider_message_id),
                 ("Recipient", shown(request, row.recipient) if row.recipient else "not said"),
                 ("Detail", (row.detail or humanize.UNKNOWN) if may_see else "not shown"),
             ],
-        }  # fmt: skip
+        }
 
 
 def verdict_chip(row: WebhookEvent) -> str:

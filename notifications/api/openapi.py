@@ -39,8 +39,7 @@ def completed(schema: dict[str, Any]) -> dict[str, Any]:
 def _refusal(response: dict[str, Any], content: dict[str, Any], status: int) -> None:
     kinds = {code: kind for code, kind in KINDS.items() if kind.status == status}
     content["examples"] = {
-        code: {"summary": kind.title, "value": json.loads(Problem(code).answer().body)}
-        for code, kind in kinds.items()
+        code: {"summary": kind.title, "value": json.loads(Problem(code).answer().body)} for code, kind in kinds.items()
     }
     response["description"] = "; or: ".join(kind.title for kind in kinds.values())
     response["content"] = {CONTENT_TYPE: content}
@@ -114,10 +113,7 @@ def _shown(operation: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 def _fields(schema: dict[str, Any], whole: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Name, type and description of each field of a body."""
     found = whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    return [
-        (name, part.get("type", ""), part.get("description", ""))
-        for name, part in found["properties"].items()
-    ]
+    return [(name, part.get("type", ""), part.get("description", "")) for name, part in found["properties"].items()]
 
 
 def _pretty(value: Any) -> str:

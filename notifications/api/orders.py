@@ -56,52 +56,60 @@ OrderId = Annotated[UUID, Path(examples=[ORDER_ID])]
 
 
 @router.post(
-    "/orders", response={201: OrderOut, WRITE_REFUSALS - NO_ORDER: ProblemOut}, operation_id="create_order",
+    "/orders",
+    response={201: OrderOut, WRITE_REFUSALS - NO_ORDER: ProblemOut},
+    operation_id="create_order",
     summary="Create an order",
-)  # fmt: skip
+)
 def create_order(request: HttpRequest, order: NewOrder, key: Key) -> HttpResponse:
     """The order is pending, and nobody is told yet."""
 
     def plan() -> tuple[datetime, Callable[[], Answer]]:
         now = database_now()
-        return now, lambda: _answer(
-            201, changes.create(order.user_email, order.total_amount, order.currency, now)
-        )
+        return now, lambda: _answer(201, changes.create(order.user_email, order.total_amount, order.currency, now))
 
     return _once(request, request.path_info, key, order.model_dump(), plan)
 
 
 @router.post(
-    "/orders/{order_id}/pay", response={200: OrderOut, WRITE_REFUSALS: ProblemOut}, operation_id="pay_order",
+    "/orders/{order_id}/pay",
+    response={200: OrderOut, WRITE_REFUSALS: ProblemOut},
+    operation_id="pay_order",
     summary="Mark an order as paid",
-)  # fmt: skip
+)
 def pay_order(request: HttpRequest, order_id: OrderId, key: Key) -> HttpResponse:
     """Only from pending. The mail about it is promised in the same transaction."""
     return _change(request, key, order_id, "pay", _object(request))
 
 
 @router.post(
-    "/orders/{order_id}/cancel", response={200: OrderOut, WRITE_REFUSALS: ProblemOut},
-    operation_id="cancel_order", summary="Cancel an order",
-)  # fmt: skip
+    "/orders/{order_id}/cancel",
+    response={200: OrderOut, WRITE_REFUSALS: ProblemOut},
+    operation_id="cancel_order",
+    summary="Cancel an order",
+)
 def cancel_order(request: HttpRequest, order_id: OrderId, key: Key) -> HttpResponse:
     """Only from pending. A paid order is refunded instead."""
     return _change(request, key, order_id, "cancel", _object(request))
 
 
 @router.post(
-    "/orders/{order_id}/refund", response={200: OrderOut, WRITE_REFUSALS: ProblemOut},
-    operation_id="refund_order", summary="Refund an order, or part of it",
-)  # fmt: skip
+    "/orders/{order_id}/refund",
+    response={200: OrderOut, WRITE_REFUSALS: ProblemOut},
+    operation_id="refund_order",
+    summary="Refund an order, or part of it",
+)
 def refund_order(request: HttpRequest, order_id: OrderId, refund: Refund, key: Key) -> HttpResponse:
     """Only from paid and part_refunded; never more than is left."""
     return _change(request, key, order_id, "refund", refund.model_dump(), refund.amount)
 
 
 @router.get(
-    "/orders/{order_id}", response={200: OrderWithMessages, READ_REFUSALS: ProblemOut},
-    operation_id="get_order", summary="An order with its mails",
-)  # fmt: skip
+    "/orders/{order_id}",
+    response={200: OrderWithMessages, READ_REFUSALS: ProblemOut},
+    operation_id="get_order",
+    summary="An order with its mails",
+)
 def get_order(request: HttpRequest, order_id: OrderId) -> HttpResponse:
     """Each mail with its state in the outbox, and what the provider said about it."""
     order = Order.objects.filter(pk=order_id).first()
@@ -111,9 +119,11 @@ def get_order(request: HttpRequest, order_id: OrderId) -> HttpResponse:
 
 
 @router.get(
-    "/orders", response={200: OrderPage, READ_REFUSALS - NO_ORDER: ProblemOut}, operation_id="list_orders",
+    "/orders",
+    response={200: OrderPage, READ_REFUSALS - NO_ORDER: ProblemOut},
+    operation_id="list_orders",
     summary="Orders, newest first",
-)  # fmt: skip
+)
 def list_orders(
     request: HttpRequest,
     user_email: Annotated[str | None, Query(description="Exactly this address.", max_length=320)] = None,

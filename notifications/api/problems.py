@@ -104,9 +104,12 @@ class Problem(Exception):
     def answer(self) -> Answer:
         status, title, remedy = KINDS[self.code]
         body = {
-            "type": f"/api/docs#{self.code}", "title": title, "status": status, "code": self.code,
+            "type": f"/api/docs#{self.code}",
+            "title": title,
+            "status": status,
+            "code": self.code,
             "detail": self.detail or remedy,
-        }  # fmt: skip
+        }
         if self.errors:
             body["errors"] = list(self.errors)
         return Answer(status, as_json(body))

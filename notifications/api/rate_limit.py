@@ -73,9 +73,7 @@ def draw(token_id: int, rate: float, number: int) -> float:
     cost = SECOND / rate
     latest = now + int((max(rate, 1.0) - number) * cost)  # full later than this, it holds fewer now
     rows = ApiToken.objects.filter(pk=token_id)
-    taken = rows.filter(full_at__lte=latest).update(
-        full_at=Greatest(F("full_at"), Value(now)) + int(number * cost)
-    )
+    taken = rows.filter(full_at__lte=latest).update(full_at=Greatest(F("full_at"), Value(now)) + int(number * cost))
     if taken:
         return 0.0
     full_at = rows.values_list("full_at", flat=True).first()

@@ -81,9 +81,7 @@ class ApiToken(models.Model):
         return settings.API_RATE_PER_SECOND if self.rate is None else self.rate
 
 
-def issue(
-    name: str, operator: Operator, *, customer_id: str = "", rate: float | None = None
-) -> tuple[ApiToken, str]:
+def issue(name: str, operator: Operator, *, customer_id: str = "", rate: float | None = None) -> tuple[ApiToken, str]:
     """A new token and its text, which is stored nowhere. ValueError says which value is not usable."""
     name = " ".join(name.split())
     if not 0 < len(name) <= 100 or not name.isprintable():

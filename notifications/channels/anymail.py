@@ -36,16 +36,21 @@ NEVER = (AnymailInvalidAddress, AnymailSerializationError, AnymailUnsupportedFea
 # Names in the chain of causes; boto3 is not installed everywhere, so they are not imported.
 TAKEN = {"sent", "queued"}
 NOBODY_THERE = {
-    "NewConnectionError", "NameResolutionError", "ConnectTimeout", "ConnectTimeoutError", "ProxyError",
-    "SSLCertVerificationError", "EndpointConnectionError",
-}  # fmt: skip
+    "NewConnectionError",
+    "NameResolutionError",
+    "ConnectTimeout",
+    "ConnectTimeoutError",
+    "ProxyError",
+    "SSLCertVerificationError",
+    "EndpointConnectionError",
+}
 NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
 OUR_FAULT = {401, 402, 403}
 # Refusals that are about the account or the sender, by the provider's own code.
 ACCOUNT_CODES: dict[str, set[Any]] = {
     "postmark": {10, 400, 401, 405, 412, 413},
     "amazon_ses": {"AccountSuspendedException", "SendingPausedException", "MailFromDomainNotVerifiedException"},
-}  # fmt: skip
+}
 BUSY_CODES = {"TooManyRequestsException", "LimitExceededException", "ThrottlingException", "Throttling"}
 STILL_AT_IT = ("concurrent", "in progress", "1601")
 
@@ -189,9 +194,7 @@ def code_of(response: Any) -> Any:
         return None
     inner: dict[str, Any] = body["Error"] if isinstance(body.get("Error"), dict) else body
     code = inner.get("Code") or inner.get("ErrorCode") or inner.get("code") or inner.get("name")
-    return (
-        code if isinstance(code, int) or (isinstance(code, str) and code.replace("_", "").isalnum()) else None
-    )
+    return code if isinstance(code, int) or (isinstance(code, str) and code.replace("_", "").isalnum()) else None
 
 
 def _json(response: Any) -> Any:
@@ -207,11 +210,7 @@ def body_of(response: Any) -> str:
 
 def retry_after(response: Any) -> float:
     """Seconds to wait as told: `Retry-After` as a number or a date, else `ratelimit-reset`; 0 when not told."""
-    headers = (
-        response["ResponseMetadata"].get("HTTPHeaders", {})
-        if isinstance(response, dict)
-        else response.headers
-    )
+    headers = response["ResponseMetadata"].get("HTTPHeaders", {}) if isinstance(response, dict) else response.headers
     text = headers.get("retry-after") or headers.get("ratelimit-reset") or ""
     try:
         seconds = float(text)

@@ -83,9 +83,7 @@ class Connection:
             return outcome
         except DEAD as error:
             self.drop()
-            return Outcome(
-                "ambiguous" if self.dot_left else "unreachable", said(f"{type(error).__name__}: {error}")
-            )
+            return Outcome("ambiguous" if self.dot_left else "unreachable", said(f"{type(error).__name__}: {error}"))
 
     def drop(self) -> None:
         """Close the connection without QUIT: a dead server would make us wait."""

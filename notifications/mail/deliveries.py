@@ -127,9 +127,7 @@ def write(rows: Sequence[tuple[uuid.UUID, str, str, str]], provider: str, now: d
     A message revived after the retention has no partition here any more, and gets no row.
     """
     # One day of margin for the clock of the rotation.
-    oldest = smallest_uuid7(
-        int((now - timedelta(days=settings.OUTBOX_RETENTION_DAYS - 1)).timestamp() * 1000)
-    )
+    oldest = smallest_uuid7(int((now - timedelta(days=settings.OUTBOX_RETENTION_DAYS - 1)).timestamp() * 1000))
     kept = [
         (uuid_text(message_id), order_id[:LONGEST_ID], recipient, storable(provider_id, LONGEST_ID))
         for message_id, order_id, recipient, provider_id in rows
@@ -177,9 +175,12 @@ def _hear(row: Delivery, news: News) -> bool:
 def _values(row: Delivery) -> tuple[str | None, ...]:
     times = (getattr(row, name) for name in TIMES.values())
     return (
-        uuid_text(row.message_id), row.status, timestamp_text(row.status_at), storable(row.detail, 300),
+        uuid_text(row.message_id),
+        row.status,
+        timestamp_text(row.status_at),
+        storable(row.detail, 300),
         *(timestamp_text(when) if when else None for when in times),
-    )  # fmt: skip
+    )
 
 
 def storable(text: str, length: int) -> str:

@@ -79,8 +79,7 @@ def reasons(addresses: Iterable[str]) -> dict[str, str]:
 def suppress(found: Mapping[str, tuple[str, str]], now: datetime) -> None:
     """Write down `{address: (reason, note)}`; a known address keeps its time, and a complaint its reason."""
     rows = {
-        hash_of(address): (hash_of(address), address, reason, note[:300])
-        for address, (reason, note) in found.items()
+        hash_of(address): (hash_of(address), address, reason, note[:300]) for address, (reason, note) in found.items()
     }
     SUPPRESS.run([rows[key] for key in sorted(rows)], {"since": now})
 
@@ -105,7 +104,10 @@ def lift(keys: Sequence[int], operator: Operator, reason: str) -> int:
             if Suppression.objects.filter(pk=row.pk).delete()[0]:
                 lifted += 1
                 audit.record(
-                    operator, "lift suppression", f"address {row.address_hash}", reason=reason,
+                    operator,
+                    "lift suppression",
+                    f"address {row.address_hash}",
+                    reason=reason,
                     detail={"reason": row.reason, "since": row.since.isoformat(), "note": row.note},
-                )  # fmt: skip
+                )
     return lifted

@@ -83,17 +83,18 @@ def _refund(order: Order, amount: int) -> Transition:
         raise Impossible(f"{amount} cannot be refunded: {left} of {order.total_amount} are left")
     if amount == left:
         return Transition(Kind.REFUNDED.value, Status.REFUNDED.value, order.total_amount, amount)
-    return Transition(
-        Kind.PART_REFUNDED.value, Status.PART_REFUNDED.value, order.refunded_amount + amount, amount
-    )
+    return Transition(Kind.PART_REFUNDED.value, Status.PART_REFUNDED.value, order.refunded_amount + amount, amount)
 
 
 def create(user_email: str, total_amount: int, currency: str, now: datetime) -> Order:
     """A pending order; no mail is sent. ValueError if mail could not go to the address."""
     return Order.objects.create(
-        user_email=recipients.check(user_email), total_amount=total_amount, currency=currency,
-        created_at=now, updated_at=now,
-    )  # fmt: skip
+        user_email=recipients.check(user_email),
+        total_amount=total_amount,
+        currency=currency,
+        created_at=now,
+        updated_at=now,
+    )
 
 
 def change(order_id: uuid.UUID, action: Action, amount: int = 0) -> Order:
@@ -123,9 +124,11 @@ def carry_out(planned: PlannedChange) -> Order:
     """Write the change and its mail inside the caller's transaction. Raises Stale if the order has changed since."""
     seen, after, step = planned.seen, planned.after, planned.step
     taken = Order.objects.as_seen(seen).update(
-        status=after.status, refunded_amount=after.refunded_amount, version=after.version,
+        status=after.status,
+        refunded_amount=after.refunded_amount,
+        version=after.version,
         updated_at=after.updated_at,
-    )  # fmt: skip
+    )
     if taken != 1:
         raise Stale
     # The key has the event's number, not the try's: a key that changed with each retry would stop no copy.

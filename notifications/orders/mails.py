@@ -32,6 +32,4 @@ def mails_of(orders: Sequence[Order]) -> list[OrderMail]:
     ids = [event.message_id for event in events]
     messages = OutboxMessage.objects.filter(pk__in=ids).defer("payload").in_bulk()
     deliveries = Delivery.objects.of_messages(ids).in_bulk()
-    return [
-        OrderMail(event, messages.get(event.message_id), deliveries.get(event.message_id)) for event in events
-    ]
+    return [OrderMail(event, messages.get(event.message_id), deliveries.get(event.message_id)) for event in events]

@@ -80,9 +80,7 @@ def _move(
         for event, heard in zip(events, told[place], strict=True):
             verdicts[event.pk] = Verdict.APPLIED if heard.changed else Verdict.NO_NEWS
             # A bounce that is older than a delivery suppresses nobody; a complaint always does.
-            if event.kind == delivery_status.COMPLAINED or (
-                event.kind == delivery_status.BOUNCED and all(heard)
-            ):
+            if event.kind == delivery_status.COMPLAINED or (event.kind == delivery_status.BOUNCED and all(heard)):
                 _stop(stopped, people[place], event)
     suppression.suppress(stopped, now)
     return verdicts
@@ -130,9 +128,7 @@ class KnownMessages:
         for message_id, payload in tried.order_by("id").values_list("id", "payload"):
             confirm(message_id, receipts[message_id], now)
             told = content.decode(payload)
-            deliveries.write(
-                [(message_id, told.order_id, told.to, receipts[message_id])], sources[message_id], now
-            )
+            deliveries.write([(message_id, told.order_id, told.to, receipts[message_id])], sources[message_id], now)
             found[message_id] = told.to
         return cls(found)
 

@@ -28,15 +28,14 @@ PROVIDERS = {
     "generic": Provider(
         signatures.generic, lambda body, headers: generic(body), ["x-spillway-timestamp", "x-spillway-signature"]
     ),
-    "resend": Provider(
-        signatures.resend, readers.resend, ["svix-id", "svix-timestamp", "svix-signature"]
-    ),
+    "resend": Provider(signatures.resend, readers.resend, ["svix-id", "svix-timestamp", "svix-signature"]),
     "mailgun": Provider(signatures.mailgun, readers.mailgun),
     "sendgrid": Provider(
-        signatures.sendgrid, readers.sendgrid,
+        signatures.sendgrid,
+        readers.sendgrid,
         ["x-twilio-email-event-webhook-timestamp", "x-twilio-email-event-webhook-signature"],
     ),
     "postmark": Provider(signatures.basic, readers.postmark),
     # SNS sends JSON and calls it text.
     "amazon_ses": Provider(sns.verify, readers.ses, content_types=[*JSON, "text/plain"]),
-}  # fmt: skip
+}

@@ -29,10 +29,14 @@ Headers = Mapping[str, str]
 
 # -- Resend ------------------------------------------------------------------------------------------------
 RESEND = {
-    "email.sent": ACCEPTED, "email.delivered": DELIVERED, "email.delivery_delayed": DEFERRED,
-    "email.bounced": BOUNCED, "email.complained": COMPLAINED, "email.failed": REJECTED,
+    "email.sent": ACCEPTED,
+    "email.delivered": DELIVERED,
+    "email.delivery_delayed": DEFERRED,
+    "email.bounced": BOUNCED,
+    "email.complained": COMPLAINED,
+    "email.failed": REJECTED,
     "email.suppressed": REJECTED,
-}  # fmt: skip
+}
 
 
 class ResendBounce(msgspec.Struct):
@@ -68,9 +72,7 @@ def resend(body: bytes, headers: Headers) -> list[Event]:
 
 def metadata_in(headers: list[dict[str, str]] | None) -> Any:
     """Our id in the X-Metadata header, among the mail's headers as they list them."""
-    found = [
-        header.get("value") for header in headers or () if header.get("name", "").lower() == "x-metadata"
-    ]
+    found = [header.get("value") for header in headers or () if header.get("name", "").lower() == "x-metadata"]
     return from_metadata(found[0]) if found else None
 
 
@@ -149,8 +151,12 @@ def _sendgrid(raw: bytes, item: SendGrid) -> Event:
 
 
 # -- Postmark ----------------------------------------------------------------------------------------------
-POSTMARK_BOUNCES = {"HardBounce": BOUNCED, "BadEmailAddress": BOUNCED, "SpamComplaint": COMPLAINED,
-                    "Transient": DEFERRED}  # fmt: skip
+POSTMARK_BOUNCES = {
+    "HardBounce": BOUNCED,
+    "BadEmailAddress": BOUNCED,
+    "SpamComplaint": COMPLAINED,
+    "Transient": DEFERRED,
+}
 
 
 class Postmark(msgspec.Struct, rename="pascal"):
@@ -213,8 +219,12 @@ class Ses(msgspec.Struct, rename="camel"):
 
     @property
     def part(self) -> Named:
-        parts = {"Bounce": self.bounce, "Complaint": self.complaint, "Delivery": self.delivery,
-                 "DeliveryDelay": self.delivery_delay}  # fmt: skip
+        parts = {
+            "Bounce": self.bounce,
+            "Complaint": self.complaint,
+            "Delivery": self.delivery,
+            "DeliveryDelay": self.delivery_delay,
+        }
         return parts.get(self.what, {})
 
 
@@ -247,6 +257,4 @@ def people_in(part: Named) -> list[str]:
     """The recipients an SES event is about: plain addresses, or objects that hold one."""
     listed: Any = next((part[name] for name in SES_PEOPLE if part.get(name)), [])
     people = listed if isinstance(listed, list) else []
-    return [
-        str(person.get("emailAddress", "")) if isinstance(person, dict) else str(person) for person in people
-    ]
+    return [str(person.get("emailAddress", "")) if isinstance(person, dict) else str(person) for person in people]

@@ -79,9 +79,7 @@ def resend(secrets: Sequence[str], headers: Headers, body: bytes, now: datetime)
 def generic(secrets: Sequence[str], headers: Headers, body: bytes, now: datetime) -> None:
     """Ours: HMAC-SHA256 over `timestamp.body`, in hexadecimal digits."""
     timestamp = headers.get("x-spillway-timestamp", "")
-    expected = [
-        sha256(secret.encode(), timestamp.encode() + b"." + body).hex().encode() for secret in secrets
-    ]
+    expected = [sha256(secret.encode(), timestamp.encode() + b"." + body).hex().encode() for secret in secrets]
     given = [headers.get("x-spillway-signature", "").lower().encode()]
     if not matches(expected, given):
         raise Forged("x-spillway-signature")

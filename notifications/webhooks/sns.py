@@ -57,9 +57,7 @@ def verify(topics: Sequence[str], headers: Headers, body: bytes, now: datetime) 
         raise Forged("TopicArn")
     if not CERTIFICATE.fullmatch(envelope.signing_cert_u_r_l):
         raise Forged("SigningCertURL")
-    if envelope.type == "SubscriptionConfirmation" and not CONFIRMATION.fullmatch(
-        envelope.subscribe_u_r_l or ""
-    ):
+    if envelope.type == "SubscriptionConfirmation" and not CONFIRMATION.fullmatch(envelope.subscribe_u_r_l or ""):
         raise Forged("SubscribeURL")
     within(moment(envelope.timestamp) or now, now, PAST)
     _check(envelope, body, now)

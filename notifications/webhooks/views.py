@@ -51,9 +51,7 @@ def receive(request: HttpRequest, esp: str) -> HttpResponse:
         if remedy_for(error) not in (Remedy.RERUN, Remedy.WAIT):
             raise
         log.warning("webhook_not_stored", provider=esp, error=type(error).__name__)
-        return HttpResponse(
-            "unavailable\n", status=503, content_type="text/plain", headers={"Retry-After": "2"}
-        )
+        return HttpResponse("unavailable\n", status=503, content_type="text/plain", headers={"Retry-After": "2"})
     if repeated := len(events) - len(fresh):
         metrics.WEBHOOKS.labels(esp, "replayed").inc(repeated)
     try:

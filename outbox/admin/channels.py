@@ -87,9 +87,7 @@ class ChannelStateAdmin(ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: ChannelState) -> dict[str, Any]:
         now = timezone.now()
-        errors = (
-            DeliveryAttempt.objects.filter(channel=row.pk).exclude(outcome__in=["sent", ""]).order_by("-id")
-        )
+        errors = DeliveryAttempt.objects.filter(channel=row.pk).exclude(outcome__in=["sent", ""]).order_by("-id")
         oldest = OutboxMessage.objects.due(row.pk, now).values_list("available_at", flat=True).first()
         return {
             "title": f"Channel {row.name}",

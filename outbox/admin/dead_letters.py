@@ -49,9 +49,7 @@ def _requeue(keys: list[Any], operator: Operator, reason: str) -> LeverResult:
 
 def _why_closed(letter: DeadLetter) -> str:
     age = humanize.ago(letter.updated_at, timezone.now())
-    return (
-        f"Already {letter.status} {age}: {letter.note}." if letter.note else f"Already {letter.status} {age}."
-    )
+    return f"Already {letter.status} {age}: {letter.note}." if letter.note else f"Already {letter.status} {age}."
 
 
 LETTERS: dict[str, Any] = {
@@ -60,20 +58,30 @@ LETTERS: dict[str, Any] = {
     "why_not": _why_closed,
 }
 REQUEUE = Lever(
-    name="requeue", verb="Requeue", past="Requeued", icon="redo",
-    right="requeue_deadletter", keep="Not now",
+    name="requeue",
+    verb="Requeue",
+    past="Requeued",
+    icon="redo",
+    right="requeue_deadletter",
+    keep="Not now",
     promise="The flow processes each letter again.",
     detail="It is processed at its original position, so it cannot overwrite a later version. "
     "If it fails again, a new letter says why.",
-    act=_requeue, **LETTERS,
-)  # fmt: skip
+    act=_requeue,
+    **LETTERS,
+)
 RESOLVE = Lever(
-    name="resolve", verb="Resolve", past="Resolved", icon="tick",
-    right="resolve_deadletter", keep="Leave open",
+    name="resolve",
+    verb="Resolve",
+    past="Resolved",
+    icon="tick",
+    right="resolve_deadletter",
+    keep="Leave open",
     promise="Nothing is sent.",
     detail="Resolved letters were dealt with elsewhere. They leave the open count and stay in search.",
-    act=_each(dead_letters.resolve), **LETTERS,
-)  # fmt: skip
+    act=_each(dead_letters.resolve),
+    **LETTERS,
+)
 DISCARD = Lever(
     name="discard", verb="Discard", past="Discarded", icon="ban",
     right="discard_deadletter", keep="Leave open",

@@ -136,9 +136,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
         if row.state != "pending":
             return humanize.UNKNOWN
         now = timezone.now()
-        return moment(
-            row.available_at, "now" if row.available_at <= now else humanize.ago(row.available_at, now)
-        )
+        return moment(row.available_at, "now" if row.available_at <= now else humanize.ago(row.available_at, now))
 
     def find(self, key: str) -> Iterable[OutboxMessage]:
         rows = OutboxMessage.objects.defer("payload")
@@ -178,17 +176,13 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
             "may_see": may_see,
             "key": key.values_list("key", flat=True).first(),
             "channel": ChannelState.objects.filter(pk=row.channel).first(),
-            "letters": list(
-                DeadLetter.objects.filter(business_key=row.aggregate).newest_first()[:MOST_FOUND]
-            ),
+            "letters": list(DeadLetter.objects.filter(business_key=row.aggregate).newest_first()[:MOST_FOUND]),
         }
 
 
 @xframe_options_sameorigin
 def _framed(html: str) -> HttpResponse:
-    return HttpResponse(
-        html, headers={"Content-Security-Policy": MAIL_POLICY, "Referrer-Policy": "no-referrer"}
-    )
+    return HttpResponse(html, headers={"Content-Security-Policy": MAIL_POLICY, "Referrer-Policy": "no-referrer"})
 
 
 def mail_of(row: OutboxMessage) -> dict[str, Any]:

@@ -32,11 +32,7 @@ def _why_over(row: TopicReplay) -> str:
 
 
 def _why_not_previewed(row: TopicReplay) -> str:
-    return (
-        "It was a real run."
-        if not row.dry_run
-        else f"It is {row.state}: only a finished count can be applied."
-    )
+    return "It was a real run." if not row.dry_run else f"It is {row.state}: only a finished count can be applied."
 
 
 REPLAYS: dict[str, Any] = {"nouns": ("replay", "replays"), "right": "replay_topic"}
@@ -144,9 +140,7 @@ def headline(row: TopicReplay) -> str:
         return "No record in this timeframe"
     if not missing:
         return "Nothing is missing" if row.dry_run else "Nothing was missing"
-    verb = (
-        "is" if row.dry_run and missing == 1 else "are" if row.dry_run else "was" if missing == 1 else "were"
-    )
+    verb = "is" if row.dry_run and missing == 1 else "are" if row.dry_run else "was" if missing == 1 else "were"
     return f"{humanize.plural(missing, 'record', 'records')} {verb} missing"
 
 

@@ -102,6 +102,4 @@ def _ends(row: TopicReplay) -> tuple[str, str]:
 
 
 def _moment(when: Any, now: Any) -> str:
-    return (
-        moment(when, f"{humanize.clock(when, now)}, {humanize.ago(when, now)}") if when else humanize.UNKNOWN
-    )
+    return moment(when, f"{humanize.clock(when, now)}, {humanize.ago(when, now)}") if when else humanize.UNKNOWN

@@ -65,9 +65,7 @@ class WatermarkAdmin(ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: Watermark) -> dict[str, Any]:
         now = timezone.now()
-        reported = moment(
-            row.updated_at, f"{humanize.clock(row.updated_at, now)}, {humanize.ago(row.updated_at, now)}"
-        )
+        reported = moment(row.updated_at, f"{humanize.clock(row.updated_at, now)}, {humanize.ago(row.updated_at, now)}")
         offsets = [("Consumer group", row.group), ("Topic id", row.topic_id or humanize.UNKNOWN)]
         offsets += [("Next offset", f"{row.next_offset:,}"), ("End of the log", f"{row.end_offset:,}")]
         return {

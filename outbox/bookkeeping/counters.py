@@ -60,9 +60,7 @@ def by_scope(flow: str) -> dict[str, dict[str, int]]:
 def history(flow: str, name: str, now: datetime, minutes: int = 24) -> list[int]:
     """Counts of the last `minutes` minutes, oldest first; the last one is the minute under way."""
     first = minute_of(now) - minutes + 1
-    known = dict(
-        FlowMinute.objects.filter(flow=flow, name=name, minute__gte=first).values_list("minute", "value")
-    )
+    known = dict(FlowMinute.objects.filter(flow=flow, name=name, minute__gte=first).values_list("minute", "value"))
     return [known.get(minute, 0) for minute in range(first, first + minutes)]
 
 

@@ -51,9 +51,7 @@ class ClaimQuerySet(models.QuerySet[Row]):
         settled = held.update(lease_token=None, lease_until=None, **changes)
         if settled != len(ids):
             metrics.FENCE_LOST.inc(len(ids) - settled)
-            log.warning(
-                "fence_lost", table=self.model._meta.db_table, lost=len(ids) - settled, token=str(token)
-            )
+            log.warning("fence_lost", table=self.model._meta.db_table, lost=len(ids) - settled, token=str(token))
         return settled
 
     def lock_free(self, now: datetime) -> Self:

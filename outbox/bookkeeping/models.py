@@ -18,17 +18,11 @@ class Watermark(models.Model):
     group = IdentifierField(max_length=100)
     topic = IdentifierField(max_length=249)
     partition = models.IntegerField()
-    topic_id = models.CharField(
-        max_length=36, default="", help_text="Tells a recreated topic from its namesake."
-    )
+    topic_id = models.CharField(max_length=36, default="", help_text="Tells a recreated topic from its namesake.")
     next_offset = models.BigIntegerField()
     end_offset = models.BigIntegerField(default=0)
-    caught_up_at = models.DateTimeField(
-        null=True, help_text="The last time everything in the log had been read."
-    )
-    alarm = models.CharField(
-        max_length=500, default="", help_text="Why this partition is stopped; empty: it runs."
-    )
+    caught_up_at = models.DateTimeField(null=True, help_text="The last time everything in the log had been read.")
+    alarm = models.CharField(max_length=500, default="", help_text="Why this partition is stopped; empty: it runs.")
     updated_at = models.DateTimeField()
 
     objects = WatermarkQuerySet.as_manager()

@@ -29,9 +29,7 @@ class Progress:
 
     @classmethod
     def of(cls, group: str, topics: Sequence[str], now: datetime) -> Progress:
-        return cls(
-            list(Watermark.objects.filter(group=group, topic__in=topics).order_by("topic", "partition")), now
-        )
+        return cls(list(Watermark.objects.filter(group=group, topic__in=topics).order_by("topic", "partition")), now)
 
     @property
     def lag(self) -> int:

@@ -67,6 +67,8 @@ class Watermarks:
             if not rows.update(**changes):
                 # Nothing was ever read from this partition, and that is known: it starts at its end.
                 Watermark.objects.get_or_create(
-                    group=group, topic=topic, partition=partition,
+                    group=group,
+                    topic=topic,
+                    partition=partition,
                     defaults={"next_offset": 0, **changes},
-                )  # fmt: skip
+                )

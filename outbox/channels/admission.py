@@ -73,9 +73,7 @@ def permit(channel: str, per_second: float, most: int, now: datetime, *, probing
         return Permit(most)
     tokens = token_bucket.refilled(state.tokens, state.tokens_at, now, per_second)
     if tokens < 1:
-        return Permit(
-            0, tokens=tokens, look_again=token_bucket.when_full(tokens, now, per_second), why="rate"
-        )
+        return Permit(0, tokens=tokens, look_again=token_bucket.when_full(tokens, now, per_second), why="rate")
     return Permit(min(most, int(tokens)), tokens=tokens)
 
 
@@ -90,9 +88,7 @@ def _probe(state: ChannelRow, now: datetime) -> Permit:
     if probe_at > now:
         return Permit(0, look_again=probe_at, why="breaker open")
     later = next_probe(state.opened_at or now, now)
-    won = (
-        ChannelState.objects.named(state.name).broken().filter(probe_at=state.probe_at).update(probe_at=later)
-    )
+    won = ChannelState.objects.named(state.name).broken().filter(probe_at=state.probe_at).update(probe_at=later)
     return Permit(1, probe=True) if won else Permit(0, look_again=later, why="breaker open")
 
 
@@ -131,9 +127,7 @@ def resume(channel: str, operator: Operator, reason: str) -> bool:
         changed = (
             ChannelState.objects.named(channel)
             .filter(paused=True)
-            .close_breaker(
-                database_now(), paused=False, paused_by="", pause_reason="", paused_at=None, wait_until=None
-            )
+            .close_breaker(database_now(), paused=False, paused_by="", pause_reason="", paused_at=None, wait_until=None)
         )
         if changed:
             audit.record(operator, "resume", f"Channel {channel}", reason=reason)

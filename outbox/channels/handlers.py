@@ -57,9 +57,7 @@ class Outcome:
     receipt: str = ""
     retry_after: float = 0.0  # seconds; 0 leaves the time to the backoff
     least_wait: float = 0.0  # seconds that a transient failure waits at least (greylisting)
-    reason: str = (
-        ""  # of the letter that a permanent failure becomes, if there is a better word than "refused"
-    )
+    reason: str = ""  # of the letter that a permanent failure becomes, if there is a better word than "refused"
 
     @property
     def ok(self) -> bool:

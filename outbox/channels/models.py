@@ -26,9 +26,7 @@ class ChannelQuerySet(models.QuerySet):
 
     def close_breaker(self, now: datetime, **more: Any) -> int:
         """Somebody answers: no outage counts any more."""
-        return self.update(
-            breaker="closed", failures=0, opened_at=None, probe_at=None, updated_at=now, **more
-        )
+        return self.update(breaker="closed", failures=0, opened_at=None, probe_at=None, updated_at=now, **more)
 
     def give_back(self, channel: str, tokens: int) -> int:
         """Return the tokens of messages that were not sent; the next refill cuts off what is too much."""
@@ -55,9 +53,7 @@ class ChannelState(models.Model):
     wait_until = models.DateTimeField(null=True, help_text="Told to wait by the other side (429).")
     tokens = models.FloatField(default=0.0)
     tokens_at = models.DateTimeField(null=True)
-    cdc_seen_at = models.DateTimeField(
-        null=True, help_text="Creation of the newest message the CDC path has brought."
-    )
+    cdc_seen_at = models.DateTimeField(null=True, help_text="Creation of the newest message the CDC path has brought.")
     updated_at = models.DateTimeField()
 
     objects = ChannelQuerySet.as_manager()

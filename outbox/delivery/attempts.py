@@ -55,9 +55,7 @@ def open_attempts(
     return made
 
 
-def close_attempts(
-    results: Sequence[tuple[Message, Outcome]], opened: dict[uuid.UUID, str], now: datetime
-) -> None:
+def close_attempts(results: Sequence[tuple[Message, Outcome]], opened: dict[uuid.UUID, str], now: datetime) -> None:
     rows = [(opened[message.id], *_words(outcome)) for message, outcome in results]
     CLOSE.run(rows, {"finished_at": now})
 

@@ -43,14 +43,10 @@ def _due(
     return rows.locked()[:size].values_list(*COLUMNS)
 
 
-def lock_due(
-    channel: str, now: datetime, created_until: datetime, lowest: uuid.UUID, size: int
-) -> list[Message]:
+def lock_due(channel: str, now: datetime, created_until: datetime, lowest: uuid.UUID, size: int) -> list[Message]:
     """Up to `size` due messages, locked, that were written at `created_until` or before."""
     with claims_index():
-        found = _due(
-            channel=channel, now=now, created_until=created_until, lowest=lowest, before=tomorrow(), size=size
-        )
+        found = _due(channel=channel, now=now, created_until=created_until, lowest=lowest, before=tomorrow(), size=size)
     return [Message._make(row) for row in found]
 
 

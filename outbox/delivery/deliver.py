@@ -43,9 +43,7 @@ class DeliveryRun:
         finally:
             # Also after an error: what was not tried must not wait for the end of the lease.
             rest = [(message, message.available_at) for message in self._untried()]
-            release(
-                self.claim, [*self.released, *rest], self.halt or "an earlier message of the aggregate waits"
-            )
+            release(self.claim, [*self.released, *rest], self.halt or "an earlier message of the aggregate waits")
         return self.sent
 
     def _untried(self) -> list[Message]:

@@ -33,9 +33,7 @@ TEXT = "it was not sent before its expires_at"
 def expire(channel: str, messages: Sequence[Message], now: datetime) -> None:
     """Expire locked pending messages, in the caller's transaction."""
     rows = [(message.id.hex,) for message in messages]
-    ended = EXPIRE.run(
-        rows, {"state": OutboxMessage.State.EXPIRED.value, "error_class": "expired", "error": TEXT}
-    )
+    ended = EXPIRE.run(rows, {"state": OutboxMessage.State.EXPIRED.value, "error_class": "expired", "error": TEXT})
     if ended != len(rows):
         raise RuntimeError(f"expired {ended} of {len(rows)} locked messages")
     bury([letter_of(channel, message, "expire", "expired", TEXT, now) for message in messages], FLOW, now)

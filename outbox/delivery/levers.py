@@ -129,7 +129,5 @@ def _done(
         per_channel = Counter((FLOW, channel, counted) for channel in rows.channels.values())
         counters.add(per_channel, database_now())
     subject = f"Message {ids[0]}" + (f" and {len(ids) - 1} more" if len(ids) > 1 else "")
-    audit.record(
-        operator, verb, subject, reason=reason, rows=changed, detail={"ids": [str(pk) for pk in ids][:1000]}
-    )
+    audit.record(operator, verb, subject, reason=reason, rows=changed, detail={"ids": [str(pk) for pk in ids][:1000]})
     return changed

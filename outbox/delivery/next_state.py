@@ -87,9 +87,7 @@ def next_state(
     elif outcome.kind == "ambiguous":
         state, uncertain, at = "uncertain", uncertain + 1, now + timedelta(seconds=rules.reconcile)
     elif outcome.kind == "unreachable":
-        at = now + timedelta(
-            seconds=full_jitter(1, base=UNREACHABLE_WAIT, cap=UNREACHABLE_WAIT, fraction=fraction)
-        )
+        at = now + timedelta(seconds=full_jitter(1, base=UNREACHABLE_WAIT, cap=UNREACHABLE_WAIT, fraction=fraction))
     elif outcome.kind == "transient":
         if attempts >= rules.attempts:
             state, letter = "dead_lettered", "max_retries"

@@ -66,8 +66,7 @@ def _round(now: datetime) -> int:
             for message in read_messages(OutboxMessage.objects.among(leases))
         ]
         next_states = [
-            (message, next_state_of_lost(message, named[message.id], message.id in tried, now))
-            for message in lost
+            (message, next_state_of_lost(message, named[message.id], message.id in tried, now)) for message in lost
         ]
         _write(next_states, named, now)
     metrics.RECOVERED.inc(len(next_states))
@@ -78,9 +77,7 @@ def _round(now: datetime) -> int:
 def _tried(leases: dict[uuid.UUID, uuid.UUID], now: datetime) -> set[uuid.UUID]:
     """Messages whose last holder had begun a call; closes their attempts."""
     oldest = now - timedelta(days=2, seconds=settings.OUTBOX_LEASE_SECONDS)
-    attempts = (
-        DeliveryAttempt.objects.of(leases).since(oldest).filter(lease_token__in=set(leases.values())).open()
-    )
+    attempts = DeliveryAttempt.objects.of(leases).since(oldest).filter(lease_token__in=set(leases.values())).open()
     found = dict(attempts.values_list("id", "message_id"))
     DeliveryAttempt.objects.filter(id__in=found).close(now, "lost", LOST)
     return set(found.values())
@@ -101,17 +98,13 @@ def next_state_of_lost(message: Message, channel: str, tried: bool, now: datetim
     return NextState("pending", attempts, now, uncertain, "lost", "the worker did not come back")
 
 
-def _write(
-    next_states: Sequence[tuple[Message, NextState]], named: dict[uuid.UUID, str], now: datetime
-) -> None:
+def _write(next_states: Sequence[tuple[Message, NextState]], named: dict[uuid.UUID, str], now: datetime) -> None:
     rows = [row_of(m, after) for m, after in next_states]
     changed = RECOVER.run(rows, {"lease_token": None, "lease_until": None})
     if changed != len(next_states):
         raise RuntimeError(f"recovered {changed} of {len(next_states)} locked messages")
     dead = [(m, after) for m, after in next_states if after.letter]
-    bury(
-        [letter_of(named[m.id], m, "deliver", after.letter, after.error, now) for m, after in dead], FLOW, now
-    )
+    bury([letter_of(named[m.id], m, "deliver", after.letter, after.error, now) for m, after in dead], FLOW, now)
     counts = Counter((FLOW, named[m.id], "recovered") for m, _ in next_states)
     counts.update((FLOW, named[m.id], "buried") for m, _ in dead)
     counters.add(counts, now)

@@ -119,9 +119,7 @@ def _still_held(claim: Claim, results: Results) -> Results:
     lost = len(results) - len(rows)
     if lost:
         metrics.FENCE_LOST.inc(lost)
-        log.warning(
-            "fence_lost", table="outbox_message", channel=claim.channel, lost=lost, token=str(claim.token)
-        )
+        log.warning("fence_lost", table="outbox_message", channel=claim.channel, lost=lost, token=str(claim.token))
     return kept
 
 
@@ -133,9 +131,7 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
     unsent = [(m, outcome, next_state(m, outcome, now, rules)) for m, outcome in results if not outcome.ok]
     receipts = [(m.id.hex, outcome.receipt[: attempts.LONGEST_RECEIPT]) for m, outcome in sent]
     changed = SENT.run(receipts, {**ACCEPTED, "sent_at": now, "lease_token": token})
-    changed += UNSENT.run(
-        [row_of(m, after) for m, _, after in unsent], {"lease_until": None, "lease_token": token}
-    )
+    changed += UNSENT.run([row_of(m, after) for m, _, after in unsent], {"lease_until": None, "lease_token": token})
     if changed != len(results):
         raise FenceLost
     if call.opened is None:

@@ -32,9 +32,7 @@ class LetterHandler(Handler):
             self.source, step, reason, text, record, topic_id, batch.letter_revision, business_key=key, **more
         )
 
-    def park(
-        self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime
-    ) -> None:
+    def park(self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime) -> None:
         """Bury the one record that the database refused although the gate let it through."""
         told = {"error_class": type(error).__name__, "traceback": trace}
         letter = self.letter(batch, record, "store", "database_refused", str(error), **told)

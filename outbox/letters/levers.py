@@ -31,9 +31,7 @@ def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
     result = RequeueResult()
     for letter_id in letter_ids:
         try:
-            result.requeued += _pull(
-                letter_id, operator, "requeue", DeadLetter.Status.REQUEUED, reason, _send_back
-            )
+            result.requeued += _pull(letter_id, operator, "requeue", DeadLetter.Status.REQUEUED, reason, _send_back)
         except Refusal as refusal:
             letter = DeadLetter.objects.filter(pk=letter_id).first()
             if letter:
@@ -53,9 +51,7 @@ def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
 def resolve(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
     """Mark letters as dealt with elsewhere; returns how many were open."""
     status = DeadLetter.Status.RESOLVED
-    return sum(
-        _pull(pk, operator, "resolve", status, reason, lambda letter, now: "resolved") for pk in letter_ids
-    )
+    return sum(_pull(pk, operator, "resolve", status, reason, lambda letter, now: "resolved") for pk in letter_ids)
 
 
 def _send_back(letter: DeadLetter, now: datetime) -> str:

@@ -41,9 +41,7 @@ class DeadLetter(models.Model):
         DISCARDED = "discarded"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    group = models.ForeignKey(
-        FailureGroup, on_delete=models.DO_NOTHING, db_constraint=False, related_name="letters"
-    )
+    group = models.ForeignKey(FailureGroup, on_delete=models.DO_NOTHING, db_constraint=False, related_name="letters")
     source = IdentifierField(max_length=100, help_text="The stream or flow it belongs to.")
     step = models.CharField(max_length=50)
     reason = models.CharField(max_length=100)
@@ -58,9 +56,7 @@ class DeadLetter(models.Model):
     partition = models.IntegerField(null=True)
     offset = models.BigIntegerField(null=True)
     timestamp = models.BigIntegerField(null=True, help_text="Of the record, in milliseconds.")
-    revision = models.IntegerField(
-        default=0, help_text="0 as received; each replay that fails again adds one."
-    )
+    revision = models.IntegerField(default=0, help_text="0 as received; each replay that fails again adds one.")
     key = models.BinaryField(null=True)
     payload = models.BinaryField(null=True, help_text="Exactly the bytes received; null for a tombstone.")
     headers = models.JSONField(default=list)

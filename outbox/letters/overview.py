@@ -19,17 +19,11 @@ MOST_GROUPS = 3
 
 def open_letters(sources: Sequence[str]) -> dict[str, int]:
     """`{source: open letters}`, from the counts that groups keep."""
-    found = (
-        FailureGroup.objects.filter(source__in=sources)
-        .values_list("source")
-        .annotate(total=Sum("open_count"))
-    )
+    found = FailureGroup.objects.filter(source__in=sources).values_list("source").annotate(total=Sum("open_count"))
     return {**dict.fromkeys(sources, 0), **{source: int(total) for source, total in found}}
 
 
-def letters_last_hour(
-    sources: Sequence[str], now: datetime, kinds: Sequence[str] = ("parked", "late")
-) -> int:
+def letters_last_hour(sources: Sequence[str], now: datetime, kinds: Sequence[str] = ("parked", "late")) -> int:
     """Letters of the last hour, from the counters that a flow keeps of what it buries."""
     return sum(sum(counters.history(source, name, now, 60)) for source in sources for name in kinds)
 
@@ -45,8 +39,7 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
         largest = max(rest, key=lambda group: group.open_count)
         yield Need(
             urgency="soon",
-            title=humanize.plural(len(rest), "more failure group", "more failure groups")
-            + " with open letters",
+            title=humanize.plural(len(rest), "more failure group", "more failure groups") + " with open letters",
             why=f"The largest is “{largest.title}”, {humanize.plural(largest.open_count, 'letter', 'letters')}.",
             url=reverse("admin:outbox_failuregroup_changelist"),
             lever="Open list",

@@ -25,6 +25,4 @@ def letters_counted(sources: Sequence[str]) -> Check:
         for group in FailureGroup.objects.filter(source__in=sources)
         if group.open_count != opened.get(group.pk, 0)
     ]
-    return Check(
-        f"failure groups of {', '.join(sources)} count their open letters", rows=offenders[:OFFENDERS]
-    )
+    return Check(f"failure groups of {', '.join(sources)} count their open letters", rows=offenders[:OFFENDERS])

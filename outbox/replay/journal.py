@@ -45,9 +45,7 @@ class Journal(Handler):
         self.handler.write(batch, now)
         self._batch = batch
 
-    def park(
-        self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime
-    ) -> None:
+    def park(self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime) -> None:
         self.handler.park(batch, record, error, trace, now)
         self._batch = batch
 

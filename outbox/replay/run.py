@@ -37,9 +37,7 @@ def replayable() -> dict[str, Callable[[], Replayable]]:
     return {topic: make for flow in flows() for topic, make in flow.replays().items()}
 
 
-def carry_out(
-    replay: TopicReplay, token: uuid.UUID, stop: threading.Event, tell: Tell = lambda journal: None
-) -> bool:
+def carry_out(replay: TopicReplay, token: uuid.UUID, stop: threading.Event, tell: Tell = lambda journal: None) -> bool:
     """Work on a replay that `token` holds; True when it is done.
 
     False when `stop` was set, or when it was cancelled or taken over. Raises Refusal when it must not run,
@@ -88,9 +86,7 @@ class Run:
         return self._goes_on()
 
     def _submit(self, records: Sequence[Any]) -> bool:
-        batch = RecordBatch(
-            records, {self.frame.topic: self.frame.topic_id}, revision=REVISION, from_log=True
-        )
+        batch = RecordBatch(records, {self.frame.topic: self.frame.topic_id}, revision=REVISION, from_log=True)
         try:
             batch.prepared = self.journal.prepare(batch)
         except Exception:  # noqa: BLE001 (the writer prepares again and bisects to the guilty record)
@@ -156,9 +152,7 @@ def refuse_gap(frame: Timeframe, handler: Replayable) -> None:
     group = topic_name(handler.group)
     marks = Watermarks().load(group, [frame.topic])
     if any(mark.topic_id and frame.topic_id not in ("", mark.topic_id) for mark in marks.values()):
-        raise Refusal(
-            f"topic {frame.topic} was created again: its worker has to be started with --accept-reset first"
-        )
+        raise Refusal(f"topic {frame.topic} was created again: its worker has to be started with --accept-reset first")
     if behind := Watermarks().behind(group, frame.topic):
         raise Refusal(
             f"{frame.topic}/{min(behind)[1]}: this database remembers less than {group} has committed (a backup "

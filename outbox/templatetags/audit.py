@@ -34,6 +34,4 @@ def last_action(context: Context) -> str:
     deed = format_html('<a href="{}">{}: {}</a>', action.url, action.verb.capitalize(), action.subject)
     plain = f"{action.verb.capitalize()}: {action.subject}"
     age = humanize.ago(action.created_at, context["now"])
-    return format_html(
-        "The last thing was done {} by {}: {}.", age, action.actor_name, deed if action.url else plain
-    )
+    return format_html("The last thing was done {} by {}: {}.", age, action.actor_name, deed if action.url else plain)

@@ -27,12 +27,7 @@ def is_healthy(channel: str, now: datetime) -> bool:
     if not beats.exists():
         return False
     overdue = now - timedelta(seconds=settings.OUTBOX_GRACE_SECONDS)
-    return (
-        not OutboxMessage.objects.due(channel, overdue)
-        .from_id(lower_bound.read())
-        .older_than(overdue)
-        .exists()
-    )
+    return not OutboxMessage.objects.due(channel, overdue).from_id(lower_bound.read()).older_than(overdue).exists()
 
 
 class Grace:

@@ -68,9 +68,7 @@ def hint_of(row: Any) -> Hint:
         raise InvalidRecord("no_row", "neither a row with an `id` nor an envelope with `after`")
     event_type = row.get("event_type")
     if not isinstance(event_type, str) or not 0 < len(event_type) <= LONGEST_EVENT_TYPE:
-        raise InvalidRecord(
-            "bad_event_type", f"`event_type` is not a text of 1 to {LONGEST_EVENT_TYPE} characters"
-        )
+        raise InvalidRecord("bad_event_type", f"`event_type` is not a text of 1 to {LONGEST_EVENT_TYPE} characters")
     return Hint(uuid_of(row["id"]), event_type, time_of(row.get("created_at")))
 
 
@@ -112,9 +110,7 @@ def time_of(value: object) -> datetime | None:
             return EPOCH + timedelta(microseconds=_microseconds(value))
     except (ValueError, OverflowError):
         pass
-    raise InvalidRecord(
-        "bad_created_at", f"`created_at` is {_shown(value)}, not a time as any connector writes it"
-    )
+    raise InvalidRecord("bad_created_at", f"`created_at` is {_shown(value)}, not a time as any connector writes it")
 
 
 def _microseconds(value: int) -> int:

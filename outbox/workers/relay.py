@@ -28,9 +28,7 @@ CHORES_SECONDS = 15.0
 class Relay:
     """One worker of one channel; any number may run side by side (on SQLite they take turns)."""
 
-    def __init__(
-        self, handler: MessageHandler, stop: threading.Event, longest_sleep: float | None = None
-    ) -> None:
+    def __init__(self, handler: MessageHandler, stop: threading.Event, longest_sleep: float | None = None) -> None:
         self.handler = handler
         self.stop = stop
         self.longest_sleep = min(settings.OUTBOX_POLL_SECONDS, longest_sleep or settings.OUTBOX_POLL_SECONDS)

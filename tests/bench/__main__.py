@@ -28,9 +28,7 @@ TABLES = {
         "Goals: ≥ 0.7 of the bare statement; ≥ 1.4 (PostgreSQL) and ≥ 1.8 (MariaDB) times the Debezium JDBC "
         "sink at the same batch size; < 300 MB.",
     ),
-    "due": Table(
-        "Finding ten due buckets", "Goal: < 1 ms at a million pending events, and the same at 10 000."
-    ),
+    "due": Table("Finding ten due buckets", "Goal: < 1 ms at a million pending events, and the same at 10 000."),
     "flush": Table(
         "Flushing into Kafka",
         "Goals: ≥ 20 000 events/s in full buckets, ≥ 2 000 buckets/s at five events each.",
@@ -98,9 +96,7 @@ def run(arguments: argparse.Namespace, servers: list[str], broker: str) -> Itera
         if "ledger" in arguments.only:
             movements.produce(broker, prefix, moves)
         with peer(arguments.peers, broker) as port:
-            plan = Plan(
-                broker, arguments.only, records, orders, moves, arguments.quick, arguments.repeat, port
-            )
+            plan = Plan(broker, arguments.only, records, orders, moves, arguments.quick, arguments.repeat, port)
             for url in servers:
                 yield leg(url, prefix, plan)
     finally:

@@ -31,9 +31,7 @@ def measure(pending: int) -> dict[str, float]:
     now = database_now()
     times = [moment(now - timedelta(minutes=minutes)) for minutes in (5, 30)]
     return {
-        "one look": milliseconds(
-            lambda: _candidates(stream=stream.name, now=now, most=FULL_BUCKETS_A_ROUND), 300
-        ),
+        "one look": milliseconds(lambda: _candidates(stream=stream.name, now=now, most=FULL_BUCKETS_A_ROUND), 300),
         "claim": milliseconds(lambda: _lock_candidates(stream.name, now), 300),
         "seed": milliseconds(lambda: databases.rows(SEED, times), 5),
     }

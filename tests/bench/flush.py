@@ -47,9 +47,7 @@ def process(load: Load) -> tuple[float, float, worker.Usage]:
     """
     fill(chosen(None)[0], load.buckets, load.events_each, due=load.buckets)
     usage = worker.run("flush_buffer", "--once")
-    ((batches, events, sent),) = databases.rows(
-        "SELECT COUNT(*), SUM(event_count), COUNT(sent_at) FROM buffer_batch"
-    )
+    ((batches, events, sent),) = databases.rows("SELECT COUNT(*), SUM(event_count), COUNT(sent_at) FROM buffer_batch")
     if (events, sent) != (load.events, batches):
         raise RuntimeError(f"{events} of {load.events} events are in batches, {sent} of {batches} were sent")
     ((first, last),) = databases.rows("SELECT MIN(claimed_at), MAX(claimed_at) FROM buffer_batch")

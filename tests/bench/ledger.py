@@ -38,9 +38,7 @@ def fill(number: int, begin: int = 0) -> None:
     if not begin:
         for table in (TABLE, "buffer_inventorystock"):
             databases.execute(f"TRUNCATE TABLE {table}")
-        InventoryStock.objects.bulk_create(
-            InventoryStock(id=movements.stock(n)) for n in range(movements.STOCKS)
-        )
+        InventoryStock.objects.bulk_create(InventoryStock(id=movements.stock(n)) for n in range(movements.STOCKS))
     for start in range(begin, number, PIECE):
         databases.execute(ROWS, [start, min(PIECE, number - start), now])
     for table in (TABLE, "buffer_inventorystock"):
@@ -71,9 +69,7 @@ def process(servers: str, records: int, size: int) -> tuple[float, worker.Usage]
     fresh = f"FROM {TABLE} WHERE reference_type <> '{OLD}'"
     ((first, last, total),) = databases.rows(f"SELECT MIN(created_at), MAX(created_at), COUNT(*) {fresh}")
     ((in_last,),) = databases.rows(f"SELECT COUNT(*) {fresh} AND created_at = %s", [last])
-    ((read,),) = databases.rows(
-        "SELECT SUM(value) FROM outbox_flowcounter WHERE flow = 'ledger' AND name = 'read'"
-    )
+    ((read,),) = databases.rows("SELECT SUM(value) FROM outbox_flowcounter WHERE flow = 'ledger' AND name = 'read'")
     if read != records:
         raise RuntimeError(f"{read} of {records} records were read")
     return records * (total - in_last) / total / (last - first).total_seconds(), usage
@@ -84,11 +80,7 @@ def polled(size: int) -> Iterator[RecordBatch]:
     consumer = client.new_consumer(None, max_poll_records=size)
     try:
         names = [topic_name(name) for name in (movements.PAID, movements.MOVED)]
-        tps = [
-            client.TopicPartition(name, number)
-            for name in names
-            for number in consumer.partitions_for_topic(name)
-        ]
+        tps = [client.TopicPartition(name, number) for name in names for number in consumer.partitions_for_topic(name)]
         consumer.assign(tps)
         consumer.seek_to_beginning()
         left = sum(consumer.end_offsets(tps).values())
@@ -178,17 +170,13 @@ def look_ups(number: int, size: int = 500, repeat: int = 60) -> tuple[list[float
     rng = random.Random(number)
     found, refused = [], []
     for _ in range(repeat):
-        keys = sorted(
-            (f"OLD-{n:08d}", movements.stock(n % movements.STOCKS)) for n in rng.sample(range(number), size)
-        )
+        keys = sorted((f"OLD-{n:08d}", movements.stock(n % movements.STOCKS)) for n in rng.sample(range(number), size))
         started = time.perf_counter()
         known = read_known(OLD, keys)
         found.append(1000 * (time.perf_counter() - started))
         rows = [(*key, 1, None, None, None, 0) for key in keys]
         started = time.perf_counter()
-        fresh = RECORD.run(
-            rows, {"reference_type": OLD, "topic": "", "topic_id": "", "created_at": database_now()}
-        )
+        fresh = RECORD.run(rows, {"reference_type": OLD, "topic": "", "topic_id": "", "created_at": database_now()})
         refused.append(1000 * (time.perf_counter() - started))
         if len(known) != size or fresh:
             raise RuntimeError(f"{len(known)} of {size} keys were found, {len(fresh)} recorded again")

@@ -24,8 +24,7 @@ def analyze(table: str) -> None:
 def full(stream):
     now = database_now()
     Bucket.objects.bulk_create(
-        Bucket(stream=stream.name, location_id=f"W{n}", due_at=now + timedelta(days=1 + n))
-        for n in range(3000)
+        Bucket(stream=stream.name, location_id=f"W{n}", due_at=now + timedelta(days=1 + n)) for n in range(3000)
     )
     month = now.year * 100 + now.month
     BufferedEvent.objects.bulk_create(

@@ -120,9 +120,7 @@ def test_a_batch_is_taken_over_by_one_worker_only(ingest, records, stream):
 
 
 def test_two_ingesters_with_the_same_orders_store_each_once(records, stream):
-    one = records(
-        *[order(f"A{n}", f"WH-{n % 7}", items={"S": 1}) for n in range(200)], partition=0, timestamp=1000
-    )
+    one = records(*[order(f"A{n}", f"WH-{n % 7}", items={"S": 1}) for n in range(200)], partition=0, timestamp=1000)
     two = records(
         *[order(f"A{n}", f"WH-{n % 7}", items={"S": 2}) for n in reversed(range(200))],
         partition=1,
@@ -161,9 +159,7 @@ def test_ingest_and_flush_at_the_same_warehouse_lose_nothing(ingest, records, st
 
 
 def urge_open() -> None:
-    Bucket.objects.filter(open_count__gt=0).update(
-        urged="manual", due_at=database_now() - timedelta(seconds=1)
-    )
+    Bucket.objects.filter(open_count__gt=0).update(urged="manual", due_at=database_now() - timedelta(seconds=1))
 
 
 def test_an_update_that_races_the_claim_is_in_the_batch_or_a_letter(ingest, records, stream):
@@ -196,9 +192,7 @@ def test_withdraw_and_claim_do_not_both_get_the_order(ingest, records, stream):
 def test_two_people_requeue_one_letter_once(ingest, records):
     ingest(records(b"{bad"))
     letter = DeadLetter.objects.get()
-    results = race(
-        lambda: requeue([letter.pk], ME, "x").requeued, lambda: requeue([letter.pk], ME, "y").requeued
-    )
+    results = race(lambda: requeue([letter.pk], ME, "x").requeued, lambda: requeue([letter.pk], ME, "y").requeued)
     assert sorted(results) == [0, 1]
     assert DeadLetter.objects.count() == 2
 

@@ -38,9 +38,7 @@ def make_topic(broker):
             broker.create_topic(full, partitions)
             return full
         admin = client.new_admin()
-        admin.create_topics(
-            {full: {"num_partitions": partitions, "replication_factor": 1, "configs": config}}
-        )
+        admin.create_topics({full: {"num_partitions": partitions, "replication_factor": 1, "configs": config}})
         admin.close()
         return full
 

@@ -110,9 +110,7 @@ def test_metrics_of_several_processes(tmp_path):
 
 
 def test_a_correlation_id_comes_back(client):
-    assert (
-        client.get("/healthz", headers={"X-Correlation-ID": "trace-0001"})["X-Correlation-ID"] == "trace-0001"
-    )
+    assert client.get("/healthz", headers={"X-Correlation-ID": "trace-0001"})["X-Correlation-ID"] == "trace-0001"
     made_up = client.get("/healthz", headers={"X-Correlation-ID": "no spaces, please"})["X-Correlation-ID"]
     assert re.fullmatch("[0-9a-f-]{36}", made_up)
 
@@ -120,8 +118,6 @@ def test_a_correlation_id_comes_back(client):
 def test_the_log_has_the_path_and_not_the_search_key(boss, caplog):  # noqa: F811 (the fixture)
     with caplog.at_level("INFO"):
         boss.get("/admin/find/?q=somebody@example.org")
-    line = next(
-        record for record in caplog.records if record.name == "spillway" and "request" in str(record.msg)
-    )
+    line = next(record for record in caplog.records if record.name == "spillway" and "request" in str(record.msg))
     assert "/admin/find/" in str(line.msg)
     assert "somebody" not in str(line.msg)

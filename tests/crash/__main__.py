@@ -32,9 +32,7 @@ FLOWS = {
     "ledger": Flow(stock_run, 10_000, 100_000, 1000, "payments and transfers over {} stocks"),
     "outbox": Flow(Mails("smtp"), QUICK, 20_000, 0, "order events by SMTP"),
     "outbox-keys": Flow(Mails("keys"), QUICK, 20_000, 0, "order events to a provider that honours keys"),
-    "outage": Flow(
-        outage, 2, 30, 0, "simulated minutes without the provider", killed=False, servers_only=True
-    ),
+    "outage": Flow(outage, 2, 30, 0, "simulated minutes without the provider", killed=False, servers_only=True),
 }
 
 
@@ -42,15 +40,11 @@ def main() -> int:
     arguments = parse()
     servers = databases.kafka_servers()
     if not servers:
-        print(
-            "TEST_KAFKA_SERVERS is not set and no broker runs here: make services starts one", file=sys.stderr
-        )
+        print("TEST_KAFKA_SERVERS is not set and no broker runs here: make services starts one", file=sys.stderr)
         return 1
     flow = FLOWS[arguments.flow]
     orders = arguments.orders or (flow.full if arguments.full else flow.quick)
-    plan = Plan(
-        orders, min(flow.places, orders), arguments.kills, arguments.seed, arguments.seconds, arguments.logs
-    )
+    plan = Plan(orders, min(flow.places, orders), arguments.kills, arguments.seed, arguments.seconds, arguments.logs)
     chosen = databases.named(arguments.database) if arguments.database else databases.known()
     if flow.servers_only and not arguments.database:
         print(f"--flow {arguments.flow} is for servers: SQLite is left out")
@@ -71,21 +65,15 @@ def one(flow: Flow, name: str, url: str, servers: str, plan: Plan) -> bool:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument(
-        "--flow", choices=FLOWS, default="aggregator", help="which workers (default aggregator)"
-    )
+    parser.add_argument("--flow", choices=FLOWS, default="aggregator", help="which workers (default aggregator)")
     parser.add_argument(
         "--orders", type=int, default=0,
         help="distinct orders, payments and transfers, or minutes (default " + ", ".join(f"{name} {flow.quick}" for name, flow in FLOWS.items()) + ")",
     )  # fmt: skip
     parser.add_argument("--full", action="store_true", help="ten times as many; of the outage all 30 minutes")
     parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each worker (default 3)")
-    parser.add_argument(
-        "--seed", type=int, default=random.randrange(1_000_000), help="default: another each time"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=0.0, help="spread the traffic (of a run without kills)"
-    )
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="default: another each time")
+    parser.add_argument("--seconds", type=float, default=0.0, help="spread the traffic (of a run without kills)")
     parser.add_argument("--database", metavar="URL", help="only this one; sqlite:// for a new file")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the logs of the workers there")
     return parser.parse_args()

@@ -21,20 +21,14 @@ PATIENCE = 30  # seconds
 def known() -> dict[str, str]:
     """Name → URL: SQLite always, the others when the environment names them or they run here."""
     running = supervisor.addresses()
-    variables = {
-        service.name: service.variable for service in supervisor.SERVICES if service.name in DATABASES
-    }
-    urls = {
-        name: os.environ.get(variable) or running.get(variable, "") for name, variable in variables.items()
-    }
+    variables = {service.name: service.variable for service in supervisor.SERVICES if service.name in DATABASES}
+    urls = {name: os.environ.get(variable) or running.get(variable, "") for name, variable in variables.items()}
     return {"sqlite": "sqlite://", **{name: url for name, url in urls.items() if url}}
 
 
 def named(url: str) -> dict[str, str]:
     """The one database the command line names, under the name by which it is known here."""
-    return {name: known_url for name, known_url in known().items() if known_url == url} or {
-        url.partition(":")[0]: url
-    }
+    return {name: known_url for name, known_url in known().items() if known_url == url} or {url.partition(":")[0]: url}
 
 
 def kafka_servers() -> str:

@@ -65,9 +65,7 @@ def _run(name: str, url: str, servers: str, plan: mail_run.Plan, logs: Path | No
                 with capture(name, servers) as prefix:
                     platform.environment["KAFKA_TOPIC_PREFIX"] = prefix
                     chosen = replace(plan, listeners=int(bool(prefix)))
-                    return MailRun(
-                        platform, chosen, resume, lambda text: print(f"      {text}", flush=True)
-                    ).go()
+                    return MailRun(platform, chosen, resume, lambda text: print(f"      {text}", flush=True)).go()
             finally:
                 connections.close_all()
 

@@ -80,9 +80,7 @@ def all_sent(committed: Sequence[Event], accepted: Iterable[str]) -> Finding:
     return Finding("every committed event was accepted and is sent", str(states), offenders)
 
 
-def nothing_else(
-    committed: Sequence[Event], journal: Sequence[Mapping[str, Any]], accepted: Iterable[str]
-) -> Finding:
+def nothing_else(committed: Sequence[Event], journal: Sequence[Mapping[str, Any]], accepted: Iterable[str]) -> Finding:
     unknown = set(accepted) - {event.name for event in committed}
     rolled_back = sum(line["rolled_back"] for line in journal)
     offenders: list[Any] = [*unknown] + ([] if rolled_back else ["nothing was rolled back"])
@@ -100,9 +98,7 @@ def seldom_twice(committed: Sequence[Event], repeats: Mapping[str, int], excuses
     if extra > excuses.kills + excuses.silences:
         offenders.append({"repeats": extra, "allowed": excuses})
     figures = f"{extra} repeats, {excuses.kills} kills, {excuses.silences} answers withheld, {len(uncertain)} uncertain"
-    return Finding(
-        "at most one repeat per crash or withheld answer, each marked uncertain", figures, offenders
-    )
+    return Finding("at most one repeat per crash or withheld answer, each marked uncertain", figures, offenders)
 
 
 def in_order(committed: Sequence[Event], accepted: Iterable[str]) -> Finding:

@@ -125,9 +125,7 @@ class MailRun:
                 f"{share:.0f} mails",
             )
             for name in chosen:
-                wait_for(
-                    lambda name=name: self._attend() or self._done(name), 60, f"{name} to claim something"
-                )
+                wait_for(lambda name=name: self._attend() or self._done(name), 60, f"{name} to claim something")
             if turn == 1:
                 self.place.refuse_us()
             self._recover()
@@ -191,9 +189,7 @@ class MailRun:
             *mail_oracle.judge(events, journal, accepted, excuses),
             Finding("nothing is left unfinished", f"after {took:.0f} s", [stuck] if stuck else []),
             self._killed(),
-            Finding(
-                "SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]
-            ),
+            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
             Finding("the writers ended well", "", list(failed)),
             verified(verify.returncode, verify.stdout or verify.stderr),
         ]
@@ -202,15 +198,11 @@ class MailRun:
     def _killed(self) -> Finding:
         offenders: list[Any] = [kill for kill in self.kills if kill.code != -9 or not kill.done]
         done = {name: [kill.done for kill in self.kills if kill.worker == name] for name in self.names}
-        return Finding(
-            "every worker was killed at work with SIGKILL", f"claimed in the lives lost: {done}", offenders
-        )
+        return Finding("every worker was killed at work with SIGKILL", f"claimed in the lives lost: {done}", offenders)
 
     def _figures(self, events: Sequence[Any], accepted: Sequence[str], took: float) -> dict[str, Any]:
         paths = mail_oracle.rows(self.url, "SELECT path, COUNT(*) FROM outbox_deliveryattempt GROUP BY path")
-        fates = mail_oracle.rows(
-            self.url, "SELECT outcome, COUNT(*) FROM outbox_deliveryattempt GROUP BY outcome"
-        )
+        fates = mail_oracle.rows(self.url, "SELECT outcome, COUNT(*) FROM outbox_deliveryattempt GROUP BY outcome")
         return {
             "events": len(events), "accepted": len(accepted), "again": len(accepted) - len(set(accepted)),
             "uncertain": sum(event.uncertain > 0 for event in events), "kills": len(self.kills),

@@ -122,18 +122,12 @@ def exactly_once(history: Mapping[Order, Any], bodies: Sequence[Mapping[str, Any
 
 
 def same_bytes(batches: Mapping[str, Sequence[Published]]) -> Finding:
-    offenders = [
-        name for name, copies in batches.items() if len({(c.key, c.value, c.headers) for c in copies}) > 1
-    ]
+    offenders = [name for name, copies in batches.items() if len({(c.key, c.value, c.headers) for c in copies}) > 1]
     again = sum(len(copies) - 1 for copies in batches.values())
-    return Finding(
-        "a batch that was delivered again has the same bytes", f"{again} repeated deliveries", offenders
-    )
+    return Finding("a batch that was delivered again has the same bytes", f"{again} repeated deliveries", offenders)
 
 
-def belongs(
-    batches: Mapping[str, Sequence[Published]], bodies: Sequence[Mapping[str, Any]], max_batch: int
-) -> Finding:
+def belongs(batches: Mapping[str, Sequence[Published]], bodies: Sequence[Mapping[str, Any]], max_batch: int) -> Finding:
     offenders = [
         {
             "batch": name,
@@ -145,9 +139,7 @@ def belongs(
         if copies[0].key != body["location_id"].encode() or not 1 <= len(body["order_ids"]) <= max_batch
     ]
     warehouses = len({body["location_id"] for body in bodies})
-    return Finding(
-        "every batch goes to its warehouse and is not too large", f"{warehouses} warehouses", offenders
-    )
+    return Finding("every batch goes to its warehouse and is not too large", f"{warehouses} warehouses", offenders)
 
 
 def in_order(batches: Mapping[str, Sequence[Published]]) -> Finding:
@@ -157,9 +149,7 @@ def in_order(batches: Mapping[str, Sequence[Published]]) -> Finding:
     for name, copies in batches.items():
         body = json.loads(copies[0].value)
         if body["flushed_at"] < last.get(body["location_id"], ""):
-            offenders.append(
-                {"batch": name, "location": body["location_id"], "flushed_at": body["flushed_at"]}
-            )
+            offenders.append({"batch": name, "location": body["location_id"], "flushed_at": body["flushed_at"]})
         last[body["location_id"]] = max(body["flushed_at"], last.get(body["location_id"], ""))
     return Finding("batches of one warehouse arrive in the order in which they were cut", "", offenders)
 
@@ -196,9 +186,7 @@ def changes_after(records: Sequence[Produced], index: int) -> Iterator[Place]:
             yield record.place
 
 
-def late_of(
-    history: Mapping[Order, list[Produced]], sent: Mapping[Order, int], late: set[Place]
-) -> list[Produced]:
+def late_of(history: Mapping[Order, list[Produced]], sent: Mapping[Order, int], late: set[Place]) -> list[Produced]:
     """The records that must be letters, given what was sent."""
     found = []
     for order, records in history.items():
@@ -210,9 +198,7 @@ def late_of(
 
 def sums_agree(history: Mapping[Order, list[Produced]], bodies: Sequence[Mapping[str, Any]]) -> Finding:
     """Each batch holds the sums of the versions it took, SKU by SKU."""
-    values = {
-        (order, r.sample.version): r.sample.value for order, records in history.items() for r in records
-    }
+    values = {(order, r.sample.version): r.sample.value for order, records in history.items() for r in records}
     offenders, total = [], 0
     for body in bodies:
         expected: Counter[str] = Counter()
@@ -222,9 +208,7 @@ def sums_agree(history: Mapping[Order, list[Produced]], bodies: Sequence[Mapping
         found = Counter({item["sku"]: item["quantity"] for item in body["items"]})
         total += found.total()
         if found != expected or len(found) != len(body["items"]):
-            offenders.append(
-                {"batch": body["batch_id"], "differs": dict((found - expected) | (expected - found))}
-            )
+            offenders.append({"batch": body["batch_id"], "differs": dict((found - expected) | (expected - found))})
     return Finding("sums by SKU agree, batch by batch", f"{total} pieces", offenders)
 
 

@@ -284,9 +284,7 @@ def within_rate(times: Sequence[float], seconds: float) -> Finding:
     most = RATE * seconds + (1 + RELAYS) * capacity(RATE)
     found = busiest(times, seconds)
     offenders = [found] if found > most else []
-    return Finding(
-        f"in no {seconds:g} s more than the rate allows", f"{found}, at most {most:.0f}", offenders
-    )
+    return Finding(f"in no {seconds:g} s more than the rate allows", f"{found}, at most {most:.0f}", offenders)
 
 
 def busiest(times: Sequence[float], seconds: float) -> int:

@@ -76,10 +76,7 @@ class Worker:
                 text = page.read().decode()
         except (urllib.error.URLError, OSError):
             return []
-        return [
-            (name, dict(LABEL.findall(labels or "")), float(value))
-            for name, labels, value in METRIC.findall(text)
-        ]
+        return [(name, dict(LABEL.findall(labels or "")), float(value)) for name, labels, value in METRIC.findall(text)]
 
     def count(self, name: str, **labels: str) -> float:
         """The sum of a counter over all labels that are not given."""
@@ -125,18 +122,14 @@ class Platform:
         self.workers.append(worker)
         return worker
 
-    def manage(
-        self, *arguments: str, check: bool = True, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
+    def manage(self, *arguments: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments], cwd=ROOT, env={**self.environment, **environment},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if check and done.returncode:
-            raise AssertionError(
-                f"{arguments[0]} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}"
-            )
+            raise AssertionError(f"{arguments[0]} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}")
         return done
 
 

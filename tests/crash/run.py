@@ -37,9 +37,7 @@ class Plan:
     warehouses: int
     kills: int
     seed: int
-    seconds: float = (
-        0.0  # of traffic when nobody is killed; else it comes in shares, one for every round of kills
-    )
+    seconds: float = 0.0  # of traffic when nobody is killed; else it comes in shares, one for every round of kills
     logs: Path | None = None  # where the workers' logs stay; None: nowhere
     evict: bool = False  # do not wait for the sessions of the dead
 
@@ -98,9 +96,7 @@ def directory(chosen: Path | None) -> Iterator[Path]:
 class Run:
     """Workers `ingest-1 flush-1` and, where the database allows it, `ingest-2 flush-2`."""
 
-    def __init__(
-        self, platform: Platform, wire: Wire, plan: Plan, pairs: int, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, platform: Platform, wire: Wire, plan: Plan, pairs: int, say: Callable[[str], None]) -> None:
         self.platform = platform
         self.wire = wire
         self.plan = plan
@@ -151,24 +147,19 @@ class Run:
         took: float,
     ) -> Outcome:
         letters = [
-            json.loads(line)
-            for line in self.platform.manage("dead_letters", "list", "--json").stdout.splitlines()
+            json.loads(line) for line in self.platform.manage("dead_letters", "list", "--json").stdout.splitlines()
         ]
         verify = self.platform.manage("verify", "--json", check=False)
         findings = oracle.judge(produced, published, letters, MAX_BATCH)
         findings += [
             Finding("everything is sent in the end", f"after {took:.0f} s", [drained] if drained else []),
             killed(self.crew, self.plan.kills),
-            Finding(
-                "SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]
-            ),
+            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
             verified(verify.returncode, verify.stdout or verify.stderr),
         ]
         return Outcome(findings, self._figures(produced, published, letters, verify.stdout, took))
 
-    def _figures(
-        self, produced: Any, published: Any, letters: Any, verify: str, took: float
-    ) -> dict[str, Any]:
+    def _figures(self, produced: Any, published: Any, letters: Any, verify: str, took: float) -> dict[str, Any]:
         read = json.loads(verify or '{"checks": []}')["checks"][:1]
         return {
             "records": len(produced), "read again": read[0]["expected"] - len(produced) if read else None,
@@ -186,9 +177,7 @@ def killed(crew: Crew, planned: int) -> Finding:
         if times != planned:
             offenders.append({"worker": name, "killed": times, "planned": planned})
     done = {name: [kill.done for kill in crew.kills if kill.worker == name] for name in crew.commands}
-    return Finding(
-        "every worker was killed at work with SIGKILL", f"done in the lives lost: {done}", offenders
-    )
+    return Finding("every worker was killed at work with SIGKILL", f"done in the lives lost: {done}", offenders)
 
 
 def verified(code: int, output: str) -> Finding:

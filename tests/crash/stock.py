@@ -143,9 +143,7 @@ def reworded(rng: random.Random, one: Message) -> Message:
 def contradiction(one: Message) -> Message:
     """The same reference with one unit more."""
     body = json.loads(one.value or b"")
-    line = (
-        body if one.topic == MOVED else body[next(name for name in ("items", "materials") if name in body)][0]
-    )
+    line = body if one.topic == MOVED else body[next(name for name in ("items", "materials") if name in body)][0]
     line["quantity"] += 1
     deltas = dict(one.deltas or {})
     touched = list(deltas) if one.topic == MOVED else list(deltas)[:1]
@@ -189,9 +187,7 @@ def poisons(names: Sequence[str]) -> Iterator[Poison]:
     yield kind(MOVED, lambda name: b"")
     yield kind(MOVED, lambda name: [name])
     yield kind(PAID, lambda name: {"saleOrderId": name, "items": items_of([(one, 1)])})
-    yield kind(
-        RECEIVED, lambda name: {"purchaseOrderId": name, "items": items_of([(one, 1)]), "note": "x" * 70_000}
-    )
+    yield kind(RECEIVED, lambda name: {"purchaseOrderId": name, "items": items_of([(one, 1)]), "note": "x" * 70_000})
     yield kind(COOKED, lambda name: {"kitchenTicketItemId": 7, "status": "DONE", "materials": []})
     yield sale([])
     yield sale([{"stockId": one}])

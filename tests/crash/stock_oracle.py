@@ -32,9 +32,7 @@ def place_of(record: Produced) -> Place:
 
 def expect(produced: Iterable[Produced], names: Sequence[str]) -> Expected:
     """Judge the log partition by partition: the records of a reference share its key, and so a partition."""
-    found = Expected(
-        {("OPENING", name, name): OPENING for name in names}, Counter(dict.fromkeys(names, OPENING))
-    )
+    found = Expected({("OPENING", name, name): OPENING for name in names}, Counter(dict.fromkeys(names, OPENING)))
     taken: dict[tuple[str, str], Mapping[str, int]] = {}
     for record in sorted(produced, key=place_of):
         message: Message = record.sample  # type: ignore[assignment]
@@ -94,9 +92,7 @@ def rows_agree(expected: Expected, ledger: Sequence[tuple[str, str, str, int]]) 
         for key in sorted(deltas.keys() | expected.ledger.keys())
         if deltas.get(key) != expected.ledger.get(key)
     ]
-    return Finding(
-        "one row of the ledger for each distinct key, with its delta", f"{len(ledger)} rows", offenders
-    )
+    return Finding("one row of the ledger for each distinct key, with its delta", f"{len(ledger)} rows", offenders)
 
 
 def sums_agree(quantities: Mapping[str, int], ledger: Sequence[tuple[str, str, str, int]]) -> Finding:
@@ -108,9 +104,7 @@ def sums_agree(quantities: Mapping[str, int], ledger: Sequence[tuple[str, str, s
         for name in sorted(quantities.keys() | sums.keys())
         if quantities.get(name, 0) != sums[name]
     ]
-    return Finding(
-        "the deltas of every stock sum up to its quantity", f"{sum(quantities.values())} pieces", offenders
-    )
+    return Finding("the deltas of every stock sum up to its quantity", f"{sum(quantities.values())} pieces", offenders)
 
 
 def letters_agree(refused: Sequence[Produced], letters: Sequence[Mapping[str, Any]], prefix: str) -> Finding:
@@ -122,16 +116,12 @@ def letters_agree(refused: Sequence[Produced], letters: Sequence[Mapping[str, An
         mine = found.pop(place_of(record), [])
         sample = record.sample
         if len(mine) != 1:
-            offenders.append(
-                {"letters": len(mine), "place": place_of(record), "value": (sample.value or b"")[:80]}
-            )
+            offenders.append({"letters": len(mine), "place": place_of(record), "value": (sample.value or b"")[:80]})
         elif raw(mine[0]) != sample.value or (mine[0]["key"] or "").encode() != sample.key:
             offenders.append({"bytes differ": place_of(record), "letter": mine[0]["id"]})
     offenders += [{"letter for nothing": letter["id"], "reason": letter["reason"], "place": place}
                   for place, mine in found.items() for letter in mine]  # fmt: skip
-    reasons = ", ".join(
-        f"{number} {reason}" for reason, number in Counter(one["reason"] for one in letters).items()
-    )
+    reasons = ", ".join(f"{number} {reason}" for reason, number in Counter(one["reason"] for one in letters).items())
     return Finding(
         "each refused record is one letter with its raw bytes",
         f"{len(refused)} records: {reasons}",
@@ -149,12 +139,8 @@ def nothing_replayed(topic: str, code: int, account: str) -> Finding:
     """A replay of what has been applied finds nothing to do, and says so."""
     numbers = numbers_of(account)
     read = numbers.get("read", 0)
-    ok = (
-        code == 0 and read and numbers == {**dict.fromkeys(numbers, 0), "read": read, "already applied": read}
-    )
-    offenders = (
-        [] if ok and "nothing has changed" in account else [{"exit code": code, "account": account[-500:]}]
-    )
+    ok = code == 0 and read and numbers == {**dict.fromkeys(numbers, 0), "read": read, "already applied": read}
+    offenders = [] if ok and "nothing has changed" in account else [{"exit code": code, "account": account[-500:]}]
     return Finding(f"a replay of all of {topic} changes nothing and says so", f"{read} read", offenders)
 
 

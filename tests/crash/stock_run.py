@@ -88,9 +88,7 @@ class Guest:
         offenders: list[Any] = [code for code in self.codes if code]
         if self.visits != planned:
             offenders.append({"visits": self.visits, "planned": planned})
-        return Finding(
-            "the group was rebalanced at work", f"{self.visits} times a member came and went", offenders
-        )
+        return Finding("the group was rebalanced at work", f"{self.visits} times a member came and went", offenders)
 
 
 def has_partitions(worker: Worker) -> bool:
@@ -174,18 +172,14 @@ class Run:
             Finding("everything is read in the end", f"after {took:.0f} s", [drained] if drained else []),
             killed(self.crew, self.plan.kills),
             self.guest.finding(self.rounds),
-            Finding(
-                "SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]
-            ),
+            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
             verified(verify.returncode, verify.stdout or verify.stderr),
             *[self._replay_all(topic) for topic in stock.TYPES for _ in range(2)],
             self._restore_a_day(),
         ]
         again = [finding for finding in self._judge(produced) if not finding.ok]
         findings.append(
-            Finding(
-                "quantities, rows and letters still hold after the replays", "", [one.name for one in again]
-            )
+            Finding("quantities, rows and letters still hold after the replays", "", [one.name for one in again])
         )
         return Outcome(findings, self._figures(produced, verify.stdout, took))
 
@@ -236,9 +230,7 @@ class Run:
     def _replay(self, topic: str, from_day: int, to_day: int) -> tuple[int, str]:
         """Exit code and account of a replay of these days of the traffic."""
         since, until = (
-            datetime.fromtimestamp((self.first + day * stock.DAY) / 1000, UTC).isoformat(
-                timespec="milliseconds"
-            )
+            datetime.fromtimestamp((self.first + day * stock.DAY) / 1000, UTC).isoformat(timespec="milliseconds")
             for day in (from_day, to_day)
         )
         done = self.platform.manage("replay_topic", topic, "--from", since, "--to", until, check=False)

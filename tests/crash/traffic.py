@@ -42,9 +42,7 @@ def traffic(orders: int, warehouses: int, seed: int) -> list[Sample]:
     updates = [_changed(rng, sample) for sample in rng.sample(first, int(orders * UPDATES))]
     twice = [_changed(rng, sample) for sample in rng.sample(updates, len(updates) // 5)]
     kinds = list(poisons(rng, now))
-    bad = [
-        kinds[number % len(kinds)](f"P{number}", rng.choice(names)) for number in range(int(orders * POISON))
-    ]
+    bad = [kinds[number % len(kinds)](f"P{number}", rng.choice(names)) for number in range(int(orders * POISON))]
     samples = [*first, *repeats, *updates, *twice, *bad]
     rng.shuffle(samples)
     return samples
@@ -73,10 +71,7 @@ def _changed(rng: random.Random, sample: Sample) -> Sample:
 def _sample(rng: random.Random, location: str, order: str, version: int, at: str) -> Sample:
     # The quantity of the order's own SKU is the version, so that every batch says which one it took.
     items = [{"sku": f"{TAG}{order}", "quantity": version}]
-    items += [
-        {"sku": f"S{rng.randrange(300):03d}", "quantity": rng.randint(1, 12)}
-        for _ in range(rng.randint(1, 4))
-    ]
+    items += [{"sku": f"S{rng.randrange(300):03d}", "quantity": rng.randint(1, 12)} for _ in range(rng.randint(1, 4))]
     body = {
         "order_id": order,
         "location_id": location,
@@ -114,9 +109,7 @@ def poisons(rng: random.Random, now: datetime) -> Iterator[Poison]:
     yield kind(lambda order, location: None)
     yield kind(lambda order, location: json.dumps([order]).encode())
     yield kind(lambda order, location: json.dumps(valid(order, location)).encode() + b"\xff\xfe")
-    yield kind(
-        lambda order, location: b'{"note": "\xed\xa0\x80", ' + json.dumps(valid(order, location)).encode()[1:]
-    )
+    yield kind(lambda order, location: b'{"note": "\xed\xa0\x80", ' + json.dumps(valid(order, location)).encode()[1:])
     yield kind(lambda order, location: json.dumps(valid(order, location)).encode() + b"\x00")
     yield kind(lambda order, location: json.dumps(valid(order, location, note=_nested(200))).encode())
     yield kind(lambda order, location: (order + "[" * 50_000).encode())

@@ -107,9 +107,7 @@ class Wire:
 
     def lag(self) -> int:
         """Records of the input topics that the group has not committed."""
-        consumer = kafka.KafkaConsumer(
-            group_id=self.name(self.group), enable_auto_commit=False, **self.options
-        )
+        consumer = kafka.KafkaConsumer(group_id=self.name(self.group), enable_auto_commit=False, **self.options)
         try:
             tps = [tp for topic in self.inputs for tp in partitions_of(consumer, self.name(topic))]
             ends = consumer.end_offsets(tps)
@@ -138,9 +136,7 @@ class Output:
         ends = self.consumer.end_offsets(self.tps)
         while any(self.consumer.position(tp) < end for tp, end in ends.items()):
             for part in self.consumer.poll(timeout_ms=200).values():
-                self.records += [
-                    Published(r.partition, r.offset, r.key, r.value, tuple(r.headers or ())) for r in part
-                ]
+                self.records += [Published(r.partition, r.offset, r.key, r.value, tuple(r.headers or ())) for r in part]
         return self.records
 
     def close(self) -> None:
@@ -148,9 +144,7 @@ class Output:
 
 
 def partitions_of(consumer: Any, topic: str) -> list[Any]:
-    return [
-        kafka.TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())
-    ]
+    return [kafka.TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
 
 
 class Source(threading.Thread):

@@ -150,9 +150,7 @@ def configuration(connector: Connector) -> dict[str, str]:
         "OUTBOX_DB_SERVER_ID": str(int(connector.name[-8:], 16) % 2**31 + 1000),
         "KAFKA_BOOTSTRAP_SERVERS": f"{broker}:{broker_port}", "KAFKA_TOPIC_PREFIX": connector.prefix,
     }  # fmt: skip
-    found = json.loads(
-        re.sub(r"\$\{env:(\w+)\}", lambda match: values[match[1]], for_database(where["NAME"]))
-    )
+    found = json.loads(re.sub(r"\$\{env:(\w+)\}", lambda match: values[match[1]], for_database(where["NAME"])))
     return {**found, **own_names(found, connector)}
 
 
@@ -203,9 +201,7 @@ def slots(like: str) -> list[tuple[str, bool]]:
     if connection.vendor != "postgresql":
         return []
     with connection._nodb_cursor() as cursor:
-        cursor.execute(
-            "SELECT slot_name, active FROM pg_replication_slots WHERE starts_with(slot_name, %s)", [like]
-        )
+        cursor.execute("SELECT slot_name, active FROM pg_replication_slots WHERE starts_with(slot_name, %s)", [like])
         return cursor.fetchall()
 
 

@@ -105,8 +105,7 @@ def test_a_hint_arrives_soon_after_the_commit(reader, capsys):
             reader.poll(0.001)
     reader.wait_for(count, 60)
     late = sorted(
-        reader.arrived[index] - committed[read(record.value).id]
-        for index, record in enumerate(reader.records)
+        reader.arrived[index] - committed[read(record.value).id] for index, record in enumerate(reader.records)
     )
     p50, p99 = (1000 * late[int(count * share)] for share in (0.5, 0.99))
     with capsys.disabled():

@@ -46,9 +46,7 @@ def workers(connector: Any, tmp_path: Path) -> Iterator[Platform]:
     with Platform(tmp_path, environment) as platform:
         began = database_now()
         platform.start("listen_outbox")
-        wait_for(
-            lambda: Watermark.objects.filter(caught_up_at__gt=began).count() >= PARTITIONS, 90, "the listener"
-        )
+        wait_for(lambda: Watermark.objects.filter(caught_up_at__gt=began).count() >= PARTITIONS, 90, "the listener")
         platform.start("relay_outbox", "--channel", "email")
         yield platform
         # With a farewell: a group that still has a member cannot be deleted.

@@ -111,9 +111,7 @@ def test_the_example_environment_is_fit_for_production(tmp_path):
 # -- compose -----------------------------------------------------------------------------------------
 def test_in_containers_too_only_what_changes_tables_is_their_owner():
     owners = {
-        name
-        for name, text in services().items()
-        if "DATABASE_URL_FILE: /run/secrets/database_url_migrate" in text
+        name for name, text in services().items() if "DATABASE_URL_FILE: /run/secrets/database_url_migrate" in text
     }
     assert owners == {"worker", "migrate"}
 
@@ -176,11 +174,7 @@ def test_no_extra_brings_another_version_of_what_base_has(name):
     ],
 )
 def test_an_alert_fits_the_default_of_its_setting(alert, name, number):
-    rule = (
-        read(ROOT / "deploy" / "prometheus" / "alerts.yml")
-        .split(f"- alert: {alert}\n")[1]
-        .split("- alert:")[0]
-    )
+    rule = read(ROOT / "deploy" / "prometheus" / "alerts.yml").split(f"- alert: {alert}\n")[1].split("- alert:")[0]
     assert int(re.search(number, rule)[1]) == dict(variables())[name]
 
 
@@ -222,6 +216,4 @@ def test_nothing_that_flows_can_be_deleted_by_the_application():
     }
     assert all(re.match(pattern, table) for table in flowing)
     mysql = read(ROOT / "deploy" / "grants" / "mysql_after_migrate.sql")
-    assert flowing & set(re.findall(r"GRANT DELETE ON spillway\.(\w+)", mysql)) == {
-        "notifications_suppression"
-    }
+    assert flowing & set(re.findall(r"GRANT DELETE ON spillway\.(\w+)", mysql)) == {"notifications_suppression"}

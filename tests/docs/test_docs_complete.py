@@ -87,9 +87,7 @@ def test_no_metric_is_documented_that_does_not_exist():
     assert set(rows("docs/metrics.md")) == {exposed(metric) for metric in catalogue()}
 
 
-@pytest.mark.parametrize(
-    "name", [*OPERATORS, "docs/metrics.md", "docs/outbox.md", "deploy/prometheus/alerts.yml"]
-)
+@pytest.mark.parametrize("name", [*OPERATORS, "docs/metrics.md", "docs/outbox.md", "deploy/prometheus/alerts.yml"])
 def test_metrics_are_named_as_they_are_exposed(name):
     known = {exposed(metric) for metric in catalogue()}
     assert set(re.findall(r"\bspillway_(?!app\b|migrate\b)[a-z_]+\b", page(name))) <= known
@@ -97,9 +95,7 @@ def test_metrics_are_named_as_they_are_exposed(name):
 
 # -- commands ----------------------------------------------------------------------------------------
 def commands():
-    return sorted(
-        module.path.stem for module in code() if module.is_command and module.path.stem != "__init__"
-    )
+    return sorted(module.path.stem for module in code() if module.is_command and module.path.stem != "__init__")
 
 
 INTERNAL = {"demo_user"}  # `make run` calls it and it refuses to work elsewhere

@@ -65,9 +65,7 @@ def new_order(total: int = 1000) -> Order:
 
 def problem(answer, status: int, code: str) -> dict:
     """The refusal, once it is one in the agreed form."""
-    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json"), (
-        answer.content
-    )
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json"), answer.content
     data = answer.json()
     assert (data["status"], data["code"], data["type"]) == (status, code, f"/api/docs#{code}")
     assert data["title"]

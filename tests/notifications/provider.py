@@ -126,9 +126,7 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(float(more[0]))
         if what.endswith("_after"):
             return self.drop()
-        self.reply(
-            status, REPLIES[self.path](name) if status == 200 else {"name": "invalid_idempotent_request"}
-        )
+        self.reply(status, REPLIES[self.path](name) if status == 200 else {"name": "invalid_idempotent_request"})
 
     def control(self, wanted: dict[str, Any]) -> None:
         """Change it from another process: {"down": true, "script": [...], "trouble": 0.1}."""
@@ -178,9 +176,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8025)
     parser.add_argument("--journal", type=Path)
     parser.add_argument("--honours-keys", action="store_true")
-    parser.add_argument(
-        "--trouble", type=float, default=0.0, help="share of requests that something happens to"
-    )
+    parser.add_argument("--trouble", type=float, default=0.0, help="share of requests that something happens to")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     provider = Provider(given.port, given.journal, given.honours_keys, given.trouble, given.seed)

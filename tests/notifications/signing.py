@@ -25,9 +25,7 @@ SECRETS = {
 }
 
 
-def generic(
-    body: Any, at: float | None = None, secret: str = SECRETS["generic"][0]
-) -> tuple[bytes, dict[str, str]]:
+def generic(body: Any, at: float | None = None, secret: str = SECRETS["generic"][0]) -> tuple[bytes, dict[str, str]]:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     stamp = str(int(time.time() if at is None else at))
     signature = hmac.new(secret.encode(), stamp.encode() + b"." + raw, hashlib.sha256).hexdigest()

@@ -54,9 +54,7 @@ class Sink:
 
     def run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(
-            asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=2**22)
-        )
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=2**22))
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         try:

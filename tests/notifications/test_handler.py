@@ -49,11 +49,7 @@ def test_deliveries_of_a_batch_are_written_together(email, settings):  # noqa: F
     with CaptureQueriesContext(connection) as queries:
         assert go(handler) == 30
     assert Delivery.objects.count() == 30
-    written = [
-        query
-        for query in queries
-        if "INSERT INTO" in query["sql"] and "notifications_delivery" in query["sql"]
-    ]
+    written = [query for query in queries if "INSERT INTO" in query["sql"] and "notifications_delivery" in query["sql"]]
     asked = [query for query in queries if "notifications_suppression" in query["sql"]]
     assert (len(written), len(asked)) == (1, 1)
 

@@ -39,11 +39,7 @@ def test_two_that_apply_the_same_events_apply_each_once(transactional_db, email)
     messages = [paid(f"u{number}@example.com") for number in range(6)]
     go(email)
     ids = stored(
-        *(
-            event(kind, m.pk, occurred_at=at(-5))
-            for m in messages
-            for kind in ("deferred", "delivered", "bounced")
-        )
+        *(event(kind, m.pk, occurred_at=at(-5)) for m in messages for kind in ("deferred", "delivered", "bounced"))
     )
     backwards = list(reversed(ids))
     found = race(
@@ -88,8 +84,6 @@ def test_proof_and_settlement_at_once_end_as_sent_with_one_delivery(transactiona
 def test_suppressing_one_address_from_many_sides_is_one_row(transactional_db, email):  # noqa: F811
     messages = [paid() for _ in range(4)]
     go(email)
-    lots = [
-        stored(event(kind, m.pk)) for m, kind in zip(messages, ["bounced", "complained"] * 2, strict=True)
-    ]
+    lots = [stored(event(kind, m.pk)) for m, kind in zip(messages, ["bounced", "complained"] * 2, strict=True)]
     race(*[lambda ids=ids: apply(ids, timezone.now()) for ids in lots])
     assert Suppression.objects.get().reason == "complaint"

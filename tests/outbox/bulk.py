@@ -13,8 +13,7 @@ MESSAGES = Upsert(
     OutboxMessage,
     columns="id channel event_type aggregate payload correlation_id traceparent",
     constants=(
-        "state attempts available_at expires_at times_uncertain times_revived error_class error receipt "
-        "created_at"
+        "state attempts available_at expires_at times_uncertain times_revived error_class error receipt created_at"
     ),
     key="",
     update={},

@@ -138,9 +138,7 @@ def test_keys_are_overdue_when_nobody_sweeps(traffic):
 def test_home_names_a_channel_that_does_not_send(traffic):
     admission.pause("memory", ANN, "moving house")
     picture = Outbox().picture(database_now())
-    assert [need.title for need in picture.needs if need.title.endswith("is paused")] == [
-        "Channel memory is paused"
-    ]
+    assert [need.title for need in picture.needs if need.title.endswith("is paused")] == ["Channel memory is paused"]
     admission.resume("memory", ANN, "moved")
     ChannelState.objects.update(breaker="open", opened_at=database_now(), probe_at=database_now())
     picture = Outbox().picture(database_now())

@@ -169,9 +169,7 @@ class TestCommand:
         assert DeadLetter.objects.open().count() == 3
 
     def test_the_command_leaves_the_same_trail_as_the_console(self):
-        assert "1 letters resolved" in run(
-            "resolve", str(DeadLetter.objects.get(offset=1).pk), "--reason", "by hand"
-        )
+        assert "1 letters resolved" in run("resolve", str(DeadLetter.objects.get(offset=1).pk), "--reason", "by hand")
         action = OperatorAction.objects.get()
         assert (action.verb, action.reason) == ("resolve", "by hand")
         assert "by command" in action.actor_name

@@ -66,9 +66,7 @@ def test_each_of_ten_thousand_rows_is_sent_once(memory):
     def poll() -> None:
         while once("poll", None) or OutboxMessage.objects.pending().exists():
             # Put off behind another's batch for half a second: due again at once, to keep the race hot.
-            OutboxMessage.objects.pending().filter(available_at__gt=database_now()).update(
-                available_at=database_now()
-            )
+            OutboxMessage.objects.pending().filter(available_at__gt=database_now()).update(available_at=database_now())
 
     def listen(seed: int) -> None:
         mine = random.Random(seed).sample(hints, len(hints))

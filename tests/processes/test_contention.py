@@ -30,18 +30,13 @@ def test_workers_side_by_side_never_do_the_same_work(broker: Broker, workers: Pl
     wait_for(lambda: len(orders_in(broker.deliveries())) >= orders, 60, f"{orders} orders")
     wait_for(lambda: broker.wire.lag() == 0, 20, "every record to be committed")
     reruns = Counter(
-        labels["cause"]
-        for worker in crew
-        for name, labels, _ in worker.metrics()
-        if name == "transaction_rerun_total"
+        labels["cause"] for worker in crew for name, labels, _ in worker.metrics() if name == "transaction_rerun_total"
     )
     print("reruns by cause:", dict(reruns))
 
     def done() -> list[float]:
         # Together, not each: on a busy machine one flusher may find nothing left to do.
-        return [
-            sum(worker.count(name) for worker in crew if worker.name.startswith(kind)) for kind, name in DONE
-        ]
+        return [sum(worker.count(name) for worker in crew if worker.name.startswith(kind)) for kind, name in DONE]
 
     # A batch stands in the topic before it is settled, and only then it counts.
     wait_for(lambda: all(done()), 20, "both kinds of workers to count what they did")

@@ -26,9 +26,7 @@ def pull(workers: Platform, verb: str, *ids: str) -> str:
     return workers.manage("dead_letters", verb, *ids, "--reason", "the test says so").stdout
 
 
-def test_a_late_change_that_is_requeued_goes_out_as_a_supplement(
-    broker: Broker, both: Any, workers: Platform
-) -> None:
+def test_a_late_change_that_is_requeued_goes_out_as_a_supplement(broker: Broker, both: Any, workers: Platform) -> None:
     both()
     broker.send(order("A1", items={"S1": 3, "S2": 1}))
     broker.wait_for_orders("A1")
@@ -75,6 +73,4 @@ def test_a_batch_the_broker_refuses_is_a_letter_and_goes_out_or_is_closed(
 
 
 def letter_of(workers: Platform, location: str) -> dict[str, Any]:
-    return next(
-        letter for letter in letters(workers) if letter["key"] == location and letter["step"] == "publish"
-    )
+    return next(letter for letter in letters(workers) if letter["key"] == location and letter["step"] == "publish")

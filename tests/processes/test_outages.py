@@ -123,9 +123,7 @@ def test_a_database_that_is_away_for_a_while_loses_nothing(
 ) -> None:
     workers.environment["DATABASE_URL"] = gate.url
     crew = [
-        workers.start(command, name=f"{command}{n}")
-        for n in pairs
-        for command in ("ingest_events", "flush_buffer")
+        workers.start(command, name=f"{command}{n}") for n in pairs for command in ("ingest_events", "flush_buffer")
     ]
     broker.send(*orders("A"))
     broker.wait_for_orders(*ids("A"))
@@ -170,9 +168,7 @@ def end_sessions() -> None:
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
             return
-        cursor.execute(
-            "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
-        )
+        cursor.execute("SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
         for (session,) in cursor.fetchall():
             with suppress(OperationalError):  # it has ended by itself meanwhile
                 cursor.execute(f"KILL CONNECTION {session}")

@@ -54,9 +54,7 @@ def test_an_ingester_that_dies_anywhere_stores_every_record_once(
     wait_for(lambda: broker.wire.lag() == 0, 40, "every record to be committed")
     assert workers.manage("flush_buffer", "--until-idle", "2").returncode == 0
     assert broker.orders() == sorted(names(3))
-    assert sorted(bytes(letter.payload) for letter in DeadLetter.objects.all()) == [
-        b"{poison %d" % n for n in range(3)
-    ]
+    assert sorted(bytes(letter.payload) for letter in DeadLetter.objects.all()) == [b"{poison %d" % n for n in range(3)]
     assert_verified()
 
 
@@ -75,13 +73,9 @@ def test_a_flusher_that_dies_anywhere_sends_every_order_once(broker: Broker, wor
             broker.wait_for_orders(*names(number + 1))
             assert flush.stop() == 0
     broker.wait_for_orders(*names(len(lives)))
-    wait_for(
-        lambda: not Batch.objects.claimed().exists() or restart(workers), 40, "every batch to be settled"
-    )
+    wait_for(lambda: not Batch.objects.claimed().exists() or restart(workers), 40, "every batch to be settled")
     again = len(broker.deliveries()) - len(broker.batches())
-    assert again >= 2 * PLACES, (
-        "two lives ended after the broker had the batches and before the database knew"
-    )
+    assert again >= 2 * PLACES, "two lives ended after the broker had the batches and before the database knew"
     assert_verified()
 
 
@@ -91,9 +85,7 @@ def restart(workers: Platform) -> bool:
     return False
 
 
-def test_a_frozen_flusher_finds_its_batches_gone_and_touches_nothing(
-    broker: Broker, workers: Platform
-) -> None:
+def test_a_frozen_flusher_finds_its_batches_gone_and_touches_nothing(broker: Broker, workers: Platform) -> None:
     workers.start("ingest_events")
     zombies = []
     for number, point in enumerate(["claimed", "sent"]):

@@ -62,9 +62,7 @@ def test_a_topic_created_again_stops_the_ingester_until_it_is_accepted(
     assert_verified()
 
 
-def test_a_topic_created_again_under_a_running_ingester_stops_it(
-    broker: Broker, both: Any, workers: Platform
-) -> None:
+def test_a_topic_created_again_under_a_running_ingester_stops_it(broker: Broker, both: Any, workers: Platform) -> None:
     ingest, _flush = both(BUFFER_IDLE_SECONDS="8")
     broker.send(*orders("A", 40))
     wait_for(lambda: BufferedEvent.objects.count() == 40, 30, "40 orders in the buffer")
@@ -98,9 +96,7 @@ def test_a_restored_backup_catches_up_and_sends_nothing_twice(broker: Broker, wo
     workers.start("ingest_events", name="third")
     broker.send(*orders("C", 10))
     broker.wait_for_orders(*ids("A", 30), *ids("B", 20), *ids("C", 10))
-    assert (
-        sum(item["quantity"] for body in broker.batches() for item in body["items"]) == 15 * 5 + 15 + 20 + 10
-    )
+    assert sum(item["quantity"] for body in broker.batches() for item in body["items"]) == 15 * 5 + 15 + 20 + 10
     assert DeadLetter.objects.count() == 2
     assert_verified()
 

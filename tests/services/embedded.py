@@ -68,9 +68,7 @@ class FaultyKafka(EmbeddedKafka):
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Drop what is older than offset `before`, as retention does."""
-        self._check(
-            self._library.mock_partition_delete_records(self._cluster, topic.encode(), partition, before)
-        )
+        self._check(self._library.mock_partition_delete_records(self._cluster, topic.encode(), partition, before))
 
     def down(self) -> None:
         """Cut all connections and refuse new ones, as a broker that died; it keeps its records. On a free port only."""

@@ -25,9 +25,7 @@ def sold(message: Payment) -> Movements:
 
 def received(message: Receipt) -> Movements:
     reference = part_of(message.purchase_order_id, message.receipt_id)
-    return Movements(
-        "PURCHASE_ORDER", reference, summed([(line.stock_id, line.quantity) for line in message.items])
-    )
+    return Movements("PURCHASE_ORDER", reference, summed([(line.stock_id, line.quantity) for line in message.items]))
 
 
 def cooked(message: TicketItem) -> Movements | None:
@@ -35,9 +33,7 @@ def cooked(message: TicketItem) -> Movements | None:
     if message.status != DONE or message.materials == []:
         return None
     if message.materials is None:
-        raise InvalidRecord(
-            "wrong_field", "Object missing required field `materials`, which an item that is DONE has"
-        )
+        raise InvalidRecord("wrong_field", "Object missing required field `materials`, which an item that is DONE has")
     deltas = summed((material.material_stock_id, -material.quantity) for material in message.materials)
     return Movements("KITCHEN_TICKET_ITEM", message.kitchen_ticket_item_id, deltas)
 

@@ -14,6 +14,4 @@ class Command(ReaderCommand):
     )
 
     def work(self, stop: Event, options: dict[str, Any]) -> None:
-        track(
-            stop, accept_reset=options["accept_reset"], once=options["once"], until_idle=options["until_idle"]
-        )
+        track(stop, accept_reset=options["accept_reset"], once=options["once"], until_idle=options["until_idle"])

@@ -9,9 +9,7 @@ from config.database.dialects.vendors import MariaDB, MySQL, PostgreSQL, SQLite
 
 __all__ = ["BOUNDS", "LONGEST_TEXT", "Column", "Dialect", "Lookup", "Update", "dialect_for", "known_dialect"]
 
-DIALECTS: dict[str, Dialect] = {
-    dialect.name: dialect for dialect in (PostgreSQL(), SQLite(), MySQL(), MariaDB())
-}
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (PostgreSQL(), SQLite(), MySQL(), MariaDB())}
 
 _known: dict[str, Dialect] = {}
 

@@ -117,9 +117,7 @@ class Dialect:
 
     def refer(self, table: str, sql: str) -> str:
         """Replace `old.x` and `new.x` by this database's names of the stored and the incoming value."""
-        return REFERENCE.sub(
-            lambda match: self.old(table, match[2]) if match[1] == "old" else self.new(match[2]), sql
-        )
+        return REFERENCE.sub(lambda match: self.old(table, match[2]) if match[1] == "old" else self.new(match[2]), sql)
 
     def old(self, table: str, name: str) -> str:
         return f"{self.quoted(table)}.{self.quoted(name)}"
@@ -149,9 +147,7 @@ class Dialect:
         sql += self.on_conflict(table, key, update, guard, token) if key else ""
         return sql + (f" RETURNING {self.listed(returning)}" if returning else "")
 
-    def on_conflict(
-        self, table: str, key: Sequence[str], update: Mapping[str, str], guard: str, token: str
-    ) -> str:
+    def on_conflict(self, table: str, key: Sequence[str], update: Mapping[str, str], guard: str, token: str) -> str:
         if not update:
             return f" ON CONFLICT ({self.listed(key)}) DO NOTHING"
         assignments = ", ".join(f"{self.quoted(name)} = {sql}" for name, sql in update.items())
@@ -230,12 +226,9 @@ class Dialect:
         target = f"{self.quoted(change.table)}." if self.name in ("mysql", "mariadb") else ""
         at = {column.name: self.value(column, index, "r") for index, column in enumerate(change.columns)}
         assignments = [
-            f"{target}{self.quoted(constant.name)} = {self.cast('%s', constant.kind)}"
-            for constant in change.constants
+            f"{target}{self.quoted(constant.name)} = {self.cast('%s', constant.kind)}" for constant in change.constants
         ]
-        assignments += [
-            f"{target}{self.quoted(column.name)} = {at[column.name]}" for column in change.changes
-        ]
+        assignments += [f"{target}{self.quoted(column.name)} = {at[column.name]}" for column in change.changes]
         joined = [f"{self.old(change.table, column.name)} = {at[column.name]}" for column in change.key]
         where = [f"{self.old(change.table, name)} = %s" for name in change.fixed]
         where += [self._pruned(change)] if change.count else []

@@ -24,10 +24,7 @@ def _column(values: Sequence[Any]) -> Sequence[str]:
     if not kinds <= KNOWN:
         raise TypeError(f"no literals for {kinds - KNOWN}")
     write = _writer_of([value for value in values if isinstance(value, str)])
-    return [
-        "NULL" if value is None else write(value) if isinstance(value, str) else repr(+value)
-        for value in values
-    ]
+    return ["NULL" if value is None else write(value) if isinstance(value, str) else repr(+value) for value in values]
 
 
 def _writer_of(texts: Sequence[str]) -> Callable[[str], str]:

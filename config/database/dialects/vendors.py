@@ -130,9 +130,7 @@ class SQLite(Dialect):
     def value(self, column: Column, position: int, alias: str) -> str:
         return f"json_extract({alias}.value, '$[{position}]')"
 
-    def on_conflict(
-        self, table: str, key: Sequence[str], update: Mapping[str, str], guard: str, token: str
-    ) -> str:
+    def on_conflict(self, table: str, key: Sequence[str], update: Mapping[str, str], guard: str, token: str) -> str:
         # Without WHERE the parser takes ON for the ON of a join.
         return " WHERE true" + super().on_conflict(table, key, update, guard, token)
 
@@ -226,9 +224,7 @@ class MySQL(Dialect):
         # The column's own collation, else no index serves the join.
         return f"VARCHAR({LONGEST_TEXT}) CHARACTER SET utf8mb4 COLLATE {self.collation}"
 
-    def on_conflict(
-        self, table: str, key: Sequence[str], update: Mapping[str, str], guard: str, token: str
-    ) -> str:
+    def on_conflict(self, table: str, key: Sequence[str], update: Mapping[str, str], guard: str, token: str) -> str:
         if not update:
             return f" ON DUPLICATE KEY UPDATE {self.quoted(key[0])} = {self.old(table, key[0])}"
         # Assignments run from left to right: the token goes first and decides for all the others.

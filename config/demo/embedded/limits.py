@@ -9,8 +9,7 @@ LIMITS = {
     "offsets sent with a transaction are lost, an old producer is not fenced",
     "groups": "slow consumer groups: a rebalance lasts the session timeout less one second, members that answer "
     "after their leader are refused, and members with different assignors end the broker",
-    "retention": "about 5 MiB a partition are kept, older records are dropped; nothing is compacted or "
-    "expires by time",
+    "retention": "about 5 MiB a partition are kept, older records are dropped; nothing is compacted or expires by time",
     "memory": "everything is in memory: a restart loses topics, records and committed offsets",
     "security": "no TLS, no SASL, no quotas; it listens on 127.0.0.1 only",
 }

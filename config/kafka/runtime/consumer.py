@@ -232,9 +232,7 @@ class Consumer:
             self._stop_partitions({tp: start.alarm})
             return
         if start.warning:
-            log.warning(
-                "position_unknown", topic=tp[0], partition=tp[1], offset=start.offset, why=start.warning
-            )
+            log.warning("position_unknown", topic=tp[0], partition=tp[1], offset=start.offset, why=start.warning)
         self.consumer.seek(client.TopicPartition(*tp), start.offset)
         self.log_ends.started(tp)
         if not self.held:

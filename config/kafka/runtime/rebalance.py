@@ -45,9 +45,7 @@ def logs_of(
     ends = consumer.end_offsets(tps, timeout_ms=10_000)
     ids = {topic: internals.topic_id_of(consumer, topic) for topic in topics}
     logs = {
-        (tp.topic, tp.partition): Log(
-            ids[tp.topic], begins[tp], ends[tp], consumer.committed(tp, timeout_ms=10_000)
-        )
+        (tp.topic, tp.partition): Log(ids[tp.topic], begins[tp], ends[tp], consumer.committed(tp, timeout_ms=10_000))
         for tp in tps
     }
     return ids, logs

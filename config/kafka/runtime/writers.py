@@ -41,9 +41,7 @@ class Writers:
             tp = record.topic, record.partition
             share = place.get(tp)
             if share is None:
-                writer = self._under_way(tp) or min(
-                    self._all, key=lambda one: (len(shares.get(one, ())), one.backlog)
-                )
+                writer = self._under_way(tp) or min(self._all, key=lambda one: (len(shares.get(one, ())), one.backlog))
                 share = place[tp] = shares.setdefault(writer, [])
             share.append(record)
         yield from shares.items()

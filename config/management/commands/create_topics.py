@@ -10,7 +10,9 @@ from config.kafka.topics import create_topics
 
 
 class Command(BaseCommand):
-    help = "Create every topic of KAFKA_TOPICS that is missing, with its partitions and policy. Changes no existing one."
+    help = (
+        "Create every topic of KAFKA_TOPICS that is missing, with its partitions and policy. Changes no existing one."
+    )
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:

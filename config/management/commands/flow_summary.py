@@ -15,9 +15,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--line", action="store_true", help="all on one line")
 
-        parser.add_argument(
-            "--arrived", action="store_true", help="only how many samples of simulate have arrived"
-        )
+        parser.add_argument("--arrived", action="store_true", help="only how many samples of simulate have arrived")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["arrived"]:

@@ -19,15 +19,9 @@ class Command(WorkerCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--demo", action="store_true", help="own database, own broker, sample traffic")
-        parser.add_argument(
-            "--for", type=float, dest="seconds", metavar="S", help="demo: end after about S seconds"
-        )
-        parser.add_argument(
-            "--rate", type=float, default=25, metavar="N", help="demo: records a second (default 25)"
-        )
-        parser.add_argument(
-            "--port", type=int, default=8000, metavar="P", help="of the web server (default 8000)"
-        )
+        parser.add_argument("--for", type=float, dest="seconds", metavar="S", help="demo: end after about S seconds")
+        parser.add_argument("--rate", type=float, default=25, metavar="N", help="demo: records a second (default 25)")
+        parser.add_argument("--port", type=int, default=8000, metavar="P", help="of the web server (default 8000)")
         parser.set_defaults(metrics_port=0)
 
     def work(self, stop: Event, options: dict[str, Any]) -> None:

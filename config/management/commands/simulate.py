@@ -16,9 +16,7 @@ class Command(WorkerCommand):
         parser.add_argument(
             "--rate", type=float, default=20, metavar="N", help="records a second and flow (default 20)"
         )
-        parser.add_argument(
-            "--count", type=int, metavar="N", help="stop after N records a flow (default: never)"
-        )
+        parser.add_argument("--count", type=int, metavar="N", help="stop after N records a flow (default: never)")
         parser.add_argument("--seed", type=int, default=1, metavar="N", help="which data (default 1)")
         parser.set_defaults(metrics_port=0)
 

@@ -16,19 +16,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", help="the program or team that uses it")
-        parser.add_argument(
-            "--customer", default="", help="the throttler customer it sends for; it sees no orders"
-        )
-        parser.add_argument(
-            "--rate", type=float, help="requests a second; 0 is unlimited (API_RATE_PER_SECOND)"
-        )
+        parser.add_argument("--customer", default="", help="the throttler customer it sends for; it sees no orders")
+        parser.add_argument("--rate", type=float, help="requests a second; 0 is unlimited (API_RATE_PER_SECOND)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         operator = Operator(f"{getpass.getuser()}, by command")
         try:
-            _token, text = issue(
-                options["name"], operator, customer_id=options["customer"], rate=options["rate"]
-            )
+            _token, text = issue(options["name"], operator, customer_id=options["customer"], rate=options["rate"])
         except ValueError as why:
             raise CommandError(str(why)) from None
         self.stdout.write(text)

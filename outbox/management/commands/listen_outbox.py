@@ -20,6 +20,4 @@ class Command(WorkerCommand):
         parser.add_argument("--accept-reset", action="store_true", help=reset)
 
     def work(self, stop: Event, options: dict[str, Any]) -> None:
-        listen(
-            stop, accept_reset=options["accept_reset"], once=options["once"], until_idle=options["until_idle"]
-        )
+        listen(stop, accept_reset=options["accept_reset"], once=options["once"], until_idle=options["until_idle"])

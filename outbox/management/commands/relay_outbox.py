@@ -16,9 +16,7 @@ class Command(WorkerCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument(
-            "--channel", action="append", metavar="NAME", help="only this channel (repeatable)"
-        )
+        parser.add_argument("--channel", action="append", metavar="NAME", help="only this channel (repeatable)")
 
     def work(self, stop: Event, options: dict[str, Any]) -> None:
         relay(options["channel"], stop, once=options["once"], until_idle=options["until_idle"])

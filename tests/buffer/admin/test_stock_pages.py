@@ -41,9 +41,7 @@ def stock(db):
     now = database_now()
     captured = {"created_at": now, "updated_at": now}
     item = InventoryItem.objects.create(id="V/1", merchant_id="M-1", **captured)
-    location = InventoryLocation.objects.create(
-        merchant_id="M-1", name="default", is_default=True, **captured
-    )
+    location = InventoryLocation.objects.create(merchant_id="M-1", name="default", is_default=True, **captured)
     deltas = [(number * 7) % 11 - 5 for number in range(130)]
     for number, delta in enumerate(deltas):
         move(f"SO-{number:03d}", delta, offset=number)
@@ -213,7 +211,5 @@ def test_asking_for_a_replay_needs_its_right(replay):
     reader = client_with(*VIEWS)
     assert reader.get("/admin/outbox/topicreplay/add/").status_code == 403
     assert "needs the right" in seen(reader, page_of(replay))
-    assert (
-        reader.post(lever_of(TopicReplay, "apply"), {"id": replay.pk, "reason": "x" * 20}).status_code == 403
-    )
+    assert reader.post(lever_of(TopicReplay, "apply"), {"id": replay.pk, "reason": "x" * 20}).status_code == 403
     assert TopicReplay.objects.count() == 1

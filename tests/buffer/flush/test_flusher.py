@@ -98,9 +98,7 @@ def test_leftovers_of_a_big_bucket_leave_at_once(ingest, records, flusher, produ
     while flusher.tick():
         pass
     assert [len(value["order_ids"]) for value in producer.values] == [10, 10, 10, 10, 5]
-    assert [name for value in producer.values for name in value["order_ids"]] == [
-        f"A{n:02d}" for n in range(45)
-    ]
+    assert [name for value in producer.values for name in value["order_ids"]] == [f"A{n:02d}" for n in range(45)]
     assert list(Batch.objects.order_by("sequence").values_list("sequence", flat=True)) == [1, 2, 3, 4, 5]
     assert Bucket.objects.get().open_count == 0
 
@@ -143,9 +141,7 @@ def test_a_broker_that_is_away_loses_nothing_and_repeats_the_same_bytes(ingest, 
     assert Batch.objects.filter(batch_id__in=frozen, attempts=1, status="sent").count() == 2
 
 
-def test_a_crash_after_the_claim_is_taken_over_with_the_same_bytes(
-    ingest, records, stream, flusher, producer
-):
+def test_a_crash_after_the_claim_is_taken_over_with_the_same_bytes(ingest, records, stream, flusher, producer):
     ingest(records(order()))
     urge()
     (claimed,) = claim(stream).batches  # and the process dies here
@@ -204,9 +200,7 @@ def test_two_flushers_do_not_overtake_each_other_at_one_warehouse():
     assert in_order(mine, unsent[1:]) == mine
 
 
-def test_a_new_batch_waits_while_an_older_one_of_its_warehouse_is_unsent(
-    ingest, records, stream, flusher, producer
-):
+def test_a_new_batch_waits_while_an_older_one_of_its_warehouse_is_unsent(ingest, records, stream, flusher, producer):
     ingest(records(order("A1")))
     urge()
     claim(stream)
@@ -243,8 +237,6 @@ def test_long_payloads_of_any_letters_are_stored_as_they_are():
         (uuid_text(uuid.uuid4()), f"WH-{n}", n, "idle", 202611, 1, None, None, "[]", "{}", "[]", payload)
         for n, payload in enumerate(long)
     ]
-    STORE.run(
-        rows, {"stream": "long", "status": "sent", "attempts": 0, "error": "", "claimed_at": database_now()}
-    )
+    STORE.run(rows, {"stream": "long", "status": "sent", "attempts": 0, "error": "", "claimed_at": database_now()})
     stored = Batch.objects.of_streams(["long"]).order_by("sequence")
     assert list(stored.values_list("payload", flat=True)) == long

@@ -45,9 +45,7 @@ def test_the_message_says_what_contract_says(stream):
 
 
 def test_the_same_content_has_the_same_id_in_any_order():
-    assert batch_id_of("s", "WH-1", 1, [event(1), event(2)]) == batch_id_of(
-        "s", "WH-1", 1, [event(2), event(1)]
-    )
+    assert batch_id_of("s", "WH-1", 1, [event(1), event(2)]) == batch_id_of("s", "WH-1", 1, [event(2), event(1)])
 
 
 @pytest.mark.parametrize(
@@ -99,9 +97,7 @@ def test_no_frozen_message_is_larger_than_allowed(sizes):
         assert len(frozen.payload.encode()) + len(frozen.headers["positions"]) <= stream.max_bytes
 
 
-positions = st.builds(
-    Position, st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 5), st.integers(0, 3)
-)
+positions = st.builds(Position, st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 5), st.integers(0, 3))
 
 
 @given(positions, positions)

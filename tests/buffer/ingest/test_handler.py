@@ -145,9 +145,7 @@ def test_four_spellings_are_four_warehouses(ingest, records):
     spellings = ["WH-a", "WH-A", "WH-á", "WH-a "]
     ingest(records(*[order("A1", spelling) for spelling in spellings]))
     ingest(records(*[order("a1", spelling) for spelling in spellings]))
-    assert set(Bucket.objects.values_list("location_id", "open_count")) == {
-        (spelling, 2) for spelling in spellings
-    }
+    assert set(Bucket.objects.values_list("location_id", "open_count")) == {(spelling, 2) for spelling in spellings}
     assert BufferedEvent.objects.count() == 8
 
 
@@ -169,15 +167,8 @@ def test_outside_the_window_is_a_letter_and_no_error_loop(ingest, records, at):
 def test_both_ends_of_the_window_have_partitions(ingest, records, settings):
     now = database_now()
     months = [add_months(now, -settings.BUFFER_RETENTION_MONTHS), add_months(now, 3)]
-    ingest(
-        records(
-            *[order(f"A{month}", at=f"{month // 100}-{month % 100:02d}-01T00:00:00Z") for month in months]
-        )
-    )
-    assert (
-        list(BufferedEvent.objects.order_by("partition_key").values_list("partition_key", flat=True))
-        == months
-    )
+    ingest(records(*[order(f"A{month}", at=f"{month // 100}-{month % 100:02d}-01T00:00:00Z") for month in months]))
+    assert list(BufferedEvent.objects.order_by("partition_key").values_list("partition_key", flat=True)) == months
 
 
 def test_the_same_position_with_another_payload_is_an_alarm(ingest, records):
@@ -223,9 +214,7 @@ def test_a_crash_before_the_commit_leaves_nothing(records, stream):
     assert counters.totals(STREAM) == {}
 
 
-def test_pressure_begins_above_the_high_water_mark_and_ends_below_the_low_one(
-    ingest, records, stream, settings
-):
+def test_pressure_begins_above_the_high_water_mark_and_ends_below_the_low_one(ingest, records, stream, settings):
     settings.BUFFER_HIGH_WATER = 10
     handler = Ingest(stream)
     ingest(records(*[order(f"A{n}") for n in range(10)]))

@@ -46,9 +46,7 @@ def moved(transfer: str, source: str, target: str, quantity: int) -> tuple[str, 
     return MOVED, {"transferId": transfer, "fromStockId": source, "toStockId": target, "quantity": quantity}
 
 
-def record(
-    message: tuple[str, Any], offset: int | None = None, partition: int = 0, timestamp: int = 0
-) -> Replayed:
+def record(message: tuple[str, Any], offset: int | None = None, partition: int = 0, timestamp: int = 0) -> Replayed:
     """A record; without an offset it stands behind every earlier one."""
     topic, value = message
     raw = value if value is None or isinstance(value, bytes) else msgspec.json.encode(value)
@@ -75,13 +73,7 @@ def write(*found: Replayed, handler: Track | None = None, **more: Any) -> Applie
 def stocks(**quantities: int) -> None:
     InventoryStock.objects.bulk_create(InventoryStock(id=name, quantity=0) for name in quantities)
     if any(quantities.values()):
-        write(
-            *[
-                record(received(f"open-{name}", **{name: number}))
-                for name, number in quantities.items()
-                if number
-            ]
-        )
+        write(*[record(received(f"open-{name}", **{name: number})) for name, number in quantities.items() if number])
 
 
 def quantities() -> dict[str, int]:

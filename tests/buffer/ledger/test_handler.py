@@ -267,9 +267,7 @@ def test_a_key_that_another_worker_records_meanwhile_is_found(policy, monkeypatc
     write(first)
     policy(negative_stock="park")
     looks = [{}]
-    monkeypatch.setattr(
-        track, "read_known", lambda *query: looks.pop() if looks else record_module.read_known(*query)
-    )
+    monkeypatch.setattr(track, "read_known", lambda *query: looks.pop() if looks else record_module.read_known(*query))
     assert outcomes(write(first))["duplicate"] == 1
     assert not looks
     assert quantities() == {"A": 9} == sums()

@@ -55,9 +55,7 @@ def test_a_transfer_cancels_out(transfer, source, target, quantity):
         with pytest.raises(InvalidRecord):
             effect(MOVED, message)
         return
-    assert effect(MOVED, message) == Movements(
-        "TRANSFER", transfer, {source: -quantity, target: quantity}, whole=True
-    )
+    assert effect(MOVED, message) == Movements("TRANSFER", transfer, {source: -quantity, target: quantity}, whole=True)
 
 
 @given(names, st.none() | names, names, st.none() | names)
@@ -110,10 +108,7 @@ def test_whatever_is_no_message_is_a_letter_and_never_an_exception(message):
 def test_any_bytes_have_one_outcome(value):
     for topic in Track().topics:
         prepared = batch_of(record((topic, value))).prepared
-        assert (
-            len(prepared.letters) + len(prepared.tracked) + len(prepared.changes) + prepared.skipped.total()
-            == 1
-        )
+        assert len(prepared.letters) + len(prepared.tracked) + len(prepared.changes) + prepared.skipped.total() == 1
 
 
 # -- changes -----------------------------------------------------------------------------------------
@@ -122,11 +117,7 @@ def shapes(operation, row):
     before, after = (row, None) if operation == "d" else (None, row)
     envelope = {"op": operation, "before": before, "after": after, "ts_ms": 1}
     flat = {**row, "__op": operation, "__deleted": "true" if operation == "d" else "false"}
-    return [
-        value
-        for plain in (envelope, flat)
-        for value in (plain, {"schema": {"type": "struct"}, "payload": plain})
-    ]
+    return [value for plain in (envelope, flat) for value in (plain, {"schema": {"type": "struct"}, "payload": plain})]
 
 
 @pytest.mark.parametrize("operation", ["c", "u", "r", "d"])

@@ -43,9 +43,7 @@ def test_a_reference_is_found_in_one_part_by_the_key():
     text = plan(sql, list(params))
     if connection.vendor == "postgresql":
         assert text.count("inventorytracking_h") in (1, 2), text
-    assert any(name in text for name in ("PRIMARY", "inventorytracking_key", "reference_type=?", "_pkey")), (
-        text
-    )
+    assert any(name in text for name in ("PRIMARY", "inventorytracking_key", "reference_type=?", "_pkey")), text
     assert rows.count() == 1
 
 
@@ -67,9 +65,7 @@ def test_known_keys_are_looked_up_by_the_key():
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(look):
-        found = RECORD.read(
-            [("S77", "ST37"), ("S5", "ST5")], KnownMovement._fields, {"reference_type": "SALE_ORDER"}
-        )
+        found = RECORD.read([("S77", "ST37"), ("S5", "ST5")], KnownMovement._fields, {"reference_type": "SALE_ORDER"})
     assert len(found) == 2
     text = plan(*seen[0])
     if connection.vendor == "postgresql":

@@ -231,9 +231,7 @@ def test_one_record_that_the_database_refuses_is_parked_alone():
     writer = Writer(Track(), Watermarks(), "buffer-track")
     writer.close()
     writer._abandon.clear()
-    writer._store(
-        batch_of(record(received("P1", B=1)), record(received("P2", A=5)), record(received("P3", B=1)))
-    )
+    writer._store(batch_of(record(received("P1", B=1)), record(received("P2", A=5)), record(received("P3", B=1))))
     assert letters() == ["database_refused"]
     assert quantities() == {"A": LARGEST - 1, "B": 12}
     InventoryStock.objects.filter(pk="A").update(quantity=10)

@@ -49,18 +49,14 @@ def test_a_chain_fills_the_width():
 
 
 def test_parallel_stages_are_half_as_high_and_joined():
-    drawing = draw(
-        [Stage("a", "1"), [Stage("b", "1"), Stage("c", "1", tone="bad", word="Paused")], Stage("d", "1")]
-    )
+    drawing = draw([Stage("a", "1"), [Stage("b", "1"), Stage("c", "1", tone="bad", word="Paused")], Stage("d", "1")])
     assert [box.height for box in drawing.boxes] == [FULL, HALF, HALF, FULL]
     assert len(drawing.links) == 4
     assert [link.broken for link in drawing.links] == [False, True, False, True]
 
 
 def test_a_box_speaks():
-    (box,) = draw(
-        [Stage("Deliver", "12", "in work", ["7 stuck", "oldest 4 min"], tone="warn", word="Stuck")]
-    ).boxes
+    (box,) = draw([Stage("Deliver", "12", "in work", ["7 stuck", "oldest 4 min"], tone="warn", word="Stuck")]).boxes
     assert box.label == "Deliver: 12 in work, 7 stuck, oldest 4 min, Stuck"
 
 

@@ -126,8 +126,7 @@ def test_a_bucket_says_why_it_is_not_due(boss, rows):
 def test_the_sidebar_starts_with_what_fails_first(boss):
     html = seen(boss, list_of(Batch))
     order = [
-        html.index(f'id="{name}"')
-        for name in ("outbox-failuregroup", "outbox-deadletter", "buffer-batch", "auth-user")
+        html.index(f'id="{name}"') for name in ("outbox-failuregroup", "outbox-deadletter", "buffer-batch", "auth-user")
     ]
     assert order == sorted(order)
 

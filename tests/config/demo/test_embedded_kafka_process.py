@@ -105,9 +105,7 @@ def test_a_taken_port_is_one_line(address):
     assert not done.stdout
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--port", "0"), ("--port", "x"), ("--topic", "t"), ("--topic", "t:0")]
-)
+@pytest.mark.parametrize("arguments", [("--port", "0"), ("--port", "x"), ("--topic", "t"), ("--topic", "t:0")])
 def test_a_wrong_argument_is_a_usage_error(arguments):
     done = subprocess.run([*COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2

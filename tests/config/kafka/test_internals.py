@@ -33,9 +33,7 @@ def clients() -> Iterator[Clients]:
     builder.append(1, b"k", b"v", [])
     builder.close()
     consumer, producer = kafka.KafkaConsumer(group_id="g", **NO_BROKER), kafka.KafkaProducer(**NO_BROKER)
-    yield Clients(
-        consumer, producer, Fetcher.PartitionRecords, MemoryRecords(bytes(builder.buffer())).next_batch()
-    )
+    yield Clients(consumer, producer, Fetcher.PartitionRecords, MemoryRecords(bytes(builder.buffer())).next_batch())
     consumer.close()
     producer.close(timeout=0)
 

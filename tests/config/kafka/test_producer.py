@@ -57,9 +57,7 @@ def test_each_message_is_acknowledged_with_its_place(producer, make_topic):
 
 def test_a_message_that_is_too_large_is_refused_before_it_is_sent(producer, make_topic):
     topic = make_topic("t")
-    outcomes = producer.send_all(
-        [message(topic, b"a"), message(topic, b"x" * 1_100_000), message(topic, b"b")]
-    )
+    outcomes = producer.send_all([message(topic, b"a"), message(topic, b"x" * 1_100_000), message(topic, b"b")])
     assert [type(outcome) for outcome in outcomes] == [Sent, Refused, Sent]
     assert values(topic) == [b"a", b"b"]
 

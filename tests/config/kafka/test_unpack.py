@@ -57,9 +57,7 @@ def read(kind, data, step=10**9, start=0, aborted=()):
     )  # fmt: skip
     steps = []
     while part:
-        taken = [
-            (r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, r.headers) for r in part.take(step)
-        ]
+        taken = [(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, r.headers) for r in part.take(step)]
         steps.append((taken, part.next_fetch_offset, part.leader_epoch, part.bytes_read > 0))
     return steps
 

@@ -13,9 +13,7 @@ def test_without_an_endpoint_nothing_is_traced(settings):
     assert start_tracing() is False
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("opentelemetry") is not None, reason="the extra `otel` is installed"
-)
+@pytest.mark.skipif(importlib.util.find_spec("opentelemetry") is not None, reason="the extra `otel` is installed")
 def test_a_missing_library_names_the_extra(settings):
     settings.OTEL_EXPORTER_OTLP_ENDPOINT = "http://127.0.0.1:4318"
     with pytest.raises(BadSetting, match="OTEL_EXPORTER_OTLP_ENDPOINT.*`otel`"):

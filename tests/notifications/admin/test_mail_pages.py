@@ -61,9 +61,7 @@ def test_addresses_need_the_right_to_see_payloads(delivery):
 def test_rows_are_found_by_exact_keys(boss, delivery, key):
     text = {"message": delivery.pk, "provider": f"memory-{delivery.pk}", "address": "ADA@example.com"}[key]
     html = boss.get("/admin/find/", {"q": str(text)}, follow=True).content.decode()
-    assert {"message": "bounced", "provider": "Delivery", "address": "Bounced for good"}[
-        key
-    ].lower() in html.lower()
+    assert {"message": "bounced", "provider": "Delivery", "address": "Bounced for good"}[key].lower() in html.lower()
 
 
 def test_lifting_needs_a_right_and_a_reason_and_is_written_down(boss, delivery):

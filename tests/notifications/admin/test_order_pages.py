@@ -127,6 +127,4 @@ def test_a_token_is_revoked_with_a_reason(boss):
     action = OperatorAction.objects.latest("pk")
     assert (action.verb, action.reason) == ("revoke token", "leaked in a log file")
     assert "Revoked" in boss.get(page_of(token)).content.decode()
-    assert (
-        "shop" not in boss.get(f"{list_of(ApiToken)}?show=valid").content.decode().partition("result_list")[2]
-    )
+    assert "shop" not in boss.get(f"{list_of(ApiToken)}?show=valid").content.decode().partition("result_list")[2]

@@ -65,9 +65,7 @@ def test_a_wrong_value_is_named_and_not_repeated(caller, changed, place):
     ids=lambda part: str(part)[:30],
 )
 def test_a_body_that_is_no_order_is_refused(caller, body, status):
-    answer = caller.client.generic(
-        "POST", "/v1/orders", body, "application/json", headers={"Idempotency-Key": "k"}
-    )
+    answer = caller.client.generic("POST", "/v1/orders", body, "application/json", headers={"Idempotency-Key": "k"})
     assert answer.status_code in (status if isinstance(status, tuple) else (status,))
     problem(answer, answer.status_code, {400: "malformed", 422: "invalid"}[answer.status_code])
 

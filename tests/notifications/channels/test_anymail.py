@@ -14,9 +14,7 @@ from tests.notifications.mail.test_recipients import mail
 from tests.notifications.provider import Provider
 
 KEY = str(uuid.uuid4())
-MAIL = mail(
-    headers={"Message-ID": "<1@example.com>", "Date": "Fri, 20 Nov 2026 12:00:00 +0000", "X-Ref": "7"}
-)
+MAIL = mail(headers={"Message-ID": "<1@example.com>", "Date": "Fri, 20 Nov 2026 12:00:00 +0000", "X-Ref": "7"})
 
 
 @pytest.fixture
@@ -126,9 +124,7 @@ def test_a_missing_key_pauses_instead_of_burying(use, settings):
     assert "RESEND_API_KEY" in outcome.error
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"), [(10, "auth"), (400, "auth"), (406, "permanent"), (300, "permanent")]
-)
+@pytest.mark.parametrize(("code", "kind"), [(10, "auth"), (400, "auth"), (406, "permanent"), (300, "permanent")])
 def test_postmark_says_in_its_own_codes_that_the_account_is_wrong(use, provider, code, kind):
     provider.script.append(f'json:422:{{"ErrorCode": {code}, "Message": "x"}}')
     assert use("postmark").send(MAIL, KEY).kind == kind

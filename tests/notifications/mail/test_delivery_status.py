@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from notifications.mail.delivery_status import STATUSES, Standing, stronger
 
 ZERO = datetime(2026, 11, 20, tzinfo=UTC)
-STANDINGS = st.builds(
-    Standing, st.sampled_from(STATUSES), st.integers(0, 5).map(lambda n: ZERO + timedelta(seconds=n))
-)
+STANDINGS = st.builds(Standing, st.sampled_from(STATUSES), st.integers(0, 5).map(lambda n: ZERO + timedelta(seconds=n)))
 
 
 def end(standings):

@@ -103,9 +103,7 @@ def test_a_clock_that_runs_ahead_does_not_decide_for_ever(sent):
 def test_many_events_of_one_request_are_applied_together(email):  # noqa: F811
     messages = [paid(f"u{number}@example.com") for number in range(5)]
     go(email)
-    verdicts = tell(
-        *(event(kind, m.pk) for m in messages for kind in ("delivered", "deferred", "complained"))
-    )
+    verdicts = tell(*(event(kind, m.pk) for m in messages for kind in ("delivered", "deferred", "complained")))
     assert sorted(set(verdicts)) == ["applied", "no_news"]
     assert set(Delivery.objects.values_list("status", flat=True)) == {"complained"}
     assert Suppression.objects.count() == 5

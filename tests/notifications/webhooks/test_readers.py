@@ -190,9 +190,7 @@ def envelope(key, **changes):
         "Timestamp": NOW.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "SigningCertURL": CERTIFICATE.format("0" * 32), **changes,
     }  # fmt: skip
-    text = "".join(
-        f"{name}\n{body[name]}\n" for name in sns.SIGNED.get(body["Type"], []) if body.get(name) is not None
-    )
+    text = "".join(f"{name}\n{body[name]}\n" for name in sns.SIGNED.get(body["Type"], []) if body.get(name) is not None)
     algorithm = hashes.SHA1() if body["SignatureVersion"] == "1" else hashes.SHA256()  # noqa: S303 (theirs)
     body["Signature"] = base64.b64encode(key.sign(text.encode(), padding.PKCS1v15(), algorithm)).decode()
     return body

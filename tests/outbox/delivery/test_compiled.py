@@ -35,9 +35,7 @@ def between(since: datetime, first: uuid.UUID, before: uuid.UUID):
 
 
 def test_each_call_has_its_own_values():
-    FlowCounter.objects.bulk_create(
-        FlowCounter(flow="f", name=name, value=n) for n, name in enumerate("abcd")
-    )
+    FlowCounter.objects.bulk_create(FlowCounter(flow="f", name=name, value=n) for n, name in enumerate("abcd"))
     FlowCounter.objects.create(flow="g", name="a", value=9)
     assert list(named(names=frozenset("ab"), flow="f", most=5)) == [("a", 0), ("b", 1)]
     assert list(named(names=frozenset("bcd"), flow="f", most=5)) == [("b", 1), ("c", 2), ("d", 3)]

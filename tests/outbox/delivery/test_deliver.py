@@ -60,9 +60,7 @@ FATES = [
 
 
 @pytest.mark.parametrize("acknowledges", ["each", "batch"])
-@pytest.mark.parametrize(
-    ("answer", "state", "attempts", "letters"), FATES, ids=[row[0].kind for row in FATES]
-)
+@pytest.mark.parametrize(("answer", "state", "attempts", "letters"), FATES, ids=[row[0].kind for row in FATES])
 def test_each_answer_has_its_next_state(install, go, acknowledges, answer, state, attempts, letters):
     memory = install(Scripted(acknowledges=acknowledges))
     pk = promise()
@@ -261,9 +259,7 @@ def test_everything_is_counted(memory, go):
 
 
 @pytest.mark.parametrize(("acknowledges", "lazy"), [("each", 0), ("batch", 1)])
-def test_only_the_claim_of_what_may_go_twice_is_lost_by_a_crash_of_the_server(
-    install, go, acknowledges, lazy
-):
+def test_only_the_claim_of_what_may_go_twice_is_lost_by_a_crash_of_the_server(install, go, acknowledges, lazy):
     if connection.vendor != "postgresql":
         pytest.skip("elsewhere no transaction decides how safe its commit is")
     memory = install(Scripted(acknowledges=acknowledges))
@@ -272,8 +268,6 @@ def test_only_the_claim_of_what_may_go_twice_is_lost_by_a_crash_of_the_server(
     said: list[str] = []
     with connection.execute_wrapper(lambda run, sql, *rest: said.append(sql) or run(sql, *rest)):
         assert go(memory) == 1
-    assert [sql for sql in said if "synchronous_commit" in sql] == [
-        "SET LOCAL synchronous_commit TO off"
-    ] * lazy
+    assert [sql for sql in said if "synchronous_commit" in sql] == ["SET LOCAL synchronous_commit TO off"] * lazy
     settling = next(index for index, sql in enumerate(said) if "sent_at" in sql)
     assert not any("synchronous_commit" in sql for sql in said[settling - 3 :])

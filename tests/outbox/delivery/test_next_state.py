@@ -26,9 +26,7 @@ def test_the_wait_doubles_with_each_try(attempts, most):
 
 def test_the_wait_has_a_cap_and_a_floor():
     rules = Limits(max_retries=30, base=5, cap=30, reconcile=120)
-    assert next_state(tried(20), Outcome("transient"), NOW, rules, 1.0).available_at == NOW + timedelta(
-        seconds=30
-    )
+    assert next_state(tried(20), Outcome("transient"), NOW, rules, 1.0).available_at == NOW + timedelta(seconds=30)
     greylisted = Outcome("transient", least_wait=60)
     assert next_state(tried(1), greylisted, NOW, rules, 0.0).available_at == NOW + timedelta(seconds=60)
 

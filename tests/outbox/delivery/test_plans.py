@@ -46,14 +46,10 @@ def full(memory):
 
 
 def explained(sql: str, params) -> str:
-    prefix = {"sqlite": "EXPLAIN QUERY PLAN", "mysql": "EXPLAIN FORMAT=JSON"}.get(
-        connection.vendor, "EXPLAIN"
-    )
+    prefix = {"sqlite": "EXPLAIN QUERY PLAN", "mysql": "EXPLAIN FORMAT=JSON"}.get(connection.vendor, "EXPLAIN")
     with connection.cursor() as cursor:
         cursor.execute(f"{prefix} {sql}", params)
-        return "\n".join(
-            str(row[3] if connection.vendor == "sqlite" else row[0]) for row in cursor.fetchall()
-        )
+        return "\n".join(str(row[3] if connection.vendor == "sqlite" else row[0]) for row in cursor.fetchall())
 
 
 def plan(rows) -> str:
@@ -92,10 +88,7 @@ def scans(text: str, table: str) -> bool:
         return f"Seq Scan on {table}_p{database_now():%Y%m%d}" in text
     if connection.vendor == "sqlite":
         return any(line.startswith(f"SCAN {table}") for line in text.splitlines())
-    return (
-        '"access_type": "ALL", "rows": 3' in text
-        or f'"table_name": "{table}",\n      "access_type": "ALL"' in text
-    )
+    return '"access_type": "ALL", "rows": 3' in text or f'"table_name": "{table}",\n      "access_type": "ALL"' in text
 
 
 def test_candidates_come_from_the_claims_index_in_its_order(full):
@@ -135,10 +128,7 @@ def test_lost_and_uncertain_ones_have_an_index(full):
     now = database_now()
     for rows in (
         OutboxMessage.objects.lost(now).from_id(lower_bound.read()).values_list("id"),
-        OutboxMessage.objects.in_channel("memory")
-        .uncertain()
-        .filter(available_at__lte=now)
-        .values_list("id"),
+        OutboxMessage.objects.in_channel("memory").uncertain().filter(available_at__lte=now).values_list("id"),
     ):
         text = plan(rows)
         assert not scans(text, "outbox_outboxmessage"), text

@@ -38,9 +38,7 @@ def die(memory, monkeypatch, during: str = "call") -> None:
     with monkeypatch.context() as patch:
         patch.setattr("outbox.delivery.deliver.release", lambda *args: 0)
         if during != "claim":
-            patch.setattr(
-                f"outbox.delivery.deliver.{'settle_at_last' if during == 'settle' else 'call'}", killed
-            )
+            patch.setattr(f"outbox.delivery.deliver.{'settle_at_last' if during == 'settle' else 'call'}", killed)
             with pytest.raises(Killed):
                 deliver(found, memory, threading.Event())
 

@@ -49,9 +49,7 @@ def test_the_same_key_again_is_the_same_message(memory):
     assert OutboxMessage.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    "other", [{"payload": {"n": 2}}, {"aggregate": "order:2"}, {"event_type": "order.cancelled"}]
-)
+@pytest.mark.parametrize("other", [{"payload": {"n": 2}}, {"aggregate": "order:2"}, {"event_type": "order.cancelled"}])
 def test_a_known_key_for_something_else_is_a_conflict(memory, other):
     promise(key="k", payload={"n": 1})
     with pytest.raises(IdempotencyConflict, match="'k'"):

@@ -49,18 +49,14 @@ def produce(topic: str) -> Callable[..., None]:
 @pytest.fixture
 def read_all(topic: str) -> Callable[[], None]:
     """Run the flow's own consumer to the end of the log."""
-    return lambda: consume(
-        ["transfer-requests"], threading.Event(), accept_reset=False, once=True, until_idle=None
-    )
+    return lambda: consume(["transfer-requests"], threading.Event(), accept_reset=False, once=True, until_idle=None)
 
 
 @pytest.fixture
 def replay(topic: str) -> Callable[..., dict[str, int]]:
     """The command; returns what it said of the records."""
 
-    def run(
-        since: datetime = DAY, until: datetime = DAY + timedelta(days=1), **options: Any
-    ) -> dict[str, int]:
+    def run(since: datetime = DAY, until: datetime = DAY + timedelta(days=1), **options: Any) -> dict[str, int]:
         out = io.StringIO()
         name = options.pop("name", "transfer-requests")
         call_command(

@@ -53,9 +53,7 @@ def day(produce, read_all):
     """Ten orders over two partitions, one of them repeated, one updated, one poisoned record; all read."""
     produce(*[(hours(n), order(f"A{n}", "WH-1")) for n in range(5)])
     produce((hours(5), order("A0", "WH-1", items={"S1": 9})), (hours(6), b"\xff poison"))
-    produce(
-        *[(hours(n), order(f"B{n}", "WH-2")) for n in range(5)], (hours(7), order("B4", "WH-2")), partition=1
-    )
+    produce(*[(hours(n), order(f"B{n}", "WH-2")) for n in range(5)], (hours(7), order("B4", "WH-2")), partition=1)
     read_all()
 
 

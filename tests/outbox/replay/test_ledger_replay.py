@@ -130,9 +130,7 @@ def test_a_rehearsal_follows_what_a_transfer_depends_on(produce, replay, setting
     settings.KAFKA_POLL_BYTES = 1
     settings.LEDGER_NEGATIVE_STOCK = "park"
     InventoryStock.objects.create(id="X", quantity=5)
-    InventoryTracking.objects.create(
-        reference_type="OPENING", reference_id="X", stock_id="X", delta=5, created_at=DAY
-    )
+    InventoryTracking.objects.create(reference_type="OPENING", reference_id="X", stock_id="X", delta=5, created_at=DAY)
     produce(*[
         (DAY + timedelta(hours=hour), msgspec.json.encode(
             {"transferId": f"T{hour}", "fromStockId": start, "toStockId": end, "quantity": quantity}))

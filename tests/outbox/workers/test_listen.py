@@ -22,9 +22,7 @@ TOPIC = "outbox.outbox_message"
 
 
 def hint(pk: uuid.UUID) -> bytes:
-    return json.dumps(
-        {"op": "c", "after": {"id": str(pk), "event_type": "order.paid", "created_at": None}}
-    ).encode()
+    return json.dumps({"op": "c", "after": {"id": str(pk), "event_type": "order.paid", "created_at": None}}).encode()
 
 
 def batch(*values: bytes | None) -> RecordBatch:
