@@ -48,6 +48,7 @@ def bucket() -> Bucket:
 def test_flush_now(ingest, records, flusher, producer):
     ingest(records(order()))
     assert levers.flush_now([bucket().pk], ME, "the truck is here") == 1
+    assert levers.flush_now([bucket().pk], ME, "twice") == 0
     assert flusher.tick() == 1
     assert Batch.objects.get().reason == "manual"
     assert levers.flush_now([bucket().pk], ME, "again") == 0  # empty: nothing to flush
@@ -64,6 +65,7 @@ def test_hold_and_release(ingest, records, flusher, producer):
     ingest(records(order()))
     assert levers.hold([bucket().pk], ME, "stocktake") == 1
     assert levers.hold([bucket().pk], ME, "stocktake") == 0
+    assert bucket().due_at is None
     assert levers.flush_now([bucket().pk], ME, "x") == 0
     Bucket.objects.update(cap_at=database_now() - timedelta(hours=1))
     assert flusher.tick() == 0
@@ -101,6 +103,7 @@ def test_a_late_event_is_sent_as_the_signed_difference(ingest, records, flush, p
     flush()
     message = producer.values[-1]
     assert message["supplement_of"] == str(original.pk)
+    assert Batch.objects.get(supplement_of=original.pk).sequence == original.sequence + 1
     assert message["order_ids"] == ["A1"]
     assert {item["sku"]: item["quantity"] for item in message["items"]} == {"S1": -2, "S3": -2, "S4": 7}
     assert message["batch_id"] != str(original.pk)

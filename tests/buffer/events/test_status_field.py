@@ -50,6 +50,14 @@ def test_a_claimed_order_is_sent_once_its_batch_no_longer_waits(claimed, batch, 
     assert statuses() == {"A1": its_orders, "A2": its_orders, "B1": "claimed", "C1": "pending"}
 
 
+def test_rows_are_counted_without_a_look_at_their_batches(claimed):
+    """What a batch has claimed counts as sent: the guard of a drop has asked about the batches before."""
+    assert BufferedEvent.objects.counted() == {
+        ("transfer-requests", "sent"): 3,
+        ("transfer-requests", "pending"): 1,
+    }
+
+
 def test_it_is_sent_in_every_kind_of_query(claimed):
     Batch.objects.filter(location_id="WH-1").update(status="sent")
     events = BufferedEvent.objects
