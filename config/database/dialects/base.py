@@ -81,6 +81,7 @@ class Dialect:
     returns_rows = True  # INSERT … RETURNING exists
     returns_only_changed = True  # … and leaves out rows the guard refused
     casts: Mapping[str, str] = {}
+    inserted = ""  # a FROM item and condition: one row if the statement before inserted one
 
     def quoted(self, name: str) -> str:
         return f"{self.quote}{name}{self.quote}"
@@ -159,17 +160,11 @@ class Dialect:
     ) -> list[str]:
         """Statements that insert a key and, only where it was new, the other rows. The row count of the last one
         tells whether it was; `token` is a column of the key that a repetition may change."""
-        source = self.where_inserted(key)
         first = self._insert(key, f"VALUES ({{}}) {self.if_known(unique, token)}")
-        return [first, *(self._insert(row, f"SELECT {{}} FROM {source}") for row in others)]
+        return [first, *(self._insert(row, f"SELECT {{}} FROM {self.inserted}") for row in others)]
 
     def if_known(self, unique: Sequence[str], token: str) -> str:
         return f"ON CONFLICT ({self.listed(unique)}) DO NOTHING"
-
-    def where_inserted(self, key: Insertion) -> str:
-        """What follows FROM in the next statement: one row if the key was inserted."""
-        same = " AND ".join(f"{self.quoted(name)} = {sql}" for name, sql in key.values.items())
-        return f"{self.quoted(key.table)} WHERE {same}"
 
     def _insert(self, row: Insertion, form: str) -> str:
         columns, values = self.listed(list(row.values)), ", ".join(row.values.values())

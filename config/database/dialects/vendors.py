@@ -21,6 +21,7 @@ class PostgreSQL(Dialect):
     """One JSON array per column: 1.4 times the rows/s of one array of rows."""
 
     name = "postgresql"
+    inserted = "inserted"
     casts = {
         "int": "int",
         "bigint": "bigint",
@@ -60,9 +61,6 @@ class PostgreSQL(Dialect):
         first, *named, last = super().insert_behind_key(key, unique, token, others)
         parts = [f"inserted AS ({first} RETURNING 1)", *(f"row{n} AS ({sql})" for n, sql in enumerate(named))]
         return [f"WITH {', '.join(parts)} {last}"]
-
-    def where_inserted(self, key: Insertion) -> str:
-        return "inserted"
 
     def adapted(self, connection: BaseDatabaseWrapper, values: Mapping[str, Any]) -> Mapping[str, Any]:
         return values
@@ -123,6 +121,7 @@ class SQLite(Dialect):
     """JSON rows through json_each."""
 
     name = "sqlite"
+    inserted = "(SELECT 1) WHERE changes() = 1"
 
     def source(self, columns: Sequence[Column], alias: str) -> str:
         return f"json_each(%s) AS {alias}"
@@ -173,6 +172,7 @@ class MySQL(Dialect):
         "bool": "TINYINT",
     }
     collation = "utf8mb4_0900_bin"
+    inserted = "DUAL WHERE ROW_COUNT() = 1"
 
     def cursor(self, connection: BaseDatabaseWrapper) -> Any:
         connection.ensure_connection()
@@ -241,9 +241,6 @@ class MySQL(Dialect):
     # looking the key up instead cost as much as inserting a message.
     def if_known(self, unique: Sequence[str], token: str) -> str:
         return f"ON DUPLICATE KEY UPDATE {self.quoted(token)} = {self.quoted(token)} + 1"
-
-    def where_inserted(self, key: Insertion) -> str:
-        return "DUAL WHERE ROW_COUNT() = 1"
 
     def execute_all(self, cursor: Any, statements: Sequence[str], values: Mapping[str, Any]) -> None:
         """In one round trip."""
