@@ -14,7 +14,7 @@ from config.kafka import Producer
 from config.kafka.runtime import Consumer
 from config.kafka.runtime.writers import parallel_writers
 from config.processes import loop
-from outbox.bookkeeping.watermarks import Watermarks
+from outbox.letters.handler import AlarmedWatermarks
 
 
 def ingest(
@@ -29,7 +29,8 @@ def ingest(
 
     def read(stream: Stream) -> None:
         handler = Ingest(stream)
-        consumer = Consumer(handler, Watermarks(), stop, accept_reset=accept_reset, writers=parallel_writers())
+        positions = AlarmedWatermarks(handler.source)
+        consumer = Consumer(handler, positions, stop, accept_reset=accept_reset, writers=parallel_writers())
         consumer.run(once=once, until_idle=until_idle)
 
     loop.together([partial(read, stream) for stream in chosen(names)], stop)

@@ -73,8 +73,6 @@ class Ledger(Flow):
 
     def requeue(self, letter: DeadLetter, now: datetime) -> str:
         """Handle the letter's record again, at its position and the next revision."""
-        if letter.step == "position":
-            raise Refusal("a stopped partition is no record: start track_inventory with --accept-reset, then resolve")
         batch = _batch_of(letter)
         handler = Track()
         batch.prepared = handler.prepare(batch)

@@ -16,6 +16,7 @@ from config.kafka.records import Record
 from config.telemetry import metrics
 from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
 
+STOPPED = "position"  # the step of a letter that stands for a stopped partition, not for a record
 BURIAL = Upsert(
     BurialKey,
     columns="topic_id topic partition offset step revision payload_hash",

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from config.kafka import Record, RecordBatch, Tally, topic_name
+from django.db import transaction
+
+from config.kafka import Mark, Record, RecordBatch, Replayed, Tally, topic_name
+from config.kafka.positions import TopicPartition
 from config.kafka.runtime import Handler
 from config.partitions import ensure_partitions
-from outbox.letters.burial import Letter, bury
+from outbox.bookkeeping.watermarks import Watermarks
+from outbox.letters.burial import STOPPED, Letter, bury
+
+
+class AlarmedWatermarks(Watermarks):
+    """Watermarks that leave a dead letter where a partition stops, because records may be gone."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def stop(self, group: str, alarms: Mapping[TopicPartition, str], now: datetime) -> None:
+        with transaction.atomic():
+            super().stop(group, alarms, now)
+            marks = self.load(group, sorted({topic for topic, _ in alarms}))
+            letters = []
+            for tp, alarm in alarms.items():
+                mark = marks.get(tp, Mark("", 0))
+                place = Replayed(*tp, mark.next_offset, -1, None, None)
+                letters.append(Letter(self.source, STOPPED, "partition_stopped", alarm, place, mark.topic_id))
+            bury(letters, group, now)
 
 
 class LetterHandler(Handler):

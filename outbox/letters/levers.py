@@ -13,6 +13,7 @@ from config.database.clock import database_now
 from config.flows import Refusal, flow_of
 from outbox.bookkeeping import audit
 from outbox.bookkeeping.audit import Operator
+from outbox.letters.burial import STOPPED
 from outbox.letters.models import DeadLetter, FailureGroup
 
 OPEN = DeadLetter.Status.OPEN
@@ -25,6 +26,10 @@ class RequeueResult:
     requeued: int = 0
     refused: list[tuple[DeadLetter, str]] = field(default_factory=list)
 
+    def refuse(self, letter_id: uuid.UUID, why: str) -> None:
+        if letter := DeadLetter.objects.filter(pk=letter_id).first():
+            self.refused.append((letter, why))
+
 
 def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> RequeueResult:
     """Send letters back to the flow they came from, at their original position."""
@@ -33,9 +38,7 @@ def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
         try:
             result.requeued += _pull(letter_id, operator, "requeue", DeadLetter.Status.REQUEUED, reason, _send_back)
         except Refusal as refusal:
-            letter = DeadLetter.objects.filter(pk=letter_id).first()
-            if letter:
-                result.refused.append((letter, str(refusal)))
+            result.refuse(letter_id, str(refusal))
     return result
 
 
@@ -55,6 +58,8 @@ def resolve(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
 
 
 def _send_back(letter: DeadLetter, now: datetime) -> str:
+    if letter.step == STOPPED:
+        raise Refusal("a stopped partition is no record: start its worker with --accept-reset, then resolve")
     return flow_of(letter.source).requeue(letter, now)
 
 

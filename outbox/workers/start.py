@@ -12,9 +12,9 @@ from django.db import connection
 from config.environment.env import BadSetting
 from config.kafka.runtime import Consumer
 from config.processes import loop
-from outbox.bookkeeping.watermarks import Watermarks
 from outbox.channels import admission
 from outbox.channels.handlers import MessageHandler, handlers, misfit
+from outbox.letters.handler import AlarmedWatermarks
 from outbox.workers.listen import Listen
 from outbox.workers.relay import Relay
 
@@ -75,6 +75,7 @@ def listen(
     admission.ensure([handler.name for handler in _chosen(None)])
     handler = Listen(stop)
     try:
-        Consumer(handler, Watermarks(), stop, accept_reset=accept_reset).run(once=once, until_idle=until_idle)
+        positions = AlarmedWatermarks(handler.source)
+        Consumer(handler, positions, stop, accept_reset=accept_reset).run(once=once, until_idle=until_idle)
     finally:
         handler.close()

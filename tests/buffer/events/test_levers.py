@@ -12,6 +12,7 @@ from config.database.clock import database_now
 from config.kafka import Refused
 from outbox.bookkeeping.audit import Operator
 from outbox.bookkeeping.models import OperatorAction
+from outbox.letters.handler import AlarmedWatermarks
 from outbox.letters.levers import discard, requeue, resolve
 from outbox.letters.models import DeadLetter, FailureGroup
 from tests.conftest import order
@@ -175,6 +176,16 @@ def test_poison_that_is_requeued_comes_back_as_a_new_letter(ingest, records):
     again = letter("invalid_json")
     assert (again.revision, again.pk != first.pk, again.position) == (1, True, first.position)
     assert FailureGroup.objects.get().open_count == 1
+
+
+def test_a_stopped_partition_is_a_letter_that_cannot_be_requeued(stream):
+    positions = AlarmedWatermarks(stream.name)
+    for _ in range(2):
+        positions.stop("buffer-ingest", {("transfer-requests", 3): "the topic was created again"}, database_now())
+    stopped = letter("partition_stopped")
+    assert (stopped.source, stopped.partition) == (stream.name, 3)
+    assert requeue([stopped.pk], ME, "try").refused[0][1].startswith("a stopped partition is no record")
+    assert resolve([stopped.pk], ME, "accepted") == 1
 
 
 def test_a_letter_is_handled_at_its_own_position(ingest, records, settings):

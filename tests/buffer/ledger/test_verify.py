@@ -17,6 +17,7 @@ from config.probes.verify import prove
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.audit import Operator
 from outbox.bookkeeping.models import FlowCounter
+from outbox.letters.handler import AlarmedWatermarks
 from outbox.letters.levers import requeue
 from outbox.letters.models import DeadLetter
 from tests.buffer.ledger.conftest import (
@@ -119,10 +120,8 @@ def test_a_letter_whose_effect_came_otherwise_changes_nothing():
 
 
 def test_a_letter_of_a_stopped_partition_is_no_record(busy):
-    from buffer.ledger.workers import AlarmedWatermarks
-
     for _ in range(2):
-        AlarmedWatermarks().stop("buffer-track", {(PAID, 3): "the topic was created again"}, database_now())
+        AlarmedWatermarks("ledger").stop("buffer-track", {(PAID, 3): "the topic was created again"}, database_now())
     assert letters() == ["invalid_json", "partition_stopped"]
     letter = DeadLetter.objects.get(reason="partition_stopped")
     assert requeue([letter.pk], ME, "try").refused[0][1].startswith("a stopped partition")
