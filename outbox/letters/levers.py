@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from config.database.clock import database_now
+from config.database.errors import Remedy, remedy_for
 from config.flows import Refusal, flow_of
 from outbox.bookkeeping import audit
 from outbox.bookkeeping.audit import Operator
@@ -39,6 +40,11 @@ def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
             result.requeued += _pull(letter_id, operator, "requeue", DeadLetter.Status.REQUEUED, reason, _send_back)
         except Refusal as refusal:
             result.refuse(letter_id, str(refusal))
+        except DatabaseError as error:
+            if remedy_for(error) is not Remedy.DATA:
+                raise
+            # Not the whole text: PostgreSQL repeats the row in it, which not everybody may see.
+            result.refuse(letter_id, f"the database still refuses it: {str(error).splitlines()[0][:200]}")
     return result
 
 

@@ -3,9 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from django.db import DataError
 
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.flow import Aggregator
 from buffer.flush.flusher import Flusher
 from buffer.verify import checks
 from config.database.clock import database_now
@@ -176,6 +178,27 @@ def test_poison_that_is_requeued_comes_back_as_a_new_letter(ingest, records):
     again = letter("invalid_json")
     assert (again.revision, again.pk != first.pk, again.position) == (1, True, first.position)
     assert FailureGroup.objects.get().open_count == 1
+
+
+def test_what_the_database_still_refuses_hides_nothing_of_the_others(ingest, records, monkeypatch):
+    """It was a 500 in the admin, and in the terminal a traceback instead of what had been requeued before."""
+    ingest(records(b"{one", b"{two"))
+    first, second = DeadLetter.objects.order_by("id")
+    usual = Aggregator.requeue
+
+    def refuse_first(flow, letter, now):
+        if letter.pk == first.pk:
+            raise DataError("value out of range\nDETAIL: Failing row contains (ada@example.com)")
+        return usual(flow, letter, now)
+
+    monkeypatch.setattr(Aggregator, "requeue", refuse_first)
+    result = requeue([first.pk, second.pk], ME, "try")
+    assert result.requeued == 1
+    assert [(row.pk, why) for row, why in result.refused] == [
+        (first.pk, "the database still refuses it: value out of range")
+    ]
+    first.refresh_from_db()
+    assert first.status == "open"
 
 
 def test_a_stopped_partition_is_a_letter_that_cannot_be_requeued(stream):
