@@ -18,6 +18,16 @@ KafkaTimeoutError = kafka.errors.KafkaTimeoutError
 AuthorizationError = kafka.errors.AuthorizationError
 OffsetOutOfRangeError = kafka.errors.OffsetOutOfRangeError
 NoOffsetForPartitionError = kafka.errors.NoOffsetForPartitionError
+InvalidSessionTimeoutError = kafka.errors.InvalidSessionTimeoutError
+# What polling again does not mend: a person has to change a setting, a right or the group.
+FATAL = (
+    AuthorizationError,
+    InvalidSessionTimeoutError,
+    kafka.errors.FencedInstanceIdError,
+    kafka.errors.GroupMaxSizeReachedError,
+    kafka.errors.InconsistentGroupProtocolError,
+    kafka.errors.InvalidGroupIdError,
+)
 CorruptRecordError = kafka.errors.CorruptRecordError
 TopicAlreadyExistsError = kafka.errors.TopicAlreadyExistsError
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from config.environment.env import BadSetting
-from config.kafka.client import KafkaError
+from config.kafka.client import InvalidSessionTimeoutError, KafkaError
 from config.kafka.runtime.consumer import ConsumerStopped
 from config.processes.loop import stop_on_signal
 from config.telemetry import metrics
@@ -46,6 +46,9 @@ class WorkerCommand(BaseCommand):
                 self.work(stop, options)
             except (BadSetting, ConsumerStopped) as error:
                 raise CommandError(str(error)) from error
+            except InvalidSessionTimeoutError as error:
+                timeout = settings.KAFKA_SESSION_TIMEOUT_MS
+                raise CommandError(f"KAFKA_SESSION_TIMEOUT_MS={timeout}: {_one_line(error)}") from error
             except KafkaError as error:
                 servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
                 raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}") from error

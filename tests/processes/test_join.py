@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from config.kafka.runtime import Consumer
 from config.kafka.runtime.consumer import ConsumerStopped
 from outbox.bookkeeping.watermarks import Watermarks
 from tests.conftest import order
+from tests.crash.platform import Platform
 from tests.crash.wire import REQUESTS
 from tests.processes.conftest import PARTITIONS, Broker
 
@@ -49,6 +51,28 @@ def test_who_waits_for_its_partitions_is_not_idle(broker: Broker, consumer: Cons
     broker.send(*[order(f"A{n}", f"WH-{n}") for n in range(20)])
     consumer.run(until_idle=1.0)
     assert BufferedEvent.objects.count() == 20
+
+
+@on_kafka
+def test_a_session_timeout_that_the_broker_refuses_is_named(broker: Broker, workers: Platform) -> None:
+    """It was taken for a broker that is away, and waited for without an end."""
+    ended = workers.manage("ingest_events", "--once", check=False, KAFKA_SESSION_TIMEOUT_MS="1000")
+    assert ended.returncode == 1
+    line = ended.stderr.splitlines()[-1]
+    assert line.startswith("CommandError: KAFKA_SESSION_TIMEOUT_MS=1000: ")
+    assert "InvalidSessionTimeoutError" in line
+
+
+@pytest.mark.parametrize("broker", ["embedded"], indirect=True)
+@pytest.mark.parametrize("error", client.FATAL)
+def test_what_polling_again_does_not_mend_ends_the_worker(consumer: Consumer, monkeypatch: Any, error: Any) -> None:
+    def fail(**_: Any) -> None:
+        raise error("refused")
+
+    monkeypatch.setattr(internals, "keep_rejoining", lambda _: None)
+    consumer.consumer = SimpleNamespace(poll=fail)
+    with pytest.raises(error):
+        consumer._poll(0)
 
 
 @on_kafka

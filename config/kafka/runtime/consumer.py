@@ -128,7 +128,7 @@ class Consumer:
         except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
             self._start_over(self._owned())
             return []
-        except client.AuthorizationError:
+        except client.FATAL:
             raise
         except client.KafkaError as error:
             self._broker_is_away(error)  # whatever the error is, polling joins the group again
