@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from notifications.api import api
+from notifications.api.site import api
 from notifications.webhooks.views import receive
 
 urlpatterns = [
