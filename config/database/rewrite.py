@@ -16,7 +16,8 @@ from config.database.upsert import Row, adapted, columns_of
 class Rewrite:
     """`UPDATE … SET` of many rows by key, each with values of its own, in one statement.
 
-    All columns are names separated by spaces. `rows` hold the key columns and then the changed ones. `guard` is SQL over `old.x` and `new.x`.
+    All columns are names separated by spaces. `rows` hold the key columns and then the changed ones. `guard` is SQL over
+    `old.x` and `new.x`.
     """
 
     model: type[models.Model]
