@@ -1,8 +1,11 @@
-"""Hashes that identify a payload."""
+"""What stands for a payload: a hash that identifies it, or its two ends where it is too large to keep."""
 
 from __future__ import annotations
 
 import hashlib
+
+WHOLE_BYTES = 4 * 1024 * 1024  # escaped it is twice as long, and MariaDB takes 16 MiB in one packet
+END_BYTES = 64 * 1024
 
 
 def short_hash(value: bytes | None) -> int:
@@ -13,3 +16,34 @@ def short_hash(value: bytes | None) -> int:
 def digest(data: bytes | None) -> str:
     """32 hexadecimal digits that identify a payload (BLAKE2b, 128 bits)."""
     return hashlib.blake2b(data or b"", digest_size=16).hexdigest()
+
+
+class Excerpt(bytes):
+    """The first and the last bytes of a value that is too large to keep, and what the whole value was.
+
+    `size` is in bytes; `sha256` is empty where the value was not read to its end, and `lost` says what else was not.
+    """
+
+    size: int
+    sha256: str
+    lost: str
+
+    @classmethod
+    def of(cls, value: bytes) -> Excerpt:
+        """The excerpt of a value at hand."""
+        ends = value[:END_BYTES] + value[-END_BYTES:]
+        return cls.from_ends(ends, len(value), hashlib.sha256(value).hexdigest())
+
+    @classmethod
+    def from_ends(cls, ends: bytes, size: int, sha256: str = "", lost: str = "") -> Excerpt:
+        """An excerpt of what was read of a value of `size` bytes."""
+        found = cls(ends)
+        found.size, found.sha256, found.lost = size, sha256, lost
+        return found
+
+
+def keepable(value: bytes | None) -> bytes | None:
+    """The value itself, or its excerpt if it is longer than WHOLE_BYTES."""
+    if value is None or isinstance(value, Excerpt) or len(value) <= WHOLE_BYTES:
+        return value
+    return Excerpt.of(value)

@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from config.digest import Excerpt
+
 T = TypeVar("T")
 
 MAX_DEPTH = 32
@@ -41,6 +43,9 @@ class Gate(Generic[T]):
 
     def decode(self, value: bytes | None) -> T:
         """The message; raises InvalidRecord. `value` is never changed."""
+        if type(value) is Excerpt:
+            text = value.lost or f"{value.size} bytes, at most {self.max_bytes} are accepted"
+            raise InvalidRecord("too_large", text)
         if not value:
             raise InvalidRecord("empty", "the record has no value")
         if len(value) > self.max_bytes:

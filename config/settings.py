@@ -127,6 +127,7 @@ KAFKA_SESSION_TIMEOUT_MS = env.integer("KAFKA_SESSION_TIMEOUT_MS", 10_000, least
 KAFKA_POLL_RECORDS = env.integer("KAFKA_POLL_RECORDS", 2000, least=1, most=10_000)
 KAFKA_WRITERS = env.integer("KAFKA_WRITERS", 2, least=1, most=8)
 KAFKA_POLL_BYTES = env.integer("KAFKA_POLL_BYTES", 4_000_000, least=100_000)
+KAFKA_MAX_BATCH_BYTES = env.integer("KAFKA_MAX_BATCH_BYTES", 33_554_432, least=1_048_576, most=1_073_741_824)
 KAFKA_REPLICATION_FACTOR = env.integer("KAFKA_REPLICATION_FACTOR", -1, least=-1, most=100)
 # What `create_topics` makes: partitions, and configuration where the broker's default is wrong.
 KAFKA_TOPICS: dict[str, dict] = {
@@ -145,7 +146,7 @@ BUFFER_IDLE_SECONDS = env.seconds("BUFFER_IDLE_SECONDS", 300, least=0.1)
 BUFFER_CAP_SECONDS = env.seconds("BUFFER_CAP_SECONDS", 1800, least=0.1)
 BUFFER_MAX_BATCH = env.integer("BUFFER_MAX_BATCH", 500, least=1, most=100_000)
 BUFFER_MAX_BYTES = env.integer("BUFFER_MAX_BYTES", 900_000, least=10_000)
-BUFFER_MAX_EVENT_BYTES = env.integer("BUFFER_MAX_EVENT_BYTES", 65_536, least=256)
+BUFFER_MAX_EVENT_BYTES = env.integer("BUFFER_MAX_EVENT_BYTES", 65_536, least=256, most=4_000_000)
 BUFFER_RETENTION_MONTHS = env.integer("BUFFER_RETENTION_MONTHS", 13, least=1, most=120)
 BUFFER_HIGH_WATER = env.integer("BUFFER_HIGH_WATER", 1_000_000, least=1)
 BUFFER_LEASE_SECONDS = env.seconds("BUFFER_LEASE_SECONDS", 60, least=1)

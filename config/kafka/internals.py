@@ -7,9 +7,12 @@ from typing import Any
 
 import kafka
 import kafka.errors
+from django.conf import settings
 from kafka.consumer.fetcher import Fetcher, IsolationLevel
 
-from config.kafka.unpack import Received, unpack
+from config.digest import WHOLE_BYTES, keepable
+from config.kafka.decompress import decompress
+from config.kafka.unpack import Received, unpack, unpack_beginning
 
 
 def unpack_leanly(consumer: kafka.KafkaConsumer) -> kafka.KafkaConsumer:
@@ -60,10 +63,18 @@ class LeanRecords(Fetcher.PartitionRecords):
 
 def _unpacked(batch: Any, topic: str, partition: int) -> list[Received]:
     if batch.magic < 2:  # written before Kafka 0.11
-        return [Received(topic, partition, r.offset, r.timestamp, r.key, r.value, r.headers) for r in batch]
-    batch._maybe_uncompress()
+        return [Received(topic, partition, r.offset, r.timestamp, r.key, keepable(r.value), r.headers) for r in batch]
+    data, whole = bytes(memoryview(batch._buffer)[batch._pos :]), True
+    if batch.compression_type:
+        data, whole = decompress(batch.compression_type, data, settings.KAFKA_MAX_BATCH_BYTES)
     place = (topic, partition, batch.base_offset)
-    found = unpack(bytes(batch._buffer), batch._pos, batch.records_count, place, batch.first_timestamp)
+    if whole:
+        found = unpack(data, 0, batch.records_count, place, batch.first_timestamp)
+    else:
+        found = unpack_beginning(data, place, batch.first_timestamp, batch.last_offset)
+    if len(data) > WHOLE_BYTES:
+        for record in found:
+            record.value = keepable(record.value)
     if batch.timestamp_type == batch.LOG_APPEND_TIME:
         for record in found:
             record.timestamp = batch.max_timestamp

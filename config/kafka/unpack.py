@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from config.digest import END_BYTES, Excerpt
+
 Header = tuple[str, bytes | None]
 
 
@@ -59,6 +61,47 @@ def unpack(data: bytes, pos: int, count: int, place: tuple[str, int, int], first
     return found
 
 
+def unpack_beginning(data: bytes, place: tuple[str, int, int], first: int, last_offset: int) -> list[Received]:
+    """The records that `data`, the beginning of a batch that is too large, holds wholly; then what begins after them.
+
+    The last one stands for all that was not read: its value is an Excerpt, which says so.
+    """
+    count = end = 0
+    try:
+        size, pos = _number(data, 0)
+        while 0 < size <= len(data) - pos:
+            count, end = count + 1, pos + size
+            size, pos = _number(data, end)
+    except IndexError:
+        pass  # not even the length of the next one is there
+    found = unpack(data[:end], 0, count, place, first)
+    offset = found[-1].offset + 1 if found else place[2]
+    found.append(_beginning_of_record(data[end : end + 2 * END_BYTES], place, offset, first, last_offset))
+    return found
+
+
+def _beginning_of_record(
+    data: bytes, place: tuple[str, int, int], offset: int, first: int, last_offset: int
+) -> Received:
+    topic, partition, base = place
+    at, key, value, size = first, None, b"", 0
+    try:
+        size, pos = _number(data, 0)
+        delta, pos = _number(data, pos + 1)
+        at = first + delta
+        delta, pos = _number(data, pos)
+        offset = base + delta
+        key, pos = _bytes(data, pos)
+        size, pos = _number(data, pos)
+        value = data[pos : pos + END_BYTES]
+    except IndexError:
+        pass  # what was found so far must do
+    lost = (
+        f"its batch is larger than KAFKA_MAX_BATCH_BYTES allows: of offsets {offset} to {last_offset} nothing is read"
+    )
+    return Received(topic, partition, offset, at, key, Excerpt.from_ends(value, size, lost=lost), [])
+
+
 def _varint(data: bytes, pos: int) -> tuple[int, int]:
     """An unsigned number of any length, seven bits to a byte, and where it ends."""
     result = shift = 0
@@ -97,5 +140,5 @@ def _headers(data: bytes, pos: int) -> tuple[list[Header], int]:
         if name is None:
             raise ValueError("a header without a name")
         value, pos = _bytes(data, pos)
-        found.append((name.decode(), value))
+        found.append((name.decode(errors="backslashreplace"), value))  # no broker looks at names
     return found, pos

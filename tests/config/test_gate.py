@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buffer.streams import TransferRequest
+from config.digest import Excerpt
 from config.gate import MAX_DEPTH, Gate, InvalidRecord, depth_of, template_of
 from tests.conftest import order
 
@@ -35,6 +36,8 @@ def with_field(value: bytes) -> bytes:
         (b'{"order_id": "a\\u0000"}', "wrong_field"),
         (b"null", "wrong_field"),
         (b"[]", "wrong_field"),
+        (Excerpt.from_ends(order(), 10**8), "too_large"),
+        (Excerpt.from_ends(b"", 10**8), "too_large"),
         (order(order_id=""), "wrong_field"),
         (order(order_id="x" * 201), "wrong_field"),
         (order(at="2026-02-12T10:00:00"), "wrong_field"),

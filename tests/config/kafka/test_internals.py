@@ -70,12 +70,8 @@ USED: dict[str, tuple[str, Callable[[Clients], Any]]] = {
         "LeanRecords: whether a batch is part of an aborted transaction",
         lambda clients: takes(clients.part._is_batch_aborted, "self", "batch"),
     ),
-    "_maybe_uncompress": (
-        "_unpacked: makes _buffer and _pos those of the plain records",
-        lambda clients: callable(clients.batch._maybe_uncompress),
-    ),
     "_buffer": (
-        "_unpacked: the bytes of the batch",
+        "_unpacked: the bytes of the batch, compressed as they came",
         lambda clients: bytes(clients.batch._buffer)[clients.batch._pos :].endswith(b"\x02k\x02v\x00"),
     ),
     "_pos": (

@@ -1,5 +1,6 @@
 """Records unpacked by us are the records that kafka-python unpacks, and the position after them is the same."""
 
+import hashlib
 import struct
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 from kafka.record.util import calc_crc32c
 
+from config.digest import END_BYTES, WHOLE_BYTES
 from config.kafka import client
 from config.kafka.client import CorruptRecordError
 from config.kafka.internals import LeanRecords
@@ -39,14 +41,9 @@ def batch_of(records, at=0, *, magic=2, compression=0, flags=0, producer=-1, los
     data = bytearray(builder.buffer())
     if magic < 2:
         return data
-    fields = list(DefaultRecordBatch.HEADER_STRUCT.unpack_from(data))
-    fields[0], fields[2], fields[9] = at, 7, producer  # offset, epoch of the leader, producer
-    fields[5] |= flags
-    fields[6] += lost
-    DefaultRecordBatch.HEADER_STRUCT.pack_into(data, 0, *fields)
-    crc = calc_crc32c(memoryview(data)[DefaultRecordBatch.ATTRIBUTES_OFFSET :])
-    struct.pack_into(">I", data, DefaultRecordBatch.CRC_OFFSET, crc)
-    return data
+    fields = DefaultRecordBatch.HEADER_STRUCT.unpack_from(data)
+    # Offset, epoch of the leader, producer, attributes, last offset.
+    return fix(data, _0=at, _2=7, _9=producer, _5=fields[5] | flags, _6=fields[6] + lost)
 
 
 def read(kind, data, step=10**9, start=0, aborted=()):
@@ -72,7 +69,7 @@ def same(data, **how):
 @given(
     st.lists(st.lists(st.tuples(TIMES, CONTENT, CONTENT, HEADERS), min_size=1, max_size=80), min_size=1, max_size=3),
     st.integers(1, 100),
-    st.sampled_from([0, 1]),
+    st.sampled_from([0, 1, 2, 3, 4]),
     st.sampled_from([0, APPENDED]),
     st.integers(0, 9000),
 )  # fmt: skip
@@ -138,14 +135,54 @@ def test_a_batch_that_does_not_hold_what_it_says_is_refused(change):
     data = {"shorter": data[:-1], "longer": data + b"\0", "more records": data, "length": data}[change]
     if change == "length":
         data[size] += 2
-    fields = list(DefaultRecordBatch.HEADER_STRUCT.unpack_from(data))
-    fields[1] = len(data) - DefaultRecordBatch.AFTER_LEN_OFFSET
-    fields[12] += change == "more records"
-    DefaultRecordBatch.HEADER_STRUCT.pack_into(data, 0, *fields)
+    count = 3 if change == "more records" else 2
+    with pytest.raises(CorruptRecordError):
+        read(LeanRecords, fix(data, _1=len(data) - DefaultRecordBatch.AFTER_LEN_OFFSET, _12=count))
+
+
+def fix(data, **fields):
+    """The batch with other header fields, by number, and a checksum that is right."""
+    header = list(DefaultRecordBatch.HEADER_STRUCT.unpack_from(data))
+    for name, value in fields.items():
+        header[int(name[1:])] = value
+    DefaultRecordBatch.HEADER_STRUCT.pack_into(data, 0, *header)
     crc = calc_crc32c(memoryview(data)[DefaultRecordBatch.ATTRIBUTES_OFFSET :])
     struct.pack_into(">I", data, DefaultRecordBatch.CRC_OFFSET, crc)
-    with pytest.raises(CorruptRecordError):
-        read(LeanRecords, data)
+    return data
+
+
+def test_a_header_with_a_name_that_is_no_text_stops_nobody():
+    """Whoever writes it decides alone: no broker looks at the names."""
+    data = batch_of([(1, b"k", b"v", [("name", b"x")])])
+    data[:] = data.replace(b"name", b"n\xffme")
+    ((taken, position, *_),) = read(LeanRecords, fix(data))
+    assert taken[0][6] == [("n\\xffme", b"x")]
+    assert position == 1
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_batch_that_becomes_too_large_is_read_up_to_there(codec, settings):
+    settings.KAFKA_MAX_BATCH_BYTES = 2_000_000
+    small = [(5, b"k", b"%d" % n, []) for n in range(3)]
+    data = batch_of([*small, (7, b"huge", b"7" * 5_000_000, []), (9, b"k", b"after", [])], 40, compression=codec)
+    ((taken, position, *_),) = read(LeanRecords, data)
+    assert [record[5] for record in taken[:3]] == [b"0", b"1", b"2"]
+    (record,) = taken[3:]
+    assert (record[2], position) == (43, 45), "the next batch is read after it"
+    assert record[3:5] == (7, b"huge")
+    assert record[5] == b"7" * END_BYTES
+    assert record[5].size == 5_000_000
+    assert record[5].lost.endswith("of offsets 43 to 44 nothing is read")
+
+
+def test_a_large_value_is_not_kept_whole(settings):
+    value = b"a" * WHOLE_BYTES + b"z"
+    ((taken, *_),) = read(LeanRecords, batch_of([(1, None, value, []), (1, None, value[1:], [])], compression=1))
+    excerpt, whole = (record[5] for record in taken)
+    assert whole == value[1:]
+    assert type(whole) is bytes
+    assert excerpt == b"a" * END_BYTES + value[-END_BYTES:]
+    assert (excerpt.size, excerpt.sha256) == (len(value), hashlib.sha256(value).hexdigest())
 
 
 def test_a_consumer_hands_out_our_records(make_topic):
