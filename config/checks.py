@@ -12,10 +12,12 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from config.digest import WHOLE_BYTES
 from config.fields import IdentifierField, collation_for
 from config.partitions import checks as partition_checks  # noqa: F401 (importing registers them)
 
 OLDEST_SQLITE = (3, 35, 0)
+LEAST_PACKET = 4 * WHOLE_BYTES  # a payload that is kept whole, written out, and what stands beside it
 
 
 @register(Tags.compatibility)
@@ -75,6 +77,17 @@ def _session(alias: str) -> Iterator[CheckMessage]:
             f"The session's time zone is {zone}: NOW() would disagree with every stored time; set it to +00:00.",
             id="spillway.E013",
         )
+    if connection.vendor == "mysql" and (packet := _packet(connection)) < LEAST_PACKET:
+        yield Error(
+            f"max_allowed_packet is {packet}: a dead letter may need {LEAST_PACKET}; raise it on the server.",
+            id="spillway.E015",
+        )
+
+
+def _packet(connection: Any) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@global.max_allowed_packet")
+        return int(cursor.fetchone()[0])
 
 
 def _zone_and_isolation(connection: Any) -> tuple[str, str]:

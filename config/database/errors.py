@@ -13,6 +13,9 @@ STALE_PLAN = {"0A000"}
 # A table or a column does not exist.
 UNMIGRATED = {"42P01", "42703", 1146, 1054}
 DATA = {1366, 1406, 1264, 3140, 1292, 4025, 3819, 1300, 1048, 1690}
+# A statement or a row that is larger than the server takes: max_allowed_packet (1153; 2020 is the client's own), a
+# function's result (1301), a row of a page (1118), PostgreSQL's limits (an entry of an index, a row).
+TOO_LARGE = {1153, 2020, 1301, 1118, "54000", "54001", "54011", "54023"}
 
 
 class Remedy(Enum):
@@ -50,7 +53,7 @@ def remedy_for(error: BaseException) -> Remedy:
         return Remedy.RERUN
     if code in NO_PARTITION or (code == "23514" and "no partition" in str(error)):
         return Remedy.PARTITION
-    if code in DATA or isinstance(error, DataError | IntegrityError | ValueError | OverflowError):
+    if code in DATA | TOO_LARGE or isinstance(error, DataError | IntegrityError | ValueError | OverflowError):
         return Remedy.DATA
     if code in STALE_PLAN or isinstance(error, OperationalError | InterfaceError | ProgrammingError):
         return Remedy.WAIT

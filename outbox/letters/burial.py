@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
 from config.database.upsert import Upsert
-from config.digest import digest
+from config.digest import END_BYTES, Excerpt, digest, keepable
 from config.fields import IDENTIFIER_LENGTH
 from config.gate import template_of
 from config.kafka.records import Record
 from config.telemetry import metrics
 from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
 
+LONGEST_ERROR = 10_000  # characters
+LONGEST_TRACEBACK = 50_000
+LONGEST_HEADERS = 100_000  # characters of all together
 STOPPED = "position"  # the step of a letter that stands for a stopped partition, not for a record
 BURIAL = Upsert(
     BurialKey,
@@ -103,7 +107,7 @@ def _count_groups(letters: Sequence[Letter], now: datetime) -> dict[str, int]:
 
 def title_of(letter: Letter) -> str:
     """The cause in words, for the list of groups."""
-    return f"{letter.reason.replace('_', ' ').capitalize()}: {template_of(letter.error)}"[:300]
+    return _storable(f"{letter.reason.replace('_', ' ').capitalize()}: {template_of(letter.error)}", 300)
 
 
 def _letter(letter: Letter, groups: dict[str, int], group: str, now: datetime) -> DeadLetter:
@@ -113,9 +117,9 @@ def _letter(letter: Letter, groups: dict[str, int], group: str, now: datetime) -
         source=letter.source,
         step=letter.step,
         reason=letter.reason,
-        error=letter.error,
-        error_class=letter.error_class,
-        traceback=letter.traceback,
+        error=_storable(letter.error, LONGEST_ERROR),
+        error_class=letter.error_class[:200],
+        traceback=_storable(letter.traceback[-LONGEST_TRACEBACK:], LONGEST_TRACEBACK),
         consumer_group=group,
         topic=record.topic,
         topic_id=letter.topic_id,
@@ -123,14 +127,30 @@ def _letter(letter: Letter, groups: dict[str, int], group: str, now: datetime) -
         offset=record.offset,
         timestamp=record.timestamp,
         revision=letter.revision,
-        key=record.key,
-        payload=record.value,
-        headers=[[name, _printable(value)] for name, value in record.headers or ()],
         business_key=_storable(letter.business_key),
         correlation_id=_header(record, "correlation_id"),
         created_at=now,
         updated_at=now,
+        **_content(record),
     )
+
+
+def _content(record: Record) -> dict[str, Any]:
+    """Key, payload and headers, as far as one statement can hold them; what is cut is measured."""
+    headers = [[_storable(name, 10_000), _printable(value)] for name, value in record.headers or ()]
+    left = [header for header, size in zip(headers, _sizes(headers), strict=True) if size <= LONGEST_HEADERS]
+    key, value = record.key, keepable(record.value)
+    found: dict[str, Any] = {"key": key and key[:END_BYTES], "payload": value, "headers": left}
+    if isinstance(value, Excerpt):
+        found.update(payload_size=value.size, payload_sha256=value.sha256)
+    elif len(left) < len(headers) or len(key or b"") > END_BYTES:
+        found.update(payload_size=len(value or b""), payload_sha256="")
+    return found
+
+
+def _sizes(headers: Sequence[Sequence[str]]) -> Iterator[int]:
+    """The characters of the headers up to each one."""
+    return accumulate(sum(map(len, header)) for header in headers)
 
 
 def _header(record: Any, name: str) -> str:

@@ -59,6 +59,10 @@ class DeadLetter(models.Model):
     revision = models.IntegerField(default=0, help_text="0 as received; each replay that fails again adds one.")
     key = models.BinaryField(null=True)
     payload = models.BinaryField(null=True, help_text="Exactly the bytes received; null for a tombstone.")
+    payload_size = models.BigIntegerField(
+        null=True, help_text="Bytes of the whole payload; only where the record was too large to be kept whole."
+    )
+    payload_sha256 = models.CharField(max_length=64, blank=True, help_text="Of the whole payload; as payload_size.")
     headers = models.JSONField(default=list)
     business_key = IdentifierField(blank=True, help_text="The order, batch or customer it is about.")
     correlation_id = models.CharField(max_length=100, blank=True)
@@ -89,6 +93,11 @@ class DeadLetter(models.Model):
     @property
     def position(self) -> str:
         return f"{self.topic}/{self.partition}/{self.offset}" if self.topic else str(self.id)
+
+    @property
+    def is_excerpt(self) -> bool:
+        """Whether only a part of the record is kept."""
+        return self.payload_size is not None
 
 
 class BurialKey(models.Model):

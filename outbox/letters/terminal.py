@@ -63,7 +63,8 @@ def as_data(letter: DeadLetter) -> dict[str, Any]:
     position = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
     data = {"key": _text(letter.key), "payload_b64": payload, "created_at": letter.created_at.isoformat()}
     more = {"revision": letter.revision, "business_key": letter.business_key, "note": letter.note}
-    return {"id": str(letter.pk), **cause, **state, **position, **data, **more}
+    whole = {"payload_size": letter.payload_size, "payload_sha256": letter.payload_sha256} if letter.is_excerpt else {}
+    return {"id": str(letter.pk), **cause, **state, **position, **data, **more, **whole}
 
 
 def show(selection: Selection) -> Iterator[str]:
