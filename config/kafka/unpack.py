@@ -7,6 +7,7 @@ import msgspec
 from config.digest import END_BYTES, Excerpt
 
 Header = tuple[str, bytes | None]
+FURTHEST = 2**62  # milliseconds; a producer may write any, and two of them must fit into 64 bits
 
 
 class Received(msgspec.Struct, gc=False):
@@ -28,6 +29,7 @@ def unpack(data: bytes, pos: int, count: int, place: tuple[str, int, int], first
     field: nearly four times the time. Numbers have one or two bytes as a rule; the commonest are read in place.
     """
     topic, partition, base = place
+    first = min(first, FURTHEST)
     found = []
     for _ in range(count):
         size, pos = _number(data, pos)
@@ -39,6 +41,7 @@ def unpack(data: bytes, pos: int, count: int, place: tuple[str, int, int], first
             later, pos = later & 127 | more << 7, pos + 2
         else:
             later, pos = _varint(data, pos)
+            later = min(later, FURTHEST)
         if (delta := data[pos]) < 128:
             pos += 1
         elif (more := data[pos + 1]) < 128:

@@ -160,6 +160,15 @@ def test_a_header_with_a_name_that_is_no_text_stops_nobody():
     assert position == 1
 
 
+@pytest.mark.parametrize("later", [0, 1000, 2**63 - 1])
+@pytest.mark.parametrize("first", [-1, 0, 2**62, 2**63 - 1])
+def test_every_time_fits_into_a_column(first, later):
+    """The client adds a batch's first time and a record's delta; both are the producer's to choose."""
+    data = fix(batch_of([(0, None, b"v", []), (later, None, b"v", [])]), _7=first)
+    ((taken, *_),) = read(LeanRecords, data)
+    assert all(-(2**63) <= record[3] < 2**63 for record in taken)
+
+
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_a_batch_that_becomes_too_large_is_read_up_to_there(codec, settings):
     settings.KAFKA_MAX_BATCH_BYTES = 2_000_000
