@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fill a throw-away database and take the README's pictures: `python docs/screenshots.py`.
 
-Needs Chromium and `pip install playwright`. Writes docs/images/*.png.
+Needs Chromium. Writes docs/images/*.png.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a bare Debian machine needs before .venv can be filled: venv, and a compiler for mysqlclient."""
+"""What a bare Debian machine needs: venv and a compiler for mysqlclient; in CI also programs for single tests."""
 
 import importlib.util
 import os
@@ -47,12 +47,19 @@ def client_library() -> bool:
     return any(subprocess.run(question, check=False).returncode == 0 for question in asked)
 
 
+def for_single_tests() -> list[str]:
+    """A browser for the admin, promtool for the alert rules. Too much to install on a developer's machine unasked."""
+    if not os.environ.get("CI"):
+        return []
+    programs = {"chromium": "chromium", "promtool": "prometheus"}
+    return [package for program, package in programs.items() if not shutil.which(program)]
+
+
 def install() -> None:
-    packages = missing()
-    if not packages:
-        return
-    try:
-        apt_install(*packages)
-    except Unavailable as reason:
-        # Not fatal: everything but the MySQL driver does without.
-        print(f"prerequisites: {reason}", file=sys.stderr)
+    for packages in (missing(), for_single_tests()):
+        try:
+            if packages:
+                apt_install(*packages)
+        except Unavailable as reason:
+            # Not fatal: everything but the MySQL driver and some tests does without.
+            print(f"prerequisites: {reason}", file=sys.stderr)

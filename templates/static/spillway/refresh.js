@@ -42,6 +42,7 @@
       if (answer.redirected) return say("Signed out. Load the page again.", true);
       if (!answer.ok) throw new Error(answer.status);
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (stopped) return; // while the answer was on its way
       lay(live, fresh.querySelector("[data-live]"));
       say("", false);
     } catch {

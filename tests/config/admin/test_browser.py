@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
+from django.test import Client, override_settings
+from pytest_django.live_server_helper import LiveServer
 
 from config.admin import home
 from config.database.clock import database_now
@@ -33,6 +34,15 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def live_server():
+    """Without TLS; the middleware reads the setting once, when the server starts."""
+    with override_settings(SECURE_SSL_REDIRECT=False, SESSION_COOKIE_SECURE=False, CSRF_COOKIE_SECURE=False):
+        server = LiveServer("localhost")
+        yield server
+        server.stop()
 
 
 @pytest.fixture
