@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from config.processes import guardian
 from config.telemetry.logs import log
 
-PATIENCE = 20.0
 LONGEST_PAUSE = 30.0
 
 
@@ -31,11 +31,12 @@ class Child:
 
 @dataclass
 class Supervisor:
-    """Keeps children alive. Their output goes to `<directory>/<name>.log`."""
+    """Keeps children alive. Their output goes to `<directory>/<name>.log`. However it ends, they end with it."""
 
     directory: Path
     environment: Mapping[str, str]
     children: list[Child] = field(default_factory=list)
+    _guardian: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
 
     def start(self, name: str, command: Sequence[str]) -> Child:
         """Start a child and remember it."""
@@ -76,13 +77,19 @@ class Supervisor:
     def end(self, name: str) -> None:
         """Stop one child for good."""
         for child in [child for child in self.children if child.name == name]:
-            self.children.remove(child)
             self._terminate([child])
+            self.children.remove(child)
+            self._tell_guardian()
 
     def close(self) -> list[str]:
         """Stop everything, the last started first; returns the names of those that had to be killed."""
-        children, self.children = self.children[::-1], []
-        return self._terminate(children)
+        killed = self._terminate(self.children[::-1])
+        self.children = []
+        if self._guardian:
+            self._tell_guardian()
+            self._guardian.communicate()
+            self._guardian = None
+        return killed
 
     def last_line(self, name: str) -> str:
         """The last line of a child's output."""
@@ -105,6 +112,20 @@ class Supervisor:
                 # Ctrl-C reaches the supervisor alone, which then stops the children in order.
                 start_new_session=True,
             )
+        self._tell_guardian()
+
+    def _tell_guardian(self) -> None:
+        """Say who is alive: SIGKILL, a closed terminal or a second Ctrl-C leave no time to end them."""
+        if self._guardian is None or self._guardian.poll() is not None:
+            command = [sys.executable, "-I", "-S", guardian.__file__]
+            nowhere = subprocess.DEVNULL
+            self._guardian = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
+            )
+        groups = [child.process.pid for child in self.children if child.process and child.process.returncode is None]
+        if pipe := self._guardian.stdin:
+            pipe.write(f"{' '.join(map(str, groups))}\n".encode())
+            pipe.flush()
 
     def _terminate(self, children: Sequence[Child]) -> list[str]:
         killed = []
@@ -114,7 +135,7 @@ class Supervisor:
                 continue
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(PATIENCE)
+                process.wait(guardian.PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
