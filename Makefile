@@ -23,9 +23,9 @@ help: ## this list
 setup: ## .venv with everything for development
 	@$(INSTALL) test --try postgres mysql
 
-run: ## the whole platform on SQLite and an embedded broker; FOR=60 ends after 60 s
+run: ## the whole platform on SQLite and an embedded broker; FOR=60 ends after 60 s, PORT=8001 runs beside another
 	@$(INSTALL) demo
-	@$(VENV)/python manage.py run_all --demo $(if $(FOR),--for $(FOR))
+	@$(VENV)/python manage.py run_all --demo --with-parent $(if $(FOR),--for $(FOR)) $(if $(PORT),--port $(PORT))
 
 test: ## the suite on every database and broker that can be had (LEGS=, REQUIRE=, JOBS=, START_SERVICES=0, ARGS=)
 	@$(SERVICES) prerequisites

@@ -25,6 +25,7 @@ class Aggregator(Flow):
     """Per-order messages become one batch per warehouse."""
 
     name = "buffer"
+    headline = ("orders waiting", "batches sent")
 
     def workers(self) -> Sequence[Worker]:
         return [Worker("ingest_events"), Worker("flush_buffer")]

@@ -131,6 +131,7 @@ class Flow:
     """Base of a flow; every method may be left as it is."""
 
     name = ""
+    headline: Sequence[str] = ()  # those of its `summary` that a status line has room for
 
     def workers(self) -> Sequence[Worker]:
         """The processes this flow needs."""
@@ -195,6 +196,15 @@ class Flow:
 def flows() -> list[Flow]:
     """The flows of `settings.FLOWS`, in order."""
     return [import_string(path)() for path in settings.FLOWS]
+
+
+def status_line(room: int = 90) -> str:
+    """The headlines of all flows on one line; what finds no room is left out."""
+    named = [(flow.headline, figure) for flow in flows() for figure in flow.summary()]
+    figures = [f"{name} {number:,}" for headline, (name, number) in named if name in headline]
+    while len(line := "   ".join(figures)) > room:
+        figures.pop()
+    return line
 
 
 def flow_of(source: str) -> Flow:

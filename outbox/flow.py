@@ -27,6 +27,7 @@ class Outbox(Flow):
     """Messages that were published in a transaction, delivered after it."""
 
     name = FLOW
+    headline = ("messages sent",)
 
     def workers(self) -> Sequence[Worker]:
         return [Worker("relay_outbox")]

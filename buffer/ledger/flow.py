@@ -23,6 +23,7 @@ class Ledger(Flow):
     """Every stock effect exactly once."""
 
     name = NAME
+    headline = ("stock movements",)
 
     def workers(self) -> Sequence[Worker]:
         return [Worker("track_inventory")]

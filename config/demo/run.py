@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,31 +11,35 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
+from django.core.management.base import OutputWrapper
 
+from config.demo.folder import emptied_folder, shown
 from config.environment.env import BadSetting
 from config.processes.platform import start_platform
 from config.processes.supervisor import Supervisor
 
-DIRECTORY = Path(settings.BASE_DIR) / "var" / "demo"
 TIMINGS = {"BUFFER_IDLE_SECONDS": "3", "BUFFER_CAP_SECONDS": "15"}
+LEAST_SECONDS = 20.0
+LEAST_TRAFFIC = 5.0  # seconds, also where the start takes long
 DRAIN_SECONDS = 10.0
 DRAIN_LIMIT = 60.0
 
 Say = Callable[[str], None]
 
 
-def demo_environment(kafka_port: int) -> dict[str, str]:
+def demo_environment(folder: Path, kafka_port: int) -> dict[str, str]:
     """What the demo's processes see: a database and a broker of their own, and short timings."""
     return {
         "DEMO": "1",
         "SECRET_KEY": secrets.token_urlsafe(50),
-        "DATABASE_URL": f"sqlite:///{DIRECTORY / 'spillway.sqlite3'}",
+        "DATABASE_URL": f"sqlite:///{folder / 'spillway.sqlite3'}",
         "KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka_port}",
         # The embedded broker knows the protocol up to here, and frees a dead member's place after its session.
         "KAFKA_API_VERSION": "2.3",
@@ -49,27 +52,38 @@ def demo_environment(kafka_port: int) -> dict[str, str]:
     }
 
 
-def prepare() -> dict[str, str]:
-    """A fresh directory and database, and the environment of everything that follows."""
-    shutil.rmtree(DIRECTORY, ignore_errors=True)
-    DIRECTORY.mkdir(parents=True)
-    return demo_environment(free_port())
-
-
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
-def manage(environment: dict[str, str], *arguments: str) -> str:
-    """Run one command to its end; raises BadSetting with its last line when it fails."""
-    done = subprocess.run(
+def seconds_argument(text: str) -> float:
+    """How long a demo runs; raises ArgumentTypeError."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    if not seconds >= LEAST_SECONDS:  # nan is neither
+        raise ArgumentTypeError(f"{text}: at least {LEAST_SECONDS:.0f} seconds; start and end alone take that long")
+    return seconds
+
+
+def command(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end."""
+    return subprocess.run(
         [sys.executable, "manage.py", *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
+        # Ctrl-C ends the traffic, not the command that is counting it.
+        start_new_session=True,
     )
+
+
+def manage(environment: dict[str, str], *arguments: str) -> str:
+    """What a command prints; raises BadSetting with its last line when it fails."""
+    done = command(environment, *arguments)
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise BadSetting(f"{arguments[0]}: {lines[-1] if lines else 'failed'}")
@@ -81,6 +95,7 @@ class Demo:
     """One run: `seconds` None means until Ctrl-C."""
 
     say: Say
+    folder: Path
     environment: dict[str, str]
     port: int
     rate: float
@@ -91,17 +106,15 @@ class Demo:
 
     def run(self, stop: threading.Event) -> bool:
         """Start, show, drain, verify, stop; returns whether nothing is missing."""
-        supervisor = Supervisor(DIRECTORY / "logs", self.environment)
         self.started = time.monotonic()
-        try:
+        with closing(Supervisor(self.folder / "logs", self.environment)) as supervisor:
             self._start(supervisor)
             self._show(supervisor, stop)
             supervisor.end("simulate")
             self.sent = _leading_number(supervisor.last_line("simulate"))
-            return self._finish(supervisor) if self.seconds else True
-        finally:
+            complete = self._finish(supervisor)
             self.say("Stopping …")
-            supervisor.close()
+        return complete
 
     def _start(self, supervisor: Supervisor) -> None:
         kafka = self.environment["KAFKA_BOOTSTRAP_SERVERS"].rpartition(":")[2]
@@ -112,21 +125,22 @@ class Demo:
         start_platform(supervisor, self.port)
         supervisor.manage("simulate", "simulate", "--rate", str(self.rate))
         self.say(f"Admin   http://127.0.0.1:{self.port}/admin/   (user admin, password admin; this demo only)")
-        self.say(f"Logs    {DIRECTORY.relative_to(settings.BASE_DIR)}/logs/")
+        self.say(f"Logs    {shown(self.folder)}/logs/")
 
     def _show(self, supervisor: Supervisor, stop: threading.Event) -> None:
         """Print the status every two seconds until the traffic should end."""
-        end = self.started + self.seconds - DRAIN_SECONDS if self.seconds else float("inf")
+        least = time.monotonic() + LEAST_TRAFFIC
+        end = max(least, self.started + self.seconds - DRAIN_SECONDS) if self.seconds else float("inf")
         while not stop.wait(2.0) and time.monotonic() < end:
             supervisor.watch()
             self._status()
 
     def _finish(self, supervisor: Supervisor) -> bool:
-        self.say("Traffic has stopped; what waits is sent now.")
+        self.say("Traffic has stopped; what waits is sent now. Ctrl-C ends at once, without an account.")
         limit = time.monotonic() + DRAIN_LIMIT
         while time.monotonic() < limit:
             supervisor.watch()
-            if manage(self.environment, "is_drained").strip() == "yes":
+            if self.answers and manage(self.environment, "is_drained").strip() == "yes":
                 break
             self._status()
             time.sleep(1.0)
@@ -138,13 +152,8 @@ class Demo:
         self.say(f"{time.monotonic() - self.started:5.0f} s   {figures}")
 
     def _summary(self) -> bool:
-        done = subprocess.run(
-            [sys.executable, "manage.py", "verify"],
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        """Print the account; returns whether it proves that everything works and nothing is missing."""
+        proof = command(self.environment, "verify")
         arrived = _leading_number(manage(self.environment, "flow_summary", "--arrived"))
         self.say("")
         self.say(f"{'samples sent':24}{self.sent:>8,}")
@@ -152,11 +161,20 @@ class Demo:
         self.say(manage(self.environment, "flow_summary").rstrip())
         self.say(f"{'admin pages answered':24}{self.answers:>8}")
         self.say("")
-        self.say(done.stdout.rstrip())
-        self.say(
-            "Nothing is missing." if arrived == self.sent else f"{self.sent} samples were sent and {arrived} arrived."
-        )
-        return done.returncode == 0 and arrived == self.sent and self.answers > 0
+        self.say((proof.stdout or proof.stderr).rstrip())
+        problems = list(self._problems(arrived))
+        for line in problems or ["Nothing is missing."]:
+            self.say(line)
+        return proof.returncode == 0 and not problems
+
+    def _problems(self, arrived: int) -> Iterator[str]:
+        """What the account does not prove, one sentence each."""
+        if not self.sent:
+            yield "No sample was sent: this account proves nothing."
+        if arrived != self.sent:
+            yield f"{self.sent:,} samples were sent and {arrived:,} arrived."
+        if not self.answers:
+            yield "The admin did not answer once."
 
     def _admin_answers(self) -> int:
         try:
@@ -181,6 +199,13 @@ def _wait_for_port(port: int, supervisor: Supervisor, patience: float = 30.0) ->
     raise BadSetting(f"the embedded broker did not start: {supervisor.last_line('embedded_kafka')}")
 
 
-def run_demo(stop: threading.Event, say: Say, options: dict[str, Any]) -> bool:
-    """One demo run with the options of `run_all`; whether everything added up."""
-    return Demo(say, prepare(), options["port"], options["rate"], options["seconds"]).run(stop)
+def run_demo(stop: threading.Event, out: OutputWrapper, options: dict[str, Any]) -> bool:
+    """One demo run with the options of `run_all`; whether everything added up. Raises BadSetting when it cannot start."""
+
+    def say(line: str) -> None:
+        out.write(line)
+        out.flush()  # at once, also into a pipe
+
+    with emptied_folder(options["port"], say) as folder:
+        environment = demo_environment(folder, free_port())
+        return Demo(say, folder, environment, options["port"], options["rate"], options["seconds"]).run(stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -56,6 +57,23 @@ def stop_on_signal() -> Iterator[threading.Event]:
         restore()
         asked.put(False)
         thread.join()
+
+
+def watch_parent(gone: Callable[[], object]) -> None:
+    """Call `gone`, on a thread of its own, when the process that started this one has ended."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        gone()
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def hang_up() -> None:
+    """End at once, as when the terminal is closed; `nohup` keeps it alive."""
+    os.kill(os.getpid(), signal.SIGHUP)
 
 
 def run(

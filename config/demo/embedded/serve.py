@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
 
@@ -11,7 +9,7 @@ from django.conf import settings
 
 from config.demo.embedded.broker import EmbeddedKafka
 from config.kafka.topics import topic_name
-from config.processes.loop import stop_on_signal
+from config.processes.loop import stop_on_signal, watch_parent
 
 
 def serve(
@@ -22,12 +20,13 @@ def serve(
     `topics` is {name on the broker: partitions}; `ready` gets host:port once clients can connect.
     Raises EmbeddedKafkaError.
     """
-    parent = os.getppid()
     with stop_on_signal() as stop, EmbeddedKafka(port) as kafka:
+        if with_parent:
+            watch_parent(stop.set)
         for name, partitions in topics.items():
             kafka.create_topic(name, partitions)
         ready(kafka.bootstrap_servers)
-        _wait(stop, parent if with_parent else None)
+        stop.wait()
 
 
 def project_topics() -> dict[str, int]:
@@ -48,9 +47,3 @@ def topic_argument(text: str) -> tuple[str, int]:
     if not name or not partitions.isdecimal() or not 0 < int(partitions) < 1000:
         raise ArgumentTypeError(f"{text!r} is not NAME:PARTITIONS with 1 to 999 partitions")
     return name, int(partitions)
-
-
-def _wait(stop: threading.Event, parent: int | None) -> None:
-    while not stop.wait(1.0):
-        if parent and os.getppid() != parent:
-            return

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from config.flows import flows
+from config.flows import flows, status_line
 
 
 class Command(BaseCommand):
@@ -13,17 +13,15 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--line", action="store_true", help="all on one line")
-
+        parser.add_argument("--line", action="store_true", help="the most important ones, on one line")
         parser.add_argument("--arrived", action="store_true", help="only how many samples of simulate have arrived")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["arrived"]:
             self.stdout.write(str(sum(flow.arrived() for flow in flows())))
             return
-        figures = [figure for flow in flows() for figure in flow.summary()]
         if options["line"]:
-            self.stdout.write("   ".join(f"{name} {number:,}" for name, number in figures))
+            self.stdout.write(status_line())
             return
-        for name, number in figures:
+        for name, number in (figure for flow in flows() for figure in flow.summary()):
             self.stdout.write(f"{name:24}{number:>8,}")

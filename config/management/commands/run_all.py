@@ -6,8 +6,10 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from config.demo.run import run_demo
+from config.demo.embedded.serve import port_argument
+from config.demo.run import run_demo, seconds_argument
 from config.processes.command import WorkerCommand
+from config.processes.loop import hang_up, watch_parent
 from config.processes.platform import run_platform
 
 
@@ -18,14 +20,18 @@ class Command(WorkerCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--demo", action="store_true", help="own database, own broker, sample traffic")
-        parser.add_argument("--for", type=float, dest="seconds", metavar="S", help="demo: end after about S seconds")
-        parser.add_argument("--rate", type=float, default=25, metavar="N", help="demo: records a second (default 25)")
-        parser.add_argument("--port", type=int, default=8000, metavar="P", help="of the web server (default 8000)")
+        add = parser.add_argument
+        add("--demo", action="store_true", help="own database, own broker, sample traffic")
+        add("--for", type=seconds_argument, dest="seconds", metavar="S", help="demo: end after about S seconds")
+        add("--rate", type=float, default=25, metavar="N", help="demo: records a second (default 25)")
+        add("--port", type=port_argument, default=8000, metavar="P", help="of the web server (default 8000)")
+        add("--with-parent", action="store_true", help="also end, at once, when the parent is gone")
         parser.set_defaults(metrics_port=0)
 
     def work(self, stop: Event, options: dict[str, Any]) -> None:
+        if options["with_parent"]:
+            watch_parent(hang_up)
         if not options["demo"]:
             run_platform(stop, options["port"])
-        elif not run_demo(stop, self.stdout.write, options):
-            raise CommandError("the run did not add up: see above, and the logs in var/demo/logs")
+        elif not run_demo(stop, self.stdout, options):
+            raise CommandError(f"the run did not add up: see above, and the logs in var/demo/{options['port']}/logs")
