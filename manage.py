@@ -2,11 +2,41 @@
 """Command line of Spillway: `python manage.py help` lists everything."""
 
 import os
+import select
+import signal
 import sys
 
 
 def main() -> None:
-    """Run one management command; what cannot work is one line on stderr, never a traceback."""
+    """Run one management command; a reader that has seen enough (`| head`) ends it like any program."""
+    try:
+        try:
+            run_command()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not reader_is_gone():
+            raise
+        sys.exit(128 + signal.SIGPIPE)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def reader_is_gone() -> bool:
+    """Whether nobody reads stdout or stderr any more; what is still to be written there then goes nowhere."""
+    streams = []
+    for stream in (sys.stdout, sys.stderr):
+        asked = select.poll()
+        asked.register(stream, 0)
+        if asked.poll(0):
+            streams.append(stream)
+    for stream in streams:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return bool(streams)
+
+
+def run_command() -> None:
+    """What cannot work is one line on stderr, never a traceback."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line

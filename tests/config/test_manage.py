@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -16,6 +17,13 @@ COMMANDS = [
     "verify", "flow_summary", "is_drained", "recover_claims", "rotate_partitions", "dead_letters list", "create_token x",
     "relay_outbox --once",
 ]  # fmt: skip
+ELSEWHERE = """
+import manage
+def run_command():
+    raise BrokenPipeError("a broker went away")
+manage.run_command = run_command
+manage.main()
+"""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -38,3 +46,24 @@ def test_what_migrate_would_have_made_is_told_from_other_faults(sql):
     with pytest.raises(DatabaseError) as wrong, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELEC 1")
     assert not needs_migrate(wrong.value)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["help", "diffsettings --all"])
+def test_a_reader_that_has_seen_enough_ends_a_command_without_a_word(command, unbuffered):
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    run = [sys.executable, "manage.py", *command.split()]
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        run, cwd=ROOT, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_a_pipe_that_breaks_elsewhere_is_still_a_fault():
+    run = [sys.executable, "-c", ELSEWHERE]
+    ended = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "a broker went away" in ended.stderr
