@@ -14,11 +14,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from config.admin.levers import Lever, LeverResult
+from config.admin.levers import Lever, LeverResult, fault_of_reason
 from config.database.clock import database_now
-
-MISSING = "A reason is required. It is kept with the operator action."
-TOO_SHORT = "At least {} characters: whoever reads it next month must understand it."
 
 
 class LeverPage(Protocol):
@@ -71,7 +68,7 @@ def pull(page: LeverPage, request: HttpRequest, lever: Lever) -> HttpResponse:
     if request.method != "POST":
         return confirmation.show()
     reason = given.get("reason", "").strip()
-    problem = MISSING if not reason else TOO_SHORT.format(lever.least) if len(reason) < lever.least else ""
+    problem = fault_of_reason(reason, lever.least)
     return confirmation.show(reason, problem) if problem else confirmation.act(reason)
 
 

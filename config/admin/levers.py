@@ -10,6 +10,16 @@ from django.db import models
 
 from config.admin import humanize
 
+LEAST_REASON = 3  # characters; a single one tells nobody anything
+MISSING = "A reason is required. It is kept with the operator action."
+TOO_SHORT = "At least {} characters: whoever reads it next month must understand it."
+
+
+def fault_of_reason(reason: str, least: int) -> str:
+    """Why this reason is not enough, one sentence for the page and the terminal; empty when it is."""
+    given = len(reason.strip())
+    return MISSING if not given else TOO_SHORT.format(least) if given < least else ""
+
 
 @dataclass(frozen=True)
 class Operator:
@@ -49,7 +59,7 @@ class Lever:
     ready: Callable[[Any], models.QuerySet]  # rows in a state that allows it
     why_not: Callable[[Any], str]  # one sentence about a row that is not ready
     harm: bool = False
-    least: int = 1  # characters of the reason
+    least: int = LEAST_REASON  # characters of the reason
     question: str = ""  # of the title, when the verb and the count alone would be odd
 
     def pull(self, keys: list[Any], user: Any, reason: str) -> LeverResult:

@@ -88,7 +88,7 @@ DISCARD = Lever(
     promise="What they carry will never take effect.",
     detail="Discarded letters are marked, not deleted. They leave the open count and stay in search. "
     "A refused batch is discarded with its orders.",
-    act=_each(dead_letters.discard), harm=True, least=10, **LETTERS,
+    act=_each(dead_letters.discard), harm=True, least=dead_letters.LEASTS["discard"], **LETTERS,
 )  # fmt: skip
 POSITION = re.compile(r"(?P<topic>[\w.-]+)/(?P<partition>\d{1,9})/(?P<offset>\d{1,18})", re.ASCII)
 MOST_FOUND = 20

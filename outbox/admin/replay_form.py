@@ -9,13 +9,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from config.admin import humanize
-from config.admin.levers import Lever, Operator
+from config.admin.levers import Lever, Operator, fault_of_reason
 from config.flows import Refusal
 from outbox.replay import requests
 from outbox.replay.models import TopicReplay
 
 FIELD_TIME = "%Y-%m-%dT%H:%M:%S"
-LEAST_REASON = 10
 THINNEST = 0.4  # percent: two dead letters among a million must be seen
 
 
@@ -40,7 +39,7 @@ APPLY = Lever(
     name="apply", verb="Apply what is missing", past="Started", icon="play", keep="Not now",
     promise="The same timeframe is read again, and what is missing is applied.",
     detail="What is there already is left alone, and nothing newer is overwritten. It can be cancelled.",
-    act=requests.apply_missing, ready=_previewed, why_not=_why_not_previewed, least=LEAST_REASON,
+    act=requests.apply_missing, ready=_previewed, why_not=_why_not_previewed, least=requests.LEAST_REASON,
     question="Apply what is missing in", **REPLAYS,
 )  # fmt: skip
 CANCEL = Lever(
@@ -81,10 +80,8 @@ class Form:
         until = self._checked("until", requests.moment, self.until)
         slack = self._checked("slack", requests.span, self.slack)
         self._checked("topic", requests.contract_name, self.topic)
-        if len(self.reason) < LEAST_REASON:
-            self.problems["reason"] = (
-                f"At least {LEAST_REASON} characters: whoever reads it next month must understand it."
-            )
+        if fault := fault_of_reason(self.reason, requests.LEAST_REASON):
+            self.problems["reason"] = fault
         if since and until and since[0] >= until[0]:
             self.problems["until"] = "The end must be after the start."
         if self.problems or not since or not until or slack is None:

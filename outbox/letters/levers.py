@@ -9,6 +9,7 @@ from datetime import datetime
 
 from django.db import DatabaseError, transaction
 
+from config.admin.levers import LEAST_REASON
 from config.database.clock import database_now
 from config.database.errors import Remedy, remedy_for
 from config.flows import Refusal, flow_of
@@ -18,6 +19,7 @@ from outbox.letters.burial import STOPPED
 from outbox.letters.models import DeadLetter, FailureGroup
 
 OPEN = DeadLetter.Status.OPEN
+LEASTS = {"requeue": LEAST_REASON, "resolve": LEAST_REASON, "discard": 10}  # characters of the reason
 
 
 @dataclass

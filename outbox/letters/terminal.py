@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from config.flows import Refusal
+from config.admin.levers import fault_of_reason
+from config.flows import Refusal, flows
 from outbox.bookkeeping.audit import Operator
-from outbox.letters.levers import discard, requeue, resolve
-from outbox.letters.models import DeadLetter
+from outbox.letters.levers import LEASTS, discard, requeue, resolve
+from outbox.letters.models import DeadLetter, FailureGroup
 from outbox.letters.queries import DeadLetterQuerySet
 
 CHUNK = 500
@@ -26,6 +27,25 @@ class Selection:
     ids: Sequence[str]
     group: int | None
     source: str | None
+    all: bool = False
+
+    @property
+    def names_nothing(self) -> bool:
+        """Neither letters nor a filter: a slip must not show, or discard, thousands."""
+        return not (self.ids or self.group is not None or self.source or self.all)
+
+    def check(self) -> None:
+        """Raises ValueError for a letter, a group or a source that does not exist."""
+        wanted = [_uuid(text) for text in self.ids]
+        known = set(DeadLetter.objects.filter(pk__in=wanted).values_list("pk", flat=True))
+        for letter_id in wanted:
+            if letter_id not in known:
+                raise ValueError(f"{letter_id}: no such dead letter")
+        if self.group is not None and not FailureGroup.objects.filter(pk=self.group).exists():
+            raise ValueError(f"--group {self.group}: no such failure group")
+        sources = [source for flow in flows() for source in flow.sources()]
+        if self.source and self.source not in sources and not DeadLetter.objects.of_source(self.source).exists():
+            raise ValueError(f"--source {self.source}: no such source (known: {', '.join(sorted(sources))})")
 
     def letters(self) -> DeadLetterQuerySet:
         """Raises ValueError for something that is no letter id."""
@@ -79,12 +99,17 @@ def show(selection: Selection) -> Iterator[str]:
 
 
 def act(verb: str, selection: Selection, reason: str, *, dry_run: bool) -> str:
-    """Pull a lever on every open letter selected; returns the result as text. Raises ValueError without a reason."""
+    """Pull a lever on every open letter selected; returns the result as text.
+
+    Raises ValueError without a reason as long as the admin asks for, and when every letter named is closed already.
+    """
     letters = selection.letters().open()
     if dry_run:
         return f"would {verb} {letters.count()} open letters; nothing was changed"
-    if not reason.strip():
-        raise ValueError('--reason "…" is required: it is kept with the letter')
+    if fault := fault_of_reason(reason, LEASTS[verb]):
+        raise ValueError(f'--reason "…": {fault}')
+    if selection.ids and not letters.exists():
+        raise ValueError(f"nothing to {verb}: {'; '.join(f'{row.pk} is {row.status}' for row in selection.letters())}")
     operator = Operator(f"{getpass.getuser()}, by command")
     done = 0
     refused: list[tuple[Any, str]] = []

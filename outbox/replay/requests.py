@@ -17,6 +17,7 @@ from outbox.bookkeeping.audit import Operator
 from outbox.replay.models import LEASE, TopicReplay
 from outbox.replay.run import audit_end, replayable, unknown_topic
 
+LEAST_REASON = 10  # characters
 LONGEST_SLACK = timedelta(days=30)
 SPAN = re.compile(r"(\d{1,6})([smhd])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from config.admin import humanize
+from config.admin.levers import fault_of_reason
 from config.flows import Refusal
 from config.kafka.client import KafkaError
 from outbox.bookkeeping.audit import Operator
 from outbox.replay.journal import COUNTS, Journal
 from outbox.replay.models import TopicReplay
-from outbox.replay.requests import cancel, moment, request, span
+from outbox.replay.requests import LEAST_REASON, cancel, moment, request, span
 from outbox.replay.run import carry_out, fail
 
 Say = Callable[[str], Any]
+NO_REASON = "no reason was given"
 EVERY = 2.0  # seconds between two lines of progress
 LABELS = {"already": "already applied", "outside": "older than retention"}
 
@@ -28,7 +30,7 @@ def replay(topic: str, options: dict[str, Any], stop: threading.Event, say: Say)
     since, until = (_moment(options[name], f"--{name}", say) for name in ("from", "to"))
     operator = Operator(f"{getpass.getuser()}, by command")
     token = uuid.uuid4()
-    slack, reason = span(options["slack"]), options["reason"] or "by command"
+    slack, reason = span(options["slack"]), _reason(options["reason"], say)
     found = request(topic, since, until, slack, operator, reason, dry_run=options["dry_run"], token=token)
     try:
         ended = carry_out(found, token, stop, ProgressPrinter(say))
@@ -73,6 +75,16 @@ class ProgressPrinter:
         left = f", {humanize.length((total - done) / rate, coarse=True)} to go" if rate else ""
         percent = 100 * done / total if total else 100
         self.say(f"{percent:3.0f} %   {journal.counts['read']:,} read, {rate:,.0f}/s{left}")
+
+
+def _reason(text: str, say: Say) -> str:
+    """As long as the admin asks for; scripts may go without one, and the trail says so."""
+    if not text.strip():
+        say(f'no --reason "…": it is recorded as "{NO_REASON}"')
+        return NO_REASON
+    if fault := fault_of_reason(text, LEAST_REASON):
+        raise Refusal(f"--reason: {fault}")
+    return text
 
 
 def _moment(text: str, option: str, say: Say) -> Any:

@@ -1,6 +1,7 @@
 """What every flow shares: counters, burials, leases, scheduled jobs, the terminal's levers."""
 
 import json
+import re
 import uuid
 from datetime import timedelta
 from io import StringIO
@@ -11,6 +12,7 @@ from django.core.management import CommandError, call_command
 from config.database.clock import database_now
 from config.kafka import Mark, Replayed
 from config.kafka.positions import Reach
+from outbox.admin.dead_letters import DeadLetterAdmin
 from outbox.bookkeeping import counters, watermarks
 from outbox.bookkeeping.job_leases import only_one
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, OperatorAction, Watermark
@@ -150,22 +152,59 @@ class TestCommand:
         assert (lines[0]["payload_b64"], lines[1]["payload_b64"]) == ("ew==", None)
 
     def test_closed_letters_are_listed_in_json_only(self):
-        run("discard", "--reason", "x")
+        run("discard", "--all", "--reason", "test data only")
         assert len(run("list", "--json").splitlines()) == 3
         assert "No open dead letters" in run("list")
 
     def test_filters(self):
         group = DeadLetter.objects.get(offset=3).group_id
         assert len(run("list", "--json", "--group", str(group)).splitlines()) == 1
-        assert run("list", "--json", "--source", "nobody") == ""
+        source = DeadLetter.objects.first().source
+        assert len(run("list", "--json", "--source", source).splitlines()) == 3
+        assert run("list", "--json", "--source", "outbox") == ""  # known, and has none
 
-    def test_a_change_needs_a_reason(self):
+    @pytest.mark.parametrize("verb", ["show", "requeue", "discard", "resolve"])
+    def test_only_a_list_takes_all_letters_unasked(self, verb):
+        with pytest.raises(CommandError, match="give the ids") as refused:
+            run(verb, "--reason", "a slip of the hand")
+        assert refused.value.returncode == 2
+        assert DeadLetter.objects.open().count() == 3
+        assert len(re.findall("^id ", run("show", "--all"), re.MULTILINE)) == 3
+
+    @pytest.mark.parametrize("verb", ["list", "show", "requeue", "discard", "resolve"])
+    @pytest.mark.parametrize(
+        "unknown", [[str(uuid.UUID(int=7))], ["--group", "99"], ["--source", "nobody"]], ids=["id", "group", "source"]
+    )
+    def test_what_does_not_exist_is_a_failure(self, verb, unknown):
+        with pytest.raises(CommandError, match=f"{unknown[-1]}: no such") as refused:
+            run(verb, *unknown, "--reason", "the producer was mended")
+        assert refused.value.returncode == 1
+
+    def test_an_unknown_letter_spares_the_known_ones(self):
+        known = str(DeadLetter.objects.first().pk)
+        with pytest.raises(CommandError, match="no such dead letter"):
+            run("resolve", known, str(uuid.UUID(int=7)), "--reason", "handled by phone")
+        assert DeadLetter.objects.open().count() == 3
+
+    def test_a_letter_that_is_closed_is_named_with_its_state(self):
+        letter_id = str(DeadLetter.objects.first().pk)
+        run("resolve", letter_id, "--reason", "handled by phone")
+        with pytest.raises(CommandError, match=f"nothing to discard: {letter_id} is resolved"):
+            run("discard", letter_id, "--reason", "handled by phone")
+
+    @pytest.mark.parametrize(
+        ("verb", "short"),
+        [("discard", ""), ("discard", "x"), ("discard", "too short"), ("requeue", "x"), ("resolve", "no")],
+    )
+    def test_a_change_needs_a_reason_as_long_as_the_admin_asks_for(self, verb, short):
+        (lever,) = [lever for lever in DeadLetterAdmin.levers if lever.name == verb]
+        assert len(short) < lever.least
         with pytest.raises(CommandError, match="--reason"):
-            run("discard")
+            run(verb, "--all", "--reason", short)
         assert DeadLetter.objects.open().count() == 3
 
     def test_dry_run_changes_nothing(self):
-        assert "would discard 3" in run("discard", "--dry-run")
+        assert "would discard 3" in run("discard", "--all", "--dry-run")
         assert DeadLetter.objects.open().count() == 3
 
     def test_the_command_leaves_the_same_trail_as_the_console(self):

@@ -75,6 +75,7 @@ def test_a_reason_is_required_and_what_was_typed_is_kept(boss, rows):
     response = pull(boss, DeadLetter, "requeue", rows.late, reason="  ")
     assert response.status_code == 200
     assert b"A reason is required." in response.content
+    assert b"At least 3 characters" in pull(boss, DeadLetter, "requeue", rows.late, reason="x").content
     short = pull(boss, DeadLetter, "discard", rows.late, reason="no &c")
     assert b"At least 10 characters" in short.content
     assert b"no &amp;c</textarea>" in short.content
