@@ -138,6 +138,14 @@ def test_the_archive_of_the_outbox_outlives_its_container():
     assert "/var/lib/spillway/archive" in read(ROOT / "deploy" / "docker" / "Dockerfile")
 
 
+def test_an_installation_without_docker_is_told_what_to_install():
+    needed = {path.name for path in (ROOT / "requirements").glob("*.txt")} - {"demo.txt", "test.txt"}
+    assert (
+        set(re.findall(r"pip install --require-hashes -r requirements/(\S+)", read(ROOT / "docs" / "deploy.md")))
+        == needed
+    )
+
+
 def test_the_image_has_what_it_needs_to_send_mail_and_one_django():
     dockerfile = read(ROOT / "deploy" / "docker" / "Dockerfile")
     files = re.findall(r"-r /requirements/(\w+)\.txt", dockerfile)
