@@ -8,6 +8,7 @@ from django.db import DataError, OperationalError
 from config.database import contention
 from config.kafka.records import RecordBatch, Replayed
 from config.kafka.runtime.writer import LogEnd, Writer
+from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
 
@@ -128,6 +129,41 @@ def test_what_cannot_be_parked_is_not_skipped(writer, handler):
     store(writer, batch(1))
     assert handler.parked == [(1, "DataError", True)]
     assert mark() == 2
+
+
+class Counting(Scripted):
+    """What it stores and parks is in the database, and gone when the transaction is."""
+
+    def write(self, batch, now):
+        super().write(batch, now)
+        counters.add({("f", "", "stored"): len(batch.records)}, now)
+
+    def park(self, batch, record, error, trace, now):
+        super().park(batch, record, error, trace, now)
+        counters.add({("f", "", "parked"): 1}, now)
+
+
+class Refusing(Watermarks):
+    """The first position that is to be stored meets a deadlock."""
+
+    refused = False
+
+    def advance(self, group, marks, now):
+        if not self.refused:
+            self.refused = True
+            raise caused(1213)
+        super().advance(group, marks, now)
+
+
+@pytest.mark.parametrize(("poison", "counted"), [(set(), {"stored": 2}), ({1}, {"parked": 1})])
+def test_a_batch_whose_position_cannot_be_stored_is_not_stored_either(poison, counted, monkeypatch):
+    monkeypatch.setattr(contention, "full_jitter", lambda *_, **__: 0.0)
+    handler = Counting()
+    handler.poison = poison
+    writer = Writer(handler, Refusing(), "g")
+    store(writer, batch(1) if poison else batch(1, 2))
+    writer.close()
+    assert (counters.totals("f"), mark()) == (counted, 2 if poison else 3)
 
 
 def test_an_abandoned_batch_is_neither_done_nor_marked(writer, handler):

@@ -1,12 +1,14 @@
 """Rotation on a real table: what is made, dropped and recorded, and that a crash loses no count."""
 
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import Sum
 
+from config.database.clock import database_now
 from config.partitions import (
     Keep,
     PartitionError,
@@ -17,9 +19,9 @@ from config.partitions import (
     plan_for,
     rotate,
 )
-from config.partitions import sqlite as sqlite_module
+from config.uuid7 import smallest_uuid7
 from tests.config.partitions.conftest import add, month, months
-from tests.config.partitions.models import DAILY, LETTERS, MONTHLY, Dropped, Monthly
+from tests.config.partitions.models import DAILY, LETTERS, MONTHLY, Dropped, Letter, Monthly, record
 
 PARTITIONS_EXIST = connection.vendor != "sqlite"
 real = pytest.mark.skipif(not PARTITIONS_EXIST, reason="SQLite has no partitions")
@@ -204,20 +206,24 @@ def test_a_crash_between_record_and_drop_counts_nothing_twice(monthly):
     assert conserved() == 4
 
 
-@pytest.mark.skipif(PARTITIONS_EXIST, reason="only SQLite deletes in chunks")
-def test_sqlite_deletes_in_chunks_and_a_crash_between_them_loses_no_count(monthly, monkeypatch):
-    monkeypatch.setattr(sqlite_module, "CHUNK", 4)
-    Monthly.objects.bulk_create([Monthly(month=month(-5), name=str(number)) for number in range(10)])
-    with crash_at('DELETE FROM "test_monthly"', nth=2):
-        rotate(specs=[monthly])
-    connection.close()
-    assert Monthly.objects.count() == 6
-    assert conserved() == 10
-    (plan,) = rotate(specs=[monthly])
-    assert "5,000 rows at a time" in str(plan)
-    assert Monthly.objects.count() == 0
-    assert conserved() == 10
-    assert Dropped.objects.count() == 3
+def test_a_failure_of_one_partition_or_table_stops_no_other(monthly, schema, settings, monkeypatch):
+    def fail_once(using, spec, partition):
+        if partition.label.startswith(str(month(-5))):
+            raise ZeroDivisionError
+        record(using, spec, partition)
+
+    settings.TEST_KEEP_DAYS = 100
+    schema.create("Letter")
+    settings.TEST_KEEP_DAYS = 3
+    monkeypatch.setattr("tests.config.partitions.models.record", fail_once)
+    add(-5)
+    add(-4)
+    Letter.objects.create(id=smallest_uuid7(int((database_now() - timedelta(days=60)).timestamp() * 1000)))
+    failed, fine = rotate(specs=[monthly, LETTERS])
+    assert len(failed.failures) == 1
+    assert list(Monthly.objects.values_list("month", flat=True)) == [month(-5)]
+    assert fine.failures == []
+    assert not Letter.objects.exists()
 
 
 def test_partitions_of_another_kind_are_dropped_too(schema, settings):
