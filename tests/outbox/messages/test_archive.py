@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from datetime import UTC, datetime, time, timedelta
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from config.partitions.mysql import MySQL
 from config.partitions.rotation import driver_for
 from config.uuid7 import smallest_uuid7
 from outbox.bookkeeping.dropped_rows import dropped_rows
+from outbox.messages import archive
 from outbox.models import OutboxMessage
 from outbox.partitioned import MESSAGES
 
@@ -68,16 +70,68 @@ def test_a_day_with_something_unfinished_stays(write, state):
     assert "1 unfinished" in {step.reason for step in plan.only("keep")}
 
 
-def test_a_directory_gets_every_message_as_a_line(write, settings, tmp_path):
-    settings.OUTBOX_ARCHIVE = str(tmp_path / "new")
+@pytest.mark.parametrize("state", ["pending", "processing", "uncertain"])
+def test_a_message_that_came_back_after_the_plan_keeps_its_day(write, settings, tmp_path, state):
+    settings.OUTBOX_ARCHIVE = str(tmp_path)
     write("sent", "dead_lettered")
-    rotate(specs=[MESSAGES])
-    (file,) = (tmp_path / "new").iterdir()
+    plan = rotation.plan_for(MESSAGES)
+    OutboxMessage.objects.filter(state="dead_lettered").update(state=state)
+    rotation.apply(plan)
+    assert left() == 2
+    assert not list(tmp_path.iterdir())
+
+
+def archived(directory) -> list[dict]:
+    (file,) = directory.iterdir()
     with gzip.open(file, "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    assert [row["state"] for row in rows] == ["sent", "dead_lettered"]
+        return [json.loads(line) for line in lines]
+
+
+def test_a_directory_gets_every_message_as_a_line(write, settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "CHUNK", 2)
+    settings.OUTBOX_ARCHIVE = str(tmp_path / "new")
+    states = ["sent", "dead_lettered", "expired", "cancelled", "sent"]
+    write(*states)
+    rotate(specs=[MESSAGES])
+    rows = archived(tmp_path / "new")
+    assert [row["state"] for row in rows] == states
     assert rows[0]["payload"] == '{"n": "ü"}'
     assert left() == 0
+
+
+@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "killed"])
+def test_a_file_has_its_name_only_when_it_is_complete(write, settings, tmp_path, monkeypatch, fault):
+    settings.OUTBOX_ARCHIVE = str(tmp_path)
+    write("sent", "sent", "sent")
+    answers = iter(["first", "second"])
+
+    def fail_at_the_third(row, **_):
+        if line := next(answers, None):
+            return line
+        raise fault
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archive.json, "dumps", fail_at_the_third)
+        try:
+            rotate(specs=[MESSAGES])
+        except KeyboardInterrupt:
+            pass
+    assert left() == 3
+    assert not list(tmp_path.glob("*.gz"))
+    rotate(specs=[MESSAGES])
+    assert len(archived(tmp_path)) == 3
+
+
+def test_all_of_a_file_is_on_the_disk_before_it_has_its_name(write, settings, tmp_path, monkeypatch):
+    """The rows go right after: what only a cache holds is lost with the power."""
+    settings.OUTBOX_ARCHIVE = str(tmp_path)
+    write("sent", "sent")
+    on_disk: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: on_disk.append(os.fstat(file).st_size))
+    monkeypatch.setattr(os, "replace", lambda part, target: on_disk.append(part.stat().st_size) or part.rename(target))
+    rotate(specs=[MESSAGES])
+    synced, named = on_disk
+    assert synced == named > 0
 
 
 def test_a_directory_that_cannot_be_written_keeps_the_day(write, settings, tmp_path):
