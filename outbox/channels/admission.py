@@ -101,9 +101,7 @@ def spend_tokens(channel: str, granted: Permit, taken: int, now: datetime) -> No
 def wait(channel: str, seconds: float, now: datetime) -> None:
     """Claim nothing for so many seconds, because the other side said so; the longest such time counts."""
     until = now + timedelta(seconds=seconds)
-    rows = ChannelState.objects.named(channel)
-    if not rows.filter(wait_until__gte=until).exists():
-        rows.update(wait_until=until, updated_at=now)
+    ChannelState.objects.named(channel).waiting_less(until).update(wait_until=until, updated_at=now)
 
 
 def pause(channel: str, operator: Operator, reason: str) -> bool:

@@ -21,6 +21,10 @@ class ChannelQuerySet(models.QuerySet):
         """Outages were counted, or the breaker is open."""
         return self.filter(Q(failures__gt=0) | Q(breaker="open"))
 
+    def waiting_less(self, until: datetime) -> ChannelQuerySet:
+        """Not told to wait, or not as long."""
+        return self.filter(Q(wait_until=None) | Q(wait_until__lt=until))
+
     def broken(self) -> ChannelQuerySet:
         return self.filter(breaker="open")
 

@@ -23,4 +23,4 @@ def refilled(tokens: float, since: datetime | None, now: datetime, per_second: f
 
 def when_full(tokens: float, now: datetime, per_second: float) -> datetime:
     """When to ask again: nine tenths of the time until the bucket is full, because asking takes time."""
-    return now + timedelta(seconds=max(0.0, (capacity(per_second) - tokens) / per_second * 0.9))
+    return now + timedelta(seconds=(capacity(per_second) - tokens) / per_second * 0.9)

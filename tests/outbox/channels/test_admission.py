@@ -4,6 +4,7 @@ import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
 
 from config.database.clock import database_now
 from outbox.bookkeeping.audit import Operator
@@ -145,6 +146,13 @@ def test_never_above_the_rate(per_second):
         assert taken <= token_bucket.capacity(per_second) + per_second * 0.007 * step + 1e-6
 
 
+def test_a_bucket_has_a_rim_and_a_bottom():
+    """An hour without mails earns no burst; a worker that read the clock before another one loses no tokens."""
+    hour = timedelta(hours=1)
+    assert token_bucket.refilled(0.5, NOW, NOW + hour, 100.0) == token_bucket.capacity(100.0) == 10
+    assert token_bucket.refilled(0.5, NOW + hour, NOW, 100.0) == 0.5
+
+
 @db
 def test_a_rate_limits_what_is_claimed(install, go):
     memory = install(Scripted(rate=0.1))
@@ -176,6 +184,57 @@ def test_a_paused_channel_sends_nothing_until_it_is_resumed(memory, go):
     assert not admission.resume("memory", ME, "again")
     assert go(memory) == 1
     assert sorted(OperatorAction.objects.values_list("verb", flat=True)) == ["pause", "resume"]
+
+
+@db
+def test_a_channel_that_was_told_to_wait_waits(memory, go):
+    promise()
+    now = database_now()
+    admission.wait("memory", 30, now)
+    assert (go(memory), memory.calls) == (0, [])
+    assert claim(memory, "poll", 10).look_again == now + timedelta(seconds=30)
+    ChannelState.objects.update(wait_until=now)
+    assert go(memory) == 1
+
+
+@db
+@pytest.mark.parametrize(("told", "waits"), [((60, 5), 60), ((5, 60), 60), ((5, 5), 5)])
+def test_the_longest_wait_counts(memory, told, waits):
+    for seconds in told:
+        admission.wait("memory", seconds, NOW)
+    assert state().wait_until == NOW + timedelta(seconds=waits)
+
+
+@db
+def test_a_shorter_wait_undoes_no_longer_one_that_came_in_between(memory):
+    """Another worker is told to wait for an hour while this one is about to write down five seconds."""
+    told = []
+
+    def longer_first(run, sql, *rest):
+        if sql.startswith("UPDATE") and not told:
+            told.append(True)
+            admission.wait("memory", 3600, NOW)
+        return run(sql, *rest)
+
+    with connection.execute_wrapper(longer_first):
+        admission.wait("memory", 5, NOW)
+    assert told
+    assert state().wait_until == NOW + timedelta(hours=1)
+
+
+@db
+def test_a_resumed_channel_sends_at_once(memory, go):
+    """Neither an open breaker nor a wait of before stands in the way of what a person has mended."""
+    promise()
+    now = database_now()
+    admission.wait("memory", 3600, now)
+    later = now + timedelta(minutes=1)
+    ChannelState.objects.update(breaker="open", failures=7, opened_at=now, probe_at=later)
+    admission.pause("memory", ME, "maintenance")
+    assert go(memory) == 0
+    admission.resume("memory", ME, "done")
+    assert (state().breaker, state().failures, state().probe_at, state().wait_until) == ("closed", 0, None, None)
+    assert go(memory) == 1
 
 
 @db
