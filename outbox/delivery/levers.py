@@ -51,7 +51,7 @@ def it_was_sent(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> in
         now = database_now()
         rows = _locked(ids, [State.UNCERTAIN])
         changed = rows.update(sent_at=now, **ACCEPTED)
-        DeliveryAttempt.objects.of(rows.ids).open().close(now, "sent")
+        DeliveryAttempt.objects.of(rows.ids).close(now, "sent")
         return _done(operator, "mark as sent", ids, changed, reason, "confirmed", rows)
 
 

@@ -27,7 +27,7 @@ def confirm(message_id: uuid.UUID, receipt: str, now: datetime) -> bool:
         channel = tried.values_list("channel", flat=True).first()
         changed = tried.update(sent_at=now, receipt=receipt[:300], **ACCEPTED)
         if changed:
-            DeliveryAttempt.objects.of([message_id]).open().close(now, "sent", receipt=receipt[:300])
+            DeliveryAttempt.objects.of([message_id]).close(now, "sent", receipt=receipt[:300])
             counters.add({(FLOW, channel or "", "confirmed"): 1}, now)
             log.info("message_confirmed", message_id=str(message_id), channel=channel)
     return bool(changed)

@@ -94,8 +94,8 @@ class AttemptQuerySet(models.QuerySet):
         return self.filter(id__gte=smallest_uuid7(int(moment.timestamp() * 1000)))
 
     def close(self, now: datetime, outcome: str, error: str = "", receipt: str = "") -> int:
-        rows = self.filter(finished_at__isnull=True)
-        return rows.update(finished_at=now, outcome=outcome, error=error, receipt=receipt)
+        """Write down what became of those that are open."""
+        return self.open().update(finished_at=now, outcome=outcome, error=error, receipt=receipt)
 
 
 def first_unfinished_day(queryset: MessageQuerySet, oldest: uuid.UUID, newest: uuid.UUID) -> uuid.UUID:

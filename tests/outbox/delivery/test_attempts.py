@@ -1,0 +1,47 @@
+"""Attempts: what became of each try, written down once."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from config.database.clock import database_now
+from outbox.delivery.attempts import close_attempts, open_attempts
+from outbox.delivery.candidates import read_messages
+from outbox.delivery.claim import claim
+from outbox.delivery.rescue import rescue
+from outbox.messages import confirm
+from outbox.models import DeliveryAttempt, OutboxMessage
+from tests.outbox.scripted import PERMANENT, TRANSIENT, message, promise
+
+pytestmark = pytest.mark.django_db
+
+
+def test_an_attempt_is_closed_once(memory, go):
+    """A proof in the middle of the second call, and whoever comes after it, change no outcome that is known."""
+    pk = promise()
+    memory.answers = [TRANSIENT, TRANSIENT]
+    go(memory)
+    OutboxMessage.objects.update(available_at=database_now())
+    memory.before = lambda messages: confirm.confirm(pk, "esp-7", database_now())
+    go(memory)
+    assert outcomes() == [("transient", ""), ("sent", "esp-7")]
+    results = [(one, PERMANENT) for one in read_messages(OutboxMessage.objects.all())]
+    for attempt in DeliveryAttempt.objects.all():
+        close_attempts(results, {pk: attempt.pk.hex}, database_now())
+    assert outcomes() == [("transient", ""), ("sent", "esp-7")]
+
+
+def test_an_open_attempt_of_an_earlier_lease_says_nothing_about_this_one(memory):
+    pk = promise()
+    found = claim(memory, "poll", 1)
+    open_attempts(found.messages, "memory", uuid4(), "poll", found.now)
+    OutboxMessage.objects.update(lease_until=found.now)
+    assert rescue(found.now) == 1
+    assert (message(pk).state, message(pk).attempts, message(pk).times_uncertain) == ("pending", 0, 0)
+    assert outcomes() == [("", "")]
+
+
+def outcomes() -> list:
+    return list(DeliveryAttempt.objects.order_by("id").values_list("outcome", "receipt"))
