@@ -5,9 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from outbox.bookkeeping.audit import Operator
 from outbox.channels.handlers import Message, Outcome
 from outbox.delivery.next_state import Limits, next_state
-from outbox.models import OutboxMessage
+from outbox.letters.levers import requeue
+from outbox.models import DeadLetter, OutboxMessage
+from tests.outbox.scripted import PERMANENT, promise
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = Limits(max_retries=3, base=5, cap=30, reconcile=120)
@@ -40,6 +43,17 @@ def test_the_first_try_and_three_retries(attempts, state):
 def test_what_is_not_the_messages_fault_never_ends_it(kind):
     after = next_state(tried(4), Outcome(kind), NOW, RULES)
     assert (after.state, after.attempts) == ("pending", 3)
+
+
+@pytest.mark.django_db
+def test_each_revival_that_fails_is_a_letter_of_its_own(memory, go):
+    promise()
+    memory.always = PERMANENT
+    for revision in range(3):
+        go(memory)
+        letter = DeadLetter.objects.open().get()
+        assert letter.revision == revision
+        assert requeue([letter.pk], Operator("me"), "the mailbox exists again").requeued == 1
 
 
 @pytest.mark.django_db

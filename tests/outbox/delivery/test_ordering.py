@@ -1,5 +1,6 @@
 """Messages of one aggregate leave in order, and nobody waits for ever."""
 
+import threading
 import uuid
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +10,9 @@ from config.database.clock import database_now
 from outbox.channels.handlers import Message
 from outbox.delivery import reconcile
 from outbox.delivery.claim import claim
+from outbox.delivery.deliver import deliver
 from outbox.delivery.ordering import Obstacle, choose, in_waves
+from outbox.delivery.rescue import rescue
 from outbox.models import OutboxMessage
 from tests.outbox.scripted import AMBIGUOUS, PERMANENT, TRANSIENT, UNREACHABLE, Scripted, message, promise
 
@@ -77,10 +80,37 @@ def test_behind_one_that_did_not_go_nobody_goes(memory, go, answer):
         waiting = message(pk)
         assert (waiting.state, waiting.attempts) == ("pending", 0)
         assert waiting.available_at >= message(first).available_at
-    later = database_now() + timedelta(minutes=1)  # on a slow machine its second of waiting may be over
-    OutboxMessage.objects.filter(pk=first).update(available_at=later)
+    now = database_now()
+    OutboxMessage.objects.filter(pk=first).update(available_at=now + timedelta(minutes=1))
+    OutboxMessage.objects.exclude(pk=first).update(available_at=now)
     assert go(memory) == 0
     assert len(memory.calls) == 1
+    assert message(second).available_at == message(first).available_at
+
+
+@db
+def test_behind_one_that_another_worker_took_over_nobody_goes(memory):
+    """Its lease ran out in the middle of the call: whoever recovers it decides about those behind it, too."""
+    first, second = promise("order:1"), promise("order:1")
+
+    def taken_over(messages):
+        OutboxMessage.objects.filter(pk=first).update(lease_until=database_now())
+        assert rescue(database_now()) == 1
+
+    memory.before, memory.answers = taken_over, [TRANSIENT]
+    deliver(claim(memory, "poll", 10), memory, threading.Event())
+    assert len(memory.calls) == 1
+    assert (message(first).state, message(second).state, message(second).attempts) == ("uncertain", "pending", 0)
+
+
+@db
+def test_one_that_came_back_holds_nobody_up(memory, go):
+    """Those behind it did not wait for it before, and may be gone."""
+    first, second = promise("order:1"), promise("order:1")
+    later = database_now() + timedelta(minutes=1)
+    OutboxMessage.objects.filter(pk=first).update(times_revived=1, available_at=later)
+    assert go(memory) == 1
+    assert message(second).state == "sent"
 
 
 @db

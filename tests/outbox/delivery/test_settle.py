@@ -1,0 +1,79 @@
+"""Settling: again after a deadlock, only what is still held, and what it tells the channel."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError
+
+from config.database.clock import database_now
+from config.processes import loop
+from outbox.delivery import settle
+from outbox.delivery.claim import Claim, claim
+from outbox.delivery.deliver import deliver
+from outbox.models import ChannelState
+from tests.outbox.scripted import Outcome, Scripted, message, promise
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def deadlocks(monkeypatch):
+    """So many times settling ends in a deadlock; lists the transactions that were tried."""
+    tried: list[int] = []
+    real = settle.settle
+
+    def begin(number: int) -> list[int]:
+        def deadlock(*arguments):
+            tried.append(len(tried) + 1)
+            if len(tried) <= number:
+                raise OperationalError(1213, "Deadlock found")
+            return real(*arguments)
+
+        monkeypatch.setattr(settle, "settle", deadlock)
+        monkeypatch.setattr(loop, "wait_for_rerun", lambda *_, **__: None)
+        return tried
+
+    return begin
+
+
+def test_a_deadlock_is_settled_again_because_the_mail_has_left(memory, go, deadlocks):
+    tried = deadlocks(2)
+    pk = promise()
+    assert go(memory) == 1
+    assert (len(tried), len(memory.calls), message(pk).state) == (3, 1, "sent")
+
+
+@pytest.mark.parametrize(
+    ("stopped", "left", "tries"), [(False, 10.0, 51), (True, 10.0, 26), (False, -0.1, 1), (True, -0.1, 1)]
+)
+def test_settling_is_tried_again_while_the_lease_lasts_and_for_five_seconds_when_stopped(
+    memory, deadlocks, monkeypatch, stopped, left, tries
+):
+    """After the lease another worker may hold the message, and decides."""
+    tried, stop = deadlocks(1000), threading.Event()
+    promise()
+    found = claim(memory, "poll", 10)
+
+    def during_the_call(messages):
+        monkeypatch.setattr(Claim, "lease_left", left)
+        if stopped:
+            stop.set()
+
+    memory.before = during_the_call
+    with pytest.raises(OperationalError):
+        deliver(found, memory, stop)
+    assert len(tried) == tries
+
+
+def test_of_several_waits_in_one_call_the_longest_counts(install, go):
+    memory = install(Scripted(acknowledges="batch"))
+    told = [20, 90, 0]
+    for number, seconds in enumerate(told):
+        promise(f"order:{number}")
+        memory.answers.append(Outcome("throttled", "429", retry_after=seconds))
+    before = database_now()
+    go(memory)
+    assert ChannelState.objects.get().wait_until >= before + timedelta(seconds=90)
