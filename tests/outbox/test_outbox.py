@@ -52,9 +52,12 @@ class TestCounters:
 
 class TestBurial:
     def test_a_record_is_buried_once(self):
-        assert bury([letter(1), letter(2)], "g", database_now()) == 2
-        assert bury([letter(2), letter(3)], "g", database_now()) == 1
-        assert FailureGroup.objects.get().open_count == 3
+        first = database_now()
+        last = first + timedelta(minutes=1)
+        assert bury([letter(1), letter(2)], "g", first) == 2
+        assert bury([letter(2), letter(3)], "g", last) == 1
+        group = FailureGroup.objects.get()
+        assert (group.open_count, group.total_count, group.first_seen, group.last_seen) == (3, 3, first, last)
 
     def test_each_revision_is_a_letter_of_its_own(self):
         assert bury([letter(), letter(revision=1)], "g", database_now()) == 2

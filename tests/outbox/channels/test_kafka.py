@@ -36,6 +36,15 @@ def test_a_message_becomes_a_record(kafka, go, settings):
     assert message(pk).receipt == "0/0"
 
 
+def test_headers_of_a_payload_do_not_replace_the_messages_own(kafka, go):
+    """Receivers deduplicate by `message_id`."""
+    own = ["message_id", "event_type", "correlation_id"]
+    pk = promise(channel="kafka", payload=record(headers=dict.fromkeys(own, "a lie")), correlation_id="c-1")
+    go(kafka)
+    found = dict(kafka.producer.sent[0].headers)
+    assert [found[name] for name in own] == [str(pk).encode(), b"order.paid", b"c-1"]
+
+
 def test_a_text_goes_out_as_it_is(kafka, go):
     promise(channel="kafka", payload=record(value="plain ü"))
     go(kafka)

@@ -1,5 +1,6 @@
 """Publishing: with the change or not at all, once a key, refused before anything is written."""
 
+import time
 import uuid
 
 import pytest
@@ -13,7 +14,7 @@ from outbox.messages import notify
 from outbox.messages.publish import IdempotencyConflict, publish
 from outbox.models import DeliveryAttempt, IdempotencyKey, OutboxMessage
 from tests.outbox.race import race
-from tests.outbox.scripted import message, promise
+from tests.outbox.scripted import Scripted, message, promise
 
 pytestmark = pytest.mark.django_db
 ALONE = pytest.mark.django_db(transaction=True)
@@ -49,8 +50,13 @@ def test_the_same_key_again_is_the_same_message(memory):
     assert OutboxMessage.objects.count() == 1
 
 
-@pytest.mark.parametrize("other", [{"payload": {"n": 2}}, {"aggregate": "order:2"}, {"event_type": "order.cancelled"}])
-def test_a_known_key_for_something_else_is_a_conflict(memory, other):
+@pytest.mark.parametrize(
+    "other",
+    [{"payload": {"n": 2}}, {"aggregate": "order:2"}, {"event_type": "order.cancelled"}, {"channel": "other"}],
+    ids=lambda other: next(iter(other)),
+)
+def test_a_known_key_for_something_else_is_a_conflict(install, other):
+    install(Scripted(), Scripted(name="other"))
     promise(key="k", payload={"n": 1})
     with pytest.raises(IdempotencyConflict, match="'k'"):
         promise(**{"key": "k", "payload": {"n": 1}, **other})
@@ -86,14 +92,13 @@ def test_two_that_publish_one_key_for_two_messages_get_one_conflict(memory):
 
 
 def test_a_clock_that_is_behind_does_not_reorder_an_aggregate(memory):
-    ahead = uuid.UUID(int=smallest_uuid7(int(4e12)).int | 5)
-    with transaction.atomic():
-        from config.uuid7 import uuid7_after
-
-        ids = [uuid7_after(ahead)]
-        ids.append(uuid7_after(ids[0]))
-    assert ahead < ids[0] < ids[1]
+    in_an_hour = int((time.time() + 3600) * 1000)
+    ids = [uuid.UUID(int=smallest_uuid7(in_an_hour).int | 5)]
+    for _ in range(2):
+        ids.append(promise(after=ids[-1]))
+    assert ids == sorted(set(ids))
     assert all(pk.version == 7 for pk in ids)
+    assert promise() < ids[0]
 
 
 @pytest.mark.parametrize(
