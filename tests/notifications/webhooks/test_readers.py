@@ -23,6 +23,7 @@ MESSAGE = uuid.uuid4()
 META = [{"name": "x-metadata", "value": json.dumps({"message_id": str(MESSAGE)})}]
 NOW = datetime.now(UTC)
 CERTIFICATE = "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-{}.pem"
+CONFIRM = "https://sns.eu-west-1.amazonaws.com/?Action=ConfirmSubscription&Token=t"
 TOPIC = "arn:aws:sns:eu-west-1:1:mails"
 
 
@@ -208,25 +209,29 @@ def test_a_genuine_notification_passes_and_its_certificate_is_fetched_once(amazo
 
 
 def test_a_subscription_to_our_topic_is_confirmed(amazon, fetched):
-    url = "https://sns.eu-west-1.amazonaws.com/?Action=ConfirmSubscription&Token=t"
-    check(envelope(amazon[0], Type="SubscriptionConfirmation", SubscribeURL=url, Token="t"))
-    assert fetched[-1] == url
+    check(envelope(amazon[0], Type="SubscriptionConfirmation", SubscribeURL=CONFIRM, Token="t"))
+    assert fetched[-1] == CONFIRM
+    stranger = rsa.generate_private_key(65537, 2048)
+    with pytest.raises(Forged):
+        check(envelope(stranger, Type="SubscriptionConfirmation", SubscribeURL=CONFIRM, Token="t"))
+    assert fetched.count(CONFIRM) == 1
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"TopicArn": "arn:aws:sns:eu-west-1:2:theirs"}, {"Type": "Nonsense"}, {"SignatureVersion": "3"},
-        *({"SigningCertURL": url} for url in [
-            "http://sns.eu-west-1.amazonaws.com/x.pem", "https://sns.eu-west-1.amazonaws.com.evil.example/x.pem",
-            "https://evil.example/sns.eu-west-1.amazonaws.com/x.pem", "https://sns.eu-west-1.amazonaws.com@evil.example/x.pem",
-            "https://127.0.0.1/x.pem", "file:///etc/passwd", "https://s3.amazonaws.com/x.pem",
-            "https://sns.eu-west-1.amazonaws.com:8443/x.pem", "https://sns.eu-west-1.amazonaws.com/x.pem\n",
-            CERTIFICATE.format("0" * 32).replace("eu-west-1", "s3-us-west-2"), CERTIFICATE.format("0" * 31),
-            CERTIFICATE.format("0" * 32).replace("/S", "/x/S"), CERTIFICATE.format("0" * 32) + "?x",
+        *({"SigningCertURL": CERTIFICATE.format("0" * 32).replace(*change)} for change in [
+            ("https", "http"), ("https://", "file:///"), (".com", ".com.evil.example"), (".com", ".com@evil.example"),
+            ("//sns", "//evil.example/sns"), ("sns.eu-west-1.amazonaws.com", "127.0.0.1"), (".com", ".com:8443"),
+            ("sns.eu-west-1", "s3"), ("eu-west-1", "s3-us-west-2"), ("sns.", "snsx"), (".amazonaws", "xamazonaws"),
+            (".com", "xcom"), ("/S", "/x/S"), ("0" * 32, "0" * 31), ("0" * 32, "0" * 33), ("0" * 32, "g" * 32),
+            (".pem", "xpem"), (".pem", ".pem?x"), (".pem", ".pem\n"),
         ]),
-        {"Type": "SubscriptionConfirmation", "Token": "t", "SubscribeURL": "https://evil.example/"},
-        {"Type": "SubscriptionConfirmation", "Token": "t", "SubscribeURL": CERTIFICATE.format("0" * 32)},
+        *({"Type": "SubscriptionConfirmation", "Token": "t", "SubscribeURL": url} for url in [
+            CONFIRM.replace("sns.eu-west-1.amazonaws.com", "evil.example"), CONFIRM.replace("Confirm", "Un"),
+            CONFIRM + "\n", CONFIRM + "@evil.example", CERTIFICATE.format("0" * 32), None,
+        ]),
     ],
 )  # fmt: skip
 def test_what_amazon_did_not_sign_fetches_nothing_from_elsewhere(amazon, fetched, changes):
