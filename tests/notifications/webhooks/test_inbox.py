@@ -57,10 +57,11 @@ def test_a_forged_event_leaves_nothing(sent, esp):
     assert (status(), WebhookEvent.objects.count()) == ("accepted", 0)
 
 
-@pytest.mark.parametrize("secret", ["whsec_", "whsec_not base64", "whsec_YQ=="])
-def test_a_mistyped_secret_is_no_empty_key(sent, settings, secret):
+@pytest.mark.parametrize("others", [[], signing.SECRETS["resend"][:1]], ids=["alone", "beside a good one"])
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_not base64", "whsec_!" + "a" * 43 + "=", "whsec_YQ=="])
+def test_a_mistyped_secret_is_no_empty_key(sent, settings, secret, others):
     """Base64 that is none once decoded to nothing, and whoever signed with nothing was let in."""
-    settings.EMAIL_WEBHOOK_SECRETS = {"resend": [secret]}
+    settings.EMAIL_WEBHOOK_SECRETS = {"resend": [*others, secret]}
     signed = GENUINE["resend"](sent.pk, secret="whsec_YQ==" if secret.endswith("==") else "whsec_")
     assert post(signed, "resend").status_code == 503
     assert (status(), WebhookEvent.objects.count()) == ("accepted", 0)

@@ -2,8 +2,11 @@
 
 import base64
 import json
+import urllib.request
 import uuid
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
@@ -263,11 +266,13 @@ def test_a_certificate_that_cannot_be_read_is_our_problem_not_theirs(amazon, mon
         {"issuer": "sns.amazonaws.com"},
         {"end": NOW - timedelta(minutes=1)},
         {"start": NOW + timedelta(minutes=1)},
+        {"key": ec.generate_private_key(ec.SECP256R1())},
     ],
+    ids=lambda made: next(iter(made)),
 )
-def test_a_certificate_that_signed_itself_or_is_not_valid_today_proves_nothing(amazon, monkeypatch, made):
+def test_a_certificate_that_amazon_does_not_use_today_proves_nothing(amazon, monkeypatch, made):
     monkeypatch.setattr(sns, "certificates", sns.Certificates())
-    monkeypatch.setattr(sns, "fetch", lambda url: pem_of(amazon[0], **made))
+    monkeypatch.setattr(sns, "fetch", lambda url: pem_of(**{"key": amazon[0], **made}))
     with pytest.raises(Forged, match="SigningCertURL"):
         check(envelope(amazon[0]))
 
@@ -284,3 +289,10 @@ def test_unsigned_requests_do_not_make_us_call_out(amazon, fetched):
     later = NOW + sns.PAUSE
     check(envelope(amazon[0], SigningCertURL=CERTIFICATE.format("e" * 32)), later)
     assert len(fetched) == 2
+
+
+def test_an_answer_is_read_up_to_a_limit_and_waited_for_a_short_time(monkeypatch):
+    waited = []
+    opener = SimpleNamespace(open=lambda url, timeout: waited.append(timeout) or BytesIO(b"x" * 50_000))
+    monkeypatch.setattr(urllib.request, "build_opener", lambda *_: opener)
+    assert (len(sns.fetch(CONFIRM)), waited) == (sns.LARGEST_CERTIFICATE, [sns.SECONDS])
