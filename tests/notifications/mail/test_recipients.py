@@ -101,6 +101,20 @@ def test_no_header_becomes_another_one(subject, value):
     )
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("sender", "Shop <shop>", "before the @"),
+        ("sender", "=?utf-8?q?Eve?= <shop@example.com>", "encoded word"), ("sender", "Shop\x85 <shop@example.com>", "control"),
+        ("subject", "=?utf-8?q?Eve?=", "encoded word"), ("headers", {"X-Ref": "=?utf-8?q?Eve?="}, "encoded word"),
+        ("to", "Ada@EXAMPLE.com", "normal form"), ("to", "ada@example.com,eve@example.com", "one bare address"),
+    ],
+)  # fmt: skip
+def test_a_payload_with_what_another_program_could_read_in_two_ways_is_no_mail(field, value, says):
+    with pytest.raises(ValueError, match=says):
+        mail(**{field: value})
+
+
 @pytest.mark.parametrize("name", ["Bcc", "to", "Content-Type", "X Ref", "X:Ref", "X-Ref\r\nBcc", "", "Ünder"])
 def test_a_payload_cannot_bring_headers_that_decide_where_it_goes(name):
     with pytest.raises(ValueError, match="header"):

@@ -1,0 +1,64 @@
+"""Levers on letters: each acts once, and says in one line what the database says about a letter."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import DataError, IntegrityError, OperationalError
+
+from outbox.bookkeeping.audit import Operator
+from outbox.flow import Outbox
+from outbox.letters.levers import discard, requeue, resolve
+from outbox.models import DeadLetter, FailureGroup, OperatorAction, OutboxMessage
+from tests.outbox.scripted import PERMANENT, promise
+
+pytestmark = pytest.mark.django_db
+ME = Operator("me")
+
+
+@pytest.fixture
+def letter(memory, go) -> DeadLetter:
+    """One that is open."""
+    promise()
+    memory.answers = [PERMANENT]
+    go(memory)
+    return DeadLetter.objects.get()
+
+
+@pytest.fixture
+def fail(monkeypatch):
+    def with_(error: Exception) -> None:
+        def requeue(*_):
+            raise error
+
+        monkeypatch.setattr(Outbox, "requeue", requeue)
+
+    return with_
+
+
+@pytest.mark.parametrize("error", [DataError, IntegrityError])
+@pytest.mark.parametrize("length", [10, 200, 5000])
+def test_what_the_database_refuses_is_said_in_a_short_line(letter, fail, error, length):
+    fail(error("x" * length + "\nDETAIL: (ada@example.com)"))
+    ((refused, why),) = requeue([letter.pk], ME, "try").refused
+    assert (refused, refused.status) == (letter, "open")
+    assert why == "the database still refuses it: " + "x" * min(length, 200)
+
+
+def test_a_database_that_is_away_refuses_nothing(letter, fail):
+    """The caller tries again later, or says that it is away: the letter has nothing to do with it."""
+    fail(OperationalError("the connection is closed"))
+    with pytest.raises(OperationalError):
+        requeue([letter.pk], ME, "try")
+    assert DeadLetter.objects.open().count() == 1
+
+
+@pytest.mark.parametrize("lever", [resolve, discard, lambda *given: requeue(*given).requeued])
+@pytest.mark.parametrize("before", [resolve, discard])
+def test_what_is_closed_is_not_closed_again(letter, lever, before):
+    assert before([letter.pk], ME, "done") == 1
+    assert FailureGroup.objects.get().open_count == 0
+    assert lever([letter.pk], ME, "again") == 0
+    assert DeadLetter.objects.get().status == {resolve: "resolved", discard: "discarded"}[before]
+    assert FailureGroup.objects.get().open_count == 0
+    assert OutboxMessage.objects.get().state == "dead_lettered"
+    assert OperatorAction.objects.get().reason == "done"
