@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 
 import structlog
@@ -79,6 +80,21 @@ class RequestLog:
             milliseconds=round(seconds * 1000, 1),
             user=getattr(user, "pk", None),
         )
+
+
+def client_address(request: HttpRequest) -> str | None:
+    """Where a request comes from, for the limit on logins; None when nothing says it.
+
+    Behind the trusted proxy it is the last address of X-Forwarded-For, the one that the proxy itself has added:
+    everything before it is whatever the client wrote.
+    """
+    forwarded = request.headers.get("X-Forwarded-For", "") if settings.TRUST_PROXY else ""
+    for text in (forwarded.rpartition(",")[2], request.META.get("REMOTE_ADDR", "")):
+        try:
+            return str(ip_address(text.strip()))
+        except ValueError:
+            continue
+    return None
 
 
 def environment(request: HttpRequest) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from datetime import timedelta
 from pathlib import Path
 
 from celery.schedules import crontab
@@ -28,6 +29,7 @@ INSTALLED_APPS = [
     "outbox",
     "buffer",
     "notifications",
+    "axes",
     "django_prometheus",
     "config.admin.site.SpillwayAdminConfig",
     "django.contrib.auth",
@@ -50,6 +52,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
     "django_prometheus.middleware.PrometheusAfterMiddleware",
 ]
 ROOT_URLCONF = "config.urls"
@@ -71,18 +74,15 @@ TEMPLATES = [
 ]
 DATABASES = {"default": database_from_url(env.text("DATABASE_URL"), BASE_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-AUTH_PASSWORD_VALIDATORS = (
-    []
-    if DEMO
-    else [
-        {
-            "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
-            "OPTIONS": {"min_length": 12},
-        },
-        {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
-        {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
-    ]
-)
+PASSWORD_RULES: dict[str, dict] = {
+    "MinimumLength": {"min_length": 12},
+    "CommonPassword": {},
+    "UserAttributeSimilarity": {},
+}
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{rule}Validator", "OPTIONS": options}
+    for rule, options in ({} if DEMO else PASSWORD_RULES).items()
+]
 
 LANGUAGE_CODE = "en"
 USE_I18N = False
@@ -94,12 +94,31 @@ STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "templates" / "static"]
 WHITENOISE_USE_FINDERS = True
 
+# -- Logins ---------------------------------------------------------------------------------------
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+SESSION_COOKIE_AGE = 12 * 3600
+SESSION_SAVE_EVERY_REQUEST = True  # the 12 hours begin anew with each request
+LOGIN_MOST_FAILURES = AXES_FAILURE_LIMIT = env.integer("LOGIN_MOST_FAILURES", 10, least=1, most=100)
+LOGIN_LOCK_MINUTES = env.integer("LOGIN_LOCK_MINUTES", 15, least=1, most=1440)
+LOGIN_RETENTION_DAYS = env.integer("LOGIN_RETENTION_DAYS", 90, least=1)
+AXES_COOLOFF_TIME = timedelta(minutes=LOGIN_LOCK_MINUTES)
+# One address that guesses for many names, and many addresses that guess for one.
+AXES_LOCKOUT_PARAMETERS = ["ip_address", "username"]
+AXES_CLIENT_IP_CALLABLE = "config.middleware.client_address"
+AXES_LOCKOUT_TEMPLATE = "locked_out.html"
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # who is locked out writes no more rows
+AXES_ENABLE_ACCESS_FAILURE_LOG = True
+AXES_ACCESS_FAILURE_LOG_PER_USER_LIMIT = 10**9  # the daily round deletes by age; axes would delete the newest
+AXES_ENABLE_ADMIN = False  # our pages: config.admin.logins
+AXES_VERBOSE = False
+
 SECURE_SSL_REDIRECT = env.flag("SECURE_SSL_REDIRECT", not DEBUG and not DEMO)
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]  # probes speak plain HTTP
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT
 SECURE_HSTS_SECONDS = env.integer("SECURE_HSTS_SECONDS", 31536000 if SECURE_SSL_REDIRECT else 0)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE_SSL_REDIRECT
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("TRUST_PROXY", False) else None
+TRUST_PROXY = env.flag("TRUST_PROXY", False)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUST_PROXY else None
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
@@ -240,7 +259,11 @@ HANDLERS: dict[str, str] = {
     "email": "notifications.handler.EmailHandler",
 }
 # What the daily round deletes besides partitions: functions of the time that return how many rows went.
-SWEEPS = ["outbox.bookkeeping.audit.sweep", "notifications.webhooks.inbox.sweep_old"]
+SWEEPS = [
+    "config.processes.housekeeping.sweep_logins",
+    "outbox.bookkeeping.audit.sweep",
+    "notifications.webhooks.inbox.sweep_old",
+]
 PARTITIONS = [
     "buffer.partitioned.EVENTS",
     "outbox.partitioned.DEAD_LETTERS",
@@ -261,6 +284,7 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_METRICS_PORT = env.integer("CELERY_METRICS_PORT", 0, most=65535)
 CELERY_BEAT_SCHEDULE_FILENAME = env.text("CELERY_BEAT_SCHEDULE", str(BASE_DIR / "var" / "beat-schedule"))
+EVERY_MINUTE = {"schedule": 60.0, "options": {"expires": 60}}
 CELERY_BEAT_SCHEDULE = {
     "rotate-partitions": {
         "task": "outbox.tasks.rotate_partitions",
@@ -268,19 +292,7 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": crontab(hour="3", minute="10"),
         "options": {"expires": 3600},
     },
-    "recover-claims": {
-        "task": "outbox.tasks.recover_claims",
-        "schedule": 60.0,
-        "options": {"expires": 60},
-    },
-    "apply-webhooks": {
-        "task": "notifications.tasks.apply_webhooks",
-        "schedule": 60.0,
-        "options": {"expires": 60},
-    },
-    "relay-outbox": {
-        "task": "outbox.tasks.relay_outbox",
-        "schedule": 60.0,
-        "options": {"expires": 60},
-    },
+    "recover-claims": {"task": "outbox.tasks.recover_claims", **EVERY_MINUTE},
+    "apply-webhooks": {"task": "notifications.tasks.apply_webhooks", **EVERY_MINUTE},
+    "relay-outbox": {"task": "outbox.tasks.relay_outbox", **EVERY_MINUTE},
 }

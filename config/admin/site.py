@@ -18,19 +18,22 @@ from config.admin.read_only import ReadOnlyAdmin
 from config.database.clock import database_now
 from config.partitions import configured, plan_for
 
-APP_ORDER = ["outbox", "buffer", "throttler", "notifications", "auth"]
+APP_ORDER = ["outbox", "buffer", "throttler", "notifications", "auth", "axes"]
 MOST_HITS = 20
 
 
 class SpillwayAdminConfig(AdminConfig):
-    """`django.contrib.admin` with our site; what the admin calls users and groups is "Access"."""
+    """`django.contrib.admin` with our site; users and groups are "Access", the rows of django-axes "Logins"."""
 
     default = False
     default_site = "config.admin.site.SpillwayAdminSite"
 
     def ready(self) -> None:
         super().ready()
+        from config.admin import logins  # noqa: F401 (importing registers its pages)
+
         apps.get_app_config("auth").verbose_name = "Access"
+        apps.get_app_config("axes").verbose_name = "Logins"
 
 
 class SpillwayAdminSite(admin.AdminSite):

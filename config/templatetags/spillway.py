@@ -21,6 +21,7 @@ from config.admin.html import chip, icon, moment, said
 register = template.Library()
 for tag in (icon, chip, said):
     register.simple_tag(tag)
+register.filter("duration", humanize.length)
 
 KEY = re.compile(r"^(\s*)(&quot;.*?&quot;):", re.MULTILINE)
 

@@ -108,7 +108,16 @@ def test_every_command_is_mentioned(name):
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_command_is_mentioned_that_does_not_exist(path):
-    known = {*commands(), "makemigrations", "migrate", "check", "createsuperuser", "help", "shell"}
+    known = {
+        *commands(),
+        "makemigrations",
+        "migrate",
+        "check",
+        "createsuperuser",
+        "help",
+        "shell",
+        "axes_reset_username",
+    }
     assert set(re.findall(r"manage\.py ([a-z_]+)", read(path))) <= known
 
 

@@ -1,0 +1,153 @@
+"""Passwords cannot be guessed for ever: what is counted, whose address it is, what the pages say."""
+
+from datetime import timedelta
+
+import pytest
+from axes.models import AccessAttempt, AccessFailureLog, AccessLog
+from django.conf import settings as configured
+from django.contrib.auth.models import User
+from django.test import Client, RequestFactory
+
+from config.database.clock import database_now
+from config.middleware import client_address
+from config.processes.housekeeping import sweep_logins
+from tests.config.admin.conftest import client_with, list_of, page_of
+from tests.config.admin.test_pages import seen
+
+pytestmark = pytest.mark.django_db
+LIMIT = 3
+MODELS = [AccessAttempt, AccessFailureLog, AccessLog]
+
+
+@pytest.fixture(autouse=True)
+def _few_and_fast(settings):
+    settings.AXES_FAILURE_LIMIT = settings.LOGIN_MOST_FAILURES = LIMIT
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.TRUST_PROXY = True
+
+
+@pytest.fixture
+def ada(_few_and_fast):
+    return User.objects.create_superuser("ada", password="right")
+
+
+def log_in(password, name="ada", address="198.51.100.7", client=None):
+    form = {"username": name, "password": password}
+    return (client or Client()).post("/admin/login/", form, headers={"X-Forwarded-For": address})
+
+
+def lock(**more):
+    for _ in range(LIMIT):
+        response = log_in("wrong", **more)
+    return response
+
+
+def test_the_right_password_comes_too_late(ada):
+    assert log_in("right").status_code == 302
+    assert lock().status_code == 429
+    refused = log_in("right")
+    assert refused.status_code == 429
+    assert "_auth_user_id" not in refused.wsgi_request.session
+    assert b"Too many failed logins" in refused.content
+    assert b"15 min" in refused.content
+    assert b"spillway/tokens.css" in refused.content
+
+
+def test_an_address_that_guesses_for_many_names_is_locked_out(ada):
+    for name in ("bob", "eve", "joe"):
+        log_in("wrong", name=name)
+    assert log_in("right").status_code == 429
+    assert log_in("right", address="203.0.113.9").status_code == 302
+
+
+def test_many_addresses_that_guess_for_one_name_are_locked_out(ada):
+    for address in ("203.0.113.1", "203.0.113.2", "2001:db8::3"):
+        log_in("wrong", address=address)
+    assert log_in("right").status_code == 429
+
+
+def test_the_lock_ends_however_often_somebody_tries_meanwhile(ada):
+    lock()
+    failures = AccessFailureLog.objects.count()
+    AccessAttempt.objects.update(attempt_time=database_now() - timedelta(minutes=14))
+    assert log_in("right").status_code == 429
+    AccessAttempt.objects.update(attempt_time=AccessAttempt.objects.get().attempt_time - timedelta(minutes=2))
+    assert log_in("right").status_code == 302
+    assert AccessFailureLog.objects.count() == failures  # who is locked out writes no rows
+
+
+def test_who_is_logged_in_stays_so(ada):
+    client = Client()
+    log_in("right", client=client)
+    lock()
+    assert client.get("/admin/").status_code == 200
+
+
+def test_a_password_is_stored_nowhere(ada):
+    log_in("my own secret")
+    rows = str([*AccessAttempt.objects.values(), *AccessFailureLog.objects.values()])
+    assert "my own secret" not in rows
+
+
+# -- Whose address it is -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("trusted", "forwarded", "address"),
+    [
+        (True, "1.2.3.4, 198.51.100.7", "198.51.100.7"),  # the client wrote the first, the proxy the last
+        (True, "198.51.100.7", "198.51.100.7"),
+        (True, "2001:db8::1", "2001:db8::1"),
+        (True, "unknown", "127.0.0.1"),
+        (True, "", "127.0.0.1"),
+        (False, "198.51.100.7", "127.0.0.1"),
+    ],
+)
+def test_only_what_the_trusted_proxy_added_is_believed(settings, trusted, forwarded, address):
+    settings.TRUST_PROXY = trusted
+    assert client_address(RequestFactory().get("/", headers={"X-Forwarded-For": forwarded})) == address
+
+
+def test_without_any_address_there_is_none():
+    assert client_address(RequestFactory().get("/", REMOTE_ADDR="")) is None
+
+
+def test_a_client_cannot_choose_its_address(ada):
+    for number in range(LIMIT):
+        log_in("wrong", name=f"somebody{number}", address=f"203.0.113.{number}, 198.51.100.7")
+    assert log_in("right", address="203.0.113.99, 198.51.100.7").status_code == 429
+
+
+# -- Pages, rows, sessions ---------------------------------------------------------------------------
+@pytest.mark.parametrize("model", MODELS)
+def test_who_may_look_reads_the_trail_and_nobody_edits_it(ada, boss, model):
+    log_in("right")
+    lock()
+    row = model.objects.filter(username="ada").latest("attempt_time")
+    for client in (boss, client_with(f"view_{model._meta.model_name}")):
+        assert "198.51.100.7" in seen(client, list_of(model))
+        assert "ada" in seen(client, f"{list_of(model)}?q=ada")
+        assert "198.51.100.7" in seen(client, page_of(row))
+        assert client.get(f"{list_of(model)}add/").status_code == 403
+        assert client.post(page_of(row).replace("change", "delete"), {"post": "yes"}).status_code == 403
+    assert client_with("view_batch").get(list_of(model)).status_code == 403
+
+
+def test_the_trail_says_who_is_locked_out(ada, boss):
+    lock()
+    assert "Locked out" in seen(boss, list_of(AccessAttempt))
+    assert seen(boss, list_of(AccessFailureLog)).count("Locked out") == 1
+    assert "Logins" in seen(boss, "/admin/axes/")
+
+
+def test_old_logins_are_deleted(ada):
+    log_in("right")
+    log_in("wrong")
+    now = database_now()
+    assert sweep_logins(now + timedelta(days=89)) == 0
+    assert sweep_logins(now + timedelta(days=91)) == 2
+    assert "config.processes.housekeeping.sweep_logins" in configured.SWEEPS
+
+
+def test_a_session_ends_twelve_hours_after_its_last_request(ada):
+    client = Client()
+    assert log_in("right", client=client).cookies["sessionid"]["max-age"] == 12 * 3600
+    assert client.get("/admin/password_change/").cookies["sessionid"]["max-age"] == 12 * 3600
