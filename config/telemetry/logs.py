@@ -7,6 +7,8 @@ from typing import Any
 
 import structlog
 
+from config.telemetry.redaction import redact, trace_of
+
 log: structlog.stdlib.BoundLogger = structlog.get_logger("spillway")
 
 SHARED: list[Any] = [
@@ -14,6 +16,8 @@ SHARED: list[Any] = [
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
+    redact,
+    structlog.processors.ExceptionRenderer(lambda found: trace_of(found[1])),
 ]
 
 
@@ -23,7 +27,6 @@ def configure(options: dict[str, str]) -> None:
         processors=[
             structlog.stdlib.filter_by_level,
             *SHARED,
-            structlog.processors.format_exc_info,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -36,7 +39,7 @@ def configure(options: dict[str, str]) -> None:
     formatter = {
         "()": structlog.stdlib.ProcessorFormatter,
         "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
-        "foreign_pre_chain": [*SHARED, structlog.processors.format_exc_info],
+        "foreign_pre_chain": SHARED,
     }
     logging.config.dictConfig(
         {

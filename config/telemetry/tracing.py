@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 
 from config.environment.env import BadSetting
+from config.telemetry.redaction import without_query
 
 
 def start_tracing() -> bool:
@@ -28,9 +31,15 @@ def start_tracing() -> bool:
     provider = TracerProvider(resource=Resource.create({"service.name": "spillway"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")))
     trace.set_tracer_provider(provider)
-    DjangoInstrumentor().instrument()
+    DjangoInstrumentor().instrument(request_hook=hide_query)
     CeleryInstrumentor().instrument()
     return True
+
+
+def hide_query(span: Any, request: Any) -> None:
+    """Take the query string out of a request's span."""
+    if span.is_recording():
+        span.set_attributes(without_query(dict(span.attributes)))
 
 
 def traceparent() -> str:

@@ -91,6 +91,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
         return {
             "title": f"Mail to {shown(request, row.recipient)}",
             "address": shown(request, row.recipient),
+            "words": row.detail and (row.detail if may_see_payloads(request) else "not shown"),
             "suppressed": Suppression.objects.of([row.recipient]).first(),
             "events": list(WebhookEvent.objects.filter(message_id=row.pk).order_by("-id")[:MOST_FOUND]),
             "message_url": reverse("admin:outbox_outboxmessage_change", args=[row.pk]),

@@ -17,6 +17,7 @@ from config.admin.read_only import ReadOnlyAdmin, age_column
 from notifications.admin.deliveries import shown
 from notifications.mail import recipients, suppression
 from notifications.mail.suppression import Suppression
+from outbox.bookkeeping.audit import may_see_payloads
 
 LIFT = Lever(
     name="lift", verb="Lift", past="Lifted", icon="play",
@@ -51,7 +52,7 @@ class SuppressionAdmin(ReadOnlyAdmin):
     place = 40
     levers = (LIFT,)
     form = NewSuppression
-    list_display = ["to", "because", "since_when", "note"]
+    list_display = ["to", "because", "since_when"]
     search_fields = ["pk"]
     search_help_text = "Paste an address. Capitals do not matter."
     empty = ("Nobody is suppressed", "Addresses that bounced for good or complained are listed here.")
@@ -62,6 +63,10 @@ class SuppressionAdmin(ReadOnlyAdmin):
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """The note can be a provider's words, which name the address."""
+        return [*self.list_display, "note"] if may_see_payloads(request) else self.list_display
 
     @admin.display(description="Address")
     def to(self, row: Suppression) -> str:
@@ -79,7 +84,7 @@ class SuppressionAdmin(ReadOnlyAdmin):
             ("Address", shown(request, row.address)),
             ("Because", self.because(row)),
             ("Since", f"{row.since:%Y-%m-%d %H:%M:%S} UTC"),
-            ("Note", row.note or humanize.UNKNOWN),
+            ("Note", (row.note or humanize.UNKNOWN) if may_see_payloads(request) else "not shown"),
         ]
         return {"facts": facts}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
@@ -11,6 +10,7 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from config.environment.env import BadSetting
+from config.telemetry.redaction import without_addresses
 from notifications.mail.content import Mail
 from outbox.channels.handlers import Outcome
 
@@ -18,7 +18,6 @@ Kept = TypeVar("Kept")
 
 LEAST_WAIT = 60.0  # seconds: greylisting servers want to be asked again after minutes, not at once
 LONGEST_ERROR = 300
-ADDRESS = re.compile(r"[^\s<>@,;:\"']+@[^\s<>@,;:\"']+")
 
 
 class Channel:
@@ -78,4 +77,4 @@ def configured() -> Channel:
 def said(text: object) -> str:
     """An error in one line without anybody's address: it goes into logs, letters and the console."""
     line = " ".join(str(text).split())
-    return ADDRESS.sub("<address>", line)[:LONGEST_ERROR]
+    return without_addresses(line)[:LONGEST_ERROR]

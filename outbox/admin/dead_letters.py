@@ -19,6 +19,7 @@ from config.admin.payload import pretty
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from config.admin.states import in_words
 from config.flows import Refusal
+from config.telemetry.redaction import without_addresses, without_values
 from config.uuid7 import is_uuid
 from outbox.admin.failure_groups import TABS
 from outbox.bookkeeping.audit import may_see_payloads
@@ -143,13 +144,15 @@ class DeadLetterAdmin(ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:
         group = FailureGroup.objects.filter(pk=row.group_id).first()
-        text = pretty(row.payload) if may_see_payloads(request) else ""
+        may_see = may_see_payloads(request)
         return {
             "title": f"{row.reason.replace('_', ' ').capitalize()}: {row.business_key or row.position}",
             "group": group,
-            "payload": text,
+            # Letters of older versions hold what the database said about the row.
+            "error": row.error if may_see else without_addresses(without_values(row.error)),
+            "payload": pretty(row.payload) if may_see else "",
             "size": len(row.payload) if row.payload is not None else None,
-            "may_see": may_see_payloads(request),
+            "may_see": may_see,
             "key": bytes(row.key).decode("utf-8", "backslashreplace") if row.key else humanize.UNKNOWN,
             "again": group and timezone.now() - group.last_seen < BEHIND * 60,
         }

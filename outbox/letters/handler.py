@@ -12,6 +12,7 @@ from config.kafka import Mark, Record, RecordBatch, Replayed, Tally, topic_name
 from config.kafka.positions import TopicPartition
 from config.kafka.runtime import Handler
 from config.partitions import ensure_partitions
+from config.telemetry.redaction import said
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.letters.burial import STOPPED, Letter, bury
 
@@ -58,7 +59,7 @@ class LetterHandler(Handler):
     def park(self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime) -> None:
         """Bury the one record that the database refused although the gate let it through."""
         told = {"error_class": type(error).__name__, "traceback": trace}
-        letter = self.letter(batch, record, "store", "database_refused", str(error), **told)
+        letter = self.letter(batch, record, "store", "database_refused", said(error), **told)
         batch.tally = Tally(parked=bury([letter], topic_name(self.group), now))
         self.count_parked(batch, record, now)
 

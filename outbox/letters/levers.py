@@ -13,6 +13,7 @@ from config.admin.levers import LEAST_REASON
 from config.database.clock import database_now
 from config.database.errors import Remedy, remedy_for
 from config.flows import Refusal, flow_of
+from config.telemetry.redaction import said
 from outbox.bookkeeping import audit
 from outbox.bookkeeping.audit import Operator
 from outbox.letters.burial import STOPPED
@@ -45,8 +46,7 @@ def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
         except DatabaseError as error:
             if remedy_for(error) is not Remedy.DATA:
                 raise
-            # Not the whole text: PostgreSQL repeats the row in it, which not everybody may see.
-            result.refuse(letter_id, f"the database still refuses it: {str(error).splitlines()[0][:200]}")
+            result.refuse(letter_id, f"the database still refuses it: {said(error)[:200]}")
     return result
 
 

@@ -11,6 +11,7 @@ from config.flows import Refusal
 from config.kafka.client import KafkaError
 from config.processes import loop
 from config.telemetry.logs import log
+from config.telemetry.redaction import said
 from outbox.replay.models import TopicReplay
 from outbox.replay.run import carry_out, fail
 
@@ -55,4 +56,4 @@ class ReplayWorker:
             if remedy_for(error) in (Remedy.RERUN, Remedy.WAIT):
                 raise  # the database is away; the lease runs out, and it goes on from what was saved
             log.exception("replay_failed", replay=replay.pk)
-            fail(replay, f"{type(error).__name__}: {error}")
+            fail(replay, f"{type(error).__name__}: {said(error)}")

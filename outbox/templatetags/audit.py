@@ -9,6 +9,7 @@ from django.template.context import Context
 from django.utils.html import format_html
 
 from config.admin import humanize
+from config.telemetry.redaction import without_addresses
 from outbox.bookkeeping.models import OperatorAction
 
 register = template.Library()
@@ -22,6 +23,8 @@ def recent_actions(context: Context) -> dict[str, Any]:
     user = context["user"]
     allowed = user.has_perm("outbox.view_operatoraction")
     actions = list(OperatorAction.objects.order_by("-created_at", "-pk")[:RECENT]) if allowed else []
+    for action in actions:
+        action.reason = without_addresses(action.reason)
     return {"allowed": allowed, "actions": actions, "now": context["now"]}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from config.kafka.positions import Positions, Reach, TopicPartition
 from config.kafka.records import Record, RecordBatch
 from config.telemetry import metrics
 from config.telemetry.logs import log
+from config.telemetry.redaction import trace_of
 
 
 class Handler(ABC):
@@ -201,7 +201,7 @@ class Writer:
             for half in batch.halves():
                 self._store(half)
             return
-        trace = "".join(traceback.format_exception(error))
+        trace = trace_of(error)
         record = batch.records[0]
         log.error("record_refused", worker=self.handler.name, topic=record.topic, partition=record.partition,
                   offset=record.offset, error=str(error))  # fmt: skip

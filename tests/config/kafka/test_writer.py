@@ -14,6 +14,8 @@ from outbox.bookkeeping.watermarks import Watermarks
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+REFUSED = "value out of range\nDETAIL:  Failing row contains (ada@example.com)."
+
 
 class Scripted:
     """A handler that remembers what was stored and fails as told."""
@@ -30,13 +32,13 @@ class Scripted:
         if self.failures:
             raise self.failures.pop(0)
         if self.poison & set(batch.prepared):
-            raise DataError("value out of range")
+            raise DataError(REFUSED)
         self.stored += batch.prepared
 
     def park(self, batch, record, error, trace, now):
         if self.failures:
             raise self.failures.pop(0)
-        self.parked.append((record.offset, type(error).__name__, "DataError" in trace))
+        self.parked.append((record.offset, type(error).__name__, "DataError" in trace and "ada@" not in trace))
 
     def pressure(self):
         return True

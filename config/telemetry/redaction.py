@@ -1,0 +1,61 @@
+"""Texts without what not everybody may see: rows that a database repeats in an error, e-mail addresses, search keys."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from typing import Any
+
+ADDRESS = re.compile(r"[^\s<>@,;:\"']+@[^\s<>@,;:\"']+")
+# PostgreSQL says the whole row below its message. MySQL and MariaDB say a value in it, PostgreSQL some, too.
+ROW = re.compile(r"\s*\n(?:DETAIL|CONTEXT):.*", re.DOTALL)
+VALUES = (
+    re.compile(r"(?<=entry )'.*'(?= for key)", re.DOTALL),
+    re.compile(r"(?<=value: )'.*'(?= for )", re.DOTALL),
+    re.compile(r"(?<=: )\".*\"(?=\n|$)", re.DOTALL),
+)
+MOST_CAUSES = 20
+QUERY = re.compile(r"\?.*", re.DOTALL)
+
+
+def without_values(text: str) -> str:
+    """The text of a database's error without the row or the value that it repeats."""
+    text = ROW.sub("", text)
+    for value in VALUES:
+        text = value.sub("…", text)
+    return text
+
+
+def without_addresses(text: str) -> str:
+    return ADDRESS.sub("<address>", text)
+
+
+def said(error: BaseException) -> str:
+    """What an error says, without values."""
+    return without_values(str(error)).strip()
+
+
+def trace_of(error: BaseException | None) -> str:
+    """The traceback of an error and of its causes, without values."""
+    text = "".join(traceback.format_exception(error)) if error else ""
+    for _ in range(MOST_CAUSES):
+        if error is None:
+            break
+        text = text.replace(str(error), said(error))
+        error = error.__cause__ or error.__context__
+    return text
+
+
+def redact(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """A structlog processor: the field `error` without values."""
+    if isinstance(event.get("error"), str):
+        event["error"] = without_values(event["error"])
+    return event
+
+
+def without_query(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Those attributes of a request's span that hold a query string, without it: search keys can be addresses."""
+    cut = {
+        name: QUERY.sub("", attributes[name]) for name in ("http.target", "http.url", "url.full") if name in attributes
+    }
+    return cut | ({"url.query": ""} if "url.query" in attributes else {})
