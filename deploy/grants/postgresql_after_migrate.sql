@@ -1,10 +1,9 @@
--- After the first `migrate`, and after each one that brings tables: spillway_app deletes nothing that flows, and cannot
--- change what is only ever written. As a superuser:
+-- After the first `migrate`, and after each one that brings tables: spillway_app deletes nothing that flows, cannot
+-- change what is only ever written, and cannot give itself rights. As a superuser:
 --
 --   psql -d spillway -f deploy/grants/postgresql_after_migrate.sql
 --
--- Sweeps, rotation and `rebuild_buffer` delete; they run as spillway_migrate. Accounts of people who pulled a lever can
--- then be deactivated in the admin, not deleted.
+-- Sweeps, rotation and `rebuild_buffer` delete; they run as spillway_migrate.
 
 \set ON_ERROR_STOP on
 ALTER DEFAULT PRIVILEGES FOR ROLE spillway_migrate IN SCHEMA public REVOKE DELETE ON TABLES FROM spillway_app;
@@ -18,3 +17,8 @@ GRANT DELETE ON notifications_suppression TO spillway_app;
 SELECT format('REVOKE UPDATE ON %I FROM spillway_app', relname) FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
     AND relname ~ '^(buffer_inventorytracking|outbox_operatoraction|notifications_orderevent)' \gexec
+-- Of an account that is deleted the trail keeps the name.
+GRANT UPDATE (actor_id) ON outbox_operatoraction TO spillway_app;
+
+-- Only `migrate` writes these.
+REVOKE INSERT, UPDATE, DELETE ON auth_permission, django_content_type, django_migrations FROM spillway_app;

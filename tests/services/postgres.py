@@ -15,7 +15,7 @@ from tests.services.service import DATABASE, PASSWORD, USER, Service, Unavailabl
 OWNER = "postgres"
 # Read by a single-user server before the real one opens its port: whoever can connect finds everything there.
 FIRST_STATEMENTS = f"""\
-CREATE ROLE {USER} LOGIN CREATEDB REPLICATION PASSWORD '{PASSWORD}'
+CREATE ROLE {USER} LOGIN CREATEDB CREATEROLE REPLICATION PASSWORD '{PASSWORD}'
 CREATE DATABASE {DATABASE} OWNER {USER}
 """
 
