@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -36,7 +37,13 @@ REVOKE = Lever(
 class NewToken(forms.ModelForm):
     class Meta:
         model = ApiToken
-        fields = ["name", "customer_id", "rate"]
+        fields = ["name", "customer_id", "rate", "expires_at"]
+
+    def clean_expires_at(self) -> datetime | None:
+        until: datetime | None = self.cleaned_data["expires_at"]
+        if until and until <= timezone.now():
+            raise forms.ValidationError("This time is over.")
+        return until
 
 
 class StateOfToken(Segments):
@@ -45,7 +52,7 @@ class StateOfToken(Segments):
     choices_in_words = [("valid", "Valid"), ("all", "All")]
 
     def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        return queryset.valid() if self.chosen() == "valid" else queryset  # type: ignore[attr-defined]
+        return queryset.valid(timezone.now()) if self.chosen() == "valid" else queryset  # type: ignore[attr-defined]
 
 
 @admin.register(ApiToken)
@@ -53,11 +60,12 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     place = 90
     levers = (REVOKE,)
     form = NewToken
-    list_display = ["name", "state", "belongs", "speed", "used", "made"]
+    list_display = ["name", "state", "belongs", "speed", "used", "made", "ends"]
     list_filter = [StateOfToken]
     empty = ("No tokens", "Programs need one to call the API.")
     used = age_column("last_used_at", "Last used")
     made = age_column("created_at", "Made")
+    ends = age_column("expires_at", "Expires")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)
@@ -69,7 +77,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 
     @admin.display(description="State")
     def state(self, row: ApiToken) -> str:
-        return chip("revoked" if row.revoked_at else "valid")
+        return chip(row.state(timezone.now()))
 
     @admin.display(description="For")
     def belongs(self, row: ApiToken) -> str:
@@ -87,12 +95,14 @@ class ApiTokenAdmin(ReadOnlyAdmin):
             ("Made", f"{row.created_at:%Y-%m-%d %H:%M:%S} UTC by {row.created_by}"),
             ("Last used", f"{row.last_used_at:%Y-%m-%d %H:%M} UTC" if row.last_used_at else "never"),
         ]
+        facts.append(("Expires", f"{row.expires_at:%Y-%m-%d %H:%M:%S} UTC" if row.expires_at else "never"))
         if row.revoked_at:
             facts.append(("Revoked", f"{row.revoked_at:%Y-%m-%d %H:%M:%S} UTC by {row.revoked_by}"))
-        return {"title": row.name, "facts": facts, "state": "revoked" if row.revoked_at else "valid"}
+        return {"title": row.name, "facts": facts, "state": row.state(timezone.now())}
 
     def save_model(self, request: HttpRequest, obj: ApiToken, form: Any, change: bool) -> None:
-        token, text = issue(obj.name, operator_of(request.user), customer_id=obj.customer_id, rate=obj.rate)
+        more: dict[str, Any] = {"customer_id": obj.customer_id, "rate": obj.rate, "expires_at": obj.expires_at}
+        token, text = issue(obj.name, operator_of(request.user), **more)
         obj.__dict__.update(token.__dict__)
         request.issued_token = text  # type: ignore[attr-defined]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.http import HttpRequest
+from django.utils import timezone
 from ninja.security import HttpBearer
 
 from config.telemetry.logs import bind
@@ -21,6 +22,9 @@ class BearerToken(HttpBearer):
         caller = tokens.identify(token)
         if caller is None:
             return None
+        if caller.is_expired(timezone.now()):
+            told = f"The token expired at {caller.expires_at:%Y-%m-%d %H:%M:%S} UTC. Ask for a new one."
+            raise Problem("token_expired", told, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
         wait = ALLOWANCE.wait(caller)
         if wait:
             raise Problem("rate_limited", retry_after=wait)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.db import DatabaseError, InterfaceError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from ninja.errors import AuthenticationError, HttpError, ValidationError
@@ -39,6 +39,7 @@ KINDS = {
         "Send 1 to 200 visible ASCII characters, a new key for every change you want.",
     ),
     "unauthorized": Kind(401, "No valid token", "Send Authorization: Bearer with a token that is not revoked."),
+    "token_expired": Kind(401, "The token has expired", "Send a new token."),
     "forbidden": Kind(403, "The token is not for this", "Use a token made for this route."),
     "not_found": Kind(404, "There is nothing here", "Check the path and the id."),
     "method_not_allowed": Kind(405, "The method is not allowed", "The header Allow names those that are."),
@@ -132,6 +133,8 @@ def problem_of(error: Exception) -> Problem:
         return Problem("not_found")
     if isinstance(error, RequestDataTooBig):
         return Problem("too_large")
+    if isinstance(error, SuspiciousOperation):
+        return Problem("malformed")
     if isinstance(error, UnreadablePostError):
         return Problem("malformed", "The connection ended before the body did.")
     return _of_ours(error)

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -29,11 +29,15 @@ NOBODY = hashlib.sha256(b"").hexdigest()
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
     """Sentences about tokens."""
 
-    def valid(self) -> ApiTokenQuerySet:
+    def unrevoked(self) -> ApiTokenQuerySet:
         return self.filter(revoked_at__isnull=True)
 
+    def valid(self, now: datetime) -> ApiTokenQuerySet:
+        """Neither revoked nor expired."""
+        return self.unrevoked().filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now))
+
     def revoke(self, who: str, now: datetime) -> int:
-        return self.valid().update(revoked_at=now, revoked_by=who[:150])
+        return self.unrevoked().update(revoked_at=now, revoked_by=who[:150])
 
     def unused_since(self, when: datetime) -> ApiTokenQuerySet:
         return self.filter(Q(last_used_at__isnull=True) | Q(last_used_at__lt=when))
@@ -63,6 +67,9 @@ class ApiToken(models.Model):
     created_by = models.CharField(max_length=150, editable=False)
     created_at = models.DateTimeField(editable=False)
     last_used_at = models.DateTimeField(null=True, editable=False, help_text="To the minute.")
+    expires_at = models.DateTimeField(
+        "expires", null=True, blank=True, help_text="UTC. From then on it is refused. Empty: it never expires."
+    )
     revoked_at = models.DateTimeField(null=True, editable=False)
     revoked_by = models.CharField(max_length=150, default="", editable=False)
 
@@ -75,13 +82,27 @@ class ApiToken(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def is_expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+    def state(self, now: datetime) -> str:
+        """The word for it: a key of `config.admin.states.STATES`."""
+        return "revoked" if self.revoked_at else "expired" if self.is_expired(now) else "valid"
+
     @property
     def allowed_rate(self) -> float:
         """Requests a second; 0 is unlimited."""
         return settings.API_RATE_PER_SECOND if self.rate is None else self.rate
 
 
-def issue(name: str, operator: Operator, *, customer_id: str = "", rate: float | None = None) -> tuple[ApiToken, str]:
+def issue(
+    name: str,
+    operator: Operator,
+    *,
+    customer_id: str = "",
+    rate: float | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ApiToken, str]:
     """A new token and its text, which is stored nowhere. ValueError says which value is not usable."""
     name = " ".join(name.split())
     if not 0 < len(name) <= 100 or not name.isprintable():
@@ -90,15 +111,35 @@ def issue(name: str, operator: Operator, *, customer_id: str = "", rate: float |
         raise ValueError(f"--customer: at most {IDENTIFIER_LENGTH} characters without U+0000")
     if rate is not None and not 0 <= rate <= MOST_RATE:
         raise ValueError(f"--rate: between 0 (unlimited) and {MOST_RATE:,.0f} requests a second")
+    now = database_now()
+    if expires_at is not None and expires_at <= now:
+        raise ValueError(f"--expires: {expires_at:%F %T} UTC is over")
     prefix = secrets.token_hex(PREFIX_BYTES)
     text = f"{MARK}_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
     with transaction.atomic():
         token = ApiToken.objects.create(
             name=name, prefix=prefix, digest=digest_of(text), customer_id=customer_id, rate=rate,
-            created_by=operator.name[:150], created_at=database_now(),
+            expires_at=expires_at, created_by=operator.name[:150], created_at=now,
         )  # fmt: skip
-        audit.record(operator, "create token", f"API token {name}", reason="", detail={"prefix": prefix})
+        audit.record(
+            operator,
+            "create token",
+            f"API token {name}",
+            reason="",
+            detail={"prefix": prefix, "expires": str(expires_at or "never")},
+        )
     return token, text
+
+
+def end_of(text: str) -> datetime:
+    """When a token ends that is valid until `2027-01-31` (that day is its last) or `2027-01-31T12:00`, UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"--expires: {text!r} is neither a day (2027-01-31) nor a time (2027-01-31T12:00)") from None
+    if len(text) == len("2027-01-31"):
+        moment += timedelta(days=1)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def revoke(token_ids: Sequence[int], operator: Operator, reason: str) -> int:
@@ -114,11 +155,11 @@ def revoke(token_ids: Sequence[int], operator: Operator, reason: str) -> int:
 
 
 def identify(text: str) -> ApiToken | None:
-    """The valid token with this text. One indexed look-up, then a comparison that takes the same time for any."""
+    """The token with this text that is not revoked; the caller looks whether it has expired. One indexed look-up, then a comparison that takes the same time for any."""
     mark, _, rest = text.partition("_")
     prefix = rest.partition("_")[0]
     known = len(prefix) == 2 * PREFIX_BYTES and mark == MARK and prefix.isascii() and prefix.isalnum()
-    token = ApiToken.objects.valid().filter(prefix=prefix).first() if known else None
+    token = ApiToken.objects.unrevoked().filter(prefix=prefix).first() if known else None
     right = hmac.compare_digest(digest_of(text), token.digest if token else NOBODY)
     return token if right and token else None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from notifications.api.tokens import issue
+from notifications.api.tokens import end_of, issue
 from outbox.bookkeeping.audit import Operator
 
 
@@ -18,11 +18,15 @@ class Command(BaseCommand):
         parser.add_argument("name", help="the program or team that uses it")
         parser.add_argument("--customer", default="", help="the throttler customer it sends for; it sees no orders")
         parser.add_argument("--rate", type=float, help="requests a second; 0 is unlimited (API_RATE_PER_SECOND)")
+        words = "the last day or moment on which it is valid, UTC: 2027-01-31 or 2027-01-31T12:00"
+        parser.add_argument("--expires", metavar="WHEN", help=words)
 
     def handle(self, *args: Any, **options: Any) -> None:
         operator = Operator(f"{getpass.getuser()}, by command")
         try:
-            _token, text = issue(options["name"], operator, customer_id=options["customer"], rate=options["rate"])
+            until = end_of(options["expires"]) if options["expires"] else None
+            more = {"customer_id": options["customer"], "rate": options["rate"], "expires_at": until}
+            _token, text = issue(options["name"], operator, **more)
         except ValueError as why:
             raise CommandError(str(why)) from None
         self.stdout.write(text)

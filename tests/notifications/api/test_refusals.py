@@ -90,6 +90,11 @@ def test_a_key_may_be_anything_visible(caller, order):
     assert caller.change(order.pk, "pay", key="!~" * 100).status_code == 200
 
 
+def test_a_thousand_query_fields_are_refused(caller):
+    query = "&".join(f"field{number}=1" for number in range(1001))
+    problem(caller.client.get(f"/v1/orders?{query}"), 400, "malformed")
+
+
 def test_who_has_no_valid_token_gets_nothing(db, order):
     token, text = issue("gone", ME)
     tokens.revoke([token.pk], ME, "leaked")

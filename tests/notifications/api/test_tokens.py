@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
+from django.test import Client
 
 from config.database.clock import database_now
 from notifications.api import rate_limit, tokens
 from notifications.api.rate_limit import Allowance, Block, draw
-from notifications.api.tokens import ApiToken, identify, issue, revoke
+from notifications.api.tokens import ApiToken, end_of, identify, issue, revoke
 from outbox.bookkeeping.models import OperatorAction
-from tests.notifications.conftest import ME, Caller, race
+from tests.notifications.conftest import ME, Caller, problem, race
 
 
 # -- Tokens ------------------------------------------------------------------------------------------
@@ -52,6 +54,55 @@ def test_a_revoked_token_opens_nothing_and_stays_so(db):
     assert identify(text) is None
     verbs = list(OperatorAction.objects.order_by("pk").values_list("verb", "subject"))
     assert verbs == [("create token", "API token shop"), ("revoke token", "API token shop")]
+
+
+# -- The end of a token ------------------------------------------------------------------------------
+def test_an_expired_token_is_refused_and_says_so(db, order):
+    token, text = issue("trial", ME, expires_at=database_now() + timedelta(hours=1))
+    path = f"/v1/orders/{order.pk}"
+    assert Caller(text).get(path).status_code == 200
+    ApiToken.objects.update(expires_at=database_now())
+    answer = Caller(text).get(path)
+    assert "expired at" in problem(answer, 401, "token_expired")["detail"]
+    assert answer.headers["WWW-Authenticate"] == 'Bearer error="invalid_token"'
+    problem(Caller(text + "x").get(path), 401, "unauthorized")  # only its owner learns that it has expired
+    assert not ApiToken.objects.valid(database_now()).exists()
+    assert revoke([token.pk], ME, "tidied up") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("2027-01-31", datetime(2027, 2, 1, tzinfo=UTC)),  # the day itself is the last one
+        ("2027-01-31T12:00", datetime(2027, 1, 31, 12, tzinfo=UTC)),
+        ("2027-01-31T12:00+01:00", datetime(2027, 1, 31, 11, tzinfo=UTC)),
+    ],
+)
+def test_the_end_is_a_day_or_a_time(text, end):
+    assert end_of(text) == end
+
+
+def test_the_command_sets_the_end(db):
+    call_command("create_token", "trial", "--expires", "2199-12-31", stdout=StringIO())
+    assert ApiToken.objects.get().expires_at == datetime(2200, 1, 1, tzinfo=UTC)
+    for text, words in (("2020-01-01", "is over"), ("soon", "neither a day")):
+        with pytest.raises(CommandError, match=f"--expires: .*{words}"):
+            call_command("create_token", "trial", "--expires", text)
+
+
+def test_the_admin_sets_and_shows_the_end(db):
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    form = {"name": "trial", "expires_at_0": "2199-12-31", "expires_at_1": "12:00:00"}
+    pages = "/admin/notifications/apitoken/"
+    assert "This time is over" in client.post(f"{pages}add/", {**form, "expires_at_0": "2020-01-01"}).content.decode()
+    assert client.post(f"{pages}add/", form).status_code == 200
+    token = ApiToken.objects.get()
+    assert "2199-12-31 12:00:00 UTC" in client.get(f"{pages}{token.pk}/change/").content.decode()
+    ApiToken.objects.update(expires_at=database_now())
+    assert "Expired" in client.get(f"{pages}{token.pk}/change/").content.decode()
+    assert "trial" not in client.get(pages).content.decode().split("<tbody>")[-1]
+    assert "Expired" in client.get(f"{pages}?show=all").content.decode()
 
 
 @pytest.mark.parametrize(
