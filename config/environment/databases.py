@@ -7,7 +7,7 @@ from typing import Any
 
 import environ
 
-from config.environment.env import BadSetting
+from config.environment.env import BadSetting, split_url
 
 ENGINES = {
     "sqlite": "django_prometheus.db.backends.sqlite3",
@@ -24,6 +24,8 @@ def database_from_url(url: str, base_dir: Path) -> dict[str, Any]:
     scheme = url.partition(":")[0]
     if scheme not in ENGINES:
         raise BadSetting(f"DATABASE_URL: {scheme!r} is not one of {', '.join(ENGINES)}")
+    if scheme != "sqlite":
+        split_url("DATABASE_URL", url)
     config = environ.Env.db_url_config(url.replace("mariadb:", "mysql:", 1), engine=ENGINES[scheme])
     if not config.get("NAME"):
         raise BadSetting("DATABASE_URL: names no database")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 import environ
 
@@ -16,6 +17,21 @@ Number = TypeVar("Number", int, float)
 
 class BadSetting(Exception):
     """A variable holds a value Spillway cannot run with; the text names it."""
+
+
+def split_url(name: str, url: str) -> SplitResult:
+    """A URL with a login, in parts. Raises BadSetting, which repeats nothing of it: any of it may be the password."""
+    try:
+        parts = urlsplit(url)
+        known = parts.port is None or parts.port > 0
+    except ValueError:
+        known = False
+    # A / ? or # in a password ends the host early: the @ then stands behind it.
+    if not known or "@" in parts.path + parts.query + parts.fragment:
+        raise BadSetting(
+            f"{name}: it cannot be read; in a user or password write / ? # @ : [ ] % as %2F %3F %23 %40 %3A %5B %5D %25"
+        ) from None
+    return parts
 
 
 class Env:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from email.utils import parseaddr
 from importlib.util import find_spec
 from typing import Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from config.environment.env import BadSetting
+from config.environment.env import BadSetting, split_url
 
 LEAST_SECRET = 16  # bytes of a webhook's secret
 Security = Literal["none", "tls", "ssl"]
@@ -29,20 +29,14 @@ class MailServer:
 
 def server_from_url(url: str) -> MailServer:
     """`smtp://user:password@host:587/?tls`, `?ssl`, or neither. Raises BadSetting."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise BadSetting(f"EMAIL_URL: {error}") from None  # a bracket that is not closed
+    parts = split_url("EMAIL_URL", url)
     security: Security = "ssl" if parts.scheme == "smtps" else "none"
     options = {option.partition("=")[0] for option in parts.query.split("&") if option}
     if unknown := options - {"tls", "ssl"}:
         raise BadSetting(f"EMAIL_URL: {', '.join(sorted(unknown))} is no option; there are tls and ssl")
     if "tls" in options or "ssl" in options:
         security = "tls" if "tls" in options else "ssl"
-    try:
-        port = parts.port or PORTS[security]
-    except ValueError:
-        raise BadSetting("EMAIL_URL: the port is not a number below 65536") from None
+    port = parts.port or PORTS[security]
     if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
         raise BadSetting("EMAIL_URL: it must look like smtp://user:password@host:587/?tls")
     return MailServer(parts.hostname, port, unquote(parts.username or ""), unquote(parts.password or ""), security)

@@ -7,6 +7,7 @@ import pytest
 
 from config.environment.databases import database_from_url
 from config.environment.env import BadSetting, Env
+from config.environment.mailserver import server_from_url
 
 
 @pytest.fixture
@@ -82,9 +83,29 @@ def test_a_bad_database_url_is_refused(url, tmp_path):
         database_from_url(url, tmp_path)
 
 
+@pytest.mark.parametrize("password", ["hid/den", "hid?den", "hid#den", "12/hidden", "12?hidden", "hid[den", "hid]den"])
+@pytest.mark.parametrize("name", ["DATABASE_URL", "EMAIL_URL"])
+def test_a_password_that_breaks_its_url_is_told_in_one_line_and_not_repeated(name, password, tmp_path):
+    with pytest.raises(BadSetting) as caught:
+        if name == "EMAIL_URL":
+            server_from_url(f"smtp://user:{password}@host:587/?tls")
+        else:
+            database_from_url(f"postgres://user:{password}@host:5432/name", tmp_path)
+    assert str(caught.value).startswith(f"{name}: it cannot be read")
+    assert "hid" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("BUFFER_IDLE_SECONDS", "soon"), ("DATABASE_URL", "oracle://x"), ("LOG_FORMAT", "xml")],
+    [
+        ("BUFFER_IDLE_SECONDS", "soon"),
+        ("DATABASE_URL", "oracle://x"),
+        ("LOG_FORMAT", "xml"),
+        ("DATABASE_URL", "postgres://u:hid/den@h/n"),
+        ("EMAIL_URL", "smtp://u:hid?den@h"),
+    ],
 )
 def test_start_up_stops_with_one_line(name, value):
     import os
@@ -99,3 +120,4 @@ def test_start_up_stops_with_one_line(name, value):
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert name in done.stderr
+    assert "hid" not in done.stderr
