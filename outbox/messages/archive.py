@@ -18,6 +18,7 @@ from outbox.bookkeeping import dropped_rows
 from outbox.messages.models import FLOW
 
 CHUNK = 2000
+PRIVATE = 0o600  # the rows hold addresses
 
 
 def before_drop(using: str, spec: PartitionSpec, partition: Partition) -> None:
@@ -49,6 +50,7 @@ def _write(spec: PartitionSpec, partition: Partition, rows: Any) -> None:
 def _write_lines(part: Path, rows: Any) -> int:
     written = 0
     with part.open("wb") as raw:
+        os.fchmod(raw.fileno(), PRIVATE)
         with gzip.open(raw, "wt", encoding="utf-8") as lines:
             for row in _in_chunks(rows):
                 lines.write(json.dumps(row, default=str) + "\n")

@@ -134,6 +134,23 @@ def test_all_of_a_file_is_on_the_disk_before_it_has_its_name(write, settings, tm
     assert synced == named > 0
 
 
+def test_nobody_else_can_read_the_archive(write, settings, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "no space left")
+
+    settings.OUTBOX_ARCHIVE = str(tmp_path)
+    write("sent")
+    with monkeypatch.context() as patched:
+        patched.setattr(archive.os, "replace", full)
+        rotate(specs=[MESSAGES])
+    (part,) = tmp_path.iterdir()
+    assert part.stat().st_mode & 0o777 == 0o600
+    part.chmod(0o644)  # as an older version would have left it
+    rotate(specs=[MESSAGES])
+    assert [file.stat().st_mode & 0o777 for file in tmp_path.iterdir()] == [0o600]
+    assert not part.exists()
+
+
 def test_a_directory_that_cannot_be_written_keeps_the_day(write, settings, tmp_path):
     (tmp_path / "file").write_text("in the way")
     settings.OUTBOX_ARCHIVE = str(tmp_path / "file")
