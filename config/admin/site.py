@@ -9,7 +9,8 @@ from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.apps import AdminConfig
 from django.contrib.admin.utils import quote
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 
@@ -19,6 +20,7 @@ from config.database.clock import database_now
 from config.partitions import configured, plan_for
 
 APP_ORDER = ["outbox", "buffer", "throttler", "notifications", "auth", "axes"]
+FLOWING = {"outbox", "buffer", "throttler", "notifications"}
 MOST_HITS = 20
 
 
@@ -53,14 +55,19 @@ class SpillwayAdminSite(admin.AdminSite):
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         """Home. `?part=1` answers with what the refresh script lays over the page, and nothing around it."""
-        context = {
+        request.current_app = self.name
+        everywhere = {
             **self.each_context(request),
             "title": self.index_title,
             "app_list": self.get_app_list(request),
+        }
+        if not self.may_look(request):
+            return TemplateResponse(request, "admin/no_rights.html", everywhere)
+        context = {
+            **everywhere,
             **home(database_now()),
             **(extra_context or {}),
         }
-        request.current_app = self.name
         template = "admin/parts/home.html" if request.GET.get("part") else "admin/index.html"
         return TemplateResponse(request, template, context)
 
@@ -74,6 +81,10 @@ class SpillwayAdminSite(admin.AdminSite):
             apps_shown,
             key=lambda app: APP_ORDER.index(app["app_label"]) if app["app_label"] in APP_ORDER else last,
         )
+
+    def autocomplete_view(self, request: HttpRequest) -> HttpResponse:
+        """No page of ours completes anything: Django's view would answer some queries with an error of its own."""
+        raise Http404
 
     def find_view(self, request: HttpRequest) -> HttpResponse:
         """Search by key: redirect to the one row that has it, or list the rows; several or none."""
@@ -96,9 +107,15 @@ class SpillwayAdminSite(admin.AdminSite):
 
     def partitions_view(self, request: HttpRequest) -> HttpResponse:
         """What the next rotation will do and why; a job does it, this page only shows it."""
+        if not self.may_look(request):
+            raise PermissionDenied
         plans = [plan_for(spec) for spec in configured()]
         context = {**self.each_context(request), "title": "Partitions", "plans": plans, "now": database_now()}
         return TemplateResponse(request, "admin/partitions.html", context)
+
+    def may_look(self, request: HttpRequest) -> bool:
+        """Whether this user may see any page of a flow; the figures of home and the partitions are about all of them."""
+        return any(page.opts.app_label in FLOWING for page in self.readable_pages(request))
 
     def readable_pages(self, request: HttpRequest) -> Iterator[ReadOnlyAdmin]:
         """The read-only pages this user may see, in the order of the sidebar."""

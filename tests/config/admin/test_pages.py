@@ -94,6 +94,32 @@ def test_without_the_right_to_look_there_is_no_page(rows):
     assert b"Reading the trail needs the right" in nobody.get("/admin/").content
 
 
+@pytest.mark.parametrize("rights", [[], ["view_user"], ["view_accesslog"]])
+def test_without_a_right_to_any_flow_there_are_no_figures(rows, rights):
+    nobody = client_with(*rights)
+    for url in ("/admin/", "/admin/?part=1"):
+        html = seen(nobody, url)
+        assert "Ask somebody who manages access" in html
+        assert "need you" not in html
+        assert "sw-flows" not in html
+    refused = nobody.get("/admin/partitions/")
+    assert refused.status_code == 403
+    assert b"Somebody who manages access can grant it" in refused.content
+    assert ("/admin/auth/user/" in html) == ("view_user" in rights)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "app_label=auth&model_name=user&field_name=operatoraction",
+        "app_label=outbox&model_name=operatoraction&field_name=actor",
+    ],
+)
+def test_nothing_is_completed(boss, query):
+    assert boss.get(f"/admin/autocomplete/?{query}").status_code == 404
+
+
 def test_rows_cannot_be_edited_by_djangos_own_doors(boss, rows):
     before = BufferedEvent.objects.values().get(pk=rows.waiting.pk)
     boss.post(page_of(rows.waiting), {"status": "sent", "order_id": "X"})
