@@ -109,14 +109,15 @@ AXES_LOCKOUT_TEMPLATE = "locked_out.html"
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # who is locked out writes no more rows
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
 AXES_ACCESS_FAILURE_LOG_PER_USER_LIMIT = 10**9  # the daily round deletes by age; axes would delete the newest
-AXES_ENABLE_ADMIN = False  # our pages: config.admin.logins
-AXES_VERBOSE = False
+AXES_VERBOSE = AXES_ENABLE_ADMIN = False  # our pages: config.admin.logins
 
 SECURE_SSL_REDIRECT = env.flag("SECURE_SSL_REDIRECT", not DEBUG and not DEMO)
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]  # probes speak plain HTTP
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT
 SECURE_HSTS_SECONDS = env.integer("SECURE_HSTS_SECONDS", 31536000 if SECURE_SSL_REDIRECT else 0)
-SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE_SSL_REDIRECT
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_SSL_REDIRECT
+SECURE_HSTS_PRELOAD = env.flag("SECURE_HSTS_PRELOAD", False)
+SILENCED_SYSTEM_CHECKS = ["security.W021"]  # browsers keep a preloaded host for years: only whoever means it
 TRUST_PROXY = env.flag("TRUST_PROXY", False)
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUST_PROXY else None
 SECURE_REFERRER_POLICY = "same-origin"
@@ -128,6 +129,7 @@ LOG_FORMAT = env.choice("LOG_FORMAT", "json", ["json", "console"])
 LOGGING_CONFIG = "config.telemetry.logs.configure"
 LOGGING = {"level": LOG_LEVEL, "format": LOG_FORMAT}
 METRICS_PORT = env.integer("METRICS_PORT", 0, most=65535)
+METRICS_HOST = env.text("METRICS_HOST", "127.0.0.1")
 OTEL_EXPORTER_OTLP_ENDPOINT = env.text("OTEL_EXPORTER_OTLP_ENDPOINT")
 PROMETHEUS_EXPORT_MIGRATIONS = False
 
@@ -284,14 +286,11 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_METRICS_PORT = env.integer("CELERY_METRICS_PORT", 0, most=65535)
 CELERY_BEAT_SCHEDULE_FILENAME = env.text("CELERY_BEAT_SCHEDULE", str(BASE_DIR / "var" / "beat-schedule"))
+DAILY = {"schedule": crontab(hour="3", minute="10"), "options": {"expires": 3600}}
 EVERY_MINUTE = {"schedule": 60.0, "options": {"expires": 60}}
 CELERY_BEAT_SCHEDULE = {
-    "rotate-partitions": {
-        "task": "outbox.tasks.rotate_partitions",
-        # Not an interval: a beat that is started anew every day would never come to its end.
-        "schedule": crontab(hour="3", minute="10"),
-        "options": {"expires": 3600},
-    },
+    # Not an interval: a beat that is started anew every day would never come to its end.
+    "rotate-partitions": {"task": "outbox.tasks.rotate_partitions", **DAILY},
     "recover-claims": {"task": "outbox.tasks.recover_claims", **EVERY_MINUTE},
     "apply-webhooks": {"task": "notifications.tasks.apply_webhooks", **EVERY_MINUTE},
     "relay-outbox": {"task": "outbox.tasks.relay_outbox", **EVERY_MINUTE},

@@ -39,7 +39,8 @@ class WorkerCommand(BaseCommand):
         try:
             metrics.serve(options["metrics_port"])
         except OSError as error:
-            raise CommandError(f"--metrics-port {options['metrics_port']}: {error.strerror}") from error
+            place = f"METRICS_HOST={settings.METRICS_HOST} --metrics-port {options['metrics_port']}"
+            raise CommandError(f"{place}: {error.strerror}") from error
         tune_interpreter()
         with stop_on_signal() as stop:
             try:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter as Counted
 from collections.abc import Sequence
 
+from django.conf import settings
 from prometheus_client import Counter, Gauge, Histogram, start_http_server
 
 INGESTED = Counter("spillway_ingest_records", "Records read from Kafka, by what became of them.", ["stream", "outcome"])
@@ -90,6 +91,6 @@ def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
 
 
 def serve(port: int) -> None:
-    """Serve /metrics on `port` from a daemon thread; 0 serves nothing."""
+    """Serve /metrics on `port` of METRICS_HOST from a daemon thread; 0 serves nothing."""
     if port:
-        start_http_server(port)
+        start_http_server(port, addr=settings.METRICS_HOST)
