@@ -24,7 +24,7 @@ def start_platform(supervisor: Supervisor, port: int, host: str = "127.0.0.1") -
     supervisor.start(
         "web",
         [sys.executable, "-m", "gunicorn", "config.wsgi", "--bind", f"{host}:{port}", "--workers", "1",
-         "--threads", "4", "--access-logfile", "/dev/null"],
+         "--threads", "4", "--access-logfile", "/dev/null", "--no-control-socket"],
     )  # fmt: skip
 
 

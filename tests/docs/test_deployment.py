@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -18,7 +19,8 @@ SYSTEMD = ROOT / "deploy" / "systemd"
 COMPOSE = ROOT / "deploy" / "compose.production.yaml"
 OPTIONAL = {"listen_outbox"}  # only where Debezium runs: no part of `Flow.workers`
 JOBS = {"migrate", "beat"}  # change tables
-SENDERS = {"web", "relay", "listen", "beat"}  # know how mail leaves, or whose webhooks are taken
+SENDERS = {"relay", "listen", "beat"}  # log in to the mail server
+LEAST_EXPOSED = 1.5  # what `systemd-analyze security` says at most, of 10
 
 
 def commands() -> set[str]:
@@ -73,8 +75,29 @@ def test_only_what_changes_tables_is_their_owner(name):
 
 
 @pytest.mark.parametrize("name", sorted(units()))
-def test_the_secrets_of_mail_are_read_where_they_are_used(name):
-    assert ("EnvironmentFile=-/etc/spillway/email.env" in units()[name]) == (name in SENDERS)
+def test_a_unit_reads_the_secrets_that_it_uses(name):
+    given = re.findall(r"^LoadCredential=(\w+):", units()[name], re.MULTILINE)
+    used = {"secret_key", "database_url", "kafka_sasl_password"}
+    used |= {"email_url"} if name in SENDERS else {"email_webhook_secrets"} if name == "web" else set()
+    assert sorted(given) == sorted(used)
+    for secret in given:
+        assert f"Environment={secret.upper()}_FILE=%d/{secret}\n" in units()[name]
+        assert re.search(rf"^#   {secret} ", read(SYSTEMD / "spillway.env.example"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sorted(units()))
+def test_a_unit_is_confined(name):
+    assert re.search(r"^UMask=0077\nMemoryMax=\d+[MG]$", units()[name], re.MULTILINE)
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze is not installed")
+    (path,) = SYSTEMD.glob(f"spillway-{name}*.service")
+    told = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert float(re.search(r"Overall exposure level for \S+: ([\d.]+)", told.stdout)[1]) <= LEAST_EXPOSED, told.stdout
 
 
 def test_the_target_starts_every_unit_but_the_optional_ones():
@@ -93,7 +116,7 @@ def test_the_example_environment_is_fit_for_production(tmp_path):
     given = dict(
         re.findall(
             r"^([A-Z_]+)=(.*)$",
-            read(SYSTEMD / "spillway.env.example") + read(SYSTEMD / "email.env.example"),
+            read(SYSTEMD / "spillway.env.example"),
             re.MULTILINE,
         )
     )
@@ -125,8 +148,26 @@ def test_every_secret_that_is_read_is_given_and_every_one_given_is_described():
     assert all(re.search(rf"^#   {name} ", header, re.MULTILINE) for name in defined)
     for listed in re.findall(r"secrets: \[([^\]]+)\]", text):
         assert set(listed.split(", ")) <= defined
-    shared = set(re.search(r"^  secrets: \[([^\]]+)\]", text, re.MULTILINE)[1].split(", "))
-    assert read_from - shared == {"database_url_migrate", "postgres_password"}
+
+
+def test_a_container_reads_the_secrets_that_it_uses():
+    assert {name for name, text in services().items() if "email_url" in text} == {"relay", "listen", "worker"}
+    assert {name for name, text in services().items() if "email_webhook_secrets" in text} == {"web"}
+    assert {name for name, text in services().items() if "celery_broker_url" in text} == {"beat", "worker"}
+    shared = re.search(r"^  secrets: \[([^\]]+)\]", read(COMPOSE), re.MULTILINE)[1].split(", ")
+    assert shared == ["secret_key", "database_url", "kafka_sasl_password"]
+
+
+def test_memory_is_limited():
+    assert "\n  mem_limit: " in read(COMPOSE).split("x-environment:")[0]  # of all that is ours
+    assert all("    mem_limit: " in services()[name] for name in ("postgres", "rabbitmq"))
+
+
+@pytest.mark.parametrize(
+    "place", ["deploy/systemd/spillway-web.service", "deploy/docker/Dockerfile", "config/processes/platform.py"]
+)
+def test_the_web_server_opens_no_control_socket(place):
+    assert "--no-control-socket" in read(ROOT / place)
 
 
 def test_the_container_of_capture_starts_only_when_asked_for():
