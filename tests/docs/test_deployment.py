@@ -211,6 +211,20 @@ def test_no_extra_brings_another_version_of_what_base_has(name):
     assert extra <= base
 
 
+# -- the proxy ---------------------------------------------------------------------------------------
+def test_the_proxy_takes_in_slow_requests_and_says_who_asks():
+    told = read(ROOT / "deploy" / "nginx" / "spillway.conf")
+    for line in (
+        "proxy_request_buffering on;", "client_header_timeout 10s;", "client_body_timeout 10s;",
+        "proxy_set_header X-Forwarded-Proto $scheme;",
+        "proxy_set_header X-Forwarded-For $remote_addr;",  # not $proxy_add_x_forwarded_for: clients write that one, too
+    ):  # fmt: skip
+        assert line in told
+    megabytes = int(re.search(r"client_max_body_size (\d+)m;", told)[1])
+    assert megabytes * 1_000_000 >= 2_500_000  # EMAIL_WEBHOOK_MAX_BYTES at most
+    assert "deploy/nginx/spillway.conf" in read(ROOT / "docs" / "deploy.md")
+
+
 # -- alerts ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("alert", "name", "number"),
