@@ -65,8 +65,9 @@ def test_idleness_is_judged_on_the_buckets_own_partition():
     assert verdict(quiet).reason == ""  # partition 5 is caught up, nobody knows about 9
 
 
-def test_the_cap_counts_even_when_the_consumer_is_down():
-    assert verdict(Bucket(ago(31), ago(10)), heard=None).reason == "cap"
+@pytest.mark.parametrize("heard", [None, ago(60), ago(12), NOW])
+def test_the_cap_counts_wherever_the_consumer_is(heard):
+    assert verdict(Bucket(ago(31), ago(10)), heard=heard).reason == "cap"
 
 
 def test_above_the_high_water_mark_everything_is_due():

@@ -58,10 +58,12 @@ def test_a_delete_that_names_only_the_key_keeps_the_merchant(same_batch, merchan
 
 @pytest.mark.parametrize("same_batch", [True, False])
 def test_an_older_change_does_not_undo_a_newer_one(same_batch):
-    newer, older = record(change("d", "V1"), offset=9), record(change("u", "V1", "M9"), offset=8)
-    for found in [[newer, older]] if same_batch else [[newer], [older], [newer]]:
+    newer = [record(change("d", "V1"), offset=9), record(merchant("d", "M1"), offset=9)]
+    older = [record(change("u", "V1", "M9"), offset=8), record(merchant("u", "M1"), offset=8)]
+    for found in [[*newer, *older]] if same_batch else [newer, older]:
         write(*found)
     assert items() == {"V1": ("M1", False)}
+    assert not InventoryLocation.objects.get().active
 
 
 def test_between_partitions_and_incarnations_the_timestamp_decides():

@@ -1,0 +1,22 @@
+"""What a further record of a stored order is: decided without a database."""
+
+from buffer.events.positions import Position
+from buffer.ingest.classify import OrderClassifier, StoredOrder
+
+
+def at(offset: int) -> Position:
+    return Position("t", 0, offset, 1000 + offset)
+
+
+def sent(seen: Position | None = None, seen_hash: str = "") -> OrderClassifier:
+    """An order of which version 0 was sent, and of which a later record was seen."""
+    later = ("", None, None, None) if seen is None else seen
+    return OrderClassifier(StoredOrder(202611, "A1", "WH-1", "sent", "v0", *at(0), *later, seen_hash))
+
+
+def test_a_late_record_is_late_once_and_then_redelivered_whatever_was_seen_after_it():
+    order = sent()
+    assert [order.verdict(at(1), "v1"), order.verdict(at(2), "v2")] == ["late_event", "late_event"]
+    assert (order.seen, order.seen_hash) == (at(2), "v2")
+    for again in (order, sent(order.seen, order.seen_hash)):
+        assert [again.verdict(at(1), "v1"), again.verdict(at(2), "v2")] == ["redelivered", "redelivered"]
