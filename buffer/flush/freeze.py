@@ -16,7 +16,6 @@ from config.as_json import as_json
 from config.digest import digest
 
 NAMESPACE = uuid.UUID("6f1c9a50-2f0e-5d5a-9c55-6a3b4a1c8e11")
-ROOM_FOR_FRAME = 600  # batch id, location, times, traceparent
 
 
 class Claimed(NamedTuple):
@@ -77,7 +76,7 @@ def cut(stream: Stream, events: Sequence[Claimed]) -> list[Sequence[Claimed]]:
     start = size = 0
     for index, event in enumerate(events):
         weight = weigh(event)
-        full = index - start >= stream.max_batch or size + weight > stream.max_bytes - ROOM_FOR_FRAME
+        full = index - start >= stream.max_batch or size + weight > stream.max_bytes
         if full and index > start:
             slices.append(events[start:index])
             start, size = index, 0
@@ -88,7 +87,7 @@ def cut(stream: Stream, events: Sequence[Claimed]) -> list[Sequence[Claimed]]:
 
 
 def weigh(event: Claimed) -> int:
-    """An upper bound of what an event adds to the message: its payload, its id again, its position."""
+    """More than an event adds to the message (its items, its id, its position): the rest has room for the frame."""
     return 2 * len(event.payload.encode()) + 64
 
 

@@ -1,5 +1,6 @@
 """Frozen batches: the same content has the same id and bytes, other content never does."""
 
+import copy
 import uuid
 from datetime import UTC, datetime
 
@@ -8,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buffer.events.positions import Position
-from buffer.flush.freeze import Claimed, batch_id_of, cut, freeze
-from tests.conftest import order
+from buffer.flush.freeze import Claimed, LeasedBatch, batch_id_of, cut, freeze
+from buffer.flush.publish import message_of
+from buffer.streams import streams
+from tests.conftest import TOPIC_ID, order
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -81,26 +83,19 @@ def test_batches_are_cut_at_the_count_and_at_the_bytes(stream, monkeypatch):
     assert [len(part) for part in cut(stream, [event(n) for n in range(3)])] == [1, 1, 1]
 
 
-@given(st.lists(st.integers(1, 60_000), max_size=40))
-def test_no_frozen_message_is_larger_than_allowed(sizes):
-    from buffer.streams import streams
-
-    stream = streams()["transfer-requests"]
+@given(st.lists(st.tuples(st.integers(1, 200), st.integers(1, 1000)), max_size=60), st.sampled_from(["W", "é" * 200]))
+def test_no_message_of_several_orders_is_larger_than_allowed(sizes, location):
+    """Not even with the least BUFFER_MAX_BYTES, and with orders that say nothing but what the message repeats."""
+    stream = copy.copy(streams()["transfer-requests"])
+    stream.max_bytes = 10_000
     events = [
-        event(n, payload=order(f"A{n}", items={f"S{n}" + "x" * (size % 900): 1}, pad="y" * size).decode())
-        for n, size in enumerate(sizes)
+        event(
+            n, order_id="A" * name, payload=order("A" * name, location, items={f"S{n}" + "x" * (sku - 3): 1}).decode()
+        )
+        for n, (name, sku) in enumerate(sizes)
     ]
     parts = cut(stream, events)
     assert [found.id for part in parts for found in part] == [found.id for found in events]
-    for part in parts:
-        frozen = freeze(stream, "WH-1", 1, part, NOW, "")
-        assert len(frozen.payload.encode()) + len(frozen.headers["positions"]) <= stream.max_bytes
-
-
-positions = st.builds(Position, st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 5), st.integers(0, 3))
-
-
-@given(positions, positions)
-def test_two_positions_are_never_both_newer(one, other):
-    assert not (one.newer_than(other) and other.newer_than(one))
-    assert not one.newer_than(one)
+    for frozen in (freeze(stream, location, 1, part, NOW, TOPIC_ID) for part in parts if len(part) > 1):
+        leased = LeasedBatch(frozen.batch_id, stream.name, location, frozen.payload, frozen.headers, 1)
+        assert message_of(leased).size <= stream.max_bytes
