@@ -1,0 +1,85 @@
+"""Settling: in one transaction, by whoever holds the batch, and again when the database was in the way."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError
+
+from buffer.events.models import Batch
+from buffer.flush.claim import claim
+from buffer.flush.publish import lease_unsent, publish
+from config.database.clock import database_now
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.audit import Operator
+from outbox.letters.levers import requeue
+from outbox.letters.models import DeadLetter
+from tests.buffer.flush.test_flusher import urge
+from tests.conftest import order
+
+pytestmark = pytest.mark.django_db
+STREAM = "transfer-requests"
+
+
+@pytest.fixture
+def claimed(ingest, records, stream):
+    """A batch of two orders, leased."""
+    ingest(records(order("A1"), order("A2")))
+    urge()
+    return claim(stream)
+
+
+def sent() -> tuple[int, int]:
+    totals = counters.totals(STREAM)
+    return totals.get("batches_sent", 0), totals.get("events_sent", 0)
+
+
+def expire() -> None:
+    Batch.objects.update(lease_until=database_now() - timedelta(seconds=1))
+
+
+def fail_first(monkeypatch, module, name, error) -> None:
+    usual, errors = getattr(module, name), [error]
+
+    def run(*given):
+        if errors:
+            raise errors.pop()
+        return usual(*given)
+
+    monkeypatch.setattr(module, name, run)
+
+
+def test_what_was_sent_is_counted_in_the_transaction_that_settles_it(claimed, stream, producer, monkeypatch):
+    with monkeypatch.context() as patched:
+        fail_first(patched, counters, "add", RuntimeError("power cut"))
+        with pytest.raises(RuntimeError):
+            publish(claimed.batches, claimed.token, producer)
+    assert (Batch.objects.get().status, sent()) == ("claimed", (0, 0))
+    expire()
+    token, batches = lease_unsent([stream])
+    publish(batches, token, producer)
+    assert (Batch.objects.get().status, sent()) == ("sent", (1, 2))
+
+
+def test_a_deadlock_is_settled_again_and_counted_once(claimed, producer, monkeypatch):
+    fail_first(monkeypatch, counters, "add", OperationalError("database is locked"))
+    assert publish(claimed.batches, claimed.token, producer)
+    assert (Batch.objects.get().status, sent(), len(producer.sent)) == ("sent", (1, 2), 1)
+
+
+def test_a_zombie_does_not_settle_what_its_heir_still_holds(claimed, stream, producer):
+    expire()
+    heir, batches = lease_unsent([stream])
+    publish(claimed.batches, claimed.token, producer)  # the zombie wakes up first
+    batch = Batch.objects.get()
+    assert (batch.status, batch.lease_token, sent()) == ("claimed", heir, (0, 0))
+    publish(batches, heir, producer)
+    assert (Batch.objects.get().status, sent()) == ("sent", (1, 2))
+
+
+def test_a_supplement_counts_as_a_batch_and_not_as_orders(claimed, ingest, records, stream, producer):
+    publish(claimed.batches, claimed.token, producer)
+    ingest(records(order("A1", items={"S1": 5})))
+    requeue([DeadLetter.objects.get().pk], Operator("test"), "x")
+    token, batches = lease_unsent([stream])
+    publish(batches, token, producer)
+    assert sent() == (2, 2)

@@ -1,0 +1,47 @@
+"""A supplement: its own place in the sequence of its warehouse, and an id that a second try finds again."""
+
+import pytest
+from django.db import transaction
+
+from buffer.events.models import Batch, Bucket
+from buffer.flush.flusher import Flusher
+from outbox.bookkeeping.audit import Operator
+from outbox.letters.levers import requeue
+from outbox.letters.models import DeadLetter
+from tests.buffer.flush.test_flusher import urge
+from tests.conftest import order
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def late(ingest, records, stream, producer):
+    """The letter of a change that came after its order was sent."""
+    ingest(records(order("A1")))
+    urge()
+    Flusher([stream], producer).tick()
+    ingest(records(order("A1", items={"S1": 5})))
+    return DeadLetter.objects.get()
+
+
+def supplement(late: DeadLetter) -> Batch:
+    assert requeue([late.pk], Operator("test"), "x").requeued == 1
+    return Batch.objects.get(reason="supplement")
+
+
+def test_a_supplement_takes_a_number_that_no_later_batch_gets(late, ingest, records, stream, producer):
+    assert supplement(late).sequence == Bucket.objects.get().sequence == 2
+    ingest(records(order("A2")))
+    urge()
+    Flusher([stream], producer).tick()
+    assert list(Batch.objects.order_by("sequence").values_list("sequence", "reason")) == [
+        (1, "manual"), (2, "supplement"), (3, "manual"),
+    ]  # fmt: skip
+
+
+def test_a_supplement_that_is_made_again_has_the_same_id(late):
+    """After a restore, say: consumers recognise it by its id."""
+    with transaction.atomic():
+        first = supplement(late).pk
+        transaction.set_rollback(True)
+    assert supplement(late).pk == first
