@@ -43,7 +43,7 @@ def resend(
     message: Any,
     at: float | None = None,
     secret: str = SECRETS["resend"][0],
-    name: str = "",
+    name: str | None = None,
     **data: Any,
 ) -> tuple[bytes, dict[str, str]]:
     body = {
@@ -52,7 +52,7 @@ def resend(
                  "headers": [{"name": "X-Metadata", "value": json.dumps({"message_id": str(message)})}], **data},
     }  # fmt: skip
     raw = json.dumps(body).encode()
-    name, stamp = name or f"msg_{uuid.uuid4()}", str(int(time.time() if at is None else at))
+    name, stamp = f"msg_{uuid.uuid4()}" if name is None else name, str(int(time.time() if at is None else at))
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.new(key, f"{name}.{stamp}.".encode() + raw, hashlib.sha256).digest()
     signature = "v1,bm9uc2Vuc2U= v1," + base64.b64encode(digest).decode()
@@ -64,10 +64,10 @@ def mailgun(
     message: Any,
     at: float | None = None,
     secret: str = SECRETS["mailgun"][0],
-    token: str = "",
+    token: str | None = None,
     **data: Any,
 ) -> tuple[bytes, dict[str, str]]:
-    stamp, token = str(int(time.time() if at is None else at)), token or uuid.uuid4().hex
+    stamp, token = str(int(time.time() if at is None else at)), uuid.uuid4().hex if token is None else token
     signature = hmac.new(secret.encode(), (stamp + token).encode(), hashlib.sha256).hexdigest()
     body = {
         "signature": {"timestamp": stamp, "token": token, "signature": signature},

@@ -10,6 +10,7 @@ import asyncio
 import json
 import random
 import re
+import ssl
 import threading
 import time
 from collections import Counter, deque
@@ -27,10 +28,12 @@ class Sink:
     """
 
     def __init__(self, port: int = 0, journal: Path | None = None, trouble: float = 0.0, seed: int = 0,
-                 login: tuple[str, str] | None = None) -> None:  # fmt: skip
+                 login: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None,
+                 encrypted: bool = False) -> None:  # fmt: skip
         self.port, self.journal, self.trouble = port, journal, trouble
         self.random = random.Random(seed)
         self.login = login
+        self.tls, self.encrypted = tls, encrypted  # `encrypted`: from the first byte, else STARTTLS is offered
         self.script: deque[str] = deque()
         self.accepted: list[dict[str, str]] = []
         self.troubles = TROUBLES
@@ -54,7 +57,10 @@ class Sink:
 
     def run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=2**22))
+        at_once = self.tls if self.encrypted else None
+        server = self._loop.run_until_complete(
+            asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=2**22, ssl=at_once)
+        )
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         try:
@@ -78,7 +84,7 @@ class Sink:
         self.connections += 1
         try:
             await Session(self, reader, writer).converse()
-        except (ConnectionError, asyncio.IncompleteReadError, Dropped, asyncio.CancelledError):
+        except (OSError, asyncio.IncompleteReadError, Dropped, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)
@@ -142,8 +148,13 @@ class Session:
         return True
 
     async def do_ehlo(self, _: str) -> None:
-        features = [*FEATURES[:2], "250-AUTH PLAIN", FEATURES[2]] if self.sink.login else FEATURES
-        await self.answer("ehlo", "\r\n".join(features))
+        more = ["250-AUTH PLAIN"] if self.sink.login else []
+        more += ["250-STARTTLS"] if self.sink.tls and not self.sink.encrypted else []
+        await self.answer("ehlo", "\r\n".join([*FEATURES[:2], *more, FEATURES[2]]))
+
+    async def do_starttls(self, _: str) -> None:
+        await self.say("220 go ahead")
+        await self.writer.start_tls(self.sink.tls)
 
     async def do_auth(self, rest: str) -> None:
         import base64

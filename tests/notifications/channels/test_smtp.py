@@ -1,10 +1,17 @@
 """SMTP against a real server: every way a try can end."""
 
 import socket
+import ssl
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from config.environment.env import BadSetting
 from config.environment.mailserver import (
@@ -119,6 +126,39 @@ def test_starttls_that_is_not_offered_sends_nothing(channel, sink, settings):
     settings.EMAIL_SERVER = MailServer("127.0.0.1", sink.port, "ada", "secret", "tls")
     assert Smtp().send(MAIL, "k").kind == "unreachable"
     assert not [command for command in sink.commands if command.startswith(("AUTH", "MAIL"))]
+
+
+def certificate(folder, name):
+    """A self-signed certificate and its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    own, start = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), datetime.now(UTC) - timedelta(hours=1)
+    made = x509.CertificateBuilder(own, own, key.public_key(), 1, start, start + timedelta(days=1))
+    named = x509.SubjectAlternativeName([x509.DNSName(name)])
+    form = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    file = folder / "certificate.pem"
+    pem = made.add_extension(named, critical=False).sign(key, SHA256()).public_bytes(Encoding.PEM)
+    file.write_bytes(pem + key.private_bytes(*form))
+    return str(file)
+
+
+@pytest.mark.parametrize("security", ["tls", "ssl"])
+@pytest.mark.parametrize(
+    ("name", "trusted", "kind"),
+    [("localhost", True, "sent"), ("localhost", False, "unreachable"), ("elsewhere", True, "unreachable")],
+)
+def test_a_server_is_told_nothing_unless_somebody_vouches_for_its_certificate(
+    settings, monkeypatch, tmp_path, security, name, trusted, kind
+):
+    file = certificate(tmp_path, name)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", file)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(file)
+    with Sink(login=("ada", "secret"), tls=tls, encrypted=security == "ssl") as sink:
+        settings.EMAIL_SERVER = MailServer("localhost", sink.port, "ada", "secret", security)
+        assert Smtp().send(MAIL, "k").kind == kind
+        told = [command for command in sink.commands if command.startswith(("AUTH", "MAIL"))]
+        assert (len(told), len(sink.accepted)) == ((2, 1) if kind == "sent" else (0, 0))
 
 
 def test_a_mail_that_is_too_large_is_not_offered(channel, sink):

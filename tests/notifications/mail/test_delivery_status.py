@@ -45,5 +45,11 @@ def test_what_is_said_later_holds_where_time_decides(said, end_):
     assert end(standings).status == end_
 
 
+@pytest.mark.parametrize("kind", ["accepted", "deferred", "complained"])
+def test_what_is_said_twice_came_to_be_when_it_was_first_so(kind):
+    first, later = Standing(kind, ZERO), Standing(kind, ZERO + timedelta(seconds=1))
+    assert stronger(first, later) == stronger(later, first) == first
+
+
 def test_at_the_same_moment_the_bounce_holds():
     assert end([Standing(kind, ZERO) for kind in ("bounced", "delivered", "rejected")]).status == "bounced"

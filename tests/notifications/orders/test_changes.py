@@ -139,6 +139,18 @@ def test_order_and_message_commit_together(order):
     assert not IdempotencyKey.objects.exists()
 
 
+@pytest.mark.parametrize("meanwhile", [{"version": 7}, {"status": "cancelled"}, {"refunded_amount": 1}])
+def test_an_order_that_is_no_longer_what_was_seen_does_not_change(order, meanwhile):
+    """Whoever changed it: a status that was corrected by hand leaves the version as it is."""
+    planned = changes.plan(order.pk, "pay")
+    Order.objects.update(**meanwhile)
+    before = Order.objects.values().get()
+    with pytest.raises(Stale), transaction.atomic():
+        changes.carry_out(planned)
+    assert (Order.objects.values().get(), OutboxMessage.objects.count()) == (before, 0)
+    Order.objects.update(version=0, status="pending", refunded_amount=0)
+
+
 @pytest.mark.parametrize("place", ["notifications.orders.changes.publish", "outbox.messages.publish.write"])
 def test_a_failure_inside_leaves_nothing(order, monkeypatch, place):
     def fail(*args, **kwargs):

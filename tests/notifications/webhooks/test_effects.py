@@ -12,6 +12,7 @@ from config.database import chunks
 from notifications.channels.memory import Memory
 from notifications.mail import delivery_status
 from notifications.models import Delivery, Suppression, WebhookEvent
+from notifications.webhooks import apply as applying
 from notifications.webhooks import views
 from notifications.webhooks.apply import PATIENCE, apply, apply_open
 from notifications.webhooks.inbox import sweep_old
@@ -75,6 +76,23 @@ def test_a_complaint_is_recorded_whatever_came_before_or_after(sent):
     tell(event("complained", sent.pk, occurred_at=at(-100)))
     tell(event("delivered", sent.pk, occurred_at=at(-1)), event("bounced", sent.pk, occurred_at=at(0)))
     assert status() == "complained"
+    assert Suppression.objects.get().reason == "complaint"
+
+
+@pytest.mark.parametrize("ids", ["12", "21"])
+def test_of_a_bounce_and_a_complaint_in_one_request_the_complaint_is_the_reason(email, ids):  # noqa: F811
+    """Of two mails to one address; events of one request are applied by their ids."""
+    one, other = paid(), paid()
+    go(email)
+    tell(event("complained", one.pk, id=ids[0]), event("bounced", other.pk, id=ids[1]))
+    assert Suppression.objects.get().reason == "complaint"
+
+
+@pytest.mark.parametrize("seconds", [-100, 0])
+def test_a_complaint_that_changes_nothing_suppresses_again_who_was_let_in_again(sent, seconds):
+    tell(event("complained", sent.pk, occurred_at=at(-10)))
+    Suppression.objects.all().delete()
+    tell(event("complained", sent.pk, occurred_at=at(seconds)))
     assert Suppression.objects.get().reason == "complaint"
 
 
@@ -194,6 +212,18 @@ def test_applying_twice_is_applying_once(sent):
     Suppression.objects.all().delete()
     assert not apply(list(WebhookEvent.objects.values_list("pk", flat=True)), timezone.now())
     assert not Suppression.objects.exists()
+
+
+def test_a_verdict_that_another_process_gave_meanwhile_stands(sent, monkeypatch):
+    """The event is locked: whoever gives a verdict nevertheless, it is given once."""
+    classify = applying._classify
+
+    def meanwhile(*given):
+        WebhookEvent.objects.update(verdict="ignored", applied_at=timezone.now())
+        return classify(*given)
+
+    monkeypatch.setattr(applying, "_classify", meanwhile)
+    assert tell(event("delivered", sent.pk)) == ["ignored"]
 
 
 def test_old_events_are_swept_in_chunks_and_young_ones_stay(sent, settings, monkeypatch):

@@ -7,9 +7,12 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
+from config.database.clock import database_now
 from config.database.errors import Remedy
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.webhooks import views
+from notifications.webhooks.event import Event
+from notifications.webhooks.inbox import store
 from tests.notifications import signing
 from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
 from tests.notifications.signing import event, generic, post, status, tell
@@ -55,6 +58,12 @@ def test_a_forged_event_leaves_nothing(sent, esp):
         answer = post(signed, esp)
         assert (answer.status_code, answer.content) == (401, b"forged\n")
     assert (status(), WebhookEvent.objects.count()) == ("accepted", 0)
+
+
+@pytest.mark.parametrize(("esp", "unnamed"), [("resend", {"name": ""}), ("mailgun", {"token": ""})])
+def test_a_signed_event_without_what_tells_it_from_its_repeats_is_forged(sent, esp, unnamed):
+    assert post(GENUINE[esp](sent.pk, **unnamed), esp).status_code == 401
+    assert not WebhookEvent.objects.exists()
 
 
 @pytest.mark.parametrize("others", [[], signing.SECRETS["resend"][:1]], ids=["alone", "beside a good one"])
@@ -105,12 +114,24 @@ def test_what_was_signed_at_another_time_is_stale(sent, esp, shift, code):
 @pytest.mark.parametrize("esp", GENUINE)
 def test_the_same_request_again_changes_nothing(sent, esp):
     signed = GENUINE[esp](sent.pk)
-    assert [post(signed, esp).status_code for _ in range(3)] == [204, 204, 204]
-    assert WebhookEvent.objects.count() == 1
+    post(signed, esp)
+    before = WebhookEvent.objects.values().get()
+    assert [post(signed, esp).status_code for _ in range(2)] == [204, 204]
+    assert WebhookEvent.objects.values().get() == before
 
 
-def test_a_replayed_bounce_does_not_suppress_again(sent):
-    signed = generic(event("bounced", sent.pk))
+def test_of_events_that_come_again_only_the_new_are_handed_on(db):
+    one, two = (Event("opened", name, "{}") for name in "12")
+    now = database_now()
+    assert len(store([one, one], "generic", {}, now)) == 1
+    [new] = store([one, two], "generic", {}, now)
+    assert WebhookEvent.objects.get(pk=new).dedup_id == "2"
+    assert len(store([one, two], "resend", {}, now)) == 2  # ids are the provider's
+
+
+@pytest.mark.parametrize("kind", ["bounced", "complained"])
+def test_a_replayed_event_does_not_suppress_again(sent, kind):
+    signed = generic(event(kind, sent.pk))
     post(signed)
     Suppression.objects.all().delete()
     post(signed)
@@ -137,6 +158,13 @@ def test_a_mailgun_token_carries_one_body_only(sent):
 def test_what_cannot_be_read_is_refused_whole(sent, body, code):
     assert post(generic(body)).status_code == code
     assert (status(), WebhookEvent.objects.count()) == ("accepted", 0)
+
+
+def test_more_events_than_one_request_may_hold_are_refused_whole(sent, monkeypatch):
+    monkeypatch.setattr(views, "MOST_EVENTS", 2)
+    many = [event("delivered", sent.pk) for _ in range(3)]
+    assert [post(generic(many)).status_code, WebhookEvent.objects.count()] == [400, 0]
+    assert [post(generic(many[:2])).status_code, WebhookEvent.objects.count()] == [204, 2]
 
 
 def test_one_bad_event_refuses_the_whole_request(sent):

@@ -2,9 +2,11 @@
 
 import base64
 import json
+import threading
 import urllib.request
 import uuid
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
 from types import SimpleNamespace
 
@@ -275,6 +277,27 @@ def test_a_certificate_that_amazon_does_not_use_today_proves_nothing(amazon, mon
     monkeypatch.setattr(sns, "fetch", lambda url: pem_of(**{"key": amazon[0], **made}))
     with pytest.raises(Forged, match="SigningCertURL"):
         check(envelope(amazon[0]))
+
+
+def test_a_redirect_is_not_followed():
+    asked = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(302 if self.path == "/" else 200)
+            self.send_header("Location", "/certificate.pem")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        with pytest.raises(OSError, match="302"):
+            sns.fetch(f"http://127.0.0.1:{server.server_port}/")
+        server.shutdown()
+    assert asked == ["/"]
 
 
 def test_unsigned_requests_do_not_make_us_call_out(amazon, fetched):

@@ -1,0 +1,26 @@
+"""Deliveries move from the status in which they were locked, and from no other."""
+
+import pytest
+
+from config.database.clock import database_now
+from notifications.mail import deliveries
+from notifications.mail.deliveries import News, move
+from notifications.mail.delivery_status import Standing
+from notifications.models import Delivery
+from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)
+
+
+def test_a_delivery_that_changed_although_it_is_locked_is_not_overwritten(email, monkeypatch):  # noqa: F811
+    message = paid()
+    go(email)
+    hear = deliveries._hear
+
+    def meanwhile(*given):
+        Delivery.objects.update(status="bounced")
+        return hear(*given)
+
+    monkeypatch.setattr(deliveries, "_hear", meanwhile)
+    now = database_now()
+    with pytest.raises(RuntimeError, match="moved 0 of 1"):
+        move({message.pk: [News(Standing("delivered", now))]}, now)
+    assert Delivery.objects.get().status == "bounced"
