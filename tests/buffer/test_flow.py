@@ -11,6 +11,7 @@ from outbox.letters.levers import discard, requeue
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge
 from tests.conftest import order
+from tests.row_locks import locks_asked_for
 
 pytestmark = pytest.mark.django_db
 ME = Operator("test")
@@ -26,7 +27,8 @@ def test_a_batch_that_is_no_longer_parked_is_neither_freed_nor_discarded(ingest,
     before, letter = Batch.objects.values().get(), DeadLetter.objects.get()
     [(_, why)] = requeue([letter.pk], ME, "x").refused
     assert why == "the batch is no longer parked"
-    with pytest.raises(Refusal, match="no longer parked"):
+    with locks_asked_for() as locks, pytest.raises(Refusal, match="no longer parked"):
         discard([letter.pk], ME, "x")
     assert (Batch.objects.values().get(), DeadLetter.objects.get().status) == (before, "open")
     assert BufferedEvent.objects.filter(status__stored="claimed").exists()
+    assert locks == ["outbox_deadletter", "buffer_batch"]

@@ -10,6 +10,7 @@ from outbox.letters.levers import requeue
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge
 from tests.conftest import order
+from tests.row_locks import locks_asked_for
 
 pytestmark = pytest.mark.django_db
 
@@ -25,7 +26,9 @@ def late(ingest, records, stream, producer):
 
 
 def supplement(late: DeadLetter) -> Batch:
-    assert requeue([late.pk], Operator("test"), "x").requeued == 1
+    with locks_asked_for() as locks:
+        assert requeue([late.pk], Operator("test"), "x").requeued == 1
+    assert locks == ["outbox_deadletter", "buffer_bufferedevent"]
     return Batch.objects.get(reason="supplement")
 
 

@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from buffer.events.buckets import arrive
+from buffer.events.buckets import arrive, recount_buckets
 from buffer.events.models import Bucket
 from config.database.clock import database_now
+from tests.row_locks import locks_asked_for
 
 pytestmark = pytest.mark.django_db
 
@@ -29,3 +30,13 @@ def test_the_first_arrival_after_a_cut_begins_a_new_cap(stream):
     arrive(stream, {"WH-1": (1, 0)}, later)
     bucket = Bucket.objects.get()
     assert (bucket.first_arrival, bucket.cap_at, bucket.due_at) == (later, later + stream.cap, later + stream.idle)
+
+
+def test_who_counts_anew_keeps_arrivals_out(stream):
+    """An order that arrives after the look at the bucket and before the count is written would not be counted."""
+    now = database_now()
+    arrive(stream, {"WH-1": (3, 0)}, now)
+    with locks_asked_for() as locks:
+        assert recount_buckets(stream, ["WH-1"], now) == -3
+    assert locks == ["buffer_bucket"]
+    assert Bucket.objects.get().open_count == 0

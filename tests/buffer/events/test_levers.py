@@ -18,6 +18,7 @@ from outbox.letters.handler import AlarmedWatermarks
 from outbox.letters.levers import discard, requeue, resolve
 from outbox.letters.models import DeadLetter, FailureGroup
 from tests.conftest import order
+from tests.row_locks import locks_asked_for
 
 pytestmark = pytest.mark.django_db
 ME = Operator("M. Okafor")
@@ -79,7 +80,9 @@ def test_hold_and_release(ingest, records, flusher, producer):
 def test_withdraw_takes_only_what_no_batch_has_taken(ingest, records, flush, producer):
     ingest(records(order("A1"), order("A2")))
     first = BufferedEvent.objects.get(order_id="A1")
-    assert levers.withdraw([first.pk], ME, "cancelled by phone") == 1
+    with locks_asked_for() as locks:
+        assert levers.withdraw([first.pk], ME, "cancelled by phone") == 1
+    assert locks == ["buffer_bufferedevent"]
     assert levers.withdraw([first.pk], ME, "twice") == 0
     assert bucket().open_count == 1
     flush()

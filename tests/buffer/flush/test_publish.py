@@ -15,6 +15,7 @@ from outbox.letters.levers import requeue
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge
 from tests.conftest import order
+from tests.row_locks import locks_asked_for
 
 pytestmark = pytest.mark.django_db
 STREAM = "transfer-requests"
@@ -68,10 +69,12 @@ def test_a_deadlock_is_settled_again_and_counted_once(claimed, producer, monkeyp
 
 def test_a_zombie_does_not_settle_what_its_heir_still_holds(claimed, stream, producer):
     expire()
-    heir, batches = lease_unsent([stream])
-    publish(claimed.batches, claimed.token, producer)  # the zombie wakes up first
+    with locks_asked_for() as locks:
+        heir, batches = lease_unsent([stream])
+        publish(claimed.batches, claimed.token, producer)  # the zombie wakes up first
     batch = Batch.objects.get()
     assert (batch.status, batch.lease_token, sent()) == ("claimed", heir, (0, 0))
+    assert locks == ["buffer_batch?", "buffer_batch"]
     publish(batches, heir, producer)
     assert (Batch.objects.get().status, sent()) == ("sent", (1, 2))
 

@@ -8,6 +8,7 @@ from notifications.mail.deliveries import News, move
 from notifications.mail.delivery_status import Standing
 from notifications.models import Delivery
 from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)
+from tests.row_locks import locks_asked_for
 
 
 def test_a_delivery_that_changed_although_it_is_locked_is_not_overwritten(email, monkeypatch):  # noqa: F811
@@ -21,6 +22,7 @@ def test_a_delivery_that_changed_although_it_is_locked_is_not_overwritten(email,
 
     monkeypatch.setattr(deliveries, "_hear", meanwhile)
     now = database_now()
-    with pytest.raises(RuntimeError, match="moved 0 of 1"):
+    with locks_asked_for() as locks, pytest.raises(RuntimeError, match="moved 0 of 1"):
         move({message.pk: [News(Standing("delivered", now))]}, now)
+    assert locks == ["notifications_delivery"]
     assert Delivery.objects.get().status == "bounced"

@@ -21,6 +21,7 @@ from outbox.models import DeliveryAttempt, OutboxMessage
 from tests.notifications import signing
 from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
 from tests.notifications.signing import at, event, generic, post, status, tell
+from tests.row_locks import locks_asked_for
 
 
 @pytest.fixture(autouse=True)
@@ -223,7 +224,9 @@ def test_a_verdict_that_another_process_gave_meanwhile_stands(sent, monkeypatch)
         return classify(*given)
 
     monkeypatch.setattr(applying, "_classify", meanwhile)
-    assert tell(event("delivered", sent.pk)) == ["ignored"]
+    with locks_asked_for() as locks:
+        assert tell(event("delivered", sent.pk)) == ["ignored"]
+    assert locks == ["notifications_webhookevent?", "notifications_delivery"]
 
 
 def test_old_events_are_swept_in_chunks_and_young_ones_stay(sent, settings, monkeypatch):
