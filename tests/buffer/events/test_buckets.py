@@ -39,4 +39,23 @@ def test_who_counts_anew_keeps_arrivals_out(stream):
     with locks_asked_for() as locks:
         assert recount_buckets(stream, ["WH-1"], now) == -3
     assert locks == ["buffer_bucket"]
-    assert Bucket.objects.get().open_count == 0
+    bucket = Bucket.objects.get()
+    assert (bucket.open_count, bucket.due_at, bucket.cap_at) == (0, None, None)
+
+
+def test_a_full_bucket_stays_due_since_it_was_full(stream):
+    """Else each arrival would put it behind the others, and it would never be overdue."""
+    full = database_now()
+    for now in (full, full + timedelta(minutes=1)):
+        arrive(stream, {"WH-1": (stream.max_batch, 0)}, now)
+    assert Bucket.objects.get().due_at == full
+
+
+def test_an_arrival_brings_no_second_look_at_locked_orders_forward(stream):
+    """A leftover that was found locked waits for a moment: else flushers would look at it over and over."""
+    now = database_now()
+    arrive(stream, {"WH-1": (1, 0)}, now)
+    later = now + timedelta(seconds=1)
+    Bucket.objects.update(urged="leftover", due_at=later)
+    arrive(stream, {"WH-1": (stream.max_batch, 0)}, now)
+    assert Bucket.objects.get().due_at == later

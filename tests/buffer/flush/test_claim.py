@@ -5,9 +5,10 @@ import pytest
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush import claim as claiming
 from buffer.flush.claim import claim
+from config.database.clock import database_now
 from outbox.bookkeeping.models import Watermark
 from tests.buffer.flush.test_flusher import age, hear, urge
-from tests.conftest import order
+from tests.conftest import TOPIC_ID, order
 
 pytestmark = pytest.mark.django_db
 
@@ -38,3 +39,32 @@ def test_a_claim_that_gets_fewer_orders_than_it_cut_commits_nothing(ingest, reco
         claim(stream)
     assert not Batch.objects.exists()
     assert set(BufferedEvent.objects.values_list("status", flat=True)) == {"pending"}
+
+
+def test_a_round_takes_no_more_orders_than_it_may_and_leaves_the_rest_due(ingest, records, stream, monkeypatch):
+    monkeypatch.setattr(claiming, "EVENTS_A_ROUND", 3)
+    ingest(records(*[order(f"A{n}", f"WH-{n % 3}") for n in range(6)]))
+    urge()
+    assert [len(claim(stream).batches) for _ in range(4)] == [1, 1, 1, 0]
+
+
+def test_a_bucket_whose_orders_are_all_being_changed_is_looked_at_again_later(ingest, records, stream, monkeypatch):
+    ingest(records(order()))
+    urge()
+    with monkeypatch.context() as patched:
+        patched.setattr(claiming, "_open_events", lambda *_: {})  # an ingester has locked them
+        before = database_now()
+        assert claim(stream).batches == []
+    bucket = Bucket.objects.get()
+    assert (bucket.open_count, bucket.urged) == (1, "leftover")
+    assert bucket.due_at >= before + claiming.RETRY_EMPTY
+
+
+def test_a_batch_names_the_topic_even_if_a_partition_was_always_empty(ingest, records, stream):
+    ingest(records(order()))
+    hear(seconds=0)
+    empty = Watermark.objects.get()
+    empty.pk, empty.partition, empty.topic_id = None, 1, TOPIC_ID
+    empty.save()
+    urge()
+    assert [batch.headers["topic_id"] for batch in claim(stream).batches] == [TOPIC_ID]

@@ -231,6 +231,29 @@ def test_above_the_high_water_mark_every_bucket_is_due(ingest, records, flusher,
     assert set(Batch.objects.values_list("reason", flat=True)) == {"pressure"}
 
 
+def test_what_is_held_is_not_due_even_above_the_high_water_mark(ingest, records, flusher, settings):
+    settings.BUFFER_HIGH_WATER = 1
+    ingest(records(order("A1"), order("A2", "WH-2")))
+    Bucket.objects.filter(location_id="WH-1").hold()
+    assert flusher.tick() == 1
+    assert Batch.objects.get().location_id == "WH-2"
+
+
+def test_nothing_is_cut_or_sent_while_it_must_wait(ingest, records, stream, producer):
+    ingest(records(order()))
+    urge()
+    waits = Flusher([stream], producer, must_wait=lambda: True)
+    assert (waits.tick(), waits.pause(), Batch.objects.count()) == (0, 1.0, 0)
+
+
+def test_the_flusher_sleeps_until_the_next_bucket_is_due_at_most_a_second(ingest, records, flusher):
+    assert flusher.pause() == 1.0
+    ingest(records(order()))
+    for due_in, least, most in [(-5, 0.02, 0.02), (0.5, 0.02, 0.5), (60, 1.0, 1.0)]:
+        Bucket.objects.update(due_at=database_now() + timedelta(seconds=due_in))
+        assert least <= flusher.pause() <= most
+
+
 def test_long_payloads_of_any_letters_are_stored_as_they_are():
     long = ["x" * 900_000, "back\\slash" * 90_000, "it's" * 200_000, "ünï 🙂" * 90_000]
     rows = [

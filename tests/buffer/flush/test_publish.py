@@ -6,9 +6,11 @@ import pytest
 from django.db import OperationalError
 
 from buffer.events.models import Batch
+from buffer.flush import publish as publishing
 from buffer.flush.claim import claim
 from buffer.flush.publish import lease_unsent, publish
 from config.database.clock import database_now
+from config.kafka import Failed
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.audit import Operator
 from outbox.letters.levers import requeue
@@ -86,3 +88,48 @@ def test_a_supplement_counts_as_a_batch_and_not_as_orders(claimed, ingest, recor
     token, batches = lease_unsent([stream])
     publish(batches, token, producer)
     assert sent() == (2, 2)
+
+
+def test_a_batch_that_was_closed_meanwhile_is_not_settled(claimed, producer):
+    Batch.objects.update(status="discarded")
+    publish(claimed.batches, claimed.token, producer)
+    assert (Batch.objects.get().status, sent()) == ("discarded", (0, 0))
+
+
+def test_settling_is_given_up_after_some_deadlocks(claimed, producer, monkeypatch):
+    tries = []
+
+    def deadlock(*given):
+        tries.append(given)
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr(publishing, "SETTLE_ATTEMPTS", 3)
+    monkeypatch.setattr(counters, "add", deadlock)
+    with pytest.raises(OperationalError):
+        publish(claimed.batches, claimed.token, producer)
+    assert len(tries) == 3
+
+
+@pytest.mark.parametrize(("status", "taken"), [("claimed", []), ("parked", [2])])
+def test_a_batch_waits_for_an_older_one_of_its_warehouse_unless_that_is_parked(
+    claimed, ingest, records, stream, status, taken
+):
+    ingest(records(order("A3")))
+    urge()
+    assert claim(stream).batches == []  # it is stored without a lease
+    Batch.objects.filter(sequence=1).update(status=status)
+    _token, batches = lease_unsent([stream])
+    assert [Batch.objects.get(pk=batch.pk).sequence for batch in batches] == taken
+
+
+def test_failures_of_a_batch_add_up_and_each_is_followed_by_a_wait(claimed, stream, producer):
+    producer.outcomes = [Failed("away"), Failed("still away")]
+    assert not publish(claimed.batches, claimed.token, producer)
+    for attempts, error in [(1, "away"), (2, "still away")]:
+        batch = Batch.objects.get()
+        assert (batch.attempts, batch.error, batch.lease_token) == (attempts, error, None)
+        assert lease_unsent([stream])[1] == []
+        expire()
+        token, batches = lease_unsent([stream])
+        publish(batches, token, producer)
+    assert Batch.objects.get().status == "sent"

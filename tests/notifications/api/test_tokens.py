@@ -128,6 +128,14 @@ def test_use_is_remembered_to_the_minute(db, django_assert_num_queries):
     assert ApiToken.objects.get().last_used_at > first - timedelta(seconds=61)
 
 
+def test_a_use_that_another_process_noted_is_not_noted_again(db):
+    token = issue("shop", ME)[0]
+    noted = database_now()
+    ApiToken.objects.update(last_used_at=noted)
+    tokens.touch(token)  # as it was read before
+    assert ApiToken.objects.get().last_used_at == noted
+
+
 # -- The command -------------------------------------------------------------------------------------
 def test_the_command_prints_the_token_once(db):
     out = StringIO()

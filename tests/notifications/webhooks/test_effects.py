@@ -151,6 +151,13 @@ def test_an_event_that_was_faster_than_our_own_commit_is_applied_when_the_messag
     assert status() == "delivered"
 
 
+def test_an_event_of_a_mail_confirms_no_message_of_another_channel(email):  # noqa: F811
+    message = paid()
+    OutboxMessage.objects.update(channel="kafka", attempts=1)
+    assert tell(event("delivered", message.pk)) == ["parked"]
+    assert (state_of(message), Delivery.objects.count()) == ("pending", 0)
+
+
 def test_a_message_that_was_never_tried_cannot_have_been_delivered(email):  # noqa: F811
     message = paid()
     assert tell(event("delivered", message.pk)) == ["parked"]

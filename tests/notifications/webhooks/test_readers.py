@@ -279,7 +279,7 @@ def test_a_certificate_that_amazon_does_not_use_today_proves_nothing(amazon, mon
         check(envelope(amazon[0]))
 
 
-def test_a_redirect_is_not_followed():
+def test_a_redirect_is_not_followed_and_no_more_is_read_than_a_certificate_has():
     asked = []
 
     class Elsewhere(BaseHTTPRequestHandler):
@@ -288,6 +288,7 @@ def test_a_redirect_is_not_followed():
             self.send_response(302 if self.path == "/" else 200)
             self.send_header("Location", "/certificate.pem")
             self.end_headers()
+            self.wfile.write(b"x" * 2 * sns.LARGEST_CERTIFICATE)
 
         def log_message(self, *_):
             pass
@@ -296,8 +297,9 @@ def test_a_redirect_is_not_followed():
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         with pytest.raises(OSError, match="302"):
             sns.fetch(f"http://127.0.0.1:{server.server_port}/")
+        assert asked == ["/"]
+        assert len(sns.fetch(f"http://127.0.0.1:{server.server_port}/large")) == sns.LARGEST_CERTIFICATE
         server.shutdown()
-    assert asked == ["/"]
 
 
 def test_unsigned_requests_do_not_make_us_call_out(amazon, fetched):

@@ -1,0 +1,49 @@
+"""A restored database: the broker is asked until the gap is closed, and again when the connection is a new one."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from buffer.flush import gap
+from buffer.flush.gap import Gap
+from config.kafka.client import KafkaError
+
+
+@pytest.fixture
+def world(stream, monkeypatch):
+    """Whether the database is behind (or the broker away), how often that was asked, and what time it is."""
+    found = SimpleNamespace(behind=True, asked=0, now=0.0, connection=SimpleNamespace(connection=object()))
+
+    def behind(*_):
+        found.asked += 1
+        if isinstance(found.behind, Exception):
+            raise found.behind
+        return found.behind
+
+    monkeypatch.setattr(gap.Watermarks, "behind", behind)
+    monkeypatch.setattr(gap, "connection", found.connection)
+    monkeypatch.setattr(gap, "time", SimpleNamespace(monotonic=lambda: found.now))
+    return found
+
+
+def test_an_open_gap_is_looked_at_once_a_second_and_a_closed_one_no_more(stream, world):
+    found = Gap([stream])
+    assert [found.is_open() for _ in range(5)] == [True] * 5
+    assert world.asked == 1
+    world.now, world.behind = gap.INTERVAL, False
+    assert [found.is_open() for _ in range(5)] == [False] * 5
+    world.now *= 2
+    assert (found.is_open(), world.asked) == (False, 2)
+
+
+def test_a_new_connection_may_lead_to_another_database(stream, world):
+    world.behind = False
+    found = Gap([stream])
+    assert not found.is_open()
+    world.behind, world.now, world.connection.connection = True, gap.INTERVAL, None
+    assert found.is_open()
+
+
+def test_a_broker_that_is_away_closes_no_gap(stream, world):
+    world.behind = KafkaError("away")
+    assert Gap([stream]).is_open()
