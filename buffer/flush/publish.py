@@ -125,10 +125,13 @@ def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> 
     if not results:
         return
     text = uuid_writer()
-    SENT.run(
+    settled = SENT.run(
         [(text(batch.pk), outcome.partition, outcome.offset) for batch, outcome in results],
         {"status": Batch.Status.SENT.value, "sent_at": now, "lease_token": None, "lease_until": None},
     )
+    if settled != len(results):
+        # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
+        raise RuntimeError(f"settled {settled} of {len(results)} locked batches")
     counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
     for batch, _ in results:
         counts[batch.stream, "flush", "batches_sent"] += 1

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from django.db import OperationalError
+from django.db import InterfaceError, OperationalError
 
 from buffer.events.models import Batch
 from buffer.flush import publish as publishing
@@ -96,18 +96,24 @@ def test_a_batch_that_was_closed_meanwhile_is_not_settled(claimed, producer):
     assert (Batch.objects.get().status, sent()) == ("discarded", (0, 0))
 
 
-def test_settling_is_given_up_after_some_deadlocks(claimed, producer, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "most"), [(OperationalError("database is locked"), 3), (InterfaceError("connection already closed"), 1)]
+)
+def test_settling_is_given_up_after_some_deadlocks_and_at_once_without_a_database(
+    claimed, producer, monkeypatch, error, most
+):
     tries = []
 
-    def deadlock(*given):
+    def fail(*given):
         tries.append(given)
-        raise OperationalError("database is locked")
+        assert len(tries) <= most
+        raise error
 
     monkeypatch.setattr(publishing, "SETTLE_ATTEMPTS", 3)
-    monkeypatch.setattr(counters, "add", deadlock)
-    with pytest.raises(OperationalError):
+    monkeypatch.setattr(counters, "add", fail)
+    with pytest.raises(type(error)):
         publish(claimed.batches, claimed.token, producer)
-    assert len(tries) == 3
+    assert (len(tries), Batch.objects.get().status) == (most, "claimed")
 
 
 @pytest.mark.parametrize(("status", "taken"), [("claimed", []), ("parked", [2])])
@@ -133,3 +139,16 @@ def test_failures_of_a_batch_add_up_and_each_is_followed_by_a_wait(claimed, stre
         token, batches = lease_unsent([stream])
         publish(batches, token, producer)
     assert Batch.objects.get().status == "sent"
+
+
+def test_a_batch_that_changes_although_it_is_locked_is_neither_settled_nor_counted(claimed, producer, monkeypatch):
+    writer = publishing.uuid_writer
+
+    def meanwhile():
+        Batch.objects.update(status="parked")
+        return writer()
+
+    monkeypatch.setattr(publishing, "uuid_writer", meanwhile)
+    with pytest.raises(RuntimeError, match="settled 0 of 1"):
+        publish(claimed.batches, claimed.token, producer)
+    assert (Batch.objects.get().status, sent()) == ("claimed", (0, 0))
