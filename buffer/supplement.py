@@ -69,7 +69,8 @@ def _replace(event: BufferedEvent, payload: str, at: Position, now: datetime, **
     """Store the letter's message in the row: what was last sent, or is to be sent."""
     row = BufferedEvent.objects.filter(pk=event.pk, partition_key=event.partition_key, status=event.status)
     changes.update(zip(SOURCE, at, strict=True), payload=payload, payload_hash=digest(payload.encode()))
-    row.update(revision=event.revision + 1, updated_at=now, **changes)
+    if not row.update(revision=event.revision + 1, updated_at=now, **changes):
+        raise Refusal("the order has just changed: try again")
 
 
 def _reopen(stream: Stream, event: BufferedEvent, payload: str, at: Position, now: datetime) -> str:

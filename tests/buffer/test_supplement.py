@@ -3,7 +3,7 @@
 import pytest
 from django.db import transaction
 
-from buffer.events.models import Batch, Bucket
+from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.flusher import Flusher
 from outbox.bookkeeping.audit import Operator
 from outbox.letters.levers import requeue
@@ -48,3 +48,16 @@ def test_a_supplement_that_is_made_again_has_the_same_id(late):
         first = supplement(late).pk
         transaction.set_rollback(True)
     assert supplement(late).pk == first
+
+
+def test_an_order_that_changes_although_it_is_locked_is_refused(late, stream, monkeypatch):
+    difference = stream.difference
+
+    def meanwhile(*given):
+        BufferedEvent.objects.update(status="discarded")
+        return difference(*given)
+
+    monkeypatch.setattr(stream, "difference", meanwhile)
+    [(_, why)] = requeue([late.pk], Operator("test"), "x").refused
+    assert why == "the order has just changed: try again"
+    assert not Batch.objects.filter(reason="supplement").exists()
