@@ -1,5 +1,7 @@
 """The claim: what counts as heard, and what must never be committed."""
 
+import uuid
+
 import pytest
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
@@ -68,3 +70,32 @@ def test_a_batch_names_the_topic_even_if_a_partition_was_always_empty(ingest, re
     empty.save()
     urge()
     assert [batch.headers["topic_id"] for batch in claim(stream).batches] == [TOPIC_ID]
+
+
+def test_of_a_bucket_that_is_larger_than_a_round_only_the_oldest_orders_are_read(ingest, records, stream, monkeypatch):
+    monkeypatch.setattr(claiming, "EVENTS_A_ROUND", 20)
+    monkeypatch.setattr(stream, "max_batch", 10)
+    ingest(records(*[order(f"A{n}") for n in range(45)]))
+    cut = [(claim(stream), Batch.objects.count())[1] for _ in range(4)]
+    assert cut == [2, 4, 5, 5]
+
+
+@pytest.mark.parametrize(("orders_each", "looked_at"), [(2, 2), (1, 3)])
+def test_a_few_full_buckets_fill_a_round_and_leave_the_others_to_other_flushers(
+    ingest, records, stream, monkeypatch, orders_each, looked_at
+):
+    monkeypatch.setattr(claiming, "EVENTS_A_ROUND", 8)
+    monkeypatch.setattr(claiming, "FULL_BUCKETS_A_ROUND", 2)
+    ingest(records(*[order(f"A{n}", f"WH-{n % 3}") for n in range(3 * orders_each)]))
+    urge()
+    assert claim(stream).looked_at == looked_at
+
+
+def test_a_batch_of_another_stream_holds_no_batch_of_this_one_back(ingest, records, stream):
+    ingest(records(order()))
+    urge()
+    Batch.objects.create(
+        batch_id=uuid.uuid4(), stream="another", location_id="WH-1", sequence=1, reason="idle", partition_key=202611,
+        event_count=1, payload="{}", claimed_at=database_now(),
+    )  # fmt: skip
+    assert len(claim(stream).batches) == 1
