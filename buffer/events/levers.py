@@ -45,6 +45,9 @@ def withdraw(event_ids: Sequence[int], operator: Operator, reason: str) -> int:
         months = {row.partition_key for row in rows}
         pending = BufferedEvent.objects.pending().in_months(months).filter(pk__in=[row.pk for row in rows])
         changed = pending.update(status=BufferedEvent.Status.DISCARDED, updated_at=now)
+        if changed != len(rows):
+            # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
+            raise RuntimeError(f"withdrew {changed} of {len(rows)} locked orders")
         _shrink_buckets(rows, now)
         orders = [f"{row.order_id} at {row.location_id}" for row in rows]
         return _done(operator, "withdraw", event_ids, changed, reason, orders=orders)

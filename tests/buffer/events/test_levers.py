@@ -7,6 +7,7 @@ from django.db import DataError
 
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.events.queries import EventQuerySet
 from buffer.flow import Aggregator
 from buffer.flush.flusher import Flusher
 from buffer.verify import checks
@@ -88,6 +89,20 @@ def test_withdraw_takes_only_what_no_batch_has_taken(ingest, records, flush, pro
     flush()
     assert producer.values[0]["order_ids"] == ["A2"]
     assert levers.withdraw(list(BufferedEvent.objects.values_list("pk", flat=True)), ME, "too late") == 0
+
+
+def test_an_order_that_changes_although_it_is_locked_is_not_withdrawn(ingest, records, monkeypatch):
+    ingest(records(order("A1")))
+    in_months = EventQuerySet.in_months
+
+    def meanwhile(rows, months):
+        BufferedEvent.objects.update(status="discarded")
+        return in_months(rows, months)
+
+    monkeypatch.setattr(EventQuerySet, "in_months", meanwhile)
+    with pytest.raises(RuntimeError, match="withdrew 0 of 1"):
+        levers.withdraw([BufferedEvent.objects.get().pk], ME, "x")
+    assert (BufferedEvent.objects.get().status, bucket().open_count) == ("pending", 1)
 
 
 def test_withdrawing_the_last_order_empties_the_bucket(ingest, records):
