@@ -2,11 +2,9 @@
 
 import base64
 import json
-import threading
 import urllib.request
 import uuid
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
 from types import SimpleNamespace
 
@@ -277,29 +275,6 @@ def test_a_certificate_that_amazon_does_not_use_today_proves_nothing(amazon, mon
     monkeypatch.setattr(sns, "fetch", lambda url: pem_of(**{"key": amazon[0], **made}))
     with pytest.raises(Forged, match="SigningCertURL"):
         check(envelope(amazon[0]))
-
-
-def test_a_redirect_is_not_followed_and_no_more_is_read_than_a_certificate_has():
-    asked = []
-
-    class Elsewhere(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            self.send_response(302 if self.path == "/" else 200)
-            self.send_header("Location", "/certificate.pem")
-            self.end_headers()
-            self.wfile.write(b"x" * 2 * sns.LARGEST_CERTIFICATE)
-
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        with pytest.raises(OSError, match="302"):
-            sns.fetch(f"http://127.0.0.1:{server.server_port}/")
-        assert asked == ["/"]
-        assert len(sns.fetch(f"http://127.0.0.1:{server.server_port}/large")) == sns.LARGEST_CERTIFICATE
-        server.shutdown()
 
 
 def test_unsigned_requests_do_not_make_us_call_out(amazon, fetched):
