@@ -83,6 +83,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         """The rows with this key, for the search in the header: exact matches by an index, never a scan."""
         return ()
 
+    def words(self, row: Any) -> str:
+        """What a row is called in the list of hits."""
+        return str(row)
+
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet, search_term: str
     ) -> tuple[models.QuerySet, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from config.partitions import configured, plan_for
 APP_ORDER = ["outbox", "buffer", "throttler", "notifications", "auth", "axes"]
 FLOWING = {"outbox", "buffer", "throttler", "notifications"}
 MOST_HITS = 20
+POSITION = re.compile(r"[\w.-]+/\d+/\d+", re.ASCII)
 
 
 class SpillwayAdminConfig(AdminConfig):
@@ -98,9 +100,10 @@ class SpillwayAdminSite(admin.AdminSite):
             **self.each_context(request),
             "title": "Search",
             "searched": key,
-            "hits": [(page.opts.verbose_name, row, page_of(page, row)) for page, row in hits[:MOST_HITS]],
+            "hits": [(page.opts.verbose_name, page.words(row), page_of(page, row)) for page, row in hits[:MOST_HITS]],
             "more": len(hits) > MOST_HITS,
             "places": [str(page.opts.verbose_name_plural) for page in pages],
+            "position": key.rpartition("/")[0] if POSITION.fullmatch(key) else "",
             "now": database_now(),
         }
         return TemplateResponse(request, "admin/find.html", context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,12 +18,15 @@ from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from config.uuid7 import is_uuid
 from notifications.currencies import money
 from notifications.mail import recipients
+from notifications.mail.content import short
 from notifications.mail.recipients import masked
 from notifications.orders.mails import OrderMail, mails_of
-from notifications.orders.models import Order
+from notifications.orders.models import NUMBER_DIGITS, Order
 from outbox.bookkeeping.audit import may_see_payloads
 
 MOST_FOUND = 20
+# As it stands in a mail, and as people copy it: "Order 0EB1806D21", "#0eb1806d21".
+NUMBER = re.compile(rf"(?:order\W*)?#?(?P<number>[0-9a-f]{{{NUMBER_DIGITS}}})", re.ASCII | re.IGNORECASE)
 
 
 class StatusOfOrder(Segments):
@@ -41,7 +45,7 @@ class OrderAdmin(ReadOnlyAdmin):
     list_display = ["order", "state", "total", "refunded", "created"]
     list_filter = [StatusOfOrder]
     search_fields = ["pk"]
-    search_help_text = "Paste an order id or an e-mail address. Exact match, in the chosen status."
+    search_help_text = "Paste the order number from a mail, an order id or an e-mail address. Capitals do not matter."
     empty = ("No orders here", "An order appears here when a program creates it through the API.")
     created = age_column("created_at", "Created")
 
@@ -50,8 +54,11 @@ class OrderAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Order")
     def order(self, row: Order) -> str:
-        line = '<span class="sw-code">{}</span><span class="sw-second">{}</span>'
-        return format_html(line, row.pk, masked(row.user_email))
+        line = '{}<span class="sw-second">{}</span><span class="sw-second sw-code">{}</span>'
+        return format_html(line, short(row.pk), masked(row.user_email), row.pk)
+
+    def words(self, row: Order) -> str:
+        return f"Order {short(row.pk)} of {masked(row.user_email)}, {money(row.total_amount, row.currency)}"
 
     @admin.display(description="Status")
     def state(self, row: Order) -> str:
@@ -67,17 +74,21 @@ class OrderAdmin(ReadOnlyAdmin):
         return format_html('<span class="sw-number">{}</span>', given)
 
     def find(self, key: str) -> Iterable[Order]:
-        if is_uuid(key):
-            return list(Order.objects.filter(pk=key))
+        orders = Order.objects.newest_first()
+        order_id = key.removeprefix("order:")  # the aggregate of its messages
+        if is_uuid(order_id):
+            return list(orders.filter(pk=order_id))
+        if found := NUMBER.fullmatch(key):
+            return list(orders.numbered(found["number"])[:MOST_FOUND])
         try:
-            return list(Order.objects.of(recipients.check(key)).newest_first()[:MOST_FOUND])
+            return list(orders.of_any_case(recipients.check(key))[:MOST_FOUND])
         except ValueError:
             return ()
 
     def detail(self, request: HttpRequest, row: Order) -> dict[str, Any]:
         may_see = may_see_payloads(request)
         return {
-            "title": f"Order of {money(row.total_amount, row.currency)}",
+            "title": f"Order {short(row.pk)}",
             "address": row.user_email if may_see else masked(row.user_email),
             "may_see": may_see,
             "total": money(row.total_amount, row.currency),

@@ -58,6 +58,9 @@ class SuppressionAdmin(ReadOnlyAdmin):
     empty = ("Nobody is suppressed", "Addresses that bounced for good or complained are listed here.")
     since_when = age_column("since", "Since")
 
+    def words(self, row: Suppression) -> str:
+        return f"{row}: {row.get_reason_display()}"
+
     def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
         return Keyset("since", ties_opposed=True)
 

@@ -8,19 +8,29 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, models
 from django.db.models import F, OuterRef, Q, Subquery
+from django.db.models.functions import Cast, Lower, Right, Upper
 
 from config.database.compiled import compiled
 from config.fields import IdentifierField
 from config.uuid7 import uuid7
 
 MOST_AMOUNT = 999_999_999_999  # minor units; far below what a double can hold exactly
+NUMBER_DIGITS = 10
 
 
 class OrderQuerySet(models.QuerySet["Order"]):
     """Sentences about orders."""
 
     def of(self, user_email: str) -> OrderQuerySet:
-        return self.filter(user_email=user_email)
+        """Exactly this address; the index is on the one without capitals."""
+        return self.of_any_case(user_email).filter(user_email=user_email)
+
+    def of_any_case(self, user_email: str) -> OrderQuerySet:
+        return self.filter(address=user_email.lower())
+
+    def numbered(self, number: str) -> OrderQuerySet:
+        """By the number in the customer's mail; two orders with one number are possible, and unlikely."""
+        return self.filter(number_in_mail=number.upper())
 
     def after(self, order_id: uuid.UUID) -> OrderQuerySet:
         """The orders that follow in a list whose newest order is first."""
@@ -60,6 +70,19 @@ class Order(models.Model):
     version = models.IntegerField(default=0, help_text="Events so far; the number of the last one.")
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
+    # What people search by. Computed by the database, because MariaDB has no indexes on expressions.
+    number_in_mail = models.GeneratedField(
+        expression=Upper(Right(Cast("id", models.CharField(max_length=36)), NUMBER_DIGITS)),
+        output_field=IdentifierField(max_length=NUMBER_DIGITS),
+        db_persist=True,
+        help_text="As mails call it: the last digits of the id.",
+    )
+    address = models.GeneratedField(
+        expression=Lower("user_email"),
+        output_field=IdentifierField(max_length=254),
+        db_persist=True,
+        help_text="The address without capitals.",
+    )
 
     last_message_id: uuid.UUID | None  # by `order_as_it_is` only
 
@@ -67,7 +90,8 @@ class Order(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["user_email", "id"], name="order_email"),
+            models.Index(fields=["address", "id"], name="order_address"),
+            models.Index(fields=["number_in_mail"], name="order_number"),
             models.Index(fields=["status", "id"], name="order_status"),
         ]
         constraints = [
@@ -124,7 +148,7 @@ class OrderEvent(models.Model):
         return f"{self.event_type} no. {self.number} of {self.order_id}"
 
 
-ORDER_FIELDS = [field.attname for field in Order._meta.concrete_fields]
+ORDER_FIELDS = [field.attname for field in Order._meta.concrete_fields if not field.generated]
 
 
 def order_as_it_is(order_id: uuid.UUID) -> Order | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
@@ -17,6 +19,8 @@ from config.admin.keyset import Keyset
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.progress import BEHIND, UNSEEN, lag_of
+
+PARTITION = re.compile(r"(?P<topic>[\w.-]+)/(?P<partition>\d{1,9})", re.ASCII)
 
 
 class StateOfPosition(Segments):
@@ -49,6 +53,13 @@ class WatermarkAdmin(ReadOnlyAdmin):
     list_filter = [StateOfPosition]
     caught_up = age_column("caught_up_at", "Read to the end")
     reported = age_column("updated_at", "Last report")
+
+    def find(self, key: str) -> Iterable[Watermark]:
+        place = PARTITION.fullmatch(key)
+        return list(Watermark.objects.filter(**place.groupdict())) if place else ()
+
+    def words(self, row: Watermark) -> str:
+        return f"{row.topic}/{row.partition} of {row.group}, next offset {row.next_offset:,}"
 
     @admin.display(description="Partition")
     def position(self, row: Watermark) -> str:

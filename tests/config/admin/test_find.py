@@ -63,3 +63,10 @@ def test_an_order_is_found_by_its_key(boss, ingest, records, django_assert_max_n
     with django_assert_max_num_queries(18):
         assert find(boss, "Z7").url == page_of(BufferedEvent.objects.get(order_id="Z7"))
     assert not Batch.objects.exists()
+
+
+def test_a_partition_is_found_and_a_position_without_a_letter_leads_to_it(boss, rows):
+    assert find(boss, "transfer-requests/0").url == page_of(rows.mark)
+    html = find(boss, "transfer-requests/0/999").content.decode()
+    assert "By its position only a dead letter is found" in html
+    assert "?q=transfer-requests/0" in html

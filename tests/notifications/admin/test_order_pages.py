@@ -8,8 +8,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from config.database.clock import database_now
 from config.uuid7 import uuid7
 from notifications.api.tokens import ApiToken, identify, issue
+from notifications.mail.content import short
 from notifications.mail.recipients import masked
 from notifications.orders import changes
 from notifications.orders.models import Order
@@ -72,6 +74,33 @@ def test_an_order_is_found_by_its_id_and_by_its_address(boss, order):
     assert boss.get("/admin/find/", {"q": "ada@example.com"}).status_code == 200
     for key in (str(uuid7()), "nobody@example.com", "a, b", "\x00"):
         assert boss.get("/admin/find/", {"q": key}).status_code == 200
+
+
+def test_an_order_is_found_by_the_number_in_the_customers_mail(boss, order):
+    number = short(order.pk)
+    changes.change(order.pk, "pay")
+    assert f"order {number}" in OutboxMessage.objects.get().payload
+    for key in (f"Order {number}", number.lower(), f"#{number}"):
+        assert boss.get("/admin/find/", {"q": key}).headers["Location"] == page_of(order)
+    for page in (list_of(Order), page_of(order), f"{list_of(Order)}?q={number}"):
+        assert number in boss.get(page).content.decode()
+
+
+def test_an_address_is_found_whatever_its_capitals(boss, order):
+    mine = changes.create("Grace.Hopper@example.com", 100, "EUR", database_now())
+    found = boss.get("/admin/find/", {"q": "grace.HOPPER@Example.COM"})
+    assert found.headers["Location"] == page_of(mine)
+    assert str(mine.pk) in boss.get(f"{list_of(Order)}?q=GRACE.hopper@example.com").content.decode()
+
+
+def test_a_sent_message_has_a_way_to_its_order_and_back(boss, order):
+    changes.change(order.pk, "pay")
+    OutboxMessage.objects.update(state="sent", sent_at=database_now())
+    message = OutboxMessage.objects.get()
+    assert page_of(message) in boss.get(page_of(order)).content.decode()
+    way = f"/admin/find/?q=order%3A{order.pk}"
+    assert f'href="{way}"' in boss.get(page_of(message)).content.decode()
+    assert boss.get(way).headers["Location"] == page_of(order)
 
 
 def test_orders_have_no_lever_and_no_form(boss, order):
