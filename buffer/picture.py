@@ -116,7 +116,7 @@ def _unsent(numbers: Numbers) -> Need:
         reverse("admin:buffer_batch_changelist") + "?state=claimed",
         "Open list",
         amount=len(numbers.unsent),
-        unit="batches wait",
+        unit=humanize.word(len(numbers.unsent), "batch waits", "batches wait"),
         since=oldest.claimed_at,
         rank=1,
     )
@@ -130,7 +130,7 @@ def _overdue(numbers: Numbers) -> Need:
         reverse("admin:buffer_bucket_changelist"),
         "Open list",
         amount=numbers.waiting["due"],
-        unit="warehouses due",
+        unit=humanize.word(numbers.waiting["due"], "warehouse due", "warehouses due"),
         since=numbers.waiting["due_since"],
         rank=1,
     )

@@ -29,7 +29,7 @@ WITHDRAW = Lever(
     right="withdraw_bufferedevent", keep="Leave it in",
     nouns=("order", "orders"),
     promise="It will not be in the next batch.",
-    detail="A withdrawn order is marked as discarded, not deleted. A batch that is cut in the meantime wins.",
+    detail="A withdrawn order stays in search and is marked, not deleted. A batch that is cut in the meantime wins.",
     act=levers.withdraw, ready=EventQuerySet.pending,
     why_not=explain.why_not_withdraw, harm=True, least=10,
 )  # fmt: skip
@@ -51,7 +51,7 @@ class BufferedEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description="State")
     def state(self, row: BufferedEvent) -> str:
-        return chip(row.status)
+        return chip(row.state)
 
     @admin.display(description="Version")
     def version(self, row: BufferedEvent) -> str:

@@ -104,7 +104,7 @@ def why_not_withdraw(event: BufferedEvent) -> str:
         return f"Order {event.order_id} was put into a batch {humanize.ago(event.updated_at, timezone.now())}."
     if event.status == BufferedEvent.Status.SENT and (sent_at := _sent_at(event)):
         return f"Order {event.order_id} was sent {humanize.ago(sent_at, timezone.now())}."
-    return f"Order {event.order_id} is {event.status} already."
+    return f"Order {event.order_id} is {event.state} already."
 
 
 def _sent_at(event: BufferedEvent) -> datetime | None:

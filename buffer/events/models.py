@@ -81,6 +81,12 @@ class BufferedEvent(models.Model):
     def __str__(self) -> str:
         return f"{self.order_id} at {self.location_id}"
 
+    @property
+    def state(self) -> str:
+        """Its status; `withdrawn` when a person took it out before any batch had it."""
+        out = self.status == self.Status.DISCARDED and self.batch_id == NO_BATCH
+        return "withdrawn" if out else str(self.status)
+
 
 class Bucket(models.Model):
     """A location of a stream: how much waits there, since when, and when it is due. Kept for ever."""

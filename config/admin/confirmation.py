@@ -33,7 +33,7 @@ class LeverPage(Protocol):
 
 @dataclass(frozen=True)
 class LeverState:
-    """A lever on the page of one row: ready, or locked with the reason."""
+    """A lever on the page of one row: ready, without the right, or impossible for a reason. The last is not drawn."""
 
     lever: Lever
     url: str

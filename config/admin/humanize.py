@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
+MARKED = re.compile(r"`([^`]*)`")
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 UNKNOWN = "–"
 
@@ -49,12 +51,22 @@ def clock(when: datetime, now: datetime) -> str:
 
 def plural(number: int, one: str, many: str) -> str:
     """`1 letter`, `1,064 letters`."""
-    return f"{number:,} {one if number == 1 else many}"
+    return f"{number:,} {word(number, one, many)}"
+
+
+def word(number: int, one: str, many: str) -> str:
+    """The same without the number, which stands beside it."""
+    return one if number == 1 else many
 
 
 def bounded(number: int, most: int) -> str:
     """A count with an upper bound: `10,000+`."""
     return f"{most:,}+" if number > most else f"{number:,}"
+
+
+def quoted(text: str) -> str:
+    """A machine's text with “quotes” where it marks names with backticks."""
+    return MARKED.sub(r"“\1”", text)
 
 
 def rate(per_unit: float) -> str:

@@ -95,7 +95,10 @@ class KeysetChangeList(ChangeList):
     def get_filters(self, request: HttpRequest) -> Any:
         found = super().get_filters(request)
         # Links from other pages narrow a list by plain lookups; a list must say that it is not the whole.
-        self.narrowed = [str(value[-1] if isinstance(value, list) else value) for value in found[2].values()]
+        said = self.model_admin.narrowed_to  # type: ignore[attr-defined]
+        self.narrowed = [
+            said(name, value[-1] if isinstance(value, list) else value) for name, value in found[2].items()
+        ]
         return found
 
     def get_query_string(self, new_params: Any = None, remove: Any = None) -> str:

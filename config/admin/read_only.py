@@ -75,6 +75,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         filters: Any = self.list_filter
         return lookup in {*self.links, *(found.parameter_name for found in filters)}
 
+    def narrowed_to(self, lookup: str, value: Any) -> str:
+        """What a link from another page narrows the list to, in words."""
+        return str(value)
+
     def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
         """The order of this list, which may depend on its filters."""
         return self.keyset

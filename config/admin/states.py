@@ -20,6 +20,7 @@ STATES = {
     "requeued": State("info", "redo", "Requeued"),
     "resolved": State("ok", "tick", "Resolved"),
     "discarded": State("idle", "ban", "Discarded"),
+    "withdrawn": State("idle", "undo", "Withdrawn"),
     "pending": State("idle", "dashed", "Pending"),
     "claimed": State("info", "play", "Claimed"),
     "publishing": State("info", "play", "Publishing"),

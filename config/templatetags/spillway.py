@@ -56,6 +56,9 @@ def number(value: Any) -> str:
     return humanize.UNKNOWN if value is None else f"{value:,}"
 
 
+register.filter("quoted", humanize.quoted)
+
+
 @register.filter
 def plural(value: int, forms: str) -> str:
     """`{{ n|plural:"letter,letters" }}`."""

@@ -11,6 +11,7 @@ from django.db import models
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.text import capfirst
 
 from config.admin import humanize
 from config.admin.html import chip
@@ -25,7 +26,7 @@ from outbox.admin.failure_groups import TABS
 from outbox.bookkeeping.audit import may_see_payloads
 from outbox.bookkeeping.progress import BEHIND
 from outbox.letters import levers as dead_letters
-from outbox.letters.models import DeadLetter, FailureGroup
+from outbox.letters.models import DeadLetter, FailureGroup, cause_in_words
 
 
 def _each(close: Callable[..., int]) -> Callable[[list[Any], Operator, str], LeverResult]:
@@ -37,7 +38,7 @@ def _each(close: Callable[..., int]) -> Callable[[list[Any], Operator, str], Lev
             try:
                 changed += close([key], operator, reason)
             except Refusal as refusal:
-                refused.append(f"{str(refusal).capitalize()}.")
+                refused.append(f"{capfirst(str(refusal))}.")
         return LeverResult(changed, refused)
 
     return act
@@ -121,6 +122,10 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         # A list never needs what can be large; a page reads it when it is shown.
         return super().get_queryset(request).defer("payload", "traceback", "headers")
 
+    def narrowed_to(self, lookup: str, value: Any) -> str:
+        group = FailureGroup.objects.filter(pk=value).first() if lookup == "group__id__exact" else None
+        return f"“{group}”" if group else str(value)
+
     @admin.display(description="Letter")
     def letter(self, row: DeadLetter) -> str:
         return row.business_key or row.position
@@ -131,8 +136,8 @@ class DeadLetterAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Cause")
     def cause(self, row: DeadLetter) -> str:
-        line = '{}<span class="sw-second"><code>{}</code> in {}</span>'
-        return format_html(line, row.error[:200], row.error_class or row.reason, row.step)
+        line = '{}<span class="sw-second"><code>{}</code>, step “{}”</span>'
+        return format_html(line, humanize.quoted(row.error[:200]), row.error_class or row.reason, row.step)
 
     def find(self, key: str) -> Iterable[DeadLetter]:
         rows = DeadLetter.objects.newest_first().defer("payload", "traceback", "headers")
@@ -146,7 +151,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         group = FailureGroup.objects.filter(pk=row.group_id).first()
         may_see = may_see_payloads(request)
         return {
-            "title": f"{row.reason.replace('_', ' ').capitalize()}: {row.business_key or row.position}",
+            "title": f"{cause_in_words(row.reason)}: {row.business_key or row.position}",
             "group": group,
             # Letters of older versions hold what the database said about the row.
             "error": row.error if may_see else without_addresses(without_values(row.error)),

@@ -42,9 +42,10 @@ class FailureGroupAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Cause")
     def cause(self, row: FailureGroup) -> str:
-        return format_html('{}<span class="sw-second"><code>{}</code> in {}</span>', row.title, row.reason, row.step)
+        line = '{}<span class="sw-second"><code>{}</code>, step “{}”</span>'
+        return format_html(line, row, row.reason, row.step)
 
     def detail(self, request: HttpRequest, row: FailureGroup) -> dict[str, Any]:
         letters = DeadLetter.objects.of_group(row.pk).open().newest_first().defer("payload", "traceback", "headers")
         url = reverse("admin:outbox_deadletter_changelist")
-        return {"letters": list(letters[:NEWEST]), "letters_url": f"{url}?group__id__exact={row.pk}"}
+        return {"title": str(row), "letters": list(letters[:NEWEST]), "letters_url": f"{url}?group__id__exact={row.pk}"}

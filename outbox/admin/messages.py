@@ -33,7 +33,7 @@ from outbox.messages.models import DeliveryAttempt, IdempotencyKey, OutboxMessag
 
 def why_not(row: OutboxMessage) -> str:
     """The same words for every lever, so that a page says them once."""
-    return f"the message is {row.get_state_display().lower()}."
+    return f"The message is {row.get_state_display().lower()}."
 
 
 def _pending(rows: Any) -> Any:

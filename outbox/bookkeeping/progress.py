@@ -17,6 +17,7 @@ UNSEEN = timedelta(seconds=30)
 BEHIND = timedelta(seconds=60)
 LONG = timedelta(minutes=5)
 MOST_STOPPED = 2
+BEHIND_IN_WORDS = ("record behind", "records behind")
 
 
 # -- Positions ---------------------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
             url=reverse("admin:outbox_watermark_changelist"),
             lever="Show positions",
             amount=progress.lag,
-            unit="records behind",
+            unit=humanize.word(progress.lag, *BEHIND_IN_WORDS),
             since=progress.seen,
             rank=1,
         )
@@ -85,7 +86,7 @@ def _stopped_needs(rows: Sequence[Watermark]) -> Iterator[Need]:
             url=reverse("admin:outbox_watermark_change", args=[row.pk]),
             lever="Show why",
             amount=lag_of(row),
-            unit="records behind",
+            unit=humanize.word(lag_of(row), *BEHIND_IN_WORDS),
             since=row.updated_at,
             rank=0,
         )

@@ -9,13 +9,14 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
+from config.admin import humanize
 from config.database.upsert import Upsert
 from config.digest import END_BYTES, Excerpt, digest, keepable
 from config.fields import IDENTIFIER_LENGTH
 from config.gate import template_of
 from config.kafka.records import Record
 from config.telemetry import metrics
-from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
+from outbox.letters.models import BurialKey, DeadLetter, FailureGroup, cause_in_words
 
 LONGEST_ERROR = 10_000  # characters
 LONGEST_TRACEBACK = 50_000
@@ -107,7 +108,7 @@ def _count_groups(letters: Sequence[Letter], now: datetime) -> dict[str, int]:
 
 def title_of(letter: Letter) -> str:
     """The cause in words, for the list of groups."""
-    return _storable(f"{letter.reason.replace('_', ' ').capitalize()}: {template_of(letter.error)}", 300)
+    return _storable(f"{cause_in_words(letter.reason)}: {humanize.quoted(template_of(letter.error))}", 300)
 
 
 def _letter(letter: Letter, groups: dict[str, int], group: str, now: datetime) -> DeadLetter:

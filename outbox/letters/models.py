@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from django.db import models
 
+from config.admin import humanize
 from config.fields import IdentifierField
 from config.uuid7 import uuid7
 from outbox.letters.queries import DeadLetterQuerySet, FailureGroupQuerySet
+
+# Words of reasons that are no words.
+ACRONYMS = {"json": "JSON", "utf8": "UTF-8", "nul": "NUL", "id": "id"}
+
+
+def cause_in_words(reason: str) -> str:
+    """`Invalid JSON` for `invalid_json`."""
+    words = [ACRONYMS.get(word, word) for word in reason.split("_")]
+    text = " ".join(words)
+    return text[:1].upper() + text[1:]
 
 
 class FailureGroup(models.Model):
@@ -28,7 +39,7 @@ class FailureGroup(models.Model):
         indexes = [models.Index(fields=["-last_seen"], name="failuregroup_recent")]
 
     def __str__(self) -> str:
-        return self.title
+        return humanize.quoted(self.title)
 
 
 class DeadLetter(models.Model):

@@ -40,7 +40,7 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
         yield Need(
             urgency="soon",
             title=humanize.plural(len(rest), "more failure group", "more failure groups") + " with open letters",
-            why=f"The largest is “{largest.title}”, {humanize.plural(largest.open_count, 'letter', 'letters')}.",
+            why=f"The largest is “{largest}”, {humanize.plural(largest.open_count, 'letter', 'letters')}.",
             url=reverse("admin:outbox_failuregroup_changelist"),
             lever="Open list",
             amount=sum(group.open_count for group in rest),
@@ -53,7 +53,7 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
 def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
     return Need(
         urgency="now" if urgent else "soon",
-        title=group.title,
+        title=str(group),
         why=f"{group.source}, failed at the step “{group.step}”. "
         + (
             "They wait until they are requeued or discarded; later ones go on."
@@ -63,7 +63,7 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
         url=reverse("admin:outbox_failuregroup_change", args=[group.pk]),
         lever="Open group",
         amount=group.open_count,
-        unit="dead letter" if group.open_count == 1 else "dead letters",
+        unit=humanize.word(group.open_count, "dead letter", "dead letters"),
         since=group.first_seen,
         rank=1 if urgent else 2,
     )

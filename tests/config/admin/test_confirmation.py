@@ -66,6 +66,9 @@ def test_withdraw_an_order_before_it_is_claimed(boss, rows):
     response = pull(boss, BufferedEvent, "withdraw", rows.waiting)
     assert said(response) == ["Withdrew 1 order."]
     assert BufferedEvent.objects.get(pk=rows.waiting.pk).status == "discarded"
+    page = boss.get(page_of(rows.waiting)).content.decode()
+    assert "Withdrawn" in page
+    assert "Discarded" not in page
     late = pull(boss, BufferedEvent, "withdraw", rows.done)
     assert said(late)[-1].startswith("Order A1 was sent")
     assert BufferedEvent.objects.get(pk=rows.done.pk).status == "sent"

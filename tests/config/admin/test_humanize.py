@@ -39,6 +39,17 @@ def test_numbers():
     assert humanize.bounded(10_001, 10_000) == "10,000+"
 
 
+def test_one_of_a_thing_is_no_plural():
+    assert [humanize.word(number, "message waits", "messages wait") for number in (0, 1, 2)] == [
+        "messages wait", "message waits", "messages wait",
+    ]  # fmt: skip
+
+
+def test_names_in_backticks_are_quoted_for_people():
+    assert humanize.quoted("no `a`, and `b`") == "no “a”, and “b”"
+    assert humanize.quoted("5` of a minute") == "5` of a minute"
+
+
 def test_a_chain_fills_the_width():
     drawing = draw([Stage(str(number), "1") for number in range(5)])
     assert len(drawing.boxes) == 5

@@ -111,6 +111,11 @@ def test_a_list_narrowed_by_a_link_says_so(boss, rows):
     assert str(rows.sent.pk) not in html
 
 
+def test_letters_of_a_group_are_named_after_it(boss, rows):
+    html = boss.get(f"{list_of(DeadLetter)}?group__id__exact={rows.late.group_id}").content.decode()
+    assert f"Only “{rows.late.group.title}”." in html
+
+
 def test_filters(boss, rows):
     closed = boss.get(f"{list_of(DeadLetter)}?state=resolved").content.decode()
     assert page_of(rows.late) not in closed
