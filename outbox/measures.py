@@ -53,17 +53,28 @@ class Numbers(Trends):
         return OutboxMessage.objects.pending().order_by()[:MOST].count()
 
     @cached_property
-    def due_since(self) -> datetime | None:
-        """When the message became due that has been waiting longest."""
-        firsts = [
-            OutboxMessage.objects.due(name, self.now).values_list("available_at", flat=True).first()
+    def first_due(self) -> dict[str, datetime]:
+        """When the message of each channel became due that has been waiting longest there."""
+        firsts = {
+            name: OutboxMessage.objects.due(name, self.now).values_list("available_at", flat=True).first()
             for name in self.channel_names
-        ]
-        return min((first for first in firsts if first), default=None)
+        }
+        return {name: first for name, first in firsts.items() if first}
+
+    @property
+    def due_since(self) -> datetime | None:
+        return min(self.first_due.values(), default=None)
 
     @property
     def overdue(self) -> timedelta:
         return max(timedelta(0), self.now - self.due_since) if self.due_since else timedelta(0)
+
+    @property
+    def neglected_since(self) -> datetime | None:
+        """Since when a message could have been sent: behind a closed channel it counts from when that opened."""
+        opened = {state.name: state.open_since for state in self.channels}
+        found = (max(first, opened.get(name) or first) for name, first in self.first_due.items())
+        return min(found, default=None)
 
     @cached_property
     def processing(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from django.conf import settings
@@ -126,8 +126,9 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
         yield _stuck(numbers)
     if numbers.held:
         yield _held(numbers)
-    if numbers.overdue > LATE and not troubled:
-        yield _waiting(numbers)
+    since = numbers.neglected_since
+    if since and numbers.now - since > LATE and not troubled:
+        yield _waiting(numbers, since)
 
 
 def _closed_channel(numbers: Numbers, state: ChannelState) -> Need:
@@ -144,7 +145,7 @@ def _closed_channel(numbers: Numbers, state: ChannelState) -> Need:
         reverse("admin:outbox_channelstate_change", args=[state.pk]),
         lever,
         amount=numbers.pending,
-        unit="message waits" if numbers.pending == 1 else "messages wait",
+        unit=humanize.word(numbers.pending, "message waits", "messages wait"),
         since=since,
         rank=1,
     )
@@ -158,7 +159,7 @@ def _stuck(numbers: Numbers) -> Need:
         reverse(LIST) + "?state=processing",
         "Open list",
         amount=numbers.stuck,
-        unit="messages held",
+        unit=humanize.word(numbers.stuck, "message held", "messages held"),
         rank=1,
     )
 
@@ -177,15 +178,15 @@ def _held(numbers: Numbers) -> Need:
     )
 
 
-def _waiting(numbers: Numbers) -> Need:
+def _waiting(numbers: Numbers, since: datetime) -> Need:
     return Need(
-        "now" if numbers.overdue > LONG else "soon",
+        "now" if numbers.now - since > LONG else "soon",
         "Due messages are not being sent",
         "No relay takes them: relay_outbox and listen_outbox do not run, or cannot keep up. Nothing is lost.",
         reverse(LIST) + "?state=pending",
         "Open list",
         amount=numbers.pending,
-        unit="message waits" if numbers.pending == 1 else "messages wait",
-        since=numbers.due_since,
+        unit=humanize.word(numbers.pending, "message waits", "messages wait"),
+        since=since,
         rank=1,
     )

@@ -68,3 +68,10 @@ class ChannelState(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def open_since(self) -> datetime | None:
+        """When it was last resumed, answered again, or was told to wait to; None when nothing says so."""
+        # While it fails, each try changes the row: that is no sign that it has been opened.
+        resumed = None if self.failures else self.updated_at
+        return max(filter(None, [resumed, self.wait_until]), default=None)

@@ -125,6 +125,27 @@ def test_an_uncertain_message_is_held_once_its_time_is_over(traffic):
     assert gauges()["spillway_outbox_held"] == 1
 
 
+def test_a_channel_that_was_just_resumed_is_no_alarm_yet(memory):
+    def alarmed() -> bool:
+        return any("not being sent" in need.title for need in Outbox().picture(database_now()).needs)
+
+    promise("order:1")
+    long_ago = database_now() - timedelta(minutes=10)
+    OutboxMessage.objects.update(available_at=long_ago)
+    ChannelState.objects.update(updated_at=long_ago)
+    assert alarmed()
+    admission.pause("memory", ANN, "the provider moves")
+    admission.resume("memory", ANN, "it is back")
+    assert not alarmed()
+    ChannelState.objects.update(updated_at=database_now() - timedelta(minutes=2))
+    assert alarmed()
+    ChannelState.objects.update(wait_until=database_now() - timedelta(seconds=5))  # a 429 that has just ended
+    assert not alarmed()
+    # A channel that goes on failing changes its row with each try: that excuses nobody.
+    ChannelState.objects.update(wait_until=None, failures=2, updated_at=database_now())
+    assert alarmed()
+
+
 def test_keys_are_overdue_when_nobody_sweeps(traffic):
     assert gauges()["spillway_idempotency_overdue_seconds"] == 0
     IdempotencyKey.objects.filter(pk=IdempotencyKey.objects.first().pk).update(
