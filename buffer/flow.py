@@ -11,9 +11,9 @@ from buffer.ingest.handler import Ingest
 from buffer.retention import sweep_batches, sweep_minutes
 from buffer.samples import transfer_requests
 from buffer.streams import Stream, streams
-from buffer.supplement import send_late
+from buffer.supplement import foresee, send_late
 from buffer.verify import checks
-from config.flows import Check, Flow, Picture, Reading, Refusal, Sample, Worker
+from config.flows import Check, Flow, Forecast, Picture, Reading, Refusal, Sample, Worker
 from config.kafka import topic_name
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -87,6 +87,16 @@ class Aggregator(Flow):
         if letter.step == "late":
             return send_late(stream, letter, now)
         return _handle_again(stream, letter, now)
+
+    def forecast(self, letter: DeadLetter) -> Forecast | None:
+        stream = streams()[letter.source]
+        if letter.step == "late":
+            return foresee(stream, letter)
+        if letter.step == "publish":
+            return Forecast("warn", "Its batch is published again.", "The broker refuses it until its limit is raised.")
+        batch = batch_of(letter)
+        failed = Ingest(stream).prepare(batch).letters
+        return Forecast("warn", "Fails again.", failed[0].error) if failed else None
 
     def replays(self) -> Mapping[str, Callable[[], Ingest]]:
         return {stream.topic: partial(Ingest, stream) for stream in streams().values()}

@@ -9,16 +9,20 @@ from typing import Any
 from buffer.events.buckets import arrive
 from buffer.events.models import NO_BATCH, Batch, Bucket, BufferedEvent
 from buffer.events.positions import Position
+from buffer.events.queries import EventQuerySet
 from buffer.flush.freeze import headers_of, iso
 from buffer.streams import Stream
+from config.admin.humanize import plural
 from config.as_json import as_json
 from config.digest import digest
-from config.flows import Refusal
+from config.flows import Forecast, Refusal
 from outbox.bookkeeping import counters
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of
 
 Status = BufferedEvent.Status
+GONE = "the order is no longer in the buffer: its month was dropped"
+NOT_SENT_YET = "its batch is cut but not sent yet: try again when it is"
 SOURCE = ("topic_id", "source_partition", "source_offset", "source_timestamp")
 
 
@@ -28,12 +32,12 @@ def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
     A sent order gets a supplement, a discarded one is opened again. A letter that is older than what was
     sent changes nothing.
     """
-    record = record_of(letter)
-    payload = (record.value or b"").decode()
-    at = Position(letter.topic_id, record.partition, record.offset, record.timestamp)
-    event = _lock_event(stream, payload)
+    at, payload = _said(letter)
+    event = _events(stream, payload).select_for_update().first()
+    if event is None:
+        raise Refusal(GONE)
     if event.status == Status.CLAIMED:
-        raise Refusal("its batch is cut but not sent yet: try again when it is")
+        raise Refusal(NOT_SENT_YET)
     source = Position(event.topic_id, event.source_partition, event.source_offset, event.source_timestamp)
     note = "nothing to do: a newer version of the order has been taken"
     if at.newer_than(source):
@@ -42,6 +46,27 @@ def send_late(stream: Stream, letter: DeadLetter, now: datetime) -> str:
     scope = str(at.partition)
     counters.add({(stream.name, scope, "replayed"): 1, (stream.name, scope, "superseded"): 1}, now)
     return note
+
+
+def foresee(stream: Stream, letter: DeadLetter) -> Forecast:
+    """What `send_late` would do now: the same questions in the same order, with nothing locked or written."""
+    at, payload = _said(letter)
+    event = _events(stream, payload).first()
+    if event is None:
+        raise Refusal(GONE)
+    if event.status == Status.CLAIMED:
+        raise Refusal(NOT_SENT_YET)
+    if not at.newer_than(Position(event.topic_id, event.source_partition, event.source_offset, event.source_timestamp)):
+        return Forecast("idle", "Changes nothing.", "A newer version of the order has been taken.")
+    if event.status != Status.SENT:
+        done = "Its message is replaced." if event.status == Status.PENDING else "It was discarded and waits again."
+        return Forecast("ok", "The order goes into the next batch.", done)
+    items = stream.difference(payload, event.payload)
+    if not items:
+        return Forecast("idle", "Sends nothing.", "The quantities are those that were sent.")
+    return Forecast(
+        "ok", "Sends a supplement.", f"The difference to what was sent: {plural(len(items), 'SKU', 'SKUs')}."
+    )
 
 
 def _correct(stream: Stream, event: BufferedEvent, payload: str, at: Position, now: datetime) -> str:
@@ -55,14 +80,18 @@ def _correct(stream: Stream, event: BufferedEvent, payload: str, at: Position, n
     return f"sent as supplement {batch.pk} of batch {event.batch_id}"
 
 
-def _lock_event(stream: Stream, payload: str) -> BufferedEvent:
+def _said(letter: DeadLetter) -> tuple[Position, str]:
+    """Where a late record stands, and what it says."""
+    record = record_of(letter)
+    at = Position(letter.topic_id, record.partition, record.offset, record.timestamp)
+    return at, (record.value or b"").decode()
+
+
+def _events(stream: Stream, payload: str) -> EventQuerySet:
+    """The stored order that a message is about."""
     message = stream.gate.decoder.decode(payload)
     rows = BufferedEvent.objects.of_stream(stream.name).in_months([stream.month_of(message)])
-    rows = rows.filter(order_id=message.order_id, location_id=message.location_id)
-    event = rows.select_for_update().first()
-    if event is None:
-        raise Refusal("the order is no longer in the buffer: its month was dropped")
-    return event
+    return rows.filter(order_id=message.order_id, location_id=message.location_id)
 
 
 def _replace(event: BufferedEvent, payload: str, at: Position, now: datetime, **changes: Any) -> None:

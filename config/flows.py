@@ -123,6 +123,15 @@ class Reading:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """What requeueing a letter would do now: a tone, the bold first words, the rest."""
+
+    tone: Tone
+    verdict: str
+    why: str = ""
+
+
 class Refusal(Exception):
     """A lever cannot do this now; the text tells the person why."""
 
@@ -167,6 +176,10 @@ class Flow:
         Raises Refusal when it cannot be done now; the letter then stays as it is.
         """
         raise Refusal("this flow takes no letters back")
+
+    def forecast(self, letter: Any) -> Forecast | None:
+        """What `requeue` would do now, without doing it; None when only trying tells. May raise Refusal like it."""
+        return None
 
     def replays(self) -> Mapping[str, Callable[[], Replayable]]:
         """The handler of each topic (by its contract name) whose past `replay_topic` can apply again."""

@@ -11,7 +11,7 @@ from buffer.ledger.handler import GROUP, Track
 from buffer.ledger.samples import stock_traffic
 from buffer.ledger.statements import NAME
 from buffer.ledger.verify import checks
-from config.flows import Check, Flow, Picture, Reading, Refusal, Sample, Worker
+from config.flows import Check, Flow, Forecast, Picture, Reading, Refusal, Sample, Worker
 from config.kafka import RecordBatch, topic_name
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -81,6 +81,10 @@ class Ledger(Flow):
         if applied.letters:
             return f"failed again: {applied.letters[0].error}"[:200]
         return "applied" if applied.number("applied") else "nothing was missing"
+
+    def forecast(self, letter: DeadLetter) -> Forecast | None:
+        failed = Track().prepare(_batch_of(letter)).letters
+        return Forecast("warn", "Fails again.", failed[0].error) if failed else None
 
 
 def _batch_of(letter: DeadLetter) -> RecordBatch:

@@ -159,5 +159,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             "size": len(row.payload) if row.payload is not None else None,
             "may_see": may_see,
             "key": bytes(row.key).decode("utf-8", "backslashreplace") if row.key else humanize.UNKNOWN,
-            "again": group and timezone.now() - group.last_seen < BEHIND * 60,
+            "forecast": dead_letters.forecast(row) if row.status == DeadLetter.Status.OPEN else None,
+            # The letter on the screen does not count: another one must have come after it.
+            "again": group and row.created_at < group.last_seen > timezone.now() - BEHIND * 60,
         }

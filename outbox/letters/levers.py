@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import DatabaseError, transaction
+from django.utils.text import capfirst
 
 from config.admin.levers import LEAST_REASON
 from config.database.clock import database_now
 from config.database.errors import Remedy, remedy_for
-from config.flows import Refusal, flow_of
+from config.flows import Forecast, Refusal, flow_of
 from config.telemetry.redaction import said
 from outbox.bookkeeping import audit
 from outbox.bookkeeping.audit import Operator
@@ -50,6 +51,15 @@ def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
     return result
 
 
+def forecast(letter: DeadLetter) -> Forecast | None:
+    """What its flow would do with an open letter that is requeued now; nothing is written."""
+    try:
+        _refuse_stopped(letter)
+        return flow_of(letter.source).forecast(letter)
+    except Refusal as refusal:
+        return Forecast("warn", "It would be refused now.", f"{capfirst(str(refusal))}.")
+
+
 def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
     """Discard letters; nothing is deleted. Returns how many were open.
 
@@ -66,9 +76,13 @@ def resolve(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
 
 
 def _send_back(letter: DeadLetter, now: datetime) -> str:
+    _refuse_stopped(letter)
+    return flow_of(letter.source).requeue(letter, now)
+
+
+def _refuse_stopped(letter: DeadLetter) -> None:
     if letter.step == STOPPED:
         raise Refusal("a stopped partition is no record: start its worker with --accept-reset, then resolve")
-    return flow_of(letter.source).requeue(letter, now)
 
 
 def _close(letter: DeadLetter, now: datetime) -> str:
