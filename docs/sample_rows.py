@@ -5,34 +5,59 @@ from __future__ import annotations
 import json
 import random
 import uuid
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
-from config.uuid7 import smallest_uuid7
+from buffer.ingest.classify import REASONS
+from buffer.ingest.handler import Ingest
+from buffer.streams import streams
+from config.kafka import RecordBatch, Replayed
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, OperatorAction, Watermark
-from outbox.letters.models import DeadLetter, FailureGroup
+from outbox.letters.burial import Letter, bury
+
+Letters = Iterator[tuple[datetime, Letter]]
 
 STREAM = "transfer-requests"
+TOPIC_ID = "q1Sh-9zWR2yT4m0pKc7n1A"
+OFFSETS = count()
 SKUS = ["BRD-24", "BTR-250", "CRS-06", "EGG-30", "MLK-1L", "SUG-5K"]
 ROLLING = random.Random(42)  # noqa: S311 (the same rows every time)
 USUAL = {"read": 12_700, "accepted": 12_400, "redelivered": 3, "batches_sent": 14, "events_sent": 12_300}
 TOO_LARGE = "MessageSizeTooLargeError: the topic allows 524288 bytes"
-GROUPS = [  # step, reason, title, error, letters, minutes ago
-    ("late", "late_event", "Late event: the order was already sent in a batch", "its batch is sent", 62, 41),
-    ("decode", "missing_field", "Missing field: items[].quantity", "$.items[0] has no `quantity`", 14, 300),
-    ("decode", "not_utf8", "Not utf8: text holds a broken character", "invalid start byte at 17", 6, 1100),
-    ("window", "outside_window", "Outside window: ordered_at is too old", "202409 is not kept", 3, 700),
+BROKEN: list[
+    tuple[int, int, dict[str, Any]]
+] = [  # how many letters, since how many minutes, what in an order makes them
+    (14, 300, {"items": [{"sku": "BRD-24"}]}),
+    (6, 1100, {"note": "caf\udce9"}),
+    (3, 700, {"ordered_at": "2024-09-01T06:00:00Z"}),
 ]
+LATE, LATE_FOR = 45, 41  # letters, minutes
 TRAIL = [  # minutes ago, who, verb, subject, why, result
     (3, "M. Okafor", "flush now", "WH-07", "Truck leaves at nine, the warehouse called", "done"),
-    (31, "M. Okafor", "requeue", "Letter A-55790", "Supplier confirmed 12 pieces by phone", "handled again"),
+    (
+        31,
+        "M. Okafor",
+        "requeue",
+        "Letter wrong_field A-55790",
+        "Supplier confirmed 12 pieces by phone",
+        "handled again",
+    ),
     (52, "A. Petrov", "hold", "WH-13", "Stocktake until noon", "done"),
-    (180, "A. Petrov (command)", "discard", "Letter A-10003", "Test order of the training shop", "discarded"),
-    (300, "S. Ito", "withdraw", "A-20811 at WH-42", "Customer cancelled, ticket 4471", "done"),
+    (
+        180,
+        "A. Petrov (command)",
+        "discard",
+        "Letter wrong_field A-10003",
+        "Test order of the training shop",
+        "discarded",
+    ),
+    (300, "S. Ito", "withdraw", "A-20811", "Customer cancelled, ticket 4471", "done"),
 ]
 
 
@@ -75,7 +100,7 @@ def _positions(now: datetime, busy: bool) -> None:
         stopped = busy and partition == 7
         seen = now - timedelta(minutes=38 * stopped)
         Watermark.objects.create(
-            group="buffer-ingest", topic=STREAM, partition=partition, topic_id="q1Sh-9zWR2yT4m0pKc7n1A",
+            group="buffer-ingest", topic=STREAM, partition=partition, topic_id=TOPIC_ID,
             next_offset=1_882_041 + partition * 977, end_offset=1_882_049 + partition * 977 + 4_100 * stopped,
             caught_up_at=seen, updated_at=seen,
             alarm="The topic was deleted and created again: its id is not the one that was read." * stopped,
@@ -139,31 +164,53 @@ def _batch(location: str, cut: datetime, sequence: int, status: str = "sent", **
 
 def _trouble(now: datetime) -> None:
     refused = _batch("WH-42", now - timedelta(minutes=26), 31, "parked", attempts=1, error=TOO_LARGE)
-    about = str(refused.pk)
-    _group(now, "publish", "batch_refused", f"Batch refused: {TOO_LARGE}", TOO_LARGE, 1, 26, about)
-    for group in GROUPS:
-        _group(now, *group)
+    letters = [*_refused(refused, now - timedelta(minutes=26)), *_broken(now), *_late(now)]
+    for came, letter in sorted(letters, key=lambda pair: pair[0]):
+        bury([letter], "buffer-ingest", came)
     Bucket.objects.filter(location_id="WH-13").update(held=True, due_at=None)
 
 
-def _group(
-    now: datetime, step: str, reason: str, title: str, error: str, number: int, minutes: int, about: str = ""
-) -> None:
-    first = now - timedelta(minutes=minutes)
-    group = FailureGroup.objects.create(
-        fingerprint=f"{ROLLING.getrandbits(128):032x}", source=STREAM, step=step, reason=reason, title=title,
-        open_count=number, total_count=number + 9, first_seen=first,
-        last_seen=now - timedelta(minutes=minutes / 10),
-    )  # fmt: skip
-    for index in range(number):
-        came = first + timedelta(minutes=minutes * 0.9 * index / number)
-        order = about or f"A-{ROLLING.randint(10_000, 99_999)}"
-        payload = {"order_id": order, "location_id": "WH-42", "items": [{"sku": "BRD-24"}]}
-        DeadLetter.objects.create(
-            id=uuid.UUID(int=smallest_uuid7(int(came.timestamp() * 1000)).int + ROLLING.getrandbits(60)),
-            group=group, source=STREAM, step=step, reason=reason, error=error, business_key=order,
-            error_class="".join(part.capitalize() for part in reason.split("_")), topic=STREAM, partition=3,
-            offset=1_882_041 + index, key=b"WH-42", payload=json.dumps(payload).encode(),
-            consumer_group="buffer-ingest", correlation_id=f"{ROLLING.getrandbits(128):032x}",
-            created_at=came, updated_at=came,
-        )  # fmt: skip
+def _refused(batch: Batch, came: datetime) -> Letters:
+    """As the flusher buries a batch that the broker will never take."""
+    record = _record(batch.location_id, batch.payload.encode(), came)
+    yield came, Letter(STREAM, "publish", "batch_refused", TOO_LARGE, record, str(batch.pk), business_key=str(batch.pk))
+
+
+def _broken(now: datetime) -> Letters:
+    """Records that ingestion refuses, by its own words."""
+    for number, minutes, fault in BROKEN:
+        for index in range(number):
+            came = now - timedelta(minutes=minutes * (1 - 0.9 * index / number))
+            message = {
+                "order_id": f"A-{ROLLING.randint(10_000, 99_999)}",
+                "location_id": "WH-42",
+                **_said(came),
+                **fault,
+            }
+            value = json.dumps(message, ensure_ascii=False).encode(errors="surrogateescape")
+            record = _record("WH-42", value, came)
+            batch = RecordBatch([record], {STREAM: TOPIC_ID})
+            [letter] = Ingest(streams()[STREAM]).prepare(batch).letters
+            yield came, letter
+
+
+def _late(now: datetime) -> Letters:
+    """Newer versions of orders that were sent before they came."""
+    sent = BufferedEvent.objects.filter(location_id="WH-42", batch_id__in=Batch.objects.sent().values("pk"))
+    for index, event in enumerate(sent.order_by("created_at", "pk")[:LATE]):
+        came = now - timedelta(minutes=LATE_FOR * (1 - 0.9 * index / LATE))
+        message = json.loads(event.payload)
+        message["items"][0]["quantity"] += 1
+        record = _record("WH-42", json.dumps(message).encode(), came)
+        why = REASONS["late_event"]
+        yield came, Letter(STREAM, "late", "late_event", why, record, TOPIC_ID, business_key=event.order_id)
+
+
+def _said(came: datetime) -> dict[str, Any]:
+    return {"ordered_at": came.isoformat(), "items": [{"sku": "BRD-24", "quantity": 3}]}
+
+
+def _record(key: str, value: bytes, came: datetime) -> Replayed:
+    trace = [("correlation_id", b"%032x" % ROLLING.getrandbits(128))]
+    offset = 1_882_041 + next(OFFSETS)
+    return Replayed(STREAM, 3, offset, int(came.timestamp() * 1000), key.encode(), value, trace)

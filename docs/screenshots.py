@@ -77,7 +77,7 @@ def pages() -> dict[str, str]:
     bucket = Bucket.objects.get(location_id="WH-07")
     batch = Batch.objects.filter(location_id="WH-07").latest("sequence")
     event = BufferedEvent.objects.filter(location_id="WH-07", status="pending").earliest("pk")
-    letters = DeadLetter.objects.filter(reason="missing_field").order_by("pk")
+    letters = DeadLetter.objects.filter(reason="wrong_field").order_by("pk")
     found = {
         "home": "",
         "batches": "buffer/batch/",
@@ -121,7 +121,12 @@ def take(base: str, wanted: dict[str, str], folder: Path, *, dark: bool = False,
             freshen()
             page.goto(base + path)
             page.wait_for_load_state("networkidle")
+            # As high as the page: Chromium does not paint a frame that lies below the window.
+            height = page.evaluate("document.documentElement.scrollHeight")
+            page.set_viewport_size({"width": width, "height": max(900, height)})
+            page.wait_for_timeout(200)
             page.screenshot(path=folder / f"{name}.png", full_page=True)
+            page.set_viewport_size({"width": width, "height": 900})
         browser.close()
 
 
