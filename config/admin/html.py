@@ -27,6 +27,14 @@ def said(state: str, word: str = "") -> SafeString:
     return format_html('<span class="sw-said sw-{}">{}{}</span>', tone, icon(picture), word or known)
 
 
+def clock_and_age(when: datetime | None, now: datetime) -> str:
+    """`08:12:03, 40 s ago`; a line may end between the two, and nowhere within them."""
+    if when is None:
+        return humanize.UNKNOWN
+    parts = humanize.clock(when, now), humanize.ago(when, now)
+    return moment(when, format_html("<span>{},</span> <span>{}</span>", *parts))
+
+
 def moment(when: datetime | None, text: str) -> str:
     """A `<time>` element with `text`; a plain dash when the time is not known."""
     if when is None:

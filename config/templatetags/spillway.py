@@ -16,7 +16,7 @@ from django.utils.text import capfirst
 
 from config.admin import humanize
 from config.admin.drawing import points
-from config.admin.html import chip, icon, moment, said
+from config.admin.html import chip, clock_and_age, icon, moment, said
 
 register = template.Library()
 for tag in (icon, chip, said):
@@ -35,10 +35,7 @@ def ago(context: Context, when: datetime | None) -> str:
 @register.simple_tag(takes_context=True)
 def at(context: Context, when: datetime | None) -> str:
     """Clock time and age, for detail pages, where the title is never the only place of a fact."""
-    if when is None:
-        return humanize.UNKNOWN
-    now = context.get("now") or timezone.now()
-    return moment(when, f"{humanize.clock(when, now)}, {humanize.ago(when, now)}")
+    return clock_and_age(when, context.get("now") or timezone.now())
 
 
 @register.simple_tag(takes_context=True)

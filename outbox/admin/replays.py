@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from config.admin import humanize
-from config.admin.html import chip, moment
+from config.admin.html import chip, clock_and_age
 from config.admin.levers import operator_of
 from config.admin.read_only import ReadOnlyAdmin, age_column, number_column
 from config.database.clock import database_now
@@ -84,7 +84,7 @@ class TopicReplayAdmin(ReadOnlyAdmin):
         since, until = _ends(row)
         facts = [("Topic", row.topic), ("From", f"{since} UTC"), ("To", f"{until} UTC, not included")]
         facts += [("Slack", humanize.length(row.slack_seconds)), ("Offsets to look at", f"{row.total:,}")]
-        facts += [("Asked for by", row.requested_by), ("Started", _moment(row.started_at, now))]
+        facts += [("Asked for by", row.requested_by), ("Started", clock_and_age(row.started_at, now))]
         return {
             "title": f"{row.topic}, {since} to {until}",
             "headline": headline(row),
@@ -93,13 +93,9 @@ class TopicReplayAdmin(ReadOnlyAdmin):
             "remaining": round(100 - row.percent, 2),
             "unfinished": unfinished,
             "refresh_seconds": REFRESH_SECONDS,
-            "facts": [*facts, ("Ended", _moment(row.finished_at, now))],
+            "facts": [*facts, ("Ended", clock_and_age(row.finished_at, now))],
         }
 
 
 def _ends(row: TopicReplay) -> tuple[str, str]:
     return f"{row.since:%Y-%m-%d %H:%M:%S}", f"{row.until:%Y-%m-%d %H:%M:%S}"
-
-
-def _moment(when: Any, now: Any) -> str:
-    return moment(when, f"{humanize.clock(when, now)}, {humanize.ago(when, now)}") if when else humanize.UNKNOWN

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from config.admin import humanize
-from config.admin.html import chip, moment, said
+from config.admin.html import chip, clock_and_age, said
 from config.admin.keyset import Keyset
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from outbox.bookkeeping.models import Watermark
@@ -76,7 +76,6 @@ class WatermarkAdmin(ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: Watermark) -> dict[str, Any]:
         now = timezone.now()
-        reported = moment(row.updated_at, f"{humanize.clock(row.updated_at, now)}, {humanize.ago(row.updated_at, now)}")
         offsets = [("Consumer group", row.group), ("Topic id", row.topic_id or humanize.UNKNOWN)]
         offsets += [("Next offset", f"{row.next_offset:,}"), ("End of the log", f"{row.end_offset:,}")]
         return {
@@ -86,6 +85,6 @@ class WatermarkAdmin(ReadOnlyAdmin):
             "facts": [
                 *offsets,
                 ("Read to the end", humanize.ago(row.caught_up_at, now)),
-                ("Last report", reported),
+                ("Last report", clock_and_age(row.updated_at, now)),
             ],
         }

@@ -8,6 +8,7 @@ from buffer.events.models import Batch, Bucket, BufferedEvent
 from outbox.bookkeeping.models import OperatorAction, Watermark
 from outbox.letters.models import DeadLetter, FailureGroup
 from tests.config.admin.conftest import client_with, lever_of, list_of, page_of
+from tests.tree import ROOT
 
 pytestmark = pytest.mark.django_db
 MODELS = [Batch, Bucket, BufferedEvent, DeadLetter, FailureGroup, OperatorAction, Watermark]
@@ -160,3 +161,20 @@ def test_the_sidebar_starts_with_what_fails_first(boss):
 def test_the_badge_names_the_installation(boss, settings):
     settings.ENVIRONMENT_NAME = "rehearsal"
     assert "rehearsal" in seen(boss, "/admin/")
+
+
+def test_on_a_phone_each_cell_says_its_column():
+    """Rows become blocks there and the heads are hidden: `data-label` must repeat them, in their order."""
+    tables = 0
+    for template in sorted((ROOT / "templates" / "admin").rglob("*.html")):
+        for table in re.findall(r'<table class="sw-rows">(.*?)</table>', template.read_text(), re.DOTALL):
+            heads = [re.sub(r"<[^>]+>", "", head) for head in re.findall(r"<th [^>]*>(.*?)</th>", table)]
+            assert re.findall(r'<td data-label="([^"]+)"', table) == heads, template
+            assert table.count("<td") == len(heads), template
+            tables += 1
+    assert tables >= 9
+
+
+def test_a_time_breaks_between_the_clock_and_the_age(boss, rows):
+    html = boss.get(page_of(rows.sent)).content.decode()
+    assert re.search(r"<time [^>]+><span>\d\d:\d\d:\d\d,</span> <span>\d+ s ago</span></time>", html)
