@@ -1,10 +1,13 @@
 """Levers: asked before they are pulled, pulled once, refused without the right, and always written down."""
 
+from dataclasses import replace
+
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.messages import get_messages
 from django.test import Client
 
+from buffer.admin.buckets import BucketAdmin
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from outbox.bookkeeping.models import OperatorAction
 from outbox.letters.models import DeadLetter, FailureGroup
@@ -30,6 +33,34 @@ def test_asking_changes_nothing(boss, rows):
     response = boss.get(lever_of(Bucket, "flush", rows.bucket))
     assert response.status_code == 200
     assert b"Flush this warehouse?" in response.content
+    rows.bucket.refresh_from_db()
+    assert rows.bucket.urged == ""
+
+
+def test_a_link_with_a_reason_in_it_changes_nothing(boss, rows):
+    response = boss.get(lever_of(Bucket, "flush", rows.bucket) + f"&reason={WHY}")
+    assert response.status_code == 200
+    rows.bucket.refresh_from_db()
+    assert rows.bucket.urged == ""
+    assert not deeds("flush now").filter(reason=WHY).exists()
+
+
+def test_only_what_is_ready_is_acted_on(boss, rows, monkeypatch):
+    """Whatever the lever's function makes of the others: it never gets them."""
+    got = []
+    flush, hold, release = BucketAdmin.levers
+    recorded = replace(flush, act=lambda keys, operator, reason: got.extend(keys) or len(keys))
+    monkeypatch.setattr(BucketAdmin, "levers", (recorded, hold, release))
+    empty = Bucket.objects.create(stream=rows.bucket.stream, location_id="WH-9")
+    response = pull(boss, Bucket, "flush", rows.bucket, empty)
+    assert got == [rows.bucket.pk]
+    assert said(response)[-1].startswith("Asked for a batch of 1 of 2 warehouses.")
+
+
+def test_who_may_not_look_may_not_act(rows):
+    blind = client_with("flush_bucket")
+    assert blind.get(lever_of(Bucket, "flush", rows.bucket)).status_code == 403
+    assert pull(blind, Bucket, "flush", rows.bucket).status_code == 403
     rows.bucket.refresh_from_db()
     assert rows.bucket.urged == ""
 

@@ -55,6 +55,20 @@ def test_who_may_not_see_payloads_sees_no_mail(reader, messages):
     assert reader.get(body).status_code == 403
 
 
+def test_data_that_are_no_mail_are_hidden_as_well(reader, messages):
+    OutboxMessage.objects.filter(pk=messages["sent"].pk).update(payload='{"iban":"DE02120300000000202051"}')
+    answer = reader.get(page_of(messages["sent"]))
+    assert answer.context["payload"] == ""  # not left to the template alone
+    assert "Not shown." in answer.content.decode()
+    assert "DE0212" not in answer.content.decode()
+
+
+def test_the_body_of_a_mail_needs_the_right_to_see_messages_too(messages):
+    body = reverse("admin:outbox_outboxmessage_body", args=[messages["sent"].pk])
+    assert client_with("view_payload").get(body).status_code == 403
+    assert client_with("view_payload", "view_outboxmessage").get(body).status_code == 200
+
+
 def test_a_mail_stands_in_a_sandbox(boss, messages):
     url = page_of(messages["sent"])
     page = boss.get(url).content.decode()
