@@ -11,7 +11,7 @@ from django.db.models.functions import Cast, Lower, Right, Upper
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('notifications', '0003_order_event_key'),
+        ('notifications', '0004_api_token_expires'),
     ]
 
     operations = [
