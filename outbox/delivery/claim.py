@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -60,6 +60,7 @@ class Claim:
     limited: bool = False  # tokens of a rate were paid
     looked_at: int = 0
     look_again: datetime | None = None
+    recorded: Mapping[uuid.UUID, float] = field(default_factory=dict)  # Unix times of their records in Kafka
 
     @property
     def lease_left(self) -> float:

@@ -105,7 +105,7 @@ def settle(claim: Claim, handler: MessageHandler, call: Call) -> Settlement:
         with transaction.atomic():
             kept = _still_held(claim, call.results)
             settlement = _write(claim, handler, call, kept)
-    _count(claim, call.results)
+    _count(claim, call)
     return settlement
 
 
@@ -198,16 +198,25 @@ def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str
     return released
 
 
-def _count(claim: Claim, results: Results) -> None:
-    for kind, number in Counter(outcome.kind for _, outcome in results).items():
+def _count(claim: Claim, call: Call) -> None:
+    for kind, number in Counter(outcome.kind for _, outcome in call.results).items():
         metrics.DELIVERIES.labels(claim.channel, kind).inc(number)
     now = claim.clock()
-    metrics.observe_all(
-        metrics.COMMIT_TO_SEND,
-        [max(0.0, (now - m.created_at).total_seconds()) for m, outcome in results if outcome.ok],
-    )
-    for message, outcome in results:
+    sent = [message for message, outcome in call.results if outcome.ok]
+    metrics.observe_all(metrics.COMMIT_TO_SEND, [max(0.0, (now - m.created_at).total_seconds()) for m in sent])
+    if claim.recorded:
+        _time_legs(claim, call.started, now, sent)
+    for message, outcome in call.results:
         if not outcome.ok:
             about = {**message.headers, "aggregate": message.aggregate, "attempt": message.attempts}
             failure = {"outcome": outcome.kind, "error": outcome.error}
             log.warning("delivery_failed", channel=claim.channel, **about, **failure)
+
+
+def _time_legs(claim: Claim, started: datetime, settled: datetime, sent: Sequence[Message]) -> None:
+    """Where the time went of messages that change capture brought; clocks of hosts differ, so no leg is below 0."""
+    ours = [claim.now.timestamp(), started.timestamp(), settled.timestamp()]
+    moments = [[m.created_at.timestamp(), claim.recorded[m.id], *ours] for m in sent]
+    for number, leg in enumerate(("record", "claim", "try", "settle")):
+        took = [max(0.0, at[number + 1] - at[number]) for at in moments]
+        metrics.observe_all(metrics.CDC_LEG_SECONDS.labels(leg), took)

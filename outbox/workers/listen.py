@@ -6,7 +6,7 @@ import queue
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -30,9 +30,10 @@ NAME = "outbox-listen"
 
 
 class Verdicts(NamedTuple):
-    """A decoded batch: ids to claim, in the order of the records; letters; and how many records were neither."""
+    """A decoded batch: ids to claim, in the order of the records, and when Kafka got these (Unix time); letters; and how
+    many records were neither."""
 
-    ids: list[uuid.UUID]
+    ids: dict[uuid.UUID, float]
     letters: list[Letter]
     skipped: int
 
@@ -90,7 +91,7 @@ class Listen(LetterHandler):
         self.threads = [DeliveryThread(handler, stop) for handler in handlers().values()]
 
     def prepare(self, batch: RecordBatch) -> Verdicts:
-        ids: dict[uuid.UUID, None] = {}
+        ids: dict[uuid.UUID, float] = {}
         letters: list[Letter] = []
         skipped = 0
         for record in batch.records:
@@ -100,10 +101,10 @@ class Listen(LetterHandler):
                 letters.append(self.letter(batch, record, "decode", refusal.reason, str(refusal)))
                 continue
             if isinstance(found, debezium.Hint):
-                ids[found.id] = None
+                ids.setdefault(found.id, record.timestamp / 1000)
             else:
                 skipped += 1
-        return Verdicts(list(ids), letters, skipped)
+        return Verdicts(ids, letters, skipped)
 
     def write(self, batch: RecordBatch, now: datetime) -> None:
         """Claim the hinted messages in the transaction that moves the watermark; deliver them after its commit."""
@@ -122,10 +123,11 @@ class Listen(LetterHandler):
         )
         counters.add(counts, now)
 
-    def _claim(self, thread: DeliveryThread, ids: Sequence[uuid.UUID]) -> None:
+    def _claim(self, thread: DeliveryThread, ids: Mapping[uuid.UUID, float]) -> None:
         if not thread.room:
             return
-        claimed = claim(thread.handler, "cdc", thread.room, ids=ids)
+        claimed = claim(thread.handler, "cdc", thread.room, ids=list(ids))
+        claimed.recorded = ids
         if claimed.messages:
             transaction.on_commit(lambda: thread.submit(claimed))
 

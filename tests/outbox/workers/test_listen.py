@@ -3,16 +3,18 @@
 import json
 import threading
 import uuid
+from datetime import timedelta
 
 import pytest
 from django.db import transaction
 
 from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed
+from config.telemetry import metrics
 from config.uuid7 import uuid7
 from outbox.delivery.claim import claim
 from outbox.letters.models import DeadLetter
-from outbox.models import DeliveryAttempt
+from outbox.models import DeliveryAttempt, OutboxMessage
 from outbox.workers.listen import DeliveryThread, Listen
 from tests.outbox.race import race
 from tests.outbox.scripted import TRANSIENT, Scripted, message, promise, states
@@ -25,8 +27,8 @@ def hint(pk: uuid.UUID) -> bytes:
     return json.dumps({"op": "c", "after": {"id": str(pk), "event_type": "order.paid", "created_at": None}}).encode()
 
 
-def batch(*values: bytes | None) -> RecordBatch:
-    records = [Replayed(TOPIC, 0, offset, 1000, None, value) for offset, value in enumerate(values)]
+def batch(*values: bytes | None, at: int = 1000) -> RecordBatch:
+    records = [Replayed(TOPIC, 0, offset, at, None, value) for offset, value in enumerate(values)]
     return RecordBatch(records, {TOPIC: "t"})
 
 
@@ -65,6 +67,24 @@ def test_what_is_hinted_at_is_delivered(listen):
     finish(listener)
     assert states() == {"sent": 4}
     assert set(DeliveryAttempt.objects.values_list("path", flat=True)) == {"cdc"}
+
+
+def test_the_legs_of_what_was_hinted_at_add_up(listen):
+    def times() -> list[float]:
+        legs = [metrics.CDC_LEG_SECONDS.labels(leg)._sum.get() for leg in ("record", "claim", "try", "settle")]
+        return [*legs, metrics.COMMIT_TO_SEND._sum.get()]
+
+    listener, pk = listen(Scripted()), promise()
+    written = database_now() - timedelta(seconds=30)
+    OutboxMessage.objects.update(created_at=written)
+    recorded = int(written.timestamp() * 1000) + 2000
+    before = times()
+    hear(listener, batch(hint(pk), at=recorded))
+    finish(listener)
+    record, claimed, tried, settled, whole = (after - old for after, old in zip(times(), before, strict=True))
+    assert record == pytest.approx(2.0, abs=0.001)
+    assert claimed >= 28
+    assert record + claimed + tried + settled == pytest.approx(whole)
 
 
 def test_hints_that_come_again_find_nothing(listen):
