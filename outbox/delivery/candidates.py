@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -21,6 +21,7 @@ from outbox.messages.models import OutboxMessage
 from outbox.messages.queries import MessageQuerySet, first_unfinished_day, tomorrow
 
 LOWER_BOUND_SECONDS = 3.0
+DUE, PRIMARY = "outboxmessage_due", "PRIMARY"
 COLUMNS: list[Any] = [F("attempts") + 1 if name == "attempts" else name for name in Message._fields]
 
 
@@ -29,42 +30,49 @@ def read_messages(rows: MessageQuerySet) -> list[Message]:
     return [Message._make(row) for row in fast_rows(rows.values_list(*COLUMNS))]
 
 
-def read_due(rows: MessageQuerySet) -> list[Message]:
-    """`read_messages` for rows of `due`, always through the claim's index."""
-    with claims_index():
-        return read_messages(rows)
-
-
 @compiled
-def _due(
-    channel: str, now: datetime, created_until: datetime, lowest: uuid.UUID, before: uuid.UUID, size: int
-) -> QuerySet[Any, Any]:
-    rows = OutboxMessage.objects.due(channel, now).older_than(created_until).from_id(lowest, before)
+def _due(channel: str, now: datetime, lowest: uuid.UUID, before: uuid.UUID, size: int) -> QuerySet[Any, Any]:
+    rows = OutboxMessage.objects.due(channel, now).from_id(lowest, before)
     return rows.locked()[:size].values_list(*COLUMNS)
 
 
-def lock_due(channel: str, now: datetime, created_until: datetime, lowest: uuid.UUID, size: int) -> list[Message]:
-    """Up to `size` due messages, locked, that were written at `created_until` or before."""
-    with claims_index():
-        found = _due(channel=channel, now=now, created_until=created_until, lowest=lowest, before=tomorrow(), size=size)
+def lock_due(channel: str, now: datetime, lowest: uuid.UUID, size: int) -> list[Message]:
+    """Up to `size` due messages, locked."""
+    with through(DUE):
+        found = _due(channel=channel, now=now, lowest=lowest, before=tomorrow(), size=size)
     return [Message._make(row) for row in found]
 
 
+def lock_among(ids: Sequence[uuid.UUID], channel: str, now: datetime, lowest: uuid.UUID, size: int) -> list[Message]:
+    """Up to `size` of these messages, locked, if they are due; no other row is locked, not even for a moment."""
+    if not ids:
+        return []
+    rows = OutboxMessage.objects.due(channel, now).from_id(lowest).among(ids)
+    with through(PRIMARY):
+        return read_messages(rows.locked()[:size])
+
+
+def find_due(rows: QuerySet[Any, Any]) -> list[Any]:
+    """Rows of `due`, not locked: claims skip what is locked, so whoever looks for a few of them locks these only."""
+    with through(DUE):
+        return list(rows)
+
+
 @contextmanager
-def claims_index() -> Iterator[None]:
-    """MySQL prefers another index that begins with the state. It then sorts, and so locks, every pending row: a
-    second worker finds nothing, and writers wait."""
+def through(index: str) -> Iterator[None]:
+    """MySQL locks what it passes. By an index of its own choice it passes, and sorts, every pending row: a second
+    worker finds nothing, and writers wait."""
     if connection.vendor != "mysql":
         yield
         return
-    with connection.execute_wrapper(lambda run, sql, *rest: run(through_claims_index(sql), *rest)):
+    with connection.execute_wrapper(lambda run, sql, *rest: run(forced(sql, index), *rest)):
         yield
 
 
-def through_claims_index(sql: str) -> str:
+def forced(sql: str, index: str) -> str:
     """MySQL and MariaDB only."""
     table = f"FROM `{OutboxMessage._meta.db_table}`"
-    return sql.replace(table, f"{table} FORCE INDEX (`outboxmessage_due`)", 1)
+    return sql.replace(table, f"{table} FORCE INDEX (`{index}`)", 1)
 
 
 class LowerBound:

@@ -23,7 +23,7 @@ from config.telemetry import metrics
 from outbox.channels import admission
 from outbox.channels.handlers import Message, MessageHandler
 from outbox.delivery import expiry
-from outbox.delivery.candidates import lock_due, lower_bound, read_due
+from outbox.delivery.candidates import find_due, lock_among, lock_due, lower_bound
 from outbox.delivery.ordering import Obstacle, choose, in_waves
 from outbox.messages.models import OutboxMessage
 from outbox.messages.queries import MessageQuerySet
@@ -96,11 +96,12 @@ def claim(
         if not granted.most:
             return found
         limit = PROBE_CANDIDATES if granted.probe else granted.most
+        if ids is None and older_than:
+            ids = _older(handler.name, now, now - older_than, lowest, limit)
         if ids is None:
-            candidates = lock_due(handler.name, now, now - older_than, lowest, limit)
+            candidates = lock_due(handler.name, now, lowest, limit)
         else:
-            rows = OutboxMessage.objects.due(handler.name, now).from_id(lowest).among(ids)
-            candidates = read_due(rows.locked()[:limit])
+            candidates = lock_among(ids, handler.name, now, lowest, limit)
         found.looked_at = len(candidates)
         chosen = _choose(found, candidates, lowest)
         found.messages = in_waves(chosen)[0][:1] if granted.probe and chosen else chosen
@@ -109,6 +110,12 @@ def claim(
         admission.spend_tokens(handler.name, granted, len(found.messages), now)
     metrics.OUTBOX_CLAIMS.labels(path).inc(len(found.messages))
     return found
+
+
+def _older(channel: str, now: datetime, created_until: datetime, lowest: uuid.UUID, size: int) -> list[uuid.UUID]:
+    """What CDC has left to the poller."""
+    rows = OutboxMessage.objects.due(channel, now).older_than(created_until).from_id(lowest)
+    return find_due(rows.values_list("id", flat=True)[:size])
 
 
 def _choose(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Message]:

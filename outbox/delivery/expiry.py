@@ -12,7 +12,7 @@ from config.database.rewrite import Rewrite
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.channels.handlers import Message
-from outbox.delivery.candidates import lower_bound, read_due
+from outbox.delivery.candidates import find_due, lock_among, lower_bound
 from outbox.delivery.next_state import letter_of
 from outbox.letters.burial import bury
 from outbox.messages.models import FLOW, OutboxMessage
@@ -43,11 +43,12 @@ def expire(channel: str, messages: Sequence[Message], now: datetime) -> None:
 
 def expire_due(channel: str) -> int:
     """Expire the oldest due messages that are too old; returns how many."""
-    lowest = lower_bound.read()
+    lowest, now = lower_bound.read(), database_now()
+    oldest = OutboxMessage.objects.due(channel, now).from_id(lowest).values_list("id", "expires_at")
+    late = [pk for pk, expires_at in find_due(oldest[:A_ROUND]) if expires_at <= now]
+    if not late:
+        return 0
     with transaction.atomic():
-        now = database_now()
-        oldest = OutboxMessage.objects.due(channel, now).from_id(lowest).locked()[:A_ROUND]
-        late = [message for message in read_due(oldest) if message.expires_at <= now]
-        if late:
-            expire(channel, late, now)
-    return len(late)
+        messages = lock_among(late, channel, now, lowest, A_ROUND)
+        expire(channel, messages, now)
+    return len(messages)

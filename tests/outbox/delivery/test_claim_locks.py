@@ -1,0 +1,59 @@
+"""What a claim, the poller beside it and expiry lock: nothing that another claim might want."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+
+from config.database.clock import database_now
+from outbox.channels import admission
+from outbox.delivery import expiry
+from outbox.delivery.claim import claim
+from outbox.models import OutboxMessage
+from tests.outbox.race import race
+from tests.outbox.scripted import Scripted, promise
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def fill(number: int) -> list:
+    with transaction.atomic():
+        return [promise(f"order:{n}") for n in range(number)]
+
+
+@pytest.fixture
+def side_by_side():
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+
+
+def test_expiring_what_is_late_leaves_the_rest_to_claims(install, side_by_side):
+    memory = install(Scripted())
+    admission.ensure(["memory"])
+    pks = fill(30)
+    OutboxMessage.objects.filter(pk=pks[7]).update(expires_at=database_now())
+    with transaction.atomic():
+        assert expiry.expire_due("memory") == 1
+        (found,) = race(lambda: claim(memory, "cdc", 100, ids=pks))
+    assert {m.id for m in found.messages} == {*pks} - {pks[7]}
+
+
+def test_what_is_left_to_cdc_is_not_locked_by_the_poller(install, side_by_side):
+    memory = install(Scripted())
+    admission.ensure(["memory"])
+    pks = fill(30)
+    OutboxMessage.objects.filter(pk=pks[7]).update(created_at=database_now() - timedelta(minutes=2))
+    with transaction.atomic():
+        assert [m.id for m in claim(memory, "poll", 100, older_than=timedelta(minutes=1)).messages] == [pks[7]]
+        (found,) = race(lambda: claim(memory, "cdc", 100, ids=pks))
+    assert {m.id for m in found.messages} == {*pks} - {pks[7]}
+
+
+def test_a_claim_of_hints_locks_these_messages_and_no_others(install, side_by_side):
+    memory = install(Scripted())
+    admission.ensure(["memory"])
+    pks = fill(60)
+    with transaction.atomic():
+        assert len(claim(memory, "cdc", 100, ids=pks[::3]).messages) == 20
+        others = race(*[lambda n=n: claim(memory, "cdc", 100, ids=pks[n::3]) for n in (1, 2)])
+    assert [len(found.messages) for found in others] == [20, 20]
