@@ -85,6 +85,7 @@ class Listen(LetterHandler):
 
     name, source = NAME, FLOW
     group = cdc_health.GROUP
+    gathers = True
 
     def __init__(self, stop: threading.Event) -> None:
         self.topics = [settings.OUTBOX_CDC_TOPIC]

@@ -84,7 +84,8 @@ class Consumer:
             waiting = self.rejoining or self.unplaced  # for its partitions, which is not being idle
             if self._round() or waiting:
                 last_work = time.monotonic()
-            self._refuse_if_all_stopped()
+            owned = self._owned()
+            self._refuse_if_stopped(bool(owned) and owned <= self.stopped.keys())
             quiet = time.monotonic() - last_work
             if self._idle() and ((once and self._reached()) or quiet >= (until_idle or 1e9)):
                 break
@@ -100,12 +101,15 @@ class Consumer:
         """One poll and what follows from it; returns how many records it brought."""
         self._hold(self.writers.pressed or self.writers.waiting)
         polled = self._poll(self._patience())
-        records, self.pending = [*self.pending, *polled], []
+        records = [*self.pending, *polled]
+        gathers = self.handler.gathers and self.writers.busy and len(records) < settings.KAFKA_POLL_RECORDS
+        self.pending = records if gathers else []
         if self.unplaced:
             self._place()
-        self._submit_all(records)
+        if not gathers:
+            self._submit_all(records)
+            self.log_ends.look(self.writers.sequence, self._resting)
         self._commit()
-        self.log_ends.look(self.writers.sequence, self._resting)
         if ends := self.log_ends.to_report(self.writers.done_sequence):
             self.writers.beat(ends)
             self.log_ends.reported()
@@ -119,7 +123,7 @@ class Consumer:
         """
         if self.rejoining:
             return 1000
-        return 20 if self.unplaced else 100
+        return 20 if self.unplaced else 10 if self.pending else 100
 
     def _poll(self, timeout_ms: int) -> list[Any]:
         try:
@@ -260,10 +264,6 @@ class Consumer:
         for (topic, partition), alarm in alarms.items():
             metrics.PARTITION_STOPPED.labels(self.group, topic, str(partition)).set(1)
             log.error("partition_stopped", topic=topic, partition=partition, alarm=alarm)
-
-    def _refuse_if_all_stopped(self) -> None:
-        owned = self._owned()
-        self._refuse_if_stopped(bool(owned) and owned <= self.stopped.keys())
 
     def _refuse_if_stopped(self, tell: bool) -> None:
         if tell and self.stopped:

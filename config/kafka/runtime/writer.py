@@ -29,6 +29,9 @@ class Handler(ABC):
     name: str
     group: str
     topics: list[str]
+    # Whether records wait for the writer in one batch, not in several behind each other: sooner done, but less is
+    # decoded meanwhile.
+    gathers = False
 
     @abstractmethod
     def prepare(self, batch: RecordBatch) -> Any:

@@ -7,7 +7,7 @@ from django.db import DataError, OperationalError
 
 from config.database import contention
 from config.kafka.records import RecordBatch, Replayed
-from config.kafka.runtime.writer import LogEnd, Writer
+from config.kafka.runtime.writer import Handler, LogEnd, Writer
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 REFUSED = "value out of range\nDETAIL:  Failing row contains (ada@example.com)."
 
 
-class Scripted:
+class Scripted(Handler):
     """A handler that remembers what was stored and fails as told."""
 
     name, group, topics = "scripted", "g", ["t"]

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from config.kafka.records import RecordBatch, Replayed
-from config.kafka.runtime.writer import LogEnd
+from config.kafka.runtime.writer import Handler, LogEnd
 from config.kafka.runtime.writers import Writers, parallel_writers
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
@@ -15,7 +15,7 @@ from outbox.bookkeeping.watermarks import Watermarks
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class Gated:
+class Gated(Handler):
     """A handler whose transactions of a partition wait until that partition is let through.
 
     On SQLite, which takes one transaction at a time, they wait before they begin.
@@ -44,6 +44,9 @@ class Gated:
         for partition, _offset in found:
             self.entered[partition].set()
             assert self.gates[partition].wait(30)
+
+    def park(self, batch, record, error, trace, now):
+        raise AssertionError(error)
 
     def pressure(self):
         self.asked += 1

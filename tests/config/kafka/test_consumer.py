@@ -1,0 +1,82 @@
+"""The consumer's rounds: what was polled while the writer was busy, and what then becomes a batch."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from config.kafka.records import Replayed
+from config.kafka.runtime.consumer import Consumer
+from config.kafka.runtime.writer import Handler
+from config.kafka.runtime.writers import Writers
+from outbox.bookkeeping.watermarks import Watermarks
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Gated(Handler):
+    """Its first transaction waits until it is let through."""
+
+    name, group, topics = "gated", "g", ["t"]
+    gathers = True
+
+    def __init__(self):
+        self.entered, self.gate = threading.Event(), threading.Event()
+        self.batches = []
+
+    def prepare(self, batch):
+        return [record.offset for record in batch.records]
+
+    def write(self, batch, now):
+        self.entered.set()
+        assert self.gate.wait(30)
+        self.batches.append(batch.prepared)
+
+    def park(self, batch, record, error, trace, now):
+        raise AssertionError(error)
+
+
+@pytest.fixture
+def consumer(monkeypatch):
+    """One that polls what `polls` holds; the broker is not asked, positions are looked at in `looks`."""
+    one = Consumer(Gated(), Watermarks(), threading.Event())
+    one.writers = Writers(one.handler, one.positions, "g")
+    one.polls, one.looks = [], []
+    monkeypatch.setattr(one, "_poll", lambda _timeout: one.polls.pop(0))
+    one.offsets = SimpleNamespace(commit_soon=lambda: False)
+    one.log_ends = SimpleNamespace(look=lambda sequence, _resting: one.looks.append(sequence), to_report=lambda _: {})
+    yield one
+    one.writers.close()
+
+
+def record(offset: int) -> Replayed:
+    return Replayed("t", 0, offset, 1000, None, b"")
+
+
+def test_records_that_come_while_the_writer_is_busy_become_one_batch(consumer):
+    consumer.polls = [[record(0)], [record(1)], [record(2)], []]
+    consumer._round()
+    assert consumer.handler.entered.wait(30)
+    consumer._round()
+    consumer._round()
+    # The client's position is beyond what waits: as written may count only what was submitted.
+    assert consumer.looks == [1]
+    consumer.handler.gate.set()
+    assert consumer.writers.drain(30)
+    consumer._round()
+    assert consumer.writers.drain(30)
+    assert consumer.handler.batches == [[0], [1, 2]]
+    assert consumer.looks == [1, 2]
+
+
+def test_no_more_wait_than_one_poll_may_bring(consumer, settings):
+    settings.KAFKA_POLL_RECORDS = 2
+    consumer.polls = [[record(0)], [record(1)], [record(2)]]
+    consumer._round()
+    assert consumer.handler.entered.wait(30)
+    consumer._round()
+    consumer._round()
+    assert not consumer.pending
+    consumer.handler.gate.set()
+    assert consumer.writers.drain(30)
+    assert consumer.handler.batches == [[0], [1, 2]]
