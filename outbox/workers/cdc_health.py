@@ -49,7 +49,7 @@ class Grace:
 
 
 def seen(newest_ms: int, now: datetime) -> None:
-    """Store that the CDC path has brought everything up to an id of this time; in the batch's transaction.
+    """Store that the CDC path has brought everything up to an id of this time.
 
     At most up to now: an id from the far future would make CDC look alive for ever.
     """

@@ -7,12 +7,14 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
 from django.conf import settings
-from django.db import close_old_connections, connections, transaction
+from django.db import DatabaseError, close_old_connections, connections, transaction
 
+from config.database.clock import database_now
 from config.gate import InvalidRecord
 from config.kafka import RecordBatch, topic_name
 from config.telemetry.logs import log
@@ -89,6 +91,7 @@ class Listen(LetterHandler):
 
     def __init__(self, stop: threading.Event) -> None:
         self.topics = [settings.OUTBOX_CDC_TOPIC]
+        self.newest = 0  # milliseconds in the newest id that was hinted at
         self.threads = [DeliveryThread(handler, stop) for handler in handlers().values()]
 
     def prepare(self, batch: RecordBatch) -> Verdicts:
@@ -111,7 +114,7 @@ class Listen(LetterHandler):
         """Claim the hinted messages in the transaction that moves the watermark; deliver them after its commit."""
         verdicts: Verdicts = batch.prepared
         if verdicts.ids:
-            cdc_health.seen(max(map(uuid7_milliseconds, verdicts.ids)), now)
+            self.newest = max(self.newest, uuid7_milliseconds(max(verdicts.ids)))
             for thread in self.threads:
                 self._claim(thread, verdicts.ids)
         bury(verdicts.letters, topic_name(self.group), now)
@@ -132,6 +135,11 @@ class Listen(LetterHandler):
         if claimed.messages:
             transaction.on_commit(lambda: thread.submit(claimed))
 
+    def each_second(self, now: datetime) -> None:
+        """Not with each batch: all listeners and relays share the channels' rows, and would wait for each other."""
+        if self.newest:
+            cdc_health.seen(self.newest, now)
+
     def pressure(self) -> bool:
         """While a channel's thread is full, hints wait in Kafka; the poller takes messages that wait too long."""
         return any(not thread.room for thread in self.threads)
@@ -139,3 +147,5 @@ class Listen(LetterHandler):
     def close(self) -> None:
         for thread in self.threads:
             thread.close()
+        with suppress(DatabaseError):  # it may be why we end
+            self.each_second(database_now())

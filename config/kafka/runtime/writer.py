@@ -49,6 +49,9 @@ class Handler(ABC):
         """Whether to stop reading for a while; asked once a second, outside a transaction."""
         return False
 
+    def each_second(self, now: Any) -> None:  # noqa: B027 (most have nothing to say)
+        """Store what belongs to no single batch: about once a second, in a short transaction."""
+
     def repair(self) -> None:  # noqa: B027 (nothing to make is the usual case)
         """Make the missing partitions of the tables it writes to."""
 
@@ -240,6 +243,7 @@ class Writer:
                 now = database_now()
                 reached = {tp: self._reach(end, now) for tp, end in ends.items()}
                 self.positions.reach(self.group, reached, now)
+                self.handler.each_second(now)
             self.pressed = self.handler.pressure()
             self.waiting = False
         except Exception as error:  # noqa: BLE001 (the next beat tries again; idleness is decided by the last one)

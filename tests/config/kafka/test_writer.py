@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from django.db import DataError, OperationalError
+from django.db import DataError, OperationalError, connection
 
 from config.database import contention
 from config.kafka.records import RecordBatch, Replayed
@@ -24,6 +24,7 @@ class Scripted(Handler):
 
     def __init__(self):
         self.stored, self.parked, self.failures, self.poison, self.repairs = [], [], [], set(), 0
+        self.beats = 0
 
     def prepare(self, batch):
         return [record.offset for record in batch.records]
@@ -39,6 +40,10 @@ class Scripted(Handler):
         if self.failures:
             raise self.failures.pop(0)
         self.parked.append((record.offset, type(error).__name__, "DataError" in trace and "ada@" not in trace))
+
+    def each_second(self, now):
+        assert connection.in_atomic_block
+        self.beats += 1
 
     def pressure(self):
         return True
@@ -176,9 +181,10 @@ def test_an_abandoned_batch_is_neither_done_nor_marked(writer, handler):
     assert not Watermark.objects.exists()
 
 
-def test_a_beat_reports_the_reach_and_asks_for_pressure(writer, handler):
+def test_a_beat_reports_the_reach_asks_the_handler_what_to_store_and_for_pressure(writer, handler):
     store(writer, batch(1))
     writer.beat({("t", 0): LogEnd(2, time.monotonic(), caught_up=True)})
     assert writer.drain(patience=30)
     found = Watermark.objects.get()
     assert (found.end_offset, found.caught_up_at is not None, writer.pressed) == (2, True, True)
+    assert handler.beats == 1

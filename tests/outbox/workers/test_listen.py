@@ -6,15 +6,16 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed
 from config.telemetry import metrics
-from config.uuid7 import uuid7
+from config.uuid7 import uuid7, uuid7_milliseconds
+from outbox.channels.admission import ensure
 from outbox.delivery.claim import claim
 from outbox.letters.models import DeadLetter
-from outbox.models import DeliveryAttempt, OutboxMessage
+from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
 from outbox.workers.listen import DeliveryThread, Listen
 from tests.outbox.race import race
 from tests.outbox.scripted import TRANSIENT, Scripted, message, promise, states
@@ -158,6 +159,44 @@ def test_what_there_is_no_room_for_is_left_to_the_poller(listen, settings):
     hold.set()
     finish(listener)
     assert states() == {"sent": 3, "pending": 2}
+
+
+def test_how_far_cdc_has_come_is_stored_beside_the_claims(listen):
+    """Each claim would wait for the others at the channels' rows."""
+    listener = listen(Scripted())
+    pks = [promise(f"order:{n}") for n in range(3)]
+    hear(listener, batch(*map(hint, [pks[2], pks[0]])))
+    assert ChannelState.objects.get().cdc_seen_at is None
+    listener.each_second(database_now())
+    hear(listener, batch(hint(pks[1])))
+    listener.each_second(database_now())
+    assert int(ChannelState.objects.get().cdc_seen_at.timestamp() * 1000) == uuid7_milliseconds(pks[2])
+
+
+def test_a_claim_of_hints_locks_no_channel(listen):
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    listener = listen(Scripted())
+    ensure(["memory"])
+    found = batch(hint(promise()))
+    found.prepared = listener.prepare(found)
+    with transaction.atomic():
+        listener.write(found, database_now())
+        race(lambda: ChannelState.objects.update(updated_at=database_now()))
+
+
+def test_a_listener_that_ends_stores_how_far_cdc_has_come(listen):
+    listener, pk = listen(Scripted()), promise()
+    hear(listener, batch(hint(pk)))
+    listener.close()
+    assert ChannelState.objects.get().cdc_seen_at is not None
+
+
+def test_a_listener_that_has_heard_nothing_says_nothing(listen):
+    listener = listen(Scripted())
+    ensure(["memory"])
+    listener.each_second(database_now())
+    assert ChannelState.objects.get().cdc_seen_at is None
 
 
 def test_a_listener_told_to_stop_gives_back_what_is_in_hand(install):
