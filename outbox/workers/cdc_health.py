@@ -19,12 +19,18 @@ from outbox.messages.models import OutboxMessage
 GROUP = "outbox-listen"
 HEARTBEAT = timedelta(seconds=10)
 REMEMBER = 1.0  # seconds
+STORED_WITHIN = 2.0  # seconds after it was brought; a listener does it once a second
 
 
 def is_healthy(channel: str, now: datetime) -> bool:
-    """The listener's heartbeat is fresh, and nothing due has been left lying for longer than the grace period."""
+    """The listener's heartbeat is fresh; what was written longer ago than the grace period has been brought, and none of
+    it that is due lies about.
+
+    A listener beats on when Debezium is dead, and then nothing lies about for long, because the poller sends it: only
+    what was brought shows it.
+    """
     beats = Watermark.objects.of_group(GROUP).running().filter(updated_at__gt=now - HEARTBEAT)
-    if not beats.exists():
+    if not beats.exists() or _age_beyond(_newest(), now) > settings.OUTBOX_GRACE_SECONDS + STORED_WITHIN:
         return False
     overdue = now - timedelta(seconds=settings.OUTBOX_GRACE_SECONDS)
     return not OutboxMessage.objects.due(channel, overdue).from_id(lower_bound.read()).older_than(overdue).exists()
@@ -60,9 +66,18 @@ def seen(newest_ms: int, now: datetime) -> None:
 def cdc_lag(now: datetime) -> float | None:
     """Age in seconds of the oldest message whose id lies beyond what CDC has brought, 0.0 when none does; None
     where no listener has ever brought anything."""
-    newest = ChannelState.objects.aggregate(newest=Max("cdc_seen_at"))["newest"]
-    if newest is None:
-        return None
-    beyond = OutboxMessage.objects.from_id(smallest_uuid7(int(newest.timestamp() * 1000) + 1)).order_by("id")
+    newest = _newest()
+    return None if newest is None else _age_beyond(newest, now)
+
+
+def _newest() -> datetime | None:
+    newest: datetime | None = ChannelState.objects.aggregate(newest=Max("cdc_seen_at"))["newest"]
+    return newest
+
+
+def _age_beyond(newest: datetime | None, now: datetime) -> float:
+    """Seconds since the first message was written that is younger than `newest`; where that is None, any message."""
+    lowest = 0 if newest is None else int(newest.timestamp() * 1000) + 1
+    beyond = OutboxMessage.objects.from_id(smallest_uuid7(lowest)).order_by("id")
     oldest = beyond.values_list("created_at", flat=True).first()
     return max(0.0, (now - oldest).total_seconds()) if oldest else 0.0

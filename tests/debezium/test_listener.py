@@ -19,7 +19,7 @@ from outbox.bookkeeping.models import Watermark
 from outbox.channels import admission
 from outbox.messages.publish import publish
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.workers.cdc_health import cdc_lag
+from outbox.workers.cdc_health import cdc_lag, is_healthy
 from tests.bench.events import forget
 from tests.crash.platform import Platform
 from tests.crash.wire import wait_for
@@ -109,10 +109,11 @@ def threshold() -> float:
     return float(found[1])
 
 
-def test_without_debezium_the_poller_takes_over_and_the_alert_is_true(connector, workers):
+def test_without_debezium_the_poller_takes_over_and_the_alert_is_true(connector, workers, settings):
+    settings.KAFKA_TOPIC_PREFIX = connector.prefix  # we look with the relay's eyes
     promise(1)
     all_sent()
-    assert cdc_lag(database_now()) == 0
+    wait_for(lambda: cdc_lag(database_now()) == 0, 30, "the listener to store how far CDC has come")
     connector.stop()
     began = time.monotonic()
     promise(2)
@@ -120,13 +121,15 @@ def test_without_debezium_the_poller_takes_over_and_the_alert_is_true(connector,
     took = time.monotonic() - began
     assert DeliveryAttempt.objects.latest("id").path == "poll"
     assert took < GRACE + 20, took
-    # Now that it is known to be dead, nobody waits for it.
+    # Nothing lies about, and yet it is known to be dead: nobody waits for it.
+    wait_for(lambda: not is_healthy("email", database_now()), 30, "the poller to wait no more")
     promise(3)
     all_sent()
     assert cdc_lag(database_now() + timedelta(seconds=threshold() + 1)) > threshold()
     connector.start()
     wait_for(lambda: cdc_lag(database_now()) == 0, 90, "CDC to catch up")
     assert set(DeliveryAttempt.objects.values_list("outcome", flat=True)) == {"sent"}
+    assert is_healthy("email", database_now())
     assert DeliveryAttempt.objects.count() == 3
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import uuid
 from datetime import timedelta
 
 import pytest
@@ -10,11 +11,12 @@ from django.core.management import CommandError, call_command
 from config.database.clock import database_now
 from config.kafka import topic_name
 from config.processes import loop
+from config.uuid7 import uuid7_milliseconds
 from outbox.bookkeeping.audit import Operator
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels import admission, handlers
 from outbox.checks import handlers_fit_the_lease
-from outbox.models import OutboxMessage
+from outbox.models import ChannelState, OutboxMessage
 from outbox.tasks import relay_outbox
 from outbox.workers import cdc_health
 from outbox.workers.relay import Relay
@@ -41,14 +43,52 @@ def test_young_messages_are_left_to_cdc_while_it_is_alive(memory):
     assert message(pk).state == "pending"
 
 
+def brought(pk: uuid.UUID, *, and_it: bool = True) -> None:
+    """CDC has brought everything before this message, and this one, too, or not."""
+    cdc_health.seen(uuid7_milliseconds(pk) - (not and_it), database_now())
+
+
 @db
 def test_a_message_that_cdc_left_lying_is_the_pollers_and_so_are_all_others(memory):
     heartbeat()
     old, young = promise("order:1"), promise("order:2")
+    brought(young)
     ago = database_now() - timedelta(seconds=6)
     OutboxMessage.objects.filter(pk=old).update(created_at=ago, available_at=ago)
     Relay(memory, threading.Event()).tick()
     assert (message(old).state, message(young).state) == ("sent", "sent")
+
+
+@db
+@pytest.mark.parametrize("ever", [True, False])
+def test_cdc_that_has_not_brought_what_is_older_than_the_grace_is_waited_for_no_more(memory, ever):
+    """The listener beats, and nothing lies about: the poller has sent it after the grace."""
+    heartbeat()
+    missed = promise("order:1")
+    if ever:
+        brought(missed, and_it=False)
+    OutboxMessage.objects.update(state="sent", created_at=database_now() - timedelta(seconds=8))
+    young = promise("order:2")
+    assert Relay(memory, threading.Event()).tick() == 1
+    assert message(young).state == "sent"
+
+
+@db
+def test_cdc_that_brings_something_again_is_waited_for(memory):
+    heartbeat()
+    missed = promise("order:1")
+    OutboxMessage.objects.update(state="sent", created_at=database_now() - timedelta(seconds=8))
+    brought(missed)
+    young = promise("order:2")
+    assert Relay(memory, threading.Event()).tick() == 0
+    assert message(young).state == "pending"
+
+
+@db
+def test_an_id_of_the_future_does_not_make_cdc_look_alive_for_ever(memory):
+    now = database_now()
+    cdc_health.seen(int(now.timestamp() * 1000) + 3_600_000, now)
+    assert ChannelState.objects.get().cdc_seen_at == now
 
 
 @db
