@@ -8,10 +8,11 @@ from django.db import connection, transaction
 from config.database.clock import database_now
 from outbox.channels import admission
 from outbox.delivery import expiry
+from outbox.delivery.candidates import lock_due, lower_bound
 from outbox.delivery.claim import claim
 from outbox.models import OutboxMessage
 from tests.outbox.race import race
-from tests.outbox.scripted import Scripted, promise
+from tests.outbox.scripted import Scripted, message, promise
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -57,3 +58,25 @@ def test_a_claim_of_hints_locks_these_messages_and_no_others(install, side_by_si
         assert len(claim(memory, "cdc", 100, ids=pks[::3]).messages) == 20
         others = race(*[lambda n=n: claim(memory, "cdc", 100, ids=pks[n::3]) for n in (1, 2)])
     assert [len(found.messages) for found in others] == [20, 20]
+
+
+def test_what_another_worker_has_leased_meanwhile_is_not_leased_again(install, monkeypatch):
+    """A lock forbids it; without one the whole claim is taken back."""
+    memory = install(Scripted())
+    pks = fill(2)
+    with transaction.atomic():
+        stale = lock_due("memory", database_now(), lower_bound.read(), 10)
+    first = claim(memory, "cdc", 10, ids=pks[:1])
+    monkeypatch.setattr("outbox.delivery.claim.lock_due", lambda *_: stale)
+    with pytest.raises(RuntimeError, match="claimed 1 of 2 locked messages"):
+        claim(memory, "poll", 10)
+    assert message(pks[0]).lease_token == first.token
+    assert (message(pks[1]).state, message(pks[1]).attempts) == ("pending", 0)
+
+
+def test_a_poller_that_leaves_young_messages_takes_the_old_ones(install):
+    memory = install(Scripted())
+    old, young = fill(2)
+    OutboxMessage.objects.filter(pk=old).update(created_at=database_now() - timedelta(seconds=10))
+    assert [m.id for m in claim(memory, "poll", 10, older_than=timedelta(seconds=5)).messages] == [old]
+    assert message(young).state == "pending"

@@ -241,6 +241,14 @@ def test_a_paused_channel_still_expires(memory, go):
     assert message(pk).state == "expired"
 
 
+def test_only_what_is_too_old_expires(memory):
+    late, young = promise("order:1"), promise("order:2")
+    assert expire_due("memory") == 0
+    OutboxMessage.objects.filter(pk=late).update(expires_at=database_now())
+    assert expire_due("memory") == 1
+    assert (message(late).state, message(young).state) == ("expired", "pending")
+
+
 def test_a_retry_is_never_planned_beyond_the_expiry(memory, go):
     pk = promise()
     OutboxMessage.objects.update(expires_at=database_now() + timedelta(seconds=3))

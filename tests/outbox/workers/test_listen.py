@@ -161,14 +161,35 @@ def test_what_there_is_no_room_for_is_left_to_the_poller(listen, settings):
     assert states() == {"sent": 3, "pending": 2}
 
 
+def test_no_more_is_claimed_than_there_is_room_for(listen, settings):
+    settings.OUTBOX_BATCH = 3
+    memory = Scripted()
+    hold = threading.Event()
+    memory.before = lambda messages: hold.wait(20)
+    listener = listen(memory)
+    pks = [promise(f"order:{n}") for n in range(5)]
+    hear(listener, batch(*map(hint, pks[:2])))
+    hear(listener, batch(*map(hint, pks[2:])))
+    assert states() == {"processing": 3, "pending": 2}
+    hold.set()
+
+
+def test_nothing_is_claimed_that_no_hint_names(listen):
+    memory = Scripted()
+    listener = listen(memory)
+    _other, hinted = promise("order:1"), promise("order:2")
+    hear(listener, batch(hint(hinted)))
+    finish(listener)
+    assert memory.accepted == [hinted]
+
+
 def test_how_far_cdc_has_come_is_stored_beside_the_claims(listen):
     """Each claim would wait for the others at the channels' rows."""
     listener = listen(Scripted())
     pks = [promise(f"order:{n}") for n in range(3)]
     hear(listener, batch(*map(hint, [pks[2], pks[0]])))
-    assert ChannelState.objects.get().cdc_seen_at is None
-    listener.each_second(database_now())
     hear(listener, batch(hint(pks[1])))
+    assert ChannelState.objects.get().cdc_seen_at is None
     listener.each_second(database_now())
     assert int(ChannelState.objects.get().cdc_seen_at.timestamp() * 1000) == uuid7_milliseconds(pks[2])
 
@@ -190,6 +211,11 @@ def test_a_listener_that_ends_stores_how_far_cdc_has_come(listen):
     hear(listener, batch(hint(pk)))
     listener.close()
     assert ChannelState.objects.get().cdc_seen_at is not None
+
+
+def test_a_listener_claims_at_once_what_came_while_it_claimed():
+    """In one batch: a mail must not wait for three transactions."""
+    assert Listen.gathers
 
 
 def test_a_listener_that_has_heard_nothing_says_nothing(listen):
