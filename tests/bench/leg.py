@@ -209,9 +209,15 @@ def promises(plan: Plan) -> list[dict[str, str]]:
     return promises.rows(plan)
 
 
+def capture(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import capture
+
+    return capture.rows(plan)
+
+
 PARTS: dict[str, Callable[[Plan], list[dict[str, str]]]] = {
     "ingest": ingest, "due": due, "flush": flush, "ledger": ledger, "lookup": lookup,
-    "outbox": outbox, "full": full, "promises": promises,
+    "outbox": outbox, "full": full, "promises": promises, "capture": capture,
 }  # fmt: skip
 
 
