@@ -14,6 +14,7 @@ from buffer.ingest.sent_orders import read_sent
 from buffer.streams import GROUP, Stream, streams
 from config.database.chunks import delete_in_chunks
 from config.database.clock import database_now
+from config.database.tables import require_tables
 from config.flows import Refusal
 from config.kafka import Mark, topic_name
 from config.kafka import RecordBatch as Records
@@ -37,6 +38,7 @@ class Rebuilt:
 
 def rebuild(say: Say, *, dry_run: bool = False) -> list[Rebuilt]:
     """Rebuild every stream; raises Refusal when its buffer holds anything but an interrupted rebuild."""
+    require_tables()
     return [_rebuild(stream, say, dry_run) for stream in streams().values()]
 
 

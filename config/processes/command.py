@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from config.database.tables import require_tables
 from config.environment.env import BadSetting
 from config.kafka.client import InvalidSessionTimeoutError, KafkaError
 from config.kafka.runtime.consumer import ConsumerStopped
@@ -22,6 +23,7 @@ class WorkerCommand(BaseCommand):
     """A command that runs until SIGTERM; subclasses implement `work`."""
 
     requires_system_checks: list[str] = []
+    needs_tables = True
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         group = parser.add_mutually_exclusive_group()
@@ -41,6 +43,8 @@ class WorkerCommand(BaseCommand):
         except OSError as error:
             place = f"METRICS_HOST={settings.METRICS_HOST} --metrics-port {options['metrics_port']}"
             raise CommandError(f"{place}: {error.strerror}") from error
+        if self.needs_tables:
+            require_tables()
         tune_interpreter()
         with stop_on_signal() as stop:
             try:

@@ -8,6 +8,7 @@ import threading
 
 from django.conf import settings
 
+from config.database.tables import require_tables
 from config.environment.env import BadSetting
 from config.flows import flows
 from config.processes.supervisor import Supervisor
@@ -38,6 +39,7 @@ def refuse_taken_port(host: str, port: int) -> None:
 
 def run_platform(stop: threading.Event, port: int) -> None:
     """Start everything, keep it alive until `stop`, end it in reverse order."""
+    require_tables()
     supervisor = Supervisor(settings.BASE_DIR / "var" / "logs", {})
     try:
         start_platform(supervisor, port)

@@ -8,14 +8,20 @@ import subprocess
 import sys
 
 import pytest
+from django.core.management import get_commands
 from django.db import DatabaseError, connection, transaction
 
 from config.database.errors import needs_migrate
 from tests.tree import ROOT
 
-COMMANDS = [
-    "verify", "flow_summary", "is_drained", "recover_claims", "rotate_partitions", "dead_letters list", "create_token x",
-    "relay_outbox --once",
+ONE_LINE = [
+    "create_token x", "dead_letters list", "dead_letters requeue --reason because", "demo_user", "flow_summary",
+    "flow_summary --arrived", "flush_buffer --once", "import_stock {file}", "import_stock {file} --dry-run",
+    "ingest_events --once", "is_drained", "listen_outbox --once", "rebuild_buffer", "rebuild_buffer --dry-run",
+    "recover_claims", "relay_outbox --once", "replay_topic --pending --once",
+    "replay_topic transfer-requests --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --reason because",
+    "rotate_partitions", "rotate_partitions --dry-run", "run_all", "simulate --count 1", "track_inventory --once",
+    "verify", "verify --json",
 ]  # fmt: skip
 ELSEWHERE = """
 import manage
@@ -26,10 +32,22 @@ manage.main()
 """
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+WITHOUT_TABLES = {"create_topics", "embedded_kafka"}
+FINDINGS = {"doctor"}  # says all that is wrong, missing migrations among it
+
+
+def test_every_command_is_tried_without_tables():
+    ours = {name for name, app in get_commands().items() if app in {"config", "buffer", "outbox", "notifications"}}
+    assert {line.split()[0] for line in ONE_LINE} | WITHOUT_TABLES | FINDINGS == ours
+
+
+@pytest.mark.parametrize("command", ONE_LINE)
 def test_a_database_without_tables_is_named_in_one_line(command, tmp_path):
-    environment = {**os.environ, "DATABASE_URL": f"sqlite:///{tmp_path}/empty.sqlite3"}
-    run = [sys.executable, "manage.py", *command.split()]
+    stock = tmp_path / "stock.csv"
+    stock.write_text("stock_id,item,location,quantity\nA,B,C,1\n")
+    nothing = {"DATABASE_URL": f"sqlite:///{tmp_path}/empty.sqlite3", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    run = [sys.executable, "manage.py", *command.format(file=stock).split()]
+    environment = {**os.environ, **nothing, "DEMO": "1"}
     ended = subprocess.run(run, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stdout == ""

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from config.database.errors import needs_migrate
+from config.database.tables import require_tables
 from config.processes.housekeeping import rotate_and_sweep
 
 
@@ -19,6 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("--no-drop", action="store_true", help="only make what is missing")
 
     def handle(self, *, dry_run: bool, no_drop: bool, **_: Any) -> None:
+        require_tables()
         try:
             plans, swept = rotate_and_sweep(dry_run=dry_run, no_drop=no_drop)
         except DatabaseError as error:

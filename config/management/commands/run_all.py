@@ -19,6 +19,8 @@ class Command(WorkerCommand):
         "SQLite database and an embedded broker, with sample traffic and short timings (what `make run` does)."
     )
 
+    needs_tables = False  # the demo makes its own
+
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("--demo", action="store_true", help="own database, own broker, sample traffic")
