@@ -18,6 +18,7 @@ from config.kafka import topic_name
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
+from outbox.letters.overview import letters_ever
 from outbox.letters.redelivery import batch_of
 
 
@@ -62,7 +63,7 @@ class Aggregator(Flow):
             ("messages read", total("read")),
             ("orders accepted", total("accepted")),
             ("repeats and updates", total("redelivered", "superseded")),
-            ("dead letters", total("late", "parked")),
+            ("dead letters of orders", letters_ever(self.sources())),
             ("orders waiting", total("open")),
             ("orders sent", total("events_sent")),
             ("batches sent", total("batches_sent")),

@@ -16,6 +16,7 @@ from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers
 from outbox.letters.models import DeadLetter
+from outbox.letters.overview import letters_ever
 from outbox.measures import Numbers, gauges
 from outbox.messages.keys import sweep_keys
 from outbox.messages.models import FLOW, OutboxMessage
@@ -54,6 +55,7 @@ class Outbox(Flow):
                 "tries that failed",
                 sum(totals.get(kind, 0) for kind in ("transient", "unreachable", "ambiguous")),
             ),
+            ("dead letters of messages", letters_ever(self.sources())),
         ]
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:

@@ -160,7 +160,7 @@ class Ingest(LetterHandler, Replayable):
         """Write the rows that workers share: buckets (a redelivery resets no timer), then letters, then counters."""
         arrive(self.stream, outcome.arrivals, now)
         recounted = recount_buckets(self.stream, outcome.settled, now)
-        outcome.parked = bury(outcome.letters, topic_name(self.group), now)
+        outcome.settle_letters(bury(outcome.letters, topic_name(self.group), now))
         self._count(outcome, revision, now, recounted)
 
     def _upsert(self, rows: Packed, topic_id: str, now: datetime) -> list[Changed]:
@@ -214,9 +214,10 @@ class Ingest(LetterHandler, Replayable):
         for (_partition, name), number in outcomes.items():
             metrics.INGESTED.labels(self.name, name).inc(number)
 
-    def count_parked(self, batch: RecordBatch, record: Record, now: datetime) -> None:
+    def count_parked(self, batch: RecordBatch, record: Record, now: datetime, *, new: bool) -> None:
         at = record.partition
-        self._count(StoredBatch(Counter([at]), Counter([(at, "parked")])), batch.revision, now)
+        outcome = "parked" if new else "redelivered"
+        self._count(StoredBatch(Counter([at]), Counter([(at, outcome)])), batch.revision, now)
 
     # -- around it --------------------------------------------------------------------------------------
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from buffer.events.positions import Position
 from config.database.upsert import Packed
 from config.kafka import Record, RecordBatch, Tally
 from outbox.letters.burial import Letter
+from outbox.letters.handler import known_before
 
 Key = tuple[int, str, str]  # month, order, location
 # … hash, partition, offset, timestamp, payload: MariaDB walks a row from its start for each column it unpacks.
@@ -42,6 +43,14 @@ class StoredBatch:
     touched: list[Key] = field(default_factory=list)
     outside: int = 0
     parked: int = 0  # letters that were not there before
+
+    def settle_letters(self, new: Sequence[Letter]) -> None:
+        """Count letters that were there before as repeats: their records are read once more."""
+        self.parked = len(new)
+        for letter in known_before(self.letters, new):
+            at = letter.record.partition
+            self.outcomes[at, "late" if letter.step == "late" else "parked"] -= 1
+            self.outcomes[at, "redelivered"] += 1
 
     def tally(self, batch: RecordBatch) -> Tally:
         """The same as a replay counts it."""

@@ -16,6 +16,7 @@ from config.kafka import RecordBatch, topic_name
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
+from outbox.letters.overview import letters_ever
 from outbox.letters.redelivery import batch_of
 
 
@@ -58,6 +59,7 @@ class Ledger(Flow):
             ("stock messages read", totals.get("read", 0)),
             ("stock effects applied", totals.get("applied", 0)),
             ("stock repeats", totals.get("duplicate", 0)),
+            ("dead letters of stock", letters_ever(self.sources())),
             ("stock movements", totals.get("movements", 0) + totals.get("restored", 0)),
         ]
 

@@ -97,7 +97,7 @@ class Track(LetterHandler, Replayable):
         if prepared.tracked:
             self._track(batch, applied, now)
         self._follow(batch, applied, now)
-        applied.parked = bury(applied.letters, topic_name(self.group), now)
+        applied.settle_letters(bury(applied.letters, topic_name(self.group), now))
         self._count(batch, prepared.read, applied, now)
         return applied
 
@@ -222,9 +222,9 @@ class Track(LetterHandler, Replayable):
         counters.add(counts, now)
         transaction.on_commit(partial(_measure, applied.outcomes))
 
-    def count_parked(self, batch: RecordBatch, record: Record, now: datetime) -> None:
+    def count_parked(self, batch: RecordBatch, record: Record, now: datetime, *, new: bool) -> None:
         applied = Applied()
-        applied.settle(record, "parked")
+        applied.settle(record, "parked" if new else "duplicate")
         self._count(batch, {(record.topic, record.partition): 1}, applied, now)
 
     def pressure(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from buffer.ledger.topics.effects import Merchant, Movements, Variant
 from config.database.upsert import Packed
 from config.kafka import Record
 from outbox.letters.burial import Letter
+from outbox.letters.handler import known_before
 
 Key = tuple[str, str]  # reference, stock
 Place = tuple[str, int]  # topic as the broker knows it, partition
@@ -86,6 +87,13 @@ class Applied:
 
     def settle(self, record: Record, outcome: str) -> None:
         self.outcomes[(record.topic, record.partition), outcome] += 1
+
+    def settle_letters(self, new: Sequence[Letter]) -> None:
+        """Count letters that were there before as repeats: their records are read once more."""
+        self.parked = len(new)
+        for letter in known_before(self.letters, new):
+            self.outcomes[(letter.record.topic, letter.record.partition), "parked"] -= 1
+            self.settle(letter.record, "duplicate")
 
     def change(self, key: Hashable, record: Record) -> None:
         """For a replay: what the outcome of later records may depend on."""

@@ -72,24 +72,24 @@ class Letter:
         return (self.topic_id, record.topic, record.partition, record.offset, self.step, self.revision)
 
 
-def bury(letters: Sequence[Letter], group: str, now: datetime) -> int:
-    """Write letters that are not known yet, in the transaction of the batch; returns how many were new.
+def bury(letters: Sequence[Letter], group: str, now: datetime) -> Sequence[Letter]:
+    """Write letters that are not known yet, in the transaction of the batch; returns the new ones.
 
     A record that is delivered again finds its burial key and changes nothing. Groups are counted last, in
     sorted order, because workers share them.
     """
     if not letters:
-        return 0
+        return []
     rows = {letter.key: letter for letter in letters}
     keys = [(*key, digest(letter.record.value)) for key, letter in sorted(rows.items())]
     fresh = [rows[tuple(key)] for key in BURIAL.run(keys, {"group": group})]
     if not fresh:
-        return 0
+        return []
     groups = _count_groups(fresh, now)
     DeadLetter.objects.bulk_create([_letter(letter, groups, group, now) for letter in fresh])
     for letter in fresh:
         metrics.BURIED.labels(letter.source, letter.reason).inc()
-    return len(fresh)
+    return fresh
 
 
 def _count_groups(letters: Sequence[Letter], now: datetime) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -35,6 +35,12 @@ class AlarmedWatermarks(Watermarks):
             bury(letters, group, now)
 
 
+def known_before(letters: Sequence[Letter], new: Sequence[Letter]) -> list[Letter]:
+    """The letters that `bury` did not write, because an earlier reading of their records did."""
+    written = set(map(id, new))
+    return [letter for letter in letters if id(letter) not in written]
+
+
 class LetterHandler(Handler):
     """Base of a flow's Kafka handler: what it cannot handle becomes a letter, and missing partitions are made."""
 
@@ -60,11 +66,15 @@ class LetterHandler(Handler):
         """Bury the one record that the database refused although the gate let it through."""
         told = {"error_class": type(error).__name__, "traceback": trace}
         letter = self.letter(batch, record, "store", "database_refused", said(error), **told)
-        batch.tally = Tally(parked=bury([letter], topic_name(self.group), now))
-        self.count_parked(batch, record, now)
+        new = len(bury([letter], topic_name(self.group), now))
+        batch.tally = Tally(parked=new)
+        self.count_parked(batch, record, now, new=bool(new))
 
-    def count_parked(self, batch: RecordBatch, record: Record, now: datetime) -> None:
-        """Count a record that `park` has buried, where the flow accounts for each record."""
+    def count_parked(self, batch: RecordBatch, record: Record, now: datetime, *, new: bool) -> None:
+        """Count a record that `park` has buried, where the flow accounts for each record.
+
+        One that was a letter before is a repeat.
+        """
 
     def repair(self) -> None:
         ensure_partitions()

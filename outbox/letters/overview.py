@@ -23,6 +23,12 @@ def open_letters(sources: Sequence[str]) -> dict[str, int]:
     return {**dict.fromkeys(sources, 0), **{source: int(total) for source, total in found}}
 
 
+def letters_ever(sources: Sequence[str]) -> int:
+    """How many letters these sources have had, closed and dropped ones among them."""
+    found = FailureGroup.objects.filter(source__in=sources).aggregate(total=Sum("total_count"))
+    return int(found["total"] or 0)
+
+
 def letters_last_hour(sources: Sequence[str], now: datetime, kinds: Sequence[str] = ("parked", "late")) -> int:
     """Letters of the last hour, from the counters that a flow keeps of what it buries."""
     return sum(sum(counters.history(source, name, now, 60)) for source in sources for name in kinds)

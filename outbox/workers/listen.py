@@ -117,12 +117,12 @@ class Listen(LetterHandler):
             self.newest = max(self.newest, uuid7_milliseconds(max(verdicts.ids)))
             for thread in self.threads:
                 self._claim(thread, verdicts.ids)
-        bury(verdicts.letters, topic_name(self.group), now)
+        buried = bury(verdicts.letters, topic_name(self.group), now)
         counts = Counter(
             {
                 (FLOW, "cdc", "hinted"): len(verdicts.ids),
                 (FLOW, "cdc", "skipped"): verdicts.skipped,
-                (FLOW, "cdc", "parked"): len(verdicts.letters),
+                (FLOW, "cdc", "parked"): len(buried),
             }
         )
         counters.add(counts, now)

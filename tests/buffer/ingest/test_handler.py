@@ -13,6 +13,7 @@ from config.database.clock import database_now
 from config.kafka import RecordBatch
 from outbox.bookkeeping import counters
 from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
+from outbox.letters.overview import letters_last_hour
 from tests.conftest import ORDERED_AT, TOPIC_ID, order
 
 pytestmark = pytest.mark.django_db
@@ -131,7 +132,7 @@ def test_poison_is_a_letter_with_its_raw_bytes_and_the_rest_flows(ingest, record
     assert bytes(letters[0].payload) == b"{bad"
     assert letters[2].payload is None
     assert bytes(letters[3].payload) == b"\xff\x00"
-    assert counted("parked") == 6
+    assert (counted("parked"), counted("redelivered")) == (3, 5)
     assert BurialKey.objects.count() == 3
 
 
@@ -237,3 +238,21 @@ def test_the_window_is_counted_in_months():
         202701,
     ]
     assert add_months(now + timedelta(days=0), 1) == 202603
+
+
+def test_letters_that_are_read_again_are_repeats(ingest, records):
+    ingest(records(order("A1")))
+    found = records(order("A1", items={"S1": 9}), b"{", b"\xff", start=0)  # the first one: a position with two payloads
+    for _ in range(3):
+        ingest(found)
+    assert (counted("parked"), counted("late"), counted("redelivered")) == (2, 1, 6)
+    assert letters_last_hour([STREAM], database_now()) == DeadLetter.objects.count() == 3
+
+
+def test_a_record_that_the_database_refuses_again_is_a_repeat(stream, records):
+    (record,) = records(order())
+    for _ in range(2):
+        batch = RecordBatch([record], {record.topic: TOPIC_ID})
+        with transaction.atomic():
+            Ingest(stream).park(batch, record, ValueError("no"), "", database_now())
+    assert (counted("read"), counted("parked"), counted("redelivered")) == (2, 1, 1)

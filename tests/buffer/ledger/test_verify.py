@@ -20,6 +20,7 @@ from outbox.bookkeeping.models import FlowCounter
 from outbox.letters.handler import AlarmedWatermarks
 from outbox.letters.levers import requeue
 from outbox.letters.models import DeadLetter
+from outbox.letters.overview import letters_last_hour
 from tests.buffer.ledger.conftest import (
     PAID,
     ledger,
@@ -125,6 +126,16 @@ def test_a_letter_of_a_stopped_partition_is_no_record(busy):
     assert letters() == ["invalid_json", "partition_stopped"]
     letter = DeadLetter.objects.get(reason="partition_stopped")
     assert requeue([letter.pk], ME, "try").refused[0][1].startswith("a stopped partition")
+    assert failing() == []
+
+
+def test_letters_that_are_read_again_are_repeats():
+    stocks(A=1)
+    poison, unknown = record((PAID, b"{")), record(paid("S9", B=1))
+    write(poison, unknown)
+    again = write(poison, unknown)
+    assert (again.parked, again.number("parked"), again.number("duplicate")) == (0, 0, 2)
+    assert letters_last_hour(["ledger"], database_now()) == 2
     assert failing() == []
 
 

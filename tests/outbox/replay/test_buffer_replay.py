@@ -64,6 +64,7 @@ def test_a_topic_that_was_read_wholly_is_replayed_twice_without_a_change(day, re
     assert replay() == account
     assert (events(), list(Watermark.objects.values()), DeadLetter.objects.count()) == before
     assert counters.totals(STREAM)["replayed"] == 26
+    assert counters.totals(STREAM)["parked"] == 1
 
 
 def test_what_is_missing_is_restored_exactly(day, replay):
