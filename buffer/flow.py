@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
+from buffer import verify, verify_kafka
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.ingest.handler import Ingest
 from buffer.retention import sweep_batches, sweep_minutes
 from buffer.samples import transfer_requests
 from buffer.streams import Stream, streams
 from buffer.supplement import foresee, send_late
-from buffer.verify import checks
 from config.flows import Check, Flow, Forecast, Picture, Reading, Refusal, Sample, Worker
 from config.kafka import topic_name
 from outbox.bookkeeping import counters
@@ -42,7 +42,13 @@ class Aggregator(Flow):
         return gauges(now)
 
     def verify(self) -> Iterator[Check]:
-        return checks(list(streams()))
+        return verify.checks(list(streams()))
+
+    def verify_payloads(self) -> Iterator[Check]:
+        return verify.payload_checks()
+
+    def verify_kafka(self) -> Iterator[Check]:
+        return verify_kafka.checks(streams().values())
 
     def samples(self, seed: int) -> Iterator[Sample]:
         return transfer_requests(topic_name("transfer-requests"), seed)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
+from django.db.models import QuerySet
+
 from buffer.events.models import Batch
 from buffer.partitioned import EVENTS
-from config.database.chunks import delete_in_chunks
+from config.database.chunks import in_chunks
 from config.partitions import Partition, PartitionSpec
 from outbox.bookkeeping import counters, dropped_rows
 from outbox.bookkeeping.models import FlowMinute
 
 MINUTES_KEPT = 24 * 60
+BATCHES_SWEPT = "batches_swept"
 
 
 def count_dropped(using: str, spec: PartitionSpec, partition: Partition) -> None:
@@ -37,4 +42,13 @@ def sweep_batches(now: datetime) -> int:
     if oldest is None:
         return 0
     gone = Batch.objects.filter(partition_key__lt=EVENTS.value(oldest), status__in=("sent", "discarded"))
-    return delete_in_chunks(gone)
+    return sum(_delete_counted(chunk, now) for chunk in in_chunks(gone))
+
+
+def _delete_counted(batches: QuerySet, now: datetime) -> int:
+    """The sent ones are counted, so that `verify` still knows how many there were."""
+    with transaction.atomic():
+        sent = Counter(batches.filter(status="sent").values_list("stream", flat=True))
+        number = batches.delete()[0]
+        counters.add({(stream, "flush", BATCHES_SWEPT): swept for stream, swept in sent.items()}, now)
+    return number

@@ -10,7 +10,7 @@ from buffer.events.buckets import arrive
 from buffer.events.models import NO_BATCH, Batch, Bucket, BufferedEvent
 from buffer.events.positions import Position
 from buffer.events.queries import EventQuerySet
-from buffer.flush.freeze import headers_of, iso
+from buffer.flush.freeze import content_hash, headers_of, iso
 from buffer.streams import Stream
 from config.admin.humanize import plural
 from config.as_json import as_json
@@ -129,5 +129,6 @@ def _supplement(
     place = {"stream": stream.name, "location_id": event.location_id, "sequence": sequence}
     month = {"partition_key": event.partition_key, "months": [event.partition_key]}
     origin = {"reason": "supplement", "supplement_of": event.batch_id, "event_count": 1, "claimed_at": now}
-    content = {"batch_id": batch_id, "payload": as_json(message), "headers": headers}
-    return Batch.objects.create(**place, **month, **origin, **content)
+    payload = as_json(message)
+    content = {"payload": payload, "headers": headers, "content_hash": content_hash(payload, headers)}
+    return Batch.objects.create(batch_id=batch_id, **place, **month, **origin, **content)

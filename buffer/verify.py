@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any
 
-from django.db.models import Count, Sum
+from django.db.models import Count, F, Sum
 
+from buffer import verify_batches as batches
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.ingest.rebuild import is_under_way
 from buffer.partitioned import EVENTS
+from buffer.streams import GROUP
+from buffer.streams import streams as all_streams
+from config.database.chunks import by_key
 from config.database.clock import database_now
 from config.database.snapshot import consistent_snapshot
+from config.digest import digest
 from config.flows import Check
+from config.kafka import topic_name
+from config.kafka.positions import TopicPartition
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.dropped_rows import dropped_rows
-from outbox.bookkeeping.verify import every_record_has_an_outcome
+from outbox.bookkeeping.verify import OFFENDERS, every_position_is_kept, every_record_has_an_outcome
 from outbox.letters.verify import letters_counted
 
 OUTCOMES = ("accepted", "redelivered", "superseded", "late", "parked")
-OFFENDERS = 20
+CHUNK = 500
+GRACE = timedelta(minutes=1)
 
 
 def checks(streams: list[str]) -> Iterator[Check]:
@@ -29,7 +41,14 @@ def checks(streams: list[str]) -> Iterator[Check]:
         rows = {stream: _rows_by_status(stream) for stream in streams}
         for stream in streams:
             yield from _of_stream(stream, rows[stream])
+            yield from batches.checks(stream)
         yield letters_counted(streams)
+
+
+def payload_checks() -> Iterator[Check]:
+    """Each payload against the digest beside it: a row for itself, so no snapshot is needed."""
+    yield _every_order_is_as_it_came()
+    yield batches.every_batch_is_as_it_was_frozen()
 
 
 def _rows_by_status(stream: str) -> dict[str, int]:
@@ -46,17 +65,18 @@ def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
     accepted = f"{stream}: accepted = pending + claimed + sent + discarded + dropped"
     yield Check(accepted, totals.get("accepted", 0), sum(rows.values()) + dropped_rows(stream, EVENTS))
     yield Check(f"{stream}: open counter = pending rows", totals.get("open", 0), rows.get("pending", 0))
-    batches = Batch.objects.unsent().of_streams([stream]).filter(supplement_of=None)
-    in_batches = batches.aggregate(total=Sum("event_count"))["total"]
+    unsent = Batch.objects.unsent().of_streams([stream]).filter(supplement_of=None)
+    in_batches = unsent.aggregate(total=Sum("event_count"))["total"]
     yield Check(f"{stream}: claimed rows = orders of unsent batches", in_batches or 0, rows.get("claimed", 0))
     yield _every_order_has_its_batch(stream)
     yield _buckets_match(stream)
+    yield _every_full_bucket_is_looked_at(stream)
     yield _one_row_per_order(stream)
-    unplaced = Batch.objects.sent().of_streams([stream]).filter(output_offset=None)
-    yield Check(
-        f"{stream}: every sent batch knows where it went",
-        rows=list(unplaced.values_list("pk", flat=True)[:OFFENDERS]),
-    )
+    yield every_position_is_kept(stream, topic_name(GROUP), partial(_place_of, stream))
+
+
+def _place_of(stream: str, scope: str) -> TopicPartition | None:
+    return (topic_name(all_streams()[stream].topic), int(scope)) if scope.isdigit() else None
 
 
 def _every_order_has_its_batch(stream: str) -> Check:
@@ -79,6 +99,27 @@ def _buckets_match(stream: str) -> Check:
     ]
     name = f"{stream}: every bucket counts its pending rows"
     return Check(name, sum(counted.values()), sum(pending.values()), offenders[:OFFENDERS])
+
+
+def _every_full_bucket_is_looked_at(stream: str) -> Check:
+    """Nobody looks at a bucket without a time, and not soon enough at one whose time lies behind its cap."""
+    filled = Bucket.objects.of_stream(stream).filled().running()
+    latest = database_now() + all_streams()[stream].idle + GRACE
+    late = filled.filter(due_at__gt=F("cap_at")).filter(due_at__gt=latest)
+    lost = filled.filter(due_at=None) | late
+    rows: Any = lost.order_by("pk").values("location_id", "open_count", "due_at")[:OFFENDERS]
+    return Check(f"{stream}: every filled bucket is held or due", rows=[] if is_under_way(stream) else list(rows))
+
+
+def _every_order_is_as_it_came() -> Check:
+    orders = BufferedEvent.objects.values_list("pk", "payload_hash", "payload", "order_id", "location_id")
+    changed = [
+        {"order": order, "location": location}
+        for chunk in by_key(orders, CHUNK)
+        for _, known, payload, order, location in chunk
+        if digest(payload.encode()) != known
+    ]
+    return Check("buffer: every order has the payload that was taken", rows=changed[:OFFENDERS])
 
 
 def _one_row_per_order(stream: str) -> Check:

@@ -158,6 +158,14 @@ class Flow:
         """Invariants, in one consistent snapshot."""
         return iter(())
 
+    def verify_payloads(self) -> Iterator[Check]:
+        """What is stored against the digests taken when it came, in chunks and outside of any transaction."""
+        return iter(())
+
+    def verify_kafka(self) -> Iterator[Check]:
+        """What the database says of Kafka against Kafka itself; raises KafkaError when no broker answers."""
+        return iter(())
+
     def samples(self, seed: int) -> Iterator[Sample | Deed]:
         """Endless plausible traffic, the same for the same seed."""
         return iter(())

@@ -10,12 +10,17 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Count, F, Sum, Value
 from django.db.models.functions import Coalesce, Concat
+from django.utils.module_loading import import_string
 
+from config.database.chunks import by_key
 from config.database.clock import database_now
 from config.database.snapshot import consistent_snapshot
 from config.flows import Check
+from config.uuid7 import smallest_uuid7
+from notifications.handler import EmailHandler
+from notifications.mail.deliveries import Delivery
 from notifications.orders.models import Order, OrderEvent
-from outbox.messages.models import OutboxMessage
+from outbox.messages.models import DeliveryAttempt, OutboxMessage
 
 OFFENDERS = 20
 CHUNK = 2000
@@ -28,6 +33,7 @@ def checks() -> Iterator[Check]:
         yield _refunds_add_up()
         yield _status_is_the_last_event()
         yield _every_event_has_its_message()
+        yield _every_sent_mail_has_its_delivery()
 
 
 def _every_edge_has_its_event() -> Check:
@@ -76,6 +82,21 @@ def _every_event_has_its_message() -> Check:
             if not there:
                 missing.append({"order": order_id, "event": event_type, "message": message_id})
     return Check("orders: every event has its message", promised, found, missing[:OFFENDERS])
+
+
+def _every_sent_mail_has_its_delivery() -> Check:
+    """Of the mails that a worker sent, and that both retentions keep; one that a person marked as sent has none."""
+    kept = smallest_uuid7(int((database_now() - timedelta(days=settings.OUTBOX_RETENTION_DAYS - 1)).timestamp() * 1000))
+    # Not the handlers themselves: who runs `verify` need not have the credentials of the mail server.
+    channels = [name for name, path in settings.HANDLERS.items() if issubclass(import_string(path), EmailHandler)]
+    sent = OutboxMessage.objects.filter(state="sent", channel__in=channels, pk__gte=kept)
+    lost: list[Any] = []
+    for chunk in by_key(sent.values_list("pk"), CHUNK):
+        ids = {message_id for (message_id,) in chunk}
+        ids -= set(Delivery.objects.of_messages(ids).values_list("pk", flat=True))
+        if ids:
+            lost += DeliveryAttempt.objects.of(ids).filter(outcome="sent").values_list("message_id", flat=True)
+    return Check("orders: every mail that was sent has its delivery", rows=sorted(set(lost))[:OFFENDERS])
 
 
 def _messages(ids: list[Any]) -> dict[Any, tuple[str, str]]:

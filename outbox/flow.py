@@ -10,6 +10,7 @@ from django.conf import settings
 
 from config.flows import Check, Flow, Picture, Reading, Refusal, Worker
 from config.gate import InvalidRecord
+from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.handlers import handlers
@@ -20,7 +21,6 @@ from outbox.letters.overview import letters_ever
 from outbox.measures import Numbers, gauges
 from outbox.messages.keys import sweep_keys
 from outbox.messages.models import FLOW, OutboxMessage
-from outbox.verify import checks
 from outbox.workers import debezium
 
 
@@ -42,7 +42,13 @@ class Outbox(Flow):
         return gauges(now)
 
     def verify(self) -> Iterator[Check]:
-        return checks()
+        return verify.checks()
+
+    def verify_payloads(self) -> Iterator[Check]:
+        return verify.payload_checks()
+
+    def verify_kafka(self) -> Iterator[Check]:
+        return verify.kafka_checks()
 
     def is_drained(self) -> bool:
         return not OutboxMessage.objects.unfinished().exists()

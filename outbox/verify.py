@@ -8,22 +8,36 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Count, DateTimeField, Exists, F, Max, OuterRef, QuerySet, RowRange, Window
+from django.db.models import Count, DateTimeField, Exists, F, Max, OuterRef, Q, QuerySet, RowRange, Window
 
+from config.database.chunks import by_key
 from config.database.clock import database_now
 from config.database.snapshot import consistent_snapshot
 from config.flows import Check
+from config.kafka import topic_name
 from config.uuid7 import smallest_uuid7
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.dropped_rows import dropped_rows
-from outbox.bookkeeping.verify import OFFENDERS
-from outbox.letters.verify import letters_counted
+from outbox.bookkeeping.models import OperatorAction
+from outbox.bookkeeping.verify import OFFENDERS, positions_fit_the_log
+from outbox.letters.models import BurialKey
+from outbox.letters.verify import (
+    every_letter_has_its_group,
+    every_letter_was_counted,
+    letters_are_as_they_came,
+    letters_counted,
+)
 from outbox.messages.insert import SCOPE
 from outbox.messages.keys import KEYS_SWEPT
 from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage
+from outbox.messages.publish import content_hash
+from outbox.messages.queries import NOT_SENT
 from outbox.partitioned import MESSAGES
+from outbox.workers.cdc_health import GROUP as CDC_GROUP
 
 State = OutboxMessage.State
+CHUNK = 500
+SLACK = timedelta(hours=1)
 
 
 def checks() -> Iterator[Check]:
@@ -38,7 +52,24 @@ def checks() -> Iterator[Check]:
         yield _states_fit()
         yield _sent_was_tried(now)
         yield _order_was_kept()
+        yield _sent_was_counted(states, now)
+        yield _cancelled_was_counted(states, now)
+        yield _nothing_waits_for_ever(now)
+        yield _failed_has_a_letter()
         yield letters_counted([FLOW])
+        yield every_letter_has_its_group()
+        yield every_letter_was_counted()
+
+
+def payload_checks() -> Iterator[Check]:
+    """Each payload against the digest that was stored when it came; no snapshot is needed for that."""
+    yield _every_message_is_as_promised()
+    yield from letters_are_as_they_came()
+
+
+def kafka_checks() -> Iterator[Check]:
+    """The listener's positions; where nothing is captured there are none."""
+    yield positions_fit_the_log("change capture", topic_name(CDC_GROUP), [topic_name(settings.OUTBOX_CDC_TOPIC)])
 
 
 def _published_is_somewhere(states: dict[str, int]) -> Check:
@@ -94,6 +125,78 @@ def _order_was_kept() -> Check:
     )
     late = regular.annotate(older_sent_at=older).filter(older_sent_at__gt=F("sent_at")).order_by()
     return Check("outbox: no aggregate out of order", rows=_shown(late.values_list("aggregate", "pk")))
+
+
+def _sent_was_counted(states: dict[str, int], now: datetime) -> Check:
+    """Who sends, or is told that it was sent, counts it in the same transaction."""
+    totals = counters.totals(FLOW)
+    counted = totals.get("sent", 0) + totals.get("confirmed", 0)
+    there = states.get(State.SENT, 0) + dropped_rows(FLOW, MESSAGES, State.SENT)
+    rows = [] if there == counted else _misfits(now, too_many=there > counted)
+    return Check("outbox: sent by workers + confirmed = sent + dropped", counted, there, rows)
+
+
+def _misfits(now: datetime, *, too_many: bool) -> list[Any]:
+    """Candidates: sent without a try that was accepted (as confirmed ones are), or not sent in spite of one."""
+    kept = _first_id(now, min(settings.ATTEMPT_RETENTION_DAYS, settings.OUTBOX_RETENTION_DAYS) - 1)
+    tried = Exists(DeliveryAttempt.objects.filter(message_id=OuterRef("pk"), outcome="sent"))
+    wrong = Q(~tried, state=State.SENT) if too_many else Q(tried) & ~Q(state=State.SENT)
+    return _shown(OutboxMessage.objects.filter(wrong, pk__gte=kept).order_by("-pk").values_list("pk", flat=True))
+
+
+def _cancelled_was_counted(states: dict[str, int], now: datetime) -> Check:
+    """Only people cancel: each cancelled message is counted, and named in the operators' trail."""
+    counted = counters.totals(FLOW).get("cancelled", 0)
+    there = states.get(State.CANCELLED, 0) + dropped_rows(FLOW, MESSAGES, State.CANCELLED)
+    return Check("outbox: cancelled by operators = cancelled + dropped", counted, there, _cancelled_by_nobody(now))
+
+
+def _cancelled_by_nobody(now: datetime) -> list[Any]:
+    """As far back as the trail is kept, unless a deed was about more messages than it could name."""
+    cancelled = OutboxMessage.objects.filter(state__oneof=NOT_SENT, state=State.CANCELLED).order_by("pk")
+    if settings.AUDIT_RETENTION_DAYS:
+        cancelled = cancelled.filter(pk__gte=_first_id(now, settings.AUDIT_RETENTION_DAYS - 1))
+    ids = set(cancelled.values_list("pk", flat=True))
+    deeds = OperatorAction.objects.filter(verb="cancel").values_list("detail", "rows") if ids else ()
+    for detail, rows in deeds:
+        named = detail.get("ids", ())
+        if rows > len(named):
+            return []
+        ids.difference_update(map(UUID, named))
+    return sorted(ids)[:OFFENDERS]
+
+
+def _nothing_waits_for_ever(now: datetime) -> Check:
+    """A retry waits at most until its message expires, a decision at most as long as the settings say, a lease a day."""
+    latest = now + timedelta(seconds=settings.OUTBOX_RECONCILE_SECONDS) + SLACK
+    waiting = OutboxMessage.objects.filter(state__in=["pending", "uncertain"], available_at__gt=latest)
+    never = waiting.filter(available_at__gt=F("expires_at"))
+    longest = now + max(timedelta(days=1), timedelta(seconds=settings.OUTBOX_LEASE_SECONDS))
+    held = OutboxMessage.objects.filter(state__oneof=NOT_SENT, state=State.PROCESSING, lease_until__gt=longest)
+    rows = [row for found in (never, held) for row in _shown(found.values_list("pk", "available_at", "lease_until"))]
+    return Check("outbox: nothing waits for ever", rows=rows)
+
+
+def _failed_has_a_letter() -> Check:
+    """A message is a dead letter, or expired, only together with a letter; burial keys are kept for ever."""
+    failed = OutboxMessage.objects.filter(state__oneof=NOT_SENT, state__in=[State.DEAD_LETTERED, State.EXPIRED])
+    lost: list[Any] = []
+    for chunk in by_key(failed.values_list("pk", "state", "times_revived"), CHUNK):
+        keys = BurialKey.objects.filter(group=FLOW, topic_id__in=[str(pk) for pk, _, _ in chunk])
+        known = set(keys.values_list("topic_id", "revision"))
+        lost += [(pk, state) for pk, state, revision in chunk if (str(pk), revision) not in known]
+    return Check("outbox: every message that failed has its letter", rows=lost[:OFFENDERS])
+
+
+def _every_message_is_as_promised() -> Check:
+    """As far back as keys are kept: a key has the digest of the message it was used for."""
+    keys = IdempotencyKey.objects.filter(scope=SCOPE).exclude(message_id=None)
+    changed: list[UUID] = []
+    for chunk in by_key(keys.values_list("pk", "message_id", "payload_hash"), CHUNK):
+        known = {message_id: payload_hash for _, message_id, payload_hash in chunk}
+        messages = OutboxMessage.objects.among(known).values_list("pk", "channel", "event_type", "aggregate", "payload")
+        changed += [pk for pk, *content in messages if content_hash(*content) != known[pk]]
+    return Check("outbox: every message has the payload that was published", rows=changed[:OFFENDERS])
 
 
 def _first_id(now: datetime, days: int) -> UUID:

@@ -14,7 +14,8 @@ from django.db import connection, transaction
 from buffer.ingest.handler import Ingest
 from buffer.streams import streams
 from config.database.clock import database_now
-from config.kafka import Outgoing, RecordBatch, Replayed, Sent
+from config.kafka import Outgoing, RecordBatch, Replayed, Sent, topic_name
+from outbox.bookkeeping.watermarks import Watermarks
 from outbox.messages import notify
 
 ORDERED_AT = datetime.now(UTC).isoformat().replace("+00:00", "Z")
@@ -76,6 +77,12 @@ def records() -> Callable[..., list[Replayed]]:
     return make
 
 
+def move_on(group: str, batch: RecordBatch, now: datetime) -> None:
+    """Store the positions behind what was read from the topic, as the consumer does in the same transaction."""
+    if not batch.revision:
+        Watermarks().advance(topic_name(group), batch.marks, now)
+
+
 @pytest.fixture
 def ingest(db: None, stream: Any) -> Callable[..., datetime]:
     """Store records as the consumer would; returns the database time of the transaction."""
@@ -87,6 +94,7 @@ def ingest(db: None, stream: Any) -> Callable[..., datetime]:
         with transaction.atomic():
             now = database_now()
             handler.write(batch, now)
+            move_on(handler.group, batch, now)
         return now
 
     return run

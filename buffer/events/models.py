@@ -138,6 +138,10 @@ class Batch(Claimable):
     event_count = models.IntegerField()
     payload = models.TextField(help_text="The message value, byte for byte as published.")
     headers = models.JSONField(default=dict)
+    # Empty in a batch that was cut before there was the column.
+    content_hash = models.CharField(
+        max_length=32, default="", db_default="", help_text="Of payload and headers, taken when they were frozen."
+    )
     months = models.JSONField(default=list, help_text="Partition keys of its orders.")
     event_ids = models.JSONField(default=list)
     attempts = models.IntegerField(default=0)

@@ -40,7 +40,7 @@ STORE = Upsert(
     Batch,
     columns=(
         "batch_id location_id sequence reason partition_key event_count lease_token lease_until months "
-        "headers event_ids payload"
+        "content_hash headers event_ids payload"
     ),
     constants="stream status attempts error claimed_at",
     key="",
@@ -203,7 +203,13 @@ def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_:
         for batch in batches:
             events = [event.id for event in batch.events]
             frame = (batch.sequence, verdict.reason, batch.months[-1], len(events))
-            content = (as_json(batch.months), as_json(batch.headers), as_json(events), batch.payload)
+            content = (
+                as_json(batch.months),
+                batch.content_hash,
+                as_json(batch.headers),
+                as_json(events),
+                batch.payload,
+            )
             rows.append((text(batch.batch_id), location, *frame, *(leased if free else unleased), *content))
             if free:
                 sent = (batch.batch_id, stream.name, location, batch.payload, batch.headers, len(events))

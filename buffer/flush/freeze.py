@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -52,6 +52,10 @@ class Frozen:
     payload: str
     headers: dict[str, str]
     events: Sequence[Claimed]
+
+    @property
+    def content_hash(self) -> str:
+        return content_hash(self.payload, self.headers)
 
     @cached_property
     def months(self) -> list[int]:
@@ -117,6 +121,11 @@ def headers_of(batch_id: uuid.UUID, positions: Sequence[Sequence[int]], topic_id
         "topic_id": topic_id,
         "positions": as_json(positions),
     }
+
+
+def content_hash(payload: str, headers: Mapping[str, str]) -> str:
+    """What `verify` compares a batch with: of all that is published but the key, headers by name."""
+    return digest("\x1f".join((payload, as_json(sorted(headers.items())))).encode())
 
 
 def iso(at: datetime) -> str:

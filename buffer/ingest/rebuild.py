@@ -11,6 +11,7 @@ from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.ingest.handler import Ingest
 from buffer.ingest.regain import Regain
 from buffer.ingest.sent_orders import read_sent
+from buffer.retention import BATCHES_SWEPT
 from buffer.streams import GROUP, Stream, streams
 from config.database.chunks import delete_in_chunks
 from config.database.clock import database_now
@@ -75,6 +76,11 @@ def _store(handler: Ingest, batch: Records) -> None:
         Watermarks().advance(topic_name(GROUP), batch.marks, now)
 
 
+def is_under_way(stream: str) -> bool:
+    """Whether a rebuild has begun and not ended: until then no bucket is due."""
+    return FlowCounter.objects.filter(flow=stream, scope=UNDER_WAY).exists()
+
+
 def _start_over(stream: Stream) -> None:
     """Begin with nothing: refuse a buffer in use, clear what an interrupted rebuild left."""
     marker = FlowCounter.objects.filter(flow=stream.name, scope=UNDER_WAY)
@@ -90,6 +96,9 @@ def _start_over(stream: Stream) -> None:
         Batch.objects.of_streams([stream.name]).claimed().delete()
         FlowCounter.objects.filter(flow=stream.name).delete()
         FlowCounter.objects.create(flow=stream.name, scope=UNDER_WAY, name=UNDER_WAY, value=1)
+        sent = Batch.objects.sent().of_streams([stream.name]).count()
+        # The counters begin with nothing; batches that stand there were counted by those that are gone.
+        FlowCounter.objects.create(flow=stream.name, scope="flush", name=BATCHES_SWEPT, value=-sent)
 
 
 def _finish(stream: Stream, reader: Reader) -> None:

@@ -15,6 +15,7 @@ from config.flows import Check, Flow, Forecast, Picture, Reading, Refusal, Sampl
 from config.kafka import RecordBatch, topic_name
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
+from outbox.bookkeeping.verify import positions_fit_the_log
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
 from outbox.letters.redelivery import batch_of
@@ -41,6 +42,9 @@ class Ledger(Flow):
 
     def verify(self) -> Iterator[Check]:
         return checks()
+
+    def verify_kafka(self) -> Iterator[Check]:
+        yield positions_fit_the_log(NAME, topic_name(GROUP), list(map(topic_name, settings.MOVEMENTS)))
 
     def samples(self, seed: int) -> Iterator[Sample]:
         return stock_traffic(seed)

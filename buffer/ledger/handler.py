@@ -27,6 +27,7 @@ from outbox.letters.burial import bury
 from outbox.letters.handler import LetterHandler
 
 GROUP = "buffer-track"
+LONGEST_NAME = 40  # of a topic in the scope of a counter
 Fresh = dict[Group, dict[Key, Row]]  # what was inserted
 
 
@@ -253,7 +254,7 @@ def _sums(fresh: Fresh) -> dict[str, int]:
 def scope_of(place: Place) -> str:
     """The counter's scope: the topic's contract name, cut to the column's length, and the partition."""
     topic, partition = place
-    return f"{sources()[topic].name[:40]}/{partition}"
+    return f"{sources()[topic].name[:LONGEST_NAME]}/{partition}"
 
 
 def _measure(outcomes: Counter[tuple[Place, str]]) -> None:

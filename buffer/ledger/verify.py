@@ -5,29 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Sum
 
+from buffer.ledger.handler import GROUP, LONGEST_NAME
 from buffer.ledger.models import InventoryStock, InventoryTracking
 from buffer.ledger.statements import NAME
 from config.database.snapshot import consistent_snapshot
 from config.flows import Check
+from config.kafka import topic_name
+from config.kafka.positions import TopicPartition
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.verify import every_record_has_an_outcome
+from outbox.bookkeeping.verify import OFFENDERS, every_position_is_kept, every_record_has_an_outcome
 from outbox.letters.verify import letters_counted
 
 OUTCOMES = ("applied", "duplicate", "skipped", "parked")
-OFFENDERS = 20
 
 
 def checks() -> Iterator[Check]:
     """All of them, in one snapshot; two of them read the whole ledger once each, grouped by the server."""
     with consistent_snapshot():
         yield every_record_has_an_outcome(NAME, OUTCOMES)
+        yield every_position_is_kept(NAME, topic_name(GROUP), _place_of)
         yield _sums_are_quantities()
         yield _no_half_transfer()
         yield _rows_are_counted()
         yield letters_counted([NAME])
+
+
+def _place_of(scope: str) -> TopicPartition | None:
+    """None for a topic that is not in MOVEMENTS any more."""
+    name, _, number = scope.rpartition("/")
+    known = {topic[:LONGEST_NAME]: topic for topic in settings.MOVEMENTS}
+    return (topic_name(known[name]), int(number)) if name in known and number.isdigit() else None
 
 
 def _sums_are_quantities() -> Check:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db.models import QuerySet
 
@@ -20,6 +20,14 @@ def in_chunks(rows: QuerySet) -> Iterator[QuerySet]:
     """Queries for some of `rows` each, by their keys, until none is left: whoever asks deletes them."""
     while ids := list(rows.values_list("pk", flat=True)[:CHUNK]):
         yield rows.filter(pk__in=ids)
+
+
+def by_key(rows: QuerySet, size: int) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of a `values_list()` whose first column is the primary key, by rising key: a short query for each chunk."""
+    found = list(rows.order_by("pk")[:size])
+    while found:
+        yield found
+        found = list(rows.filter(pk__gt=found[-1][0]).order_by("pk")[:size])
 
 
 def delete_in_chunks(rows: QuerySet) -> int:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
-from config.flows import Check, flows
+from config.flows import Check, Flow, flows
 
 
-def prove(flow: str | None = None) -> dict[str, Any]:
+def prove(flow: str | None = None, *, payloads: bool = True, kafka: bool = False) -> dict[str, Any]:
     """`{"ok": bool, "checks": [{"name", "ok", "expected", "actual", "rows"}]}`; LookupError for an unknown flow."""
     chosen = [found for found in flows() if flow in (None, found.name)]
     if not chosen:
         raise LookupError(f"--flow {flow}: not one of {', '.join(found.name for found in flows())}")
-    checks = [_as_data(check) for found in chosen for check in found.verify()]
+    checks = [_as_data(check) for found in chosen for check in _checks(found, payloads, kafka)]
     return {"ok": all(check["ok"] for check in checks), "checks": checks}
+
+
+def _checks(flow: Flow, payloads: bool, kafka: bool) -> Iterator[Check]:
+    yield from flow.verify()
+    if payloads:
+        yield from flow.verify_payloads()
+    if kafka:
+        yield from flow.verify_kafka()
 
 
 def _as_data(check: Check) -> dict[str, Any]:
@@ -38,5 +47,5 @@ def render(proof: dict[str, Any], *, as_json: bool) -> str:
             figures = f"  expected {check['expected']}, found {check['actual']}"
         lines.append(f"{'ok  ' if check['ok'] else 'FAIL'}  {check['name']}{figures}")
         lines += [f"        {row}" for row in check["rows"]]
-    lines.append("Everything adds up." if proof["ok"] else "Something is missing or there twice: see FAIL.")
+    lines.append("Everything adds up." if proof["ok"] else "Something is missing, there twice or changed: see FAIL.")
     return "\n".join(lines)

@@ -24,8 +24,10 @@ def record(using: str, partition: Partition, counts: Mapping[tuple[str, str], in
     )
 
 
-def dropped_rows(flow: str, spec: PartitionSpec) -> int:
-    """How many rows of a flow left with partitions of `spec`; those that still stand do not count."""
+def dropped_rows(flow: str, spec: PartitionSpec, *statuses: str) -> int:
+    """How many rows of a flow (with these statuses) left with partitions of `spec`; those that still stand do not count."""
     living = {f"{SCOPE}{key}" for key in living_keys(spec)}
-    rows = FlowCounter.objects.filter(flow=flow, scope__startswith=SCOPE).values_list("scope", "value")
-    return sum(value for scope, value in rows if scope not in living)
+    rows = FlowCounter.objects.filter(flow=flow, scope__startswith=SCOPE)
+    if statuses:
+        rows = rows.filter(name__in=[f"dropped_{status}" for status in statuses])
+    return sum(value for scope, value in rows.values_list("scope", "value") if scope not in living)

@@ -1,13 +1,18 @@
-"""The check that every flow shares: each record has an outcome."""
+"""The checks that every flow shares: each record has an outcome, each position is kept and fits its log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from config.flows import Check
+from config.kafka.positions import Log, Mark, Stopped, TopicPartition, start_of
+from config.kafka.reader import Reader
 from outbox.bookkeeping import counters
+from outbox.bookkeeping.watermarks import Watermarks
 
 OFFENDERS = 20
+FORGOTTEN = "the group has committed more than this database remembers: restored from a backup, or changed by hand"
 
 
 def every_record_has_an_outcome(flow: str, outcomes: Sequence[str]) -> Check:
@@ -22,3 +27,32 @@ def every_record_has_an_outcome(flow: str, outcomes: Sequence[str]) -> Check:
         if read != accounted:
             offenders.append({"partition": scope, **counts})
     return Check(f"{flow}: read + replayed = {' + '.join(outcomes)}", came, went, offenders[:OFFENDERS])
+
+
+def every_position_is_kept(flow: str, group: str, place_of: Callable[[str], TopicPartition | None]) -> Check:
+    """A partition whose records were counted has a watermark; `place_of` reads the scope of a counter."""
+    read = {place_of(scope) for scope, counts in counters.by_scope(flow).items() if counts.get("read", 0) > 0}
+    places = sorted(place for place in read if place)
+    marks = Watermarks().load(group, sorted({topic for topic, _ in places}))
+    lost = [{"topic": topic, "partition": number} for topic, number in places if (topic, number) not in marks]
+    return Check(f"{flow}: every partition that was read has its watermark", rows=lost[:OFFENDERS])
+
+
+def positions_fit_the_log(flow: str, group: str, topics: Sequence[str]) -> Check:
+    """No watermark lies where its log has no records, none remembers less than the group has committed."""
+    offenders = [row for topic in topics for row in _misfits(group, topic)]
+    return Check(f"{flow}: every watermark fits the log", rows=offenders[:OFFENDERS])
+
+
+def _misfits(group: str, topic: str) -> Iterator[dict[str, Any]]:
+    marks = Watermarks().load(group, [topic])  # before the ends: both move on
+    behind = set(Watermarks().behind(group, topic))
+    with Reader(topic) as reader:
+        ends = reader.marks()
+        begins = {(tp.topic, tp.partition): begin for tp, begin in reader.begins.items()}
+    for place in sorted(marks.keys() | behind):
+        mark = marks.get(place, Mark("", 0))
+        start = start_of(mark, Log(reader.topic_id, begins.get(place, 0), ends.get(place, 0), None))
+        why = start.alarm if isinstance(start, Stopped) else FORGOTTEN if place in behind else ""
+        if why:
+            yield {"topic": topic, "partition": place[1], "watermark": mark.next_offset, "why": why}

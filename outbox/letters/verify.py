@@ -1,14 +1,60 @@
-"""Checks the counts of failure groups."""
+"""What must hold of dead letters: each has its group, its key and its bytes, and groups count them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, Exists, OuterRef, Subquery, Sum
 
+from config.database.chunks import by_key
+from config.digest import digest
 from config.flows import Check
 from outbox.bookkeeping.verify import OFFENDERS
-from outbox.letters.models import DeadLetter, FailureGroup
+from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
+
+CHUNK = 100  # a letter has up to a megabyte
+
+
+def every_letter_has_its_group() -> Check:
+    """Groups are kept for ever."""
+    lost = DeadLetter.objects.exclude(Exists(FailureGroup.objects.filter(pk=OuterRef("group_id")))).order_by("pk")
+    rows = [{"letter": str(pk), "group": group} for pk, group in lost.values_list("pk", "group_id")[:OFFENDERS]]
+    return Check("every dead letter has its failure group", rows=rows)
+
+
+def every_letter_was_counted() -> Check:
+    """Burial keys and groups are kept for ever, so that this holds after the letters are gone, too."""
+    total = FailureGroup.objects.aggregate(total=Sum("total_count"))["total"]
+    return Check("burial keys = letters that failure groups have counted", int(total or 0), BurialKey.objects.count())
+
+
+def letters_are_as_they_came() -> Iterator[Check]:
+    """Each has its burial key, and the bytes that the key has the digest of."""
+    keyless: list[str] = []
+    changed: list[str] = []
+    for pk, known, payload in _letters_with_keys():
+        if known is None:
+            keyless.append(str(pk))
+        elif known != digest(_bytes(payload)):
+            changed.append(str(pk))
+    yield Check("every dead letter has its burial key", rows=keyless[:OFFENDERS])
+    yield Check("every dead letter has the bytes that were received", rows=changed[:OFFENDERS])
+
+
+def _letters_with_keys() -> Iterator[tuple[Any, ...]]:
+    """(id, digest of the key, payload), one step after the other: where the database has a collation of its own,
+    MariaDB does not compare the steps of the two tables."""
+    place = {name: OuterRef(name) for name in ("topic_id", "topic", "partition", "offset", "revision")}
+    for step in DeadLetter.objects.order_by().values_list("step", flat=True).distinct():
+        keys = BurialKey.objects.filter(group=OuterRef("consumer_group"), step=step, **place).values("payload_hash")
+        letters = DeadLetter.objects.filter(step=step).annotate(known=Subquery(keys[:1]))
+        for chunk in by_key(letters.values_list("pk", "known", "payload"), CHUNK):
+            yield from chunk
+
+
+def _bytes(payload: Any) -> bytes | None:
+    return None if payload is None else bytes(payload)
 
 
 def letters_counted(sources: Sequence[str]) -> Check:

@@ -16,14 +16,14 @@ from buffer.flush.claim import claim
 from buffer.flush.flusher import Flusher
 from buffer.flush.publish import lease_unsent
 from buffer.ingest.handler import Ingest
-from buffer.verify import checks
+from buffer.verify import checks, payload_checks
 from config.database.clock import database_now
 from config.database.errors import Remedy, remedy_for
 from config.kafka import RecordBatch as Records
 from outbox.bookkeeping.audit import Operator
 from outbox.letters.levers import requeue
 from outbox.letters.models import DeadLetter
-from tests.conftest import TOPIC_ID, MemoryProducer, order
+from tests.conftest import TOPIC_ID, MemoryProducer, move_on, order
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ME = Operator("race")
@@ -33,7 +33,7 @@ PATIENCE = 60
 @pytest.fixture(autouse=True)
 def _everything_adds_up(transactional_db):
     yield
-    assert [check for check in checks(["transfer-requests"]) if not check.ok] == []
+    assert [check for check in [*checks(["transfer-requests"]), *payload_checks()] if not check.ok] == []
 
 
 def race(*contenders: Callable[[], object]) -> list[object]:
@@ -74,7 +74,9 @@ def write(stream, found) -> None:
     batch = Records(found, {found[0].topic: TOPIC_ID})
     batch.prepared = handler.prepare(batch)
     with transaction.atomic():
-        handler.write(batch, database_now())
+        now = database_now()
+        handler.write(batch, now)
+        move_on(handler.group, batch, now)
 
 
 def taken(rounds) -> list[str]:

@@ -4,24 +4,31 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from config.kafka.client import KafkaError
 from config.probes.verify import prove, render
 
 
 class Command(BaseCommand):
-    help = "Check the invariants of every flow in one snapshot; exit 1 and the offending rows when one fails."
+    help = "Check the invariants of every flow, and every stored payload; exit 1 and the offending rows when one fails."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--flow", metavar="F", help="only this flow (buffer, …)")
+        parser.add_argument("--kafka", action="store_true", help="also compare positions and sent batches with Kafka")
+        parser.add_argument("--no-payloads", action="store_true", help="do not read and hash every stored payload")
         parser.add_argument("--json", action="store_true", help='print {"ok": …, "checks": […]}')
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            proof = prove(options["flow"])
+            proof = prove(options["flow"], payloads=not options["no_payloads"], kafka=options["kafka"])
         except LookupError as error:
             raise CommandError(str(error.args[0])) from error
+        except KafkaError as error:
+            servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
+            raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {error}") from error
         self.stdout.write(render(proof, as_json=options["json"]))
         if not proof["ok"]:
             sys.exit(1)

@@ -9,8 +9,9 @@ from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush import publish as publishing
 from buffer.flush.claim import STORE, claim
 from buffer.flush.flusher import Flusher
+from buffer.flush.freeze import content_hash
 from buffer.flush.publish import in_order, lease_unsent
-from buffer.verify import checks
+from buffer.verify import checks, payload_checks
 from config.database.clock import database_now
 from config.database.upsert import uuid_text
 from config.kafka import Failed, Refused
@@ -26,7 +27,7 @@ STREAM = "transfer-requests"
 @pytest.fixture(autouse=True)
 def _everything_adds_up(db):
     yield
-    assert [check for check in checks([STREAM]) if not check.ok] == []
+    assert [check for check in [*checks([STREAM]), *payload_checks()] if not check.ok] == []
 
 
 @pytest.fixture
@@ -257,7 +258,21 @@ def test_the_flusher_sleeps_until_the_next_bucket_is_due_at_most_a_second(ingest
 def test_long_payloads_of_any_letters_are_stored_as_they_are():
     long = ["x" * 900_000, "back\\slash" * 90_000, "it's" * 200_000, "ünï 🙂" * 90_000]
     rows = [
-        (uuid_text(uuid.uuid4()), f"WH-{n}", n, "idle", 202611, 1, None, None, "[]", "{}", "[]", payload)
+        (
+            uuid_text(uuid.uuid4()),
+            f"WH-{n}",
+            n,
+            "idle",
+            202611,
+            1,
+            None,
+            None,
+            "[]",
+            content_hash(payload, {}),
+            "{}",
+            "[]",
+            payload,
+        )
         for n, payload in enumerate(long)
     ]
     STORE.run(rows, {"stream": "long", "status": "sent", "attempts": 0, "error": "", "claimed_at": database_now()})

@@ -8,13 +8,13 @@ from django.db import transaction
 from buffer.events.models import Bucket, BufferedEvent
 from buffer.events.months import add_months
 from buffer.ingest.handler import Ingest
-from buffer.verify import checks
+from buffer.verify import checks, payload_checks
 from config.database.clock import database_now
 from config.kafka import RecordBatch
 from outbox.bookkeeping import counters
 from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
 from outbox.letters.overview import letters_last_hour
-from tests.conftest import ORDERED_AT, TOPIC_ID, order
+from tests.conftest import ORDERED_AT, TOPIC_ID, move_on, order
 
 pytestmark = pytest.mark.django_db
 STREAM = "transfer-requests"
@@ -23,7 +23,7 @@ STREAM = "transfer-requests"
 @pytest.fixture(autouse=True)
 def _everything_adds_up(db):
     yield
-    failed = [check for check in checks([STREAM]) if not check.ok]
+    failed = [check for check in [*checks([STREAM]), *payload_checks()] if not check.ok]
     assert failed == []
 
 
@@ -255,4 +255,5 @@ def test_a_record_that_the_database_refuses_again_is_a_repeat(stream, records):
         batch = RecordBatch([record], {record.topic: TOPIC_ID})
         with transaction.atomic():
             Ingest(stream).park(batch, record, ValueError("no"), "", database_now())
+            move_on("buffer-ingest", batch, database_now())
     assert (counted("read"), counted("parked"), counted("redelivered")) == (2, 1, 1)

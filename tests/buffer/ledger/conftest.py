@@ -16,7 +16,7 @@ from buffer.models import InventoryStock, InventoryTracking
 from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed
 from outbox.letters.models import DeadLetter
-from tests.conftest import TOPIC_ID
+from tests.conftest import TOPIC_ID, move_on
 
 PAID, RECEIVED = "PAYMENT_SUCCESS", "PURCHASE_ORDER_RECEIVED"
 COOKED, MOVED = "KITCHEN_TICKET_ITEM_STATUS_CHANGED", "MATERIAL_TRANSFERRED"
@@ -67,7 +67,10 @@ def write(*found: Replayed, handler: Track | None = None, **more: Any) -> Applie
     handler = handler or Track()
     batch = batch_of(*found, handler=handler, **more)
     with transaction.atomic():
-        return handler.apply(batch, database_now())
+        now = database_now()
+        applied = handler.apply(batch, now)
+        move_on(handler.group, batch, now)
+    return applied
 
 
 def stocks(**quantities: int) -> None:

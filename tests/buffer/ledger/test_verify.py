@@ -16,12 +16,13 @@ from config.database.clock import database_now
 from config.probes.verify import prove
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.audit import Operator
-from outbox.bookkeeping.models import FlowCounter
+from outbox.bookkeeping.models import FlowCounter, Watermark
 from outbox.letters.handler import AlarmedWatermarks
 from outbox.letters.levers import requeue
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_last_hour
 from tests.buffer.ledger.conftest import (
+    MOVED,
     PAID,
     ledger,
     letters,
@@ -79,6 +80,19 @@ def test_it_finds_half_a_transfer_and_a_missing_row(busy):
 def test_it_finds_a_record_without_an_outcome(busy):
     FlowCounter.objects.filter(flow="ledger", name="parked").update(value=0)
     assert failing() == ["read + replayed = applied + duplicate + skipped + parked"]
+
+
+def test_it_finds_a_deleted_watermark(busy):
+    assert Watermark.objects.filter(topic=MOVED).delete()[0] == 1
+    (check,) = [check for check in checks() if not check.ok]
+    assert check.name == "ledger: every partition that was read has its watermark"
+    assert check.rows == [{"topic": MOVED, "partition": 0}]
+
+
+def test_a_topic_that_is_no_longer_read_needs_no_watermark(busy, settings):
+    Watermark.objects.filter(topic=MOVED).delete()
+    settings.MOVEMENTS = {name: path for name, path in settings.MOVEMENTS.items() if name != MOVED}
+    assert failing() == []
 
 
 def test_deleted_rows_that_a_replay_puts_back_are_right_again():
