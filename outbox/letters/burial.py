@@ -81,7 +81,7 @@ def bury(letters: Sequence[Letter], group: str, now: datetime) -> Sequence[Lette
     if not letters:
         return []
     rows = {letter.key: letter for letter in letters}
-    keys = [(*key, digest(letter.record.value)) for key, letter in sorted(rows.items())]
+    keys = [(*key, digest(keepable(letter.record.value))) for key, letter in sorted(rows.items())]
     fresh = [rows[tuple(key)] for key in BURIAL.run(keys, {"group": group})]
     if not fresh:
         return []

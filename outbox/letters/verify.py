@@ -13,7 +13,7 @@ from config.flows import Check
 from outbox.bookkeeping.verify import OFFENDERS
 from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
 
-CHUNK = 100  # a letter has up to a megabyte
+CHUNK = 25  # a letter has up to four megabytes
 
 
 def every_letter_has_its_group() -> Check:

@@ -14,6 +14,7 @@ from outbox.bookkeeping.audit import Operator
 from outbox.letters import levers
 from outbox.letters.burial import LONGEST_ERROR, LONGEST_HEADERS, LONGEST_TRACEBACK, Letter, bury
 from outbox.letters.models import DeadLetter
+from outbox.letters.verify import letters_are_as_they_came
 
 pytestmark = pytest.mark.django_db
 SOURCE = "transfer-requests"
@@ -45,6 +46,7 @@ def test_beyond_it_both_ends_are_kept_and_what_the_whole_was():
     assert bytes(letter.payload) == value[:END_BYTES] + value[-END_BYTES:]
     assert (letter.payload_size, letter.payload_sha256) == (len(value), hashlib.sha256(value).hexdigest())
     assert "of its 20000002 bytes only parts are kept" in refusal_of(letter)
+    assert all(check.ok for check in letters_are_as_they_came())
 
 
 @pytest.mark.parametrize(
