@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from buffer import verify, verify_kafka
+from buffer import verify
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.flush import verify_kafka
 from buffer.ingest.handler import Ingest
 from buffer.retention import sweep_batches, sweep_minutes
 from buffer.samples import transfer_requests

@@ -10,8 +10,8 @@ from typing import Any
 
 from django.db.models import Count, F, Sum
 
-from buffer import verify_batches as batches
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.flush import verify as batches
 from buffer.ingest.rebuild import is_under_way
 from buffer.partitioned import EVENTS
 from buffer.streams import GROUP

@@ -11,8 +11,8 @@ from django.db.models import F
 
 from buffer.events.models import Batch, Bucket
 from buffer.flow import Aggregator
+from buffer.flush.verify_kafka import Published
 from buffer.ledger.flow import Ledger
-from buffer.verify_kafka import Published
 from buffer.workers import flush, ingest
 from config.database.clock import database_now
 from config.kafka import client, topic_name
@@ -71,7 +71,7 @@ def test_what_was_sent_is_there(sent):
 
 
 def test_more_may_be_sent_while_it_looks(sent, monkeypatch):
-    from buffer import verify_kafka
+    from buffer.flush import verify_kafka
 
     read = verify_kafka.Published.of
 
