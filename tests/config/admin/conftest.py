@@ -70,10 +70,8 @@ def rows(ingest: Any, records: Any, stream: Any, producer: Any) -> SimpleNamespa
     flush(stream, producer)
     ingest(records(order("C1"), order("C2"), order("C3")))
     now = database_now()
-    mark = Watermark.objects.create(
-        group="buffer-ingest", topic="transfer-requests", partition=0, next_offset=7, end_offset=7,
-        caught_up_at=now, updated_at=now,
-    )  # fmt: skip
+    mark = Watermark.objects.get(group="buffer-ingest", topic="transfer-requests", partition=0)
+    Watermark.objects.filter(pk=mark.pk).update(next_offset=7, end_offset=7, caught_up_at=now, updated_at=now)
     return SimpleNamespace(
         sent=Batch.objects.get(status="sent"),
         parked=Batch.objects.get(status="parked"),

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.django_db
 def mark(partition=0, **more):
     now = database_now()
     fields = {"next_offset": 5, "end_offset": 5, "caught_up_at": now, "updated_at": now, **more}
-    return Watermark.objects.create(group="buffer-ingest", topic="transfer-requests", partition=partition, **fields)
+    place = {"group": "buffer-ingest", "topic": "transfer-requests", "partition": partition}
+    return Watermark.objects.update_or_create(**place, defaults=fields)[0]
 
 
 def stages():
