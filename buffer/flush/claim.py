@@ -21,6 +21,7 @@ from buffer.streams import GROUP, Stream
 from config.as_json import as_json
 from config.database.clock import database_now
 from config.database.compiled import compiled
+from config.database.index_hint import through
 from config.database.rewrite import Rewrite
 from config.database.rows import fast_rows
 from config.database.upsert import Upsert, timestamp_text, uuid_text, uuid_writer
@@ -33,6 +34,7 @@ BUCKETS_A_ROUND = 400
 FULL_BUCKETS_A_ROUND = 16
 EVENTS_A_ROUND = 4000
 RETRY_EMPTY = timedelta(seconds=1)
+OPEN = "bufferedevent_open"  # the index of what waits
 NEW_BATCH = {"status": Batch.Status.CLAIMED.value, "attempts": 0, "error": ""}
 
 # bulk_create takes five times as long on PostgreSQL, most of it in this process.
@@ -175,7 +177,8 @@ def _open_events(stream: Stream, buckets: Sequence[Candidate]) -> dict[str, list
     rows = BufferedEvent.objects.pending().at(stream.name, locations).lock_free()
     if len(buckets) == 1 and buckets[0].open_count > EVENTS_A_ROUND:
         rows = rows.oldest_first()[:EVENTS_A_ROUND]
-    found = fast_rows(rows.values_list(*Claimed._fields))
+    with through(BufferedEvent, OPEN):
+        found = list(fast_rows(rows.values_list(*Claimed._fields)))
     grouped: defaultdict[str, list[Claimed]] = defaultdict(list)
     for event in sorted(map(Claimed._make, found)):
         grouped[event.location_id].append(event)

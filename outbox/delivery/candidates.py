@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
 from django.db.models import F, QuerySet
 
 from config.database.compiled import compiled
+from config.database.index_hint import through
 from config.database.rows import fast_rows
 from config.uuid7 import uuid7
 from outbox.channels.handlers import Message
@@ -38,7 +37,7 @@ def _due(channel: str, now: datetime, lowest: uuid.UUID, before: uuid.UUID, size
 
 def lock_due(channel: str, now: datetime, lowest: uuid.UUID, size: int) -> list[Message]:
     """Up to `size` due messages, locked."""
-    with through(DUE):
+    with through(OutboxMessage, DUE):
         found = _due(channel=channel, now=now, lowest=lowest, before=tomorrow(), size=size)
     return [Message._make(row) for row in found]
 
@@ -48,31 +47,14 @@ def lock_among(ids: Sequence[uuid.UUID], channel: str, now: datetime, lowest: uu
     if not ids:
         return []
     rows = OutboxMessage.objects.due(channel, now).from_id(lowest).among(ids)
-    with through(PRIMARY):
+    with through(OutboxMessage, PRIMARY):
         return read_messages(rows.locked()[:size])
 
 
 def find_due(rows: QuerySet[Any, Any]) -> list[Any]:
     """Rows of `due`, not locked: claims skip what is locked, so whoever looks for a few of them locks these only."""
-    with through(DUE):
+    with through(OutboxMessage, DUE):
         return list(rows)
-
-
-@contextmanager
-def through(index: str) -> Iterator[None]:
-    """MySQL locks what it passes. By an index of its own choice it passes, and sorts, every pending row: a second
-    worker finds nothing, and writers wait."""
-    if connection.vendor != "mysql":
-        yield
-        return
-    with connection.execute_wrapper(lambda run, sql, *rest: run(forced(sql, index), *rest)):
-        yield
-
-
-def forced(sql: str, index: str) -> str:
-    """MySQL and MariaDB only."""
-    table = f"FROM `{OutboxMessage._meta.db_table}`"
-    return sql.replace(table, f"{table} FORCE INDEX (`{index}`)", 1)
 
 
 class LowerBound:

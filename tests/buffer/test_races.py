@@ -12,7 +12,7 @@ from django.db import connection, connections, transaction
 
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.flush.claim import claim
+from buffer.flush.claim import Candidate, _open_events, claim
 from buffer.flush.flusher import Flusher
 from buffer.flush.publish import lease_unsent
 from buffer.ingest.handler import Ingest
@@ -202,3 +202,19 @@ def test_two_people_requeue_one_letter_once(ingest, records):
 def test_the_suite_really_uses_connections_of_its_own(transactional_db):
     ids = race(lambda: id(connection.connection or connection.connect() or connection.connection), lambda: 0)
     assert ids[0] != id(connection.connection)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite takes one transaction at a time")
+def test_a_round_locks_the_orders_of_its_own_warehouses_only(ingest, records, stream):
+    """MariaDB and MySQL lock what they pass; of few warehouses their own choice of an index passes all."""
+    ingest(records(*(order(f"A{n}", f"WH-{n % 10}") for n in range(200))))
+    buckets = list(Bucket.objects.order_by("location_id").values_list(*Candidate._fields))
+    mine, theirs = ([Candidate._make(row) for row in part] for part in (buckets[:4], buckets[4:]))
+
+    def events_of(part: list[Candidate]) -> int:
+        with transaction.atomic():
+            return sum(map(len, _open_events(stream, part).values()))
+
+    with transaction.atomic():
+        assert sum(map(len, _open_events(stream, mine).values())) == 80
+        assert race(lambda: events_of(theirs)) == [120]

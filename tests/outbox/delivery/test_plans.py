@@ -7,10 +7,11 @@ import pytest
 from django.db import connection, transaction
 
 from config.database.clock import database_now
+from config.database.index_hint import forced
 from config.database.upsert import uuid_text
 from config.uuid7 import uuid7
 from outbox.delivery import attempts, settle
-from outbox.delivery.candidates import DUE, forced, lower_bound
+from outbox.delivery.candidates import DUE, lower_bound
 from outbox.delivery.claim import CLAIM, PUT_OFF
 from outbox.messages.queries import first_unfinished_day
 from outbox.models import DeliveryAttempt, OutboxMessage
@@ -58,7 +59,7 @@ def plan(rows) -> str:
 
 def claim_plan(rows) -> str:
     sql, params = rows.query.sql_with_params()
-    return explained(forced(sql, DUE) if connection.vendor == "mysql" else sql, params)
+    return explained(forced(sql, OutboxMessage, DUE) if connection.vendor == "mysql" else sql, params)
 
 
 def plan_of(rewrite, rows, values) -> str:
