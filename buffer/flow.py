@@ -15,7 +15,7 @@ from buffer.samples import transfer_requests
 from buffer.streams import Stream, streams
 from buffer.supplement import foresee, send_late
 from config.flows import Check, Flow, Forecast, Picture, Reading, Refusal, Sample, Worker
-from config.kafka import topic_name
+from config.kafka import Record, topic_name
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
@@ -83,6 +83,10 @@ class Aggregator(Flow):
     def sweep(self, now: datetime) -> int:
         return sweep_batches(now) + sweep_minutes(streams(), now)
 
+    def searched(self) -> Mapping[str, Callable[[Record], Sequence[str]]]:
+        orders = {topic_name(stream.topic): partial(_order_in, stream) for stream in streams().values()}
+        return {**orders, **{topic_name(stream.output): _batch_in for stream in streams().values()}}
+
     # -- dead letters -----------------------------------------------------------------------------------
 
     def sources(self) -> Sequence[str]:
@@ -138,3 +142,11 @@ def _discard_batch(letter: DeadLetter, now: datetime) -> str:
     Batch.objects.parked().filter(pk=batch.pk).update(status=Batch.Status.DISCARDED)
     counters.add({(batch.stream, "flush", "discarded"): rows}, now)
     return f"the batch and its {rows} orders are discarded"
+
+
+def _order_in(stream: Stream, record: Record) -> Sequence[str]:
+    return [stream.gate.decode(record.value).order_id]
+
+
+def _batch_in(record: Record) -> Sequence[str]:
+    return [value.decode(errors="replace") for name, value in record.headers if name == "batch_id"]

@@ -193,6 +193,10 @@ class Flow:
         """The handler of each topic (by its contract name) whose past `replay_topic` can apply again."""
         return {}
 
+    def searched(self) -> Mapping[str, Callable[[Any], Sequence[str]]]:
+        """How to tell the keys that the search knows a record by, for each topic of this flow (as the broker calls it)."""
+        return {}
+
     def discard(self, letter: Any, now: datetime) -> str:
         """Close what else belongs to a letter that is discarded."""
         return "discarded"

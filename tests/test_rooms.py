@@ -23,7 +23,7 @@ MAY_USE = {
         "partitions": ["telemetry", "database"],
         "processes": ["environment", "telemetry", "database", "kafka", "kafka/runtime", "partitions"],
         "probes": ["environment", "telemetry", "database", "kafka", "kafka/runtime", "partitions"],
-        "admin": ["telemetry", "database", "partitions"],
+        "admin": ["telemetry", "database", "kafka", "partitions"],
         "demo": ["environment", "telemetry", "database", "kafka", "processes"],
         "demo/embedded": ["kafka", "processes"],
     },

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from django.conf import settings
 
 from buffer.ledger.handler import GROUP, Track
 from buffer.ledger.samples import stock_traffic
 from buffer.ledger.statements import NAME
+from buffer.ledger.topics.effects import Movements
+from buffer.ledger.topics.movements import Source, sources
 from buffer.ledger.verify import checks
 from config.flows import Check, Flow, Forecast, Picture, Reading, Refusal, Sample, Worker
-from config.kafka import RecordBatch, topic_name
+from config.kafka import Record, RecordBatch, topic_name
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.verify import positions_fit_the_log
@@ -73,6 +76,9 @@ class Ledger(Flow):
     def replays(self) -> Mapping[str, Callable[[], Track]]:
         return dict.fromkeys(settings.MOVEMENTS, Track)
 
+    def searched(self) -> Mapping[str, Callable[[Record], Sequence[str]]]:
+        return {topic: partial(_reference_in, source) for topic, source in sources().items()}
+
     # -- dead letters -----------------------------------------------------------------------------------
 
     def sources(self) -> Sequence[str]:
@@ -97,3 +103,8 @@ def _batch_of(letter: DeadLetter) -> RecordBatch:
     if letter.topic not in {topic_name(name) for name in settings.MOVEMENTS}:
         raise Refusal(f"topic {letter.topic} is not in MOVEMENTS any more")
     return batch_of(letter)
+
+
+def _reference_in(source: Source, record: Record) -> Sequence[str]:
+    effect = source.effect(source.gate.decode(record.value)) if record.value else None
+    return [effect.reference_id] if isinstance(effect, Movements) else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 
+from config.admin import positions
 from config.admin.home import home
 from config.admin.read_only import ReadOnlyAdmin
 from config.database.clock import database_now
@@ -23,7 +23,6 @@ from config.partitions import configured, plan_for
 APP_ORDER = ["outbox", "buffer", "throttler", "notifications", "auth", "axes"]
 FLOWING = {"outbox", "buffer", "throttler", "notifications"}
 MOST_HITS = 20
-POSITION = re.compile(r"[\w.-]+/\d+/\d+", re.ASCII)
 
 
 class SpillwayAdminConfig(AdminConfig):
@@ -94,6 +93,10 @@ class SpillwayAdminSite(admin.AdminSite):
         key = request.GET.get("q", "").replace("\x00", "").strip()
         pages = [page for page in self.readable_pages(request) if type(page).find is not ReadOnlyAdmin.find]
         hits = [(page, row) for page in pages for row in page.find(key)] if key else []
+        place, why_not = positions.place_of(key), ""
+        if place and not hits:
+            keys, why_not = positions.keys_at(place)
+            hits = [(page, row) for page in pages for found in keys for row in page.find(found)]
         if len(hits) == 1:
             return HttpResponseRedirect(page_of(*hits[0]))
         context = {
@@ -103,7 +106,8 @@ class SpillwayAdminSite(admin.AdminSite):
             "hits": [(page.opts.verbose_name, page.words(row), page_of(page, row)) for page, row in hits[:MOST_HITS]],
             "more": len(hits) > MOST_HITS,
             "places": [str(page.opts.verbose_name_plural) for page in pages],
-            "position": key.rpartition("/")[0] if POSITION.fullmatch(key) else "",
+            "partition": f"{place.topic}/{place.partition}" if place else "",
+            "why_not": why_not,
             "now": database_now(),
         }
         return TemplateResponse(request, "admin/find.html", context)

@@ -8,6 +8,8 @@ from typing import Any
 from config.kafka import client, internals
 from config.kafka.positions import TopicPartition
 
+PATIENCE_MS = 3000  # of a person who waits for a page
+
 
 class Reader:
     """A topic's ends when it was opened, its id, and its records up to those ends."""
@@ -60,6 +62,24 @@ def _ends_of_the_log(tps: Sequence[Any]) -> dict[Any, int]:
     consumer = client.new_consumer(None, isolation_level="read_uncommitted")
     try:
         return dict(consumer.end_offsets(tps))
+    finally:
+        consumer.close(autocommit=False)
+
+
+def record_at(topic: str, partition: int, offset: int) -> Any | None:
+    """The record at a position; None if the log holds none there. KafkaError after a few seconds without an answer."""
+    consumer = client.new_consumer(None, bootstrap_timeout_ms=PATIENCE_MS)
+    try:
+        tp = client.TopicPartition(topic, partition)
+        if partition not in (consumer.partitions_for_topic(topic) or ()):
+            return None
+        begin = consumer.beginning_offsets([tp], timeout_ms=PATIENCE_MS)[tp]
+        if not begin <= offset < consumer.end_offsets([tp], timeout_ms=PATIENCE_MS)[tp]:
+            return None
+        consumer.assign([tp])
+        consumer.seek(tp, offset)
+        found = consumer.poll(timeout_ms=PATIENCE_MS).get(tp, ())
+        return next((record for record in found if record.offset == offset), None)
     finally:
         consumer.close(autocommit=False)
 

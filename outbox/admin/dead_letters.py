@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,6 +16,7 @@ from config.admin import humanize
 from config.admin.html import chip
 from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.payload import pretty
+from config.admin.positions import POSITION
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from config.admin.states import in_words
 from config.flows import Refusal
@@ -92,7 +92,6 @@ DISCARD = Lever(
     "A refused batch is discarded with its orders.",
     act=_each(dead_letters.discard), harm=True, least=dead_letters.LEASTS["discard"], **LETTERS,
 )  # fmt: skip
-POSITION = re.compile(r"(?P<topic>[\w.-]+)/(?P<partition>\d{1,9})/(?P<offset>\d{1,18})", re.ASCII)
 MOST_FOUND = 20
 
 

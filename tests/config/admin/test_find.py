@@ -3,6 +3,12 @@
 import pytest
 
 from buffer.events.models import Batch, BufferedEvent
+from buffer.ledger.models import InventoryTracking
+from config.admin import positions
+from config.gate import InvalidRecord
+from config.kafka import Replayed
+from config.kafka.client import KafkaError
+from tests.buffer.ledger.conftest import paid, record, stocks, write
 from tests.config.admin.conftest import client_with, page_of
 from tests.conftest import order
 
@@ -65,8 +71,47 @@ def test_an_order_is_found_by_its_key(boss, ingest, records, django_assert_max_n
     assert not Batch.objects.exists()
 
 
+@pytest.fixture(autouse=True)
+def log(monkeypatch):
+    """What Kafka holds, by position; nothing for a start."""
+    held = {}
+    monkeypatch.setattr(positions, "record_at", lambda *place: held.get("/".join(map(str, place))))
+    return held
+
+
 def test_a_partition_is_found_and_a_position_without_a_letter_leads_to_it(boss, rows):
     assert find(boss, "transfer-requests/0").url == page_of(rows.mark)
     html = find(boss, "transfer-requests/0/999").content.decode()
-    assert "By its position only a dead letter is found" in html
+    assert "Kafka has no record there" in html
     assert "?q=transfer-requests/0" in html
+    assert "No flow reads or writes this topic." in find(boss, "nobodys/0/1").content.decode()
+
+
+def test_an_order_a_batch_and_a_movement_are_found_by_the_positions_on_their_pages(boss, rows, log):
+    stocks(S1=5)
+    payment = record(paid("SO-7", S1=1))
+    write(payment)
+    log["transfer-requests/0/5"] = Replayed("transfer-requests", 0, 5, 0, None, order("C1"))
+    batch_id = ("batch_id", str(rows.sent.pk).encode())
+    log["transfer-batches/1/9"] = Replayed("transfer-batches", 1, 9, 0, None, b"{}", [batch_id])
+    log["PAYMENT_SUCCESS/0/3"] = payment
+    assert find(boss, "transfer-requests/0/5").url == page_of(rows.waiting)
+    assert find(boss, "transfer-batches/1/9").url == page_of(rows.sent)
+    assert find(boss, "PAYMENT_SUCCESS/0/3").url == page_of(InventoryTracking.objects.get(reference_id="SO-7"))
+
+
+def test_a_position_shows_nothing_that_one_may_not_see(rows, log):
+    log["transfer-requests/0/5"] = Replayed("transfer-requests", 0, 5, 0, None, order("C1"))
+    assert b"Nothing has the key" in find(client_with("view_bucket"), "transfer-requests/0/5").content
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [(InvalidRecord("x", "y"), "cannot be read"), (KafkaError("gone"), "Kafka does not answer")],
+)
+def test_a_position_that_nobody_can_read_is_a_sentence(boss, monkeypatch, trouble, said):
+    def fail(*_):
+        raise trouble
+
+    monkeypatch.setattr(positions, "record_at", fail)
+    assert said in find(boss, "transfer-requests/0/5").content.decode()

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from config.kafka import client
-from config.kafka.reader import Reader
+from config.kafka.reader import Reader, record_at
 
 
 def values_of(reader: Reader) -> list[bytes]:
@@ -23,6 +23,17 @@ def test_a_topic_is_read_to_its_end(make_topic):
     producer.close()
     with Reader(topic) as reader:
         assert values_of(reader) == [b"0", b"1", b"2"]
+
+
+def test_the_record_at_a_position(make_topic):
+    topic = make_topic("read")
+    producer = client.new_producer()
+    for number in range(3):
+        producer.send(topic, value=b"%d" % number, headers=[("n", b"%d" % number)])
+    producer.close()
+    found = record_at(topic, 0, 1)
+    assert (found.value, found.headers, found.offset) == (b"1", [("n", b"1")], 1)
+    assert [record_at(*place) for place in ((topic, 0, 3), (topic, 7, 0), (f"{topic}.none", 0, 0))] == [None] * 3
 
 
 def test_what_is_committed_behind_an_open_transaction_is_read(make_topic, broker):
