@@ -276,7 +276,7 @@ PARTITIONS = [
 
 # -- Celery ---------------------------------------------------------------------------------------
 # Without a broker beat runs the tasks itself, in one process: nothing in correctness depends on Celery.
-CELERY_BROKER_URL = env.text("CELERY_BROKER_URL") or "memory://"
+CELERY_BROKER_URL = env.brokers("CELERY_BROKER_URL", "memory://")
 CELERY_TASK_ALWAYS_EAGER = CELERY_BROKER_URL == "memory://"
 CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]

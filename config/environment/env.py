@@ -51,6 +51,13 @@ class Env:
                 raise BadSetting(f"{name}_FILE: cannot read {path}: {error.strerror}") from error
         return os.environ.get(name, "").strip() or default
 
+    def brokers(self, name: str, default: str) -> str:
+        """URLs with logins, separated by semicolons."""
+        text = self.text(name, default)
+        for url in text.split(";"):
+            split_url(name, url)
+        return text
+
     def flag(self, name: str, default: bool) -> bool:
         value = self.text(name).lower()
         if value in ("", "1", "true", "yes", "on", "0", "false", "no", "off"):

@@ -105,6 +105,7 @@ def test_a_password_that_breaks_its_url_is_told_in_one_line_and_not_repeated(nam
         ("LOG_FORMAT", "xml"),
         ("DATABASE_URL", "postgres://u:hid/den@h/n"),
         ("EMAIL_URL", "smtp://u:hid?den@h"),
+        ("CELERY_BROKER_URL", "amqp://u:hid/den@h//"),
     ],
 )
 def test_start_up_stops_with_one_line(name, value):
