@@ -65,7 +65,7 @@ class Gate(Generic[T]):
         try:
             value.decode()
         except UnicodeDecodeError as error:
-            raise InvalidRecord("invalid_utf8", _one_line(error)) from None
+            raise InvalidRecord("invalid_utf8", f"byte {error.start} is no UTF-8: {error.reason}") from None
         return message
 
 
