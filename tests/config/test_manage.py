@@ -15,7 +15,7 @@ from config.database.errors import needs_migrate
 from tests.tree import ROOT
 
 ONE_LINE = [
-    "create_token x", "dead_letters list", "dead_letters requeue --reason because", "demo_user", "flow_summary",
+    "create_token x", "dead_letters list", "dead_letters requeue --all --reason because", "demo_user", "flow_summary",
     "flow_summary --arrived", "flush_buffer --once", "import_stock {file}", "import_stock {file} --dry-run",
     "ingest_events --once", "is_drained", "listen_outbox --once", "rebuild_buffer", "rebuild_buffer --dry-run",
     "recover_claims", "relay_outbox --once", "replay_topic --pending --once",
@@ -41,6 +41,7 @@ def test_every_command_is_tried_without_tables():
     assert {line.split()[0] for line in ONE_LINE} | WITHOUT_TABLES | FINDINGS == ours
 
 
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="it brings its own database: once is enough")
 @pytest.mark.parametrize("command", ONE_LINE)
 def test_a_database_without_tables_is_named_in_one_line(command, tmp_path):
     stock = tmp_path / "stock.csv"

@@ -70,6 +70,10 @@ def test_a_run_too_short_for_an_account_is_refused_at_once(text: str) -> None:
 @pytest.fixture
 def port(settings: Any, tmp_path: Path) -> int:
     settings.BASE_DIR = tmp_path
+    return free_port()
+
+
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
@@ -81,7 +85,7 @@ def test_a_folder_belongs_to_one_demo_at_a_time(port: int, said: list[str]) -> N
             with emptied_folder(port, said.append):
                 pass
         assert (folder / "spillway.sqlite3").read_text() == "rows"
-        with emptied_folder(port + 1, said.append) as other:
+        with emptied_folder(free_port(), said.append) as other:
             assert other != folder
     with emptied_folder(port, said.append):
         pass
