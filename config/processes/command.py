@@ -38,15 +38,9 @@ class WorkerCommand(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            metrics.serve(options["metrics_port"])
-        except OSError as error:
-            place = f"METRICS_HOST={settings.METRICS_HOST} --metrics-port {options['metrics_port']}"
-            raise CommandError(f"{place}: {error.strerror}") from error
-        if self.needs_tables:
-            require_tables()
-        tune_interpreter()
+        # From the first moment on: a worker that is told to stop while it starts ends like any other.
         with stop_on_signal() as stop:
+            self._prepare(options)
             try:
                 self.work(stop, options)
             except (BadSetting, ConsumerStopped) as error:
@@ -57,6 +51,16 @@ class WorkerCommand(BaseCommand):
             except KafkaError as error:
                 servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
                 raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}") from error
+
+    def _prepare(self, options: dict[str, Any]) -> None:
+        try:
+            metrics.serve(options["metrics_port"])
+        except OSError as error:
+            place = f"METRICS_HOST={settings.METRICS_HOST} --metrics-port {options['metrics_port']}"
+            raise CommandError(f"{place}: {error.strerror}") from error
+        if self.needs_tables:
+            require_tables()
+        tune_interpreter()
 
     def work(self, stop: threading.Event, options: dict[str, Any]) -> None:
         raise NotImplementedError
