@@ -20,7 +20,7 @@ from buffer.ledger.stocktake import take_stock
 from config.admin import humanize
 from config.admin.drawing import points
 from config.admin.keyset import Keyset
-from config.admin.levers import Lever, LeverResult, operator_of
+from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of
 from config.admin.read_only import ReadOnlyAdmin, age_column
 from config.flows import Refusal
 from outbox.letters.models import DeadLetter
@@ -29,7 +29,7 @@ STOCKTAKE = Lever(
     name="stocktake", verb="Stocktake", past="Corrected", icon="redo", right="adjust_inventorystock",
     nouns=("stock", "stocks"), promise="", detail="", keep="Leave it",
     act=lambda keys, operator, reason: LeverResult(0, ["A stocktake needs a counted quantity: open the stock's page."]),
-    ready=lambda rows: rows, why_not=lambda row: "",
+    ready=lambda rows: rows, why_not=lambda row: "", least=10,
 )  # fmt: skip
 PAGE = "admin:buffer_inventorystock_change"
 CHART = (1000, 100)
@@ -111,8 +111,7 @@ class StockAdmin(ReadOnlyAdmin):
             counted, seen = int(given.get("counted", "").replace(",", "")), int(given.get("seen", ""))
         except ValueError:
             return self._ask(request, row, problem="Counted: a whole number is needed.")
-        if len(reason) < 10:
-            problem = "At least 10 characters: whoever reads it next month must understand it."
+        if problem := fault_of_reason(reason, STOCKTAKE.least):
             return self._ask(request, row, problem=problem)
         try:
             done = take_stock(row.pk, counted, seen, given.get("adjustment", ""), operator_of(request.user), reason)
