@@ -2,126 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
-from datetime import timedelta
 from pathlib import Path
 
 from celery.schedules import crontab
 
-from config.environment.databases import database_from_url
-from config.environment.env import BadSetting, Env
+from config.environment.env import BadSetting
 from config.environment.mailserver import esp_from_text, secrets_from_text, sender_from_text, server_from_url
-
-BASE_DIR = Path(__file__).resolve().parent.parent
-env = Env(BASE_DIR / ".env")
-
-# -- Django ---------------------------------------------------------------------------------------
-DEBUG = env.flag("DEBUG", False)
-DEMO = env.flag("DEMO", False)
-SECRET_KEY = env.text("SECRET_KEY") or secrets.token_urlsafe(50)
-SECRET_KEY_IS_RANDOM = not env.text("SECRET_KEY")
-ALLOWED_HOSTS = env.listing("ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
-CSRF_TRUSTED_ORIGINS = env.listing("CSRF_TRUSTED_ORIGINS")
-ENVIRONMENT_NAME = env.text("ENVIRONMENT_NAME", "demo" if DEMO else "")
-
-INSTALLED_APPS = [
-    "config",
-    "outbox",
-    "buffer",
-    "notifications",
-    "axes",
-    "django_prometheus",
-    "config.admin.site.SpillwayAdminConfig",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.sessions",
-    "django.contrib.messages",
-    "whitenoise.runserver_nostatic",
-    "django.contrib.staticfiles",
-]
-MIDDLEWARE = [
-    "django_prometheus.middleware.PrometheusBeforeMiddleware",
-    "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
-    "config.middleware.ContentSecurityPolicy",
-    "config.middleware.RequestLog",
-    "notifications.api.problems.ProblemDetails",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "axes.middleware.AxesMiddleware",
-    "django_prometheus.middleware.PrometheusAfterMiddleware",
-]
-ROOT_URLCONF = "config.urls"
-WSGI_APPLICATION = "config.wsgi.application"
-TEMPLATES = [
-    {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
-        "APP_DIRS": True,
-        "OPTIONS": {
-            "context_processors": [
-                "django.template.context_processors.request",
-                "django.contrib.auth.context_processors.auth",
-                "django.contrib.messages.context_processors.messages",
-                "config.middleware.environment",
-            ],
-        },
-    },
-]
-DATABASES = {"default": database_from_url(env.text("DATABASE_URL"), BASE_DIR)}
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-PASSWORD_RULES: dict[str, dict] = {
-    "MinimumLength": {"min_length": 12},
-    "CommonPassword": {},
-    "UserAttributeSimilarity": {},
-}
-AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{rule}Validator", "OPTIONS": options}
-    for rule, options in ({} if DEMO else PASSWORD_RULES).items()
-]
-
-LANGUAGE_CODE = "en"
-USE_I18N = False
-TIME_ZONE = "UTC"
-USE_TZ = True
-
-STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
-STATICFILES_DIRS = [BASE_DIR / "templates" / "static"]
-WHITENOISE_USE_FINDERS = True
-
-# -- Logins ---------------------------------------------------------------------------------------
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
-SESSION_COOKIE_AGE = 12 * 3600
-SESSION_SAVE_EVERY_REQUEST = True  # the 12 hours begin anew with each request
-LOGIN_MOST_FAILURES = AXES_FAILURE_LIMIT = env.integer("LOGIN_MOST_FAILURES", 10, least=1, most=100)
-LOGIN_LOCK_MINUTES = env.integer("LOGIN_LOCK_MINUTES", 15, least=1, most=1440)
-LOGIN_RETENTION_DAYS = env.integer("LOGIN_RETENTION_DAYS", 90, least=1)
-AXES_COOLOFF_TIME = timedelta(minutes=LOGIN_LOCK_MINUTES)
-# One address that guesses for many names, and many addresses that guess for one.
-AXES_LOCKOUT_PARAMETERS = ["ip_address", "username"]
-AXES_CLIENT_IP_CALLABLE = "config.middleware.client_address"
-AXES_LOCKOUT_TEMPLATE = "locked_out.html"
-AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # who is locked out writes no more rows
-AXES_ENABLE_ACCESS_FAILURE_LOG = True
-AXES_ACCESS_FAILURE_LOG_PER_USER_LIMIT = 10**9  # the daily round deletes by age; axes would delete the newest
-AXES_VERBOSE = AXES_ENABLE_ADMIN = False  # our pages: config.admin.logins
-
-SECURE_SSL_REDIRECT = env.flag("SECURE_SSL_REDIRECT", not DEBUG and not DEMO)
-SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]  # probes speak plain HTTP
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT
-SECURE_HSTS_SECONDS = env.integer("SECURE_HSTS_SECONDS", 31536000 if SECURE_SSL_REDIRECT else 0)
-SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_SSL_REDIRECT
-SECURE_HSTS_PRELOAD = env.flag("SECURE_HSTS_PRELOAD", False)
-SILENCED_SYSTEM_CHECKS = ["security.W021"]  # browsers keep a preloaded host for years: only whoever means it
-TRUST_PROXY = env.flag("TRUST_PROXY", False)
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUST_PROXY else None
-SECURE_REFERRER_POLICY = "same-origin"
-X_FRAME_OPTIONS = "DENY"
+from config.environment.web import *  # noqa: F403 (Django takes its settings from this module)
+from config.environment.web import BASE_DIR, DATABASES, DEMO, env
 
 # -- Logs, metrics, traces ------------------------------------------------------------------------
 LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", ["DEBUG", "INFO", "WARNING", "ERROR"])
@@ -150,6 +38,9 @@ KAFKA_WRITERS = env.integer("KAFKA_WRITERS", 2, least=1, most=8)
 KAFKA_POLL_BYTES = env.integer("KAFKA_POLL_BYTES", 4_000_000, least=100_000)
 KAFKA_MAX_BATCH_BYTES = env.integer("KAFKA_MAX_BATCH_BYTES", 33_554_432, least=1_048_576, most=1_073_741_824)
 KAFKA_REPLICATION_FACTOR = env.integer("KAFKA_REPLICATION_FACTOR", -1, least=-1, most=100)
+# The embedded broker has transactions in name only.
+KAFKA_TRANSACTIONS = env.flag("KAFKA_TRANSACTIONS", True)
+LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 # What `create_topics` makes: partitions, and configuration where the broker's default is wrong.
 KAFKA_TOPICS: dict[str, dict] = {
     "transfer-requests": {"partitions": 12},
@@ -160,7 +51,17 @@ KAFKA_TOPICS: dict[str, dict] = {
     "MATERIAL_TRANSFERRED": {"partitions": 12},
     "merchant-cdc": {"partitions": 12},
     "product-variant-cdc": {"partitions": 12},
-}
+    "notifications-in": {"partitions": 12, "config": LOG_APPEND_TIME},
+    "notifications-out": {"partitions": 12, "config": LOG_APPEND_TIME},
+    "notifications-expired": {"partitions": 12},
+    "notifications-changelog": {
+        "partitions": 12,
+        "config": {
+            "cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1",
+            "max.compaction.lag.ms": "60000", "delete.retention.ms": "86400000",
+        },
+    },
+}  # fmt: skip
 
 # -- Buffer ---------------------------------------------------------------------------------------
 BUFFER_IDLE_SECONDS = env.seconds("BUFFER_IDLE_SECONDS", 300, least=0.1)
@@ -178,6 +79,19 @@ if BUFFER_CAP_SECONDS < BUFFER_IDLE_SECONDS:
 LEDGER_UNKNOWN_STOCK = env.choice("LEDGER_UNKNOWN_STOCK", "park", ["park", "create"])
 LEDGER_NEGATIVE_STOCK = env.choice("LEDGER_NEGATIVE_STOCK", "allow", ["allow", "park"])
 LEDGER_EQUAL_ENDS = env.choice("LEDGER_EQUAL_ENDS", "park", ["park", "skip"])
+
+# -- Throttler ------------------------------------------------------------------------------------
+THROTTLER_TTL_SECONDS = env.integer("THROTTLER_TTL_SECONDS", 21_600, least=1)
+THROTTLER_BUFFER_DAYS = env.integer("THROTTLER_BUFFER_DAYS", 3, least=2, most=30)
+THROTTLER_DEFAULT_RATE = env.text("THROTTLER_DEFAULT_RATE", "10/s")
+THROTTLER_OUTPUT_RATE = env.text("THROTTLER_OUTPUT_RATE")
+THROTTLER_STALL_RECORDS = env.integer("THROTTLER_STALL_RECORDS", 20_000, least=100)
+THROTTLER_MAX_MESSAGE_BYTES = env.integer("THROTTLER_MAX_MESSAGE_BYTES", 65_536, least=256, most=900_000)
+THROTTLER_MAX_RECIPIENTS = env.integer("THROTTLER_MAX_RECIPIENTS", 1000, least=1, most=100_000)
+THROTTLER_STORE = env.choice("THROTTLER_STORE", "django", ["django", "cassandra"])
+CASSANDRA_URL = env.text("CASSANDRA_URL")
+if THROTTLER_TTL_SECONDS > (THROTTLER_BUFFER_DAYS - 1) * 86_400:
+    raise BadSetting("THROTTLER_TTL_SECONDS: must end a day before THROTTLER_BUFFER_DAYS do")
 
 # -- Outbox ---------------------------------------------------------------------------------------
 OUTBOX_POLL_SECONDS = env.seconds("OUTBOX_POLL_SECONDS", 60, least=0.05)

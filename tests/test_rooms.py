@@ -45,7 +45,13 @@ MAY_USE = {
         "ledger": ["events", "ledger/topics"],
         "admin": ["events", "ingest", "flush", "ledger", "ledger/topics"],
     },
-    "throttler": {},
+    "throttler": {
+        "limits": [],
+        "customers": ["limits"],
+        "overflow": [],
+        "lanes": ["limits"],
+        "live": ["limits", "customers", "overflow", "lanes"],
+    },
     "notifications": {
         "mail": [],
         "orders": ["mail"],

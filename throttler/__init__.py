@@ -1,1 +1,1 @@
-"""Each customer at their rate, with an overflow buffer: not built yet."""
+"""Each customer at their rate, live when possible, buffered when not (seed 1)."""

@@ -39,9 +39,10 @@ def rows(name: str) -> dict[str, str]:
 
 # -- settings ----------------------------------------------------------------------------------------
 def variables():
-    """(name, default or None) of everything that config/settings.py reads from the environment."""
+    """(name, default or None) of everything that the settings read from the environment."""
     found = {}
-    for call in ast.walk(parse(ROOT / "config" / "settings.py")):
+    sources = (ROOT / "config" / "settings.py", ROOT / "config" / "environment" / "web.py")
+    for call in (node for source in sources for node in ast.walk(parse(source))):
         if not (isinstance(call, ast.Call) and ast.unparse(call.func).startswith("env.")):
             continue
         default = call.args[1] if len(call.args) > 1 else None

@@ -1,0 +1,122 @@
+"""Settings of the web process: Django itself, its pages, logins, and what browsers are told."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+from pathlib import Path
+
+from config.environment.databases import database_from_url
+from config.environment.env import Env
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+env = Env(BASE_DIR / ".env")
+
+# -- Django ---------------------------------------------------------------------------------------
+DEBUG = env.flag("DEBUG", False)
+DEMO = env.flag("DEMO", False)
+SECRET_KEY = env.text("SECRET_KEY") or secrets.token_urlsafe(50)
+SECRET_KEY_IS_RANDOM = not env.text("SECRET_KEY")
+ALLOWED_HOSTS = env.listing("ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.listing("CSRF_TRUSTED_ORIGINS")
+ENVIRONMENT_NAME = env.text("ENVIRONMENT_NAME", "demo" if DEMO else "")
+
+INSTALLED_APPS = [
+    "config",
+    "outbox",
+    "buffer",
+    "throttler",
+    "notifications",
+    "axes",
+    "django_prometheus",
+    "config.admin.site.SpillwayAdminConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+]
+MIDDLEWARE = [
+    "django_prometheus.middleware.PrometheusBeforeMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.middleware.ContentSecurityPolicy",
+    "config.middleware.RequestLog",
+    "notifications.api.problems.ProblemDetails",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
+    "django_prometheus.middleware.PrometheusAfterMiddleware",
+]
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "config.middleware.environment",
+            ],
+        },
+    },
+]
+DATABASES = {"default": database_from_url(env.text("DATABASE_URL"), BASE_DIR)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+PASSWORD_RULES: dict[str, dict] = {
+    "MinimumLength": {"min_length": 12},
+    "CommonPassword": {},
+    "UserAttributeSimilarity": {},
+}
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{rule}Validator", "OPTIONS": options}
+    for rule, options in ({} if DEMO else PASSWORD_RULES).items()
+]
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "templates" / "static"]
+WHITENOISE_USE_FINDERS = True
+
+# -- Logins ---------------------------------------------------------------------------------------
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+SESSION_COOKIE_AGE = 12 * 3600
+SESSION_SAVE_EVERY_REQUEST = True  # the 12 hours begin anew with each request
+LOGIN_MOST_FAILURES = AXES_FAILURE_LIMIT = env.integer("LOGIN_MOST_FAILURES", 10, least=1, most=100)
+LOGIN_LOCK_MINUTES = env.integer("LOGIN_LOCK_MINUTES", 15, least=1, most=1440)
+LOGIN_RETENTION_DAYS = env.integer("LOGIN_RETENTION_DAYS", 90, least=1)
+AXES_COOLOFF_TIME = timedelta(minutes=LOGIN_LOCK_MINUTES)
+# One address that guesses for many names, and many addresses that guess for one.
+AXES_LOCKOUT_PARAMETERS = ["ip_address", "username"]
+AXES_CLIENT_IP_CALLABLE = "config.middleware.client_address"
+AXES_LOCKOUT_TEMPLATE = "locked_out.html"
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # who is locked out writes no more rows
+AXES_ENABLE_ACCESS_FAILURE_LOG = True
+AXES_ACCESS_FAILURE_LOG_PER_USER_LIMIT = 10**9  # the daily round deletes by age; axes would delete the newest
+AXES_VERBOSE = AXES_ENABLE_ADMIN = False  # our pages: config.admin.logins
+
+SECURE_SSL_REDIRECT = env.flag("SECURE_SSL_REDIRECT", not DEBUG and not DEMO)
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]  # probes speak plain HTTP
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT
+SECURE_HSTS_SECONDS = env.integer("SECURE_HSTS_SECONDS", 31536000 if SECURE_SSL_REDIRECT else 0)
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_SSL_REDIRECT
+SECURE_HSTS_PRELOAD = env.flag("SECURE_HSTS_PRELOAD", False)
+SILENCED_SYSTEM_CHECKS = ["security.W021"]  # browsers keep a preloaded host for years: only whoever means it
+TRUST_PROXY = env.flag("TRUST_PROXY", False)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUST_PROXY else None
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"

@@ -1,0 +1,9 @@
+"""App configuration of throttler."""
+
+from django.apps import AppConfig
+
+
+class ThrottlerConfig(AppConfig):
+    name = "throttler"
+    verbose_name = "Throttled notifications"
+    default_auto_field = "django.db.models.BigAutoField"

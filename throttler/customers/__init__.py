@@ -1,0 +1,1 @@
+"""Customers: their rates, and the levers that change them."""

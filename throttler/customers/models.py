@@ -1,0 +1,37 @@
+"""The table of customers: at what rate each may send, and since when they are held or purged."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from config.fields import IdentifierField
+
+
+class Customer(models.Model):
+    """What a customer may send; who has no row sends at THROTTLER_DEFAULT_RATE.
+
+    Owners poll what changed: every statement that changes a row moves `updated_at`.
+    """
+
+    customer_id = IdentifierField(primary_key=True)
+    rates = models.CharField(max_length=200, help_text="Windows, all of which hold: 20/s;10000/day. 0/s is hold.")
+    burst = models.IntegerField(
+        null=True, blank=True, help_text="Of the shortest window; empty: one second's worth, at least 1."
+    )
+    ttl_seconds = models.IntegerField(null=True, blank=True, help_text="Empty: THROTTLER_TTL_SECONDS.")
+    weight = models.IntegerField(default=1, help_text="Share of THROTTLER_OUTPUT_RATE, beside others that wait.")
+    held = models.BooleanField(default=False, help_text="Everything is buffered, nothing leaves.")
+    purge_before = models.DateTimeField(null=True, help_text="Buffered messages older than this are given up.")
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["updated_at"], name="customer_changed")]
+        permissions = [
+            ("rate_customer", "Can change rate and lifetime of customers"),
+            ("hold_customer", "Can hold and resume customers"),
+            ("purge_customer", "Can purge what a customer has buffered"),
+        ]
+
+    def __str__(self) -> str:
+        return self.customer_id

@@ -1,0 +1,74 @@
+"""The mirror of the lanes and of those who own them: a second old, for people, never read back by the throttler."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from config.fields import IdentifierField
+
+
+class Lane(models.Model):
+    """A customer in a partition who waits, or did within the hour. Lanes that are live have no row.
+
+    What waits is exactly the valid input in (drained, seen].
+    """
+
+    customer_id = IdentifierField()
+    partition = models.IntegerField()
+    topic_id = models.CharField(max_length=36, default="")
+    epoch = models.BigIntegerField(help_text="Of the owner that wrote this: an older one changes nothing.")
+    backlog = models.BigIntegerField()
+    first = models.BigIntegerField(help_text="The offset with which this backlog began.")
+    drained = models.BigIntegerField(help_text="Everything up to this offset has left or expired.")
+    seen = models.BigIntegerField(help_text="The last offset decided.")
+    day = models.DateField(null=True, help_text="Of the oldest row that waits.")
+    oldest_at = models.DateTimeField(null=True, help_text="When the oldest message that waits was created.")
+    next_due_at = models.DateTimeField(null=True, help_text="When the next one may leave; empty: held.")
+    limiter = models.JSONField(default=dict, help_text="tat and quotas, as in the changelog.")
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["partition", "customer_id"], name="lane_customer")]
+        indexes = [
+            models.Index(fields=["customer_id"], name="lane_of_customer"),
+            models.Index(fields=["-backlog", "id"], name="lane_largest"),
+            models.Index(fields=["day"], name="lane_day"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.customer_id} in {self.partition}: {self.backlog} wait"
+
+
+class LaneOwner(models.Model):
+    """A throttler process that works now, and what it asks of the shared output rate."""
+
+    name = IdentifierField(max_length=100, primary_key=True, help_text="--instance, or a random name.")
+    partitions = models.JSONField(default=list)
+    demand = models.FloatField(default=0, help_text="The weights of its lanes that are due.")
+    transactions = models.BooleanField(default=True, help_text="False: at-least-once (KAFKA_TRANSACTIONS=off).")
+    updated_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class CustomerPeriod(models.Model):
+    """Five minutes of a customer who was over the rate within twelve hours: what the charts draw."""
+
+    customer_id = IdentifierField()
+    partition = models.IntegerField()
+    start = models.DateTimeField()
+    live = models.BigIntegerField(default=0)
+    buffered = models.BigIntegerField(default=0)
+    drained = models.BigIntegerField(default=0)
+    expired = models.BigIntegerField(default=0)
+    backlog = models.BigIntegerField(default=0, help_text="At the end of the five minutes.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["customer_id", "partition", "start"], name="customerperiod_start")
+        ]
+        indexes = [models.Index(fields=["start"], name="customerperiod_age")]
+
+    def __str__(self) -> str:
+        return f"{self.customer_id} from {self.start:%F %H:%M}"

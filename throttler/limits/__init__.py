@@ -1,0 +1,1 @@
+"""Limits: rates, the limiter and the scheduler; pure, in whole microseconds."""

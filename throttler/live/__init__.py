@@ -1,0 +1,1 @@
+"""The owner of partitions: decides, buffers, drains and runs the Kafka transaction."""
