@@ -1,0 +1,127 @@
+"""How many messages of a lane may leave now: GCRA for the shortest window, a quota for each longer one; pure, in ints.
+
+Guaranteed: any span s carries at most burst + rate * s, and any quota window at most its limit. Fractions are rounded
+against the sender: a spend may take up to a microsecond more than its worth. A clock that steps back grants nothing
+by that; what it gains again afterwards counts as time. A quota keeps its later window until the clock is past it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from throttler.limits.rate import Rates, RateWindow
+
+
+class LimiterState:
+    """`tat`: when all that left has had its time, in microseconds; `quota`: `[period_us, start_us, used]` each."""
+
+    __slots__ = ("quota", "tat")
+
+    def __init__(self, tat: int = 0, quota: list[list[int]] | None = None) -> None:
+        self.tat = tat
+        self.quota = [] if quota is None else quota
+
+
+def take_one(rates: Rates, state: LimiterState, now_us: int) -> bool:
+    """Whether one may leave now; if so it is spent."""
+    if not rates.plain:
+        return take_of_several(rates, state, now_us)
+    tat = state.tat
+    if tat <= now_us:
+        state.tat = now_us + rates.interval_us
+        return True
+    if tat - now_us <= rates.room_us:
+        state.tat = tat + rates.interval_us
+        return True
+    cap(rates, state, now_us)
+    return False
+
+
+def take_of_several(rates: Rates, state: LimiterState, now_us: int) -> bool:
+    if not allowance(rates, state, now_us, 1):
+        return False
+    spend(rates, state, now_us, 1)
+    return True
+
+
+def allowance(rates: Rates, state: LimiterState, now_us: int, wanted: int) -> int:
+    """How many of `wanted` may leave now; spends nothing."""
+    if rates.held:
+        return 0
+    cap(rates, state, now_us)
+    shortest = rates.windows[0]
+    ahead = max(state.tat - now_us, 0)
+    free = min(wanted, rates.burst - -(-ahead * shortest.limit // shortest.period_us))
+    for window in rates.windows[1:]:
+        free = min(free, window.limit - quota_of(state, window, now_us)[2])
+    return max(free, 0)
+
+
+def spend(rates: Rates, state: LimiterState, now_us: int, count: int) -> None:
+    """`count` left, at most as many as `allowance` said for this moment."""
+    if not count:
+        return
+    state.tat = max(state.tat, now_us) + rates.worth_us(count)
+    for window in rates.windows[1:]:
+        quota_of(state, window, now_us)[2] += count
+
+
+def next_due(rates: Rates, state: LimiterState, now_us: int) -> int | None:
+    """When the next one may leave, `now_us` at the earliest; None: held."""
+    if rates.held:
+        return None
+    cap(rates, state, now_us)
+    due = max(now_us, state.tat - rates.room_us)
+    for window in rates.windows[1:]:
+        period, start, used = quota_of(state, window, now_us)
+        if used >= window.limit:
+            due = max(due, start + period)
+    return due
+
+
+def adopt(rates: Rates, state: LimiterState, now_us: int) -> None:
+    """A new rate, or a state read back: at most one burst is free, and a quota stays with its window.
+
+    Hold forgets nothing, so that resuming does not give the quotas again.
+    """
+    if rates.held:
+        return
+    cap(rates, state, now_us)
+    state.quota = [quota_of(state, window, now_us) for window in rates.windows[1:]]
+
+
+def recovered(rates: Rates, state: LimiterState, now_us: int) -> bool:
+    """Nothing is left to remember: a fresh state would decide the same."""
+    return state.tat <= now_us and not any(used and now_us < start + period for period, start, used in state.quota)
+
+
+def cap(rates: Rates, state: LimiterState, now_us: int) -> None:
+    # Only a clock that stepped back or a new rate puts it further ahead: nothing may leave, yet it is not stuck either.
+    if state.tat > now_us + rates.burst_us:
+        state.tat = now_us + rates.burst_us
+
+
+def quota_of(state: LimiterState, window: RateWindow, now_us: int) -> list[int]:
+    period = window.period_us
+    start = now_us - now_us % period
+    for quota in state.quota:
+        if quota[0] == period:
+            break
+    else:
+        quota = [period, start, 0]
+        state.quota.append(quota)
+    if start > quota[1]:
+        quota[1], quota[2] = start, 0
+    elif quota[1] > now_us + period:
+        quota[1] = start  # A clock was far ahead: what it counted stays, but no longer for a window years away.
+    return quota
+
+
+def to_plain(state: LimiterState) -> tuple[list[int], list[list[int]]]:
+    """`tat` and `quota` as they stand in the changelog."""
+    return [state.tat], [list(one) for one in state.quota]
+
+
+def from_plain(tat: Sequence[int], quota: Sequence[Sequence[int]]) -> LimiterState:
+    """The state that `to_plain` gave; `adopt` comes next, as rate and clock may be others."""
+    return LimiterState(tat[0] if tat else 0, [list(one) for one in quota])
