@@ -141,3 +141,9 @@ def test_a_restart_gives_no_fresh_burst():
     again = limiter.from_plain(*limiter.to_plain(state))
     limiter.adopt(rates, again, NOW + 3 * SECOND)
     assert limiter.allowance(rates, again, NOW + 3 * SECOND, 1000) == 30
+
+
+def test_a_used_up_quota_is_due_when_its_window_ends():
+    rates, state = parse_rates("10/s;20/min", 20), LimiterState()
+    limiter.spend(rates, state, NOW, 20)
+    assert limiter.next_due(rates, state, NOW + 30 * SECOND) == NOW + MINUTE
