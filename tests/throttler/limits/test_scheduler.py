@@ -85,3 +85,14 @@ def test_everybody_gets_all_they_wanted_and_nothing_beyond_the_limit(lanes, limi
             left[key] -= count
     assert not any(left.values())
     assert len(schedule) == schedule.due_weight == 0
+
+
+def test_a_lane_that_left_while_it_stood_in_the_round_is_not_served():
+    schedule = Scheduler()
+    schedule.add("a", 0)
+    schedule.add("b", 0)
+    schedule.due(1, 1, lambda key: 9)
+    schedule.remove("b")
+    schedule.reschedule("a", 50)
+    assert schedule.due(2, 100, lambda key: 9) == {}
+    assert schedule.due_weight == 0

@@ -45,3 +45,14 @@ def test_no_span_carries_more_than_its_shares_and_a_small_burst(steps, limit):
     for begin in range(len(steps)):
         for end in range(begin, len(steps)):
             assert sum(left[begin : end + 1]) * 1_000_000 * PARTS <= burst + earned[end + 1] - earned[begin + 1]
+
+
+def test_a_new_share_counts_from_when_it_was_set():
+    output = OutputLimiter(RateWindow(100, 1_000_000), 0)
+    output.set_share(PARTS, 1_000_000)
+    assert output.allowance(1_000_000) == 0
+
+
+def test_a_clock_that_steps_back_earns_nothing():
+    output = OutputLimiter(RateWindow(100, 1_000_000), 1_000_000, PARTS)
+    assert output.allowance(0) == 0
