@@ -186,6 +186,7 @@ PARTITIONS = [
     "outbox.partitioned.MESSAGES",
     "outbox.partitioned.ATTEMPTS",
     "notifications.partitioned.DELIVERIES",
+    "throttler.partitioned.OVERFLOW",
 ]
 
 # -- Celery ---------------------------------------------------------------------------------------

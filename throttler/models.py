@@ -4,3 +4,4 @@ from throttler.customers.models import Customer as Customer
 from throttler.lanes.models import CustomerPeriod as CustomerPeriod
 from throttler.lanes.models import Lane as Lane
 from throttler.lanes.models import LaneOwner as LaneOwner
+from throttler.overflow.models import OverflowMessage as OverflowMessage

@@ -75,6 +75,8 @@ def _loose_keys(model: type[models.Model], column: str) -> list[str]:
         for constraint in meta.constraints
         if isinstance(constraint, models.UniqueConstraint) and column not in constraint.fields
     ]
+    if isinstance(meta.pk, models.CompositePrimaryKey) and column not in meta.pk.field_names:
+        loose.append("pk")
     loose += [field.name for field in meta.local_fields if field.unique and not field.primary_key]
     return loose + [str(fields) for fields in meta.unique_together if column not in fields]
 

@@ -12,7 +12,7 @@ from django.db.backends.ddl_references import Statement
 from config.database.clock import database_now
 from config.partitions.mysql import MySQL
 from config.partitions.postgresql import PostgreSQL
-from config.partitions.spec import PartitionSpec, column_of
+from config.partitions.spec import PartitionSpec, column_of, key_columns
 
 Model = type[models.Model]
 
@@ -25,7 +25,8 @@ class Layout:
         self.model = model
         self.using = schema_editor.connection.alias
         self.table = self.quote(model._meta.db_table)
-        self.pk = column_of(model, "pk")
+        self.key = key_columns(model)
+        self.pk = self.key[0]
 
     def by_range(self, spec: PartitionSpec) -> None:
         """Partition by RANGE of the spec's column, with the partitions that must exist when the migration runs."""
@@ -43,11 +44,12 @@ class Layout:
         self.editor.execute(sql, params=None)
 
     def columns(self, names: Sequence[str]) -> str:
-        return ", ".join(self.quote(column_of(self.model, name)) for name in names)
+        found = [self.key if name == "pk" else (column_of(self.model, name),) for name in names]
+        return ", ".join(self.quote(column) for columns in found for column in columns)
 
     def range_key(self, spec: PartitionSpec) -> list[str]:
         """Every unique key has to contain the partition column, the primary key as well."""
-        return ["pk"] if column_of(self.model, spec.column) == self.pk else ["pk", spec.column]
+        return ["pk"] if column_of(self.model, spec.column) in self.key else ["pk", spec.column]
 
     def same_key(self, key: Sequence[str]) -> str:
         """The unique constraint over exactly these fields, which the SQL primary key replaces, or ""."""

@@ -55,8 +55,8 @@ class DatabaseOnly(Operation):
 class PartitionTable(DatabaseOnly):
     """Partition a table by the time in one of its columns; `spec` is the dotted path of its PartitionSpec.
 
-    The SQL primary key becomes (primary key, partition column) unless they are one; Django keeps seeing one
-    column. PostgreSQL rebuilds the table, which must be empty. SQLite leaves it as it is.
+    The SQL primary key becomes (primary key, partition column) unless it contains that column: then, as with a
+    CompositePrimaryKey, it stays as it is. Django keeps seeing the model's own. PostgreSQL rebuilds the table, which must be empty. SQLite leaves it as it is.
     """
 
     def __init__(self, spec: str) -> None:

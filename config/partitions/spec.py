@@ -47,6 +47,12 @@ def column_of(model: type[models.Model], field: str) -> str:
     return str(found.column)  # type: ignore[union-attr]
 
 
+def key_columns(model: type[models.Model]) -> tuple[str, ...]:
+    """The columns of the primary key: several where it is a CompositePrimaryKey."""
+    pk = model._meta.pk
+    return pk.columns if isinstance(pk, models.CompositePrimaryKey) else (column_of(model, "pk"),)
+
+
 @dataclass(frozen=True)
 class PartitionSpec:
     """One time-partitioned table.

@@ -1,0 +1,156 @@
+"""The overflow store in the relational database: one statement for some hundred rows, one query for a hundred lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from config.database.dialects.ranges import RangeTable, ranges_of
+from config.partitions.rotation import driver_for
+from throttler.overflow.models import OverflowMessage
+from throttler.overflow.store import LaneRange, LaneRows, OverflowRow, OverflowStore, each_offset_once
+from throttler.partitioned import OVERFLOW
+
+ROWS = 500  # a statement
+LANES = 100  # a query; SQLite joins no more than 500
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+DAY = timedelta(days=1)
+
+TABLE = RangeTable(
+    name=OverflowMessage._meta.db_table,
+    columns=[
+        ("partition", "int"),
+        ("customer_id", "text"),
+        ("topic_id", "text"),
+        ("offset", "bigint"),
+        ("day", "date"),
+        ("notification_id", "text"),
+        ("created_at", "timestamptz"),
+        ("expires_at", "timestamptz"),
+        ("headers", "bytea"),
+        ("payload", "bytea"),
+    ],
+    lane=["partition", "customer_id", "topic_id"],
+    position="offset",
+    day="day",
+)
+
+
+class DjangoStore(OverflowStore):
+    """Opens no transaction: `store` is one statement per 500 rows in the one of its caller."""
+
+    def __init__(self, using: str = DEFAULT_DB_ALIAS) -> None:
+        self.using = using
+
+    def ensure(self) -> list[str]:
+        return []
+
+    def store(self, rows: Sequence[OverflowRow]) -> None:
+        if not rows:
+            return
+        # In the order of the key: two writers of the same rows wait for each other, never in a circle.
+        ordered = sorted(self._placed(rows), key=lambda row: row[:5])
+        ranges = ranges_of(connections[self.using], TABLE)
+        for start in range(0, len(ordered), ROWS):
+            ranges.insert(ordered[start : start + ROWS])
+
+    def read(self, ranges: Sequence[LaneRange]) -> LaneRows:
+        found: LaneRows = {(lane.partition, lane.customer_id): [] for lane in ranges}
+        for start in range(0, len(ranges), LANES):
+            for row in self._first_rows(ranges[start : start + LANES]):
+                found[row.partition, row.customer_id].append(row)
+        for lane in ranges:
+            key = lane.partition, lane.customer_id
+            found[key] = self._filled(lane, found[key])
+        return found
+
+    def count(self, lane: LaneRange) -> int:
+        rows = OverflowMessage.objects.using(self.using).filter(
+            partition=lane.partition,
+            customer_id=lane.customer_id,
+            topic_id=lane.topic_id,
+            offset__gt=lane.drained,
+            offset__lte=lane.upto,
+            day__gte=lane.day,
+        )
+        return rows.values("offset").distinct().count()
+
+    def oldest_day(self) -> date | None:
+        first = driver_for(OVERFLOW, self.using).existing()[0]
+        # MySQL's first partition has no lower end.
+        return first.lower or (first.upper - DAY if first.upper else None)
+
+    def _placed(self, rows: Sequence[OverflowRow]) -> list[tuple[Any, ...]]:
+        """Rows as the table takes them; asks for the oldest day only when one may be too old."""
+        # Today and yesterday are always there.
+        yesterday = datetime.now(UTC).date() - DAY
+        oldest = self.oldest_day() if min(row.day for row in rows) < yesterday else None
+        moment = connections[self.using].ops.adapt_datetimefield_value
+        return [
+            (
+                row.partition,
+                row.customer_id,
+                row.topic_id,
+                row.offset,
+                max(row.day, oldest) if oldest else row.day,
+                row.notification_id,
+                moment(_moment(row.created_us)),
+                moment(_moment(row.expires_us)) if row.expires_us else None,
+                row.headers,
+                row.payload,
+            )
+            for row in rows
+        ]
+
+    def _first_rows(self, ranges: Sequence[LaneRange]) -> list[OverflowRow]:
+        wanted = [
+            (lane.partition, lane.customer_id, lane.topic_id, lane.drained, lane.upto, lane.day, lane.limit)
+            for lane in ranges
+        ]
+        return [_row(*found) for found in ranges_of(connections[self.using], TABLE).first_rows(wanted)]
+
+    def _filled(self, lane: LaneRange, rows: list[OverflowRow]) -> list[OverflowRow]:
+        """Each offset once; where a second row of one took a place, the page is read on."""
+        once = each_offset_once(rows)
+        full = len(rows) == lane.limit
+        while full and once and (rest := lane.limit - len(once)):
+            more = self._first_rows([replace(lane, drained=once[-1].offset, limit=rest)])
+            full = len(more) == rest
+            once = each_offset_once([*once, *more])
+        return once
+
+
+def _moment(microseconds: int) -> datetime:
+    return EPOCH + timedelta(microseconds=microseconds)
+
+
+def _microseconds(value: datetime | str | None) -> int:
+    """Of a moment as the driver gives it: with a zone, without, or as text."""
+    if value is None:
+        return 0
+    found = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return ((found if found.tzinfo else found.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+
+
+def _row(
+    partition: int,
+    customer_id: str,
+    topic_id: str,
+    offset: int,
+    day: date | str,
+    notification_id: str,
+    created: Any,
+    expires: Any,
+    headers: Any,
+    payload: Any,
+) -> OverflowRow:
+    stored = date.fromisoformat(day) if isinstance(day, str) else day
+    times = _microseconds(created), _microseconds(expires)
+    return OverflowRow(
+        partition, customer_id, topic_id, offset, stored, bytes(payload), bytes(headers), *times, notification_id
+    )

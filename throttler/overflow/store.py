@@ -1,0 +1,85 @@
+"""The interface of an overflow store: rows are stored again without harm, and read from a lane's watermark."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+LaneRows = dict[tuple[int, str], list["OverflowRow"]]
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowRow:
+    """One message over the rate. Times are microseconds since 1970.
+
+    `headers` are JSON bytes of [[name, base64 value], …], or empty; `expires_us` is 0 for a message that takes its
+    customer's TTL when it is judged.
+    """
+
+    partition: int
+    customer_id: str
+    topic_id: str
+    offset: int
+    day: date
+    payload: bytes
+    headers: bytes
+    created_us: int
+    expires_us: int
+    notification_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRange:
+    """Rows of a lane in (drained, upto], stored under `day` or later; at most `limit`, oldest first."""
+
+    partition: int
+    customer_id: str
+    topic_id: str
+    drained: int
+    upto: int
+    day: date
+    limit: int
+
+
+class OverflowStore(ABC):
+    """Where messages over the rate wait. Errors are those of the database beneath."""
+
+    @abstractmethod
+    def ensure(self) -> list[str]:
+        """The statements that make the store, each of which may be repeated; none where `migrate` makes it."""
+
+    @abstractmethod
+    def store(self, rows: Sequence[OverflowRow]) -> None:
+        """Insert rows; known ones are left alone. A row of a day that is gone goes to the oldest day there is."""
+
+    @abstractmethod
+    def read(self, ranges: Sequence[LaneRange]) -> LaneRows:
+        """The rows of each lane by (partition, customer), each offset once; a lane without rows has an empty list."""
+
+    @abstractmethod
+    def count(self, lane: LaneRange) -> int:
+        """Distinct offsets in (drained, upto], whatever the limit."""
+
+    @abstractmethod
+    def oldest_day(self) -> date | None:
+        """The first day that rows can be stored under; None when every day can."""
+
+    def browse(
+        self, partition: int, customer_id: str, topic_id: str, after_offset: int, day: date, limit: int
+    ) -> list[OverflowRow]:
+        """A page of a lane behind an offset, for people."""
+        lane = LaneRange(partition, customer_id, topic_id, after_offset, LAST_OFFSET, day, limit)
+        return self.read([lane])[partition, customer_id]
+
+
+LAST_OFFSET = 2**63 - 1
+
+
+def each_offset_once(rows: Iterable[OverflowRow]) -> list[OverflowRow]:
+    """Rows in the order of their offsets; of one stored under two days the older stays."""
+    found: dict[int, OverflowRow] = {}
+    for row in sorted(rows, key=lambda row: (row.offset, row.day)):
+        found.setdefault(row.offset, row)
+    return list(found.values())

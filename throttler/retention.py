@@ -1,0 +1,37 @@
+"""What keeps a day of the overflow buffer: lanes that wait since then, and owners whose mirror is no newer."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time
+
+from django.db.models import Q
+
+from config.partitions import Keep, Partition, PartitionSpec
+from throttler.models import Lane, LaneOwner
+
+
+def keep_what_waits(using: str, spec: PartitionSpec, partition: Partition) -> None:
+    """Raise Keep while a mirrored lane may still read rows of this partition, or no mirror tells."""
+    if partition.upper is None:
+        raise Keep("its end is unknown")
+    waiting = Lane.objects.using(using).filter(Q(day__lt=partition.upper) | Q(day=None), backlog__gt=0)
+    if lane := waiting.order_by("day", "id").first():
+        since = f"since {lane.day}" if lane.day else "since an unknown day"
+        raise Keep(f"{lane.customer_id} has had messages waiting in partition {lane.partition} {since}")
+    # A mirror that ends before the day did knows nothing of what came after it.
+    ended = datetime.combine(partition.upper, time(), UTC)
+    if lane := Lane.objects.using(using).filter(backlog__gt=0, updated_at__lt=ended).first():
+        raise Keep(f"the mirror of {lane.customer_id} was last written at {lane.updated_at:%F %H:%M}")
+    _owners_are_newer(using, ended, spec.rows(using, partition).exists())
+
+
+def _owners_are_newer(using: str, ended: datetime, holds_rows: bool) -> None:
+    """Of owners that own the same partition only the one that reported last counts: others are gone."""
+    owners = list(LaneOwner.objects.using(using).order_by("-updated_at"))
+    if holds_rows and not owners:
+        raise Keep("no owner of a lane has reported")
+    known: set[int] = set()
+    for owner in owners:
+        if owner.updated_at < ended and not set(owner.partitions) <= known:
+            raise Keep(f"the mirror of {owner.name} was last written at {owner.updated_at:%F %H:%M}")
+        known |= set(owner.partitions)
