@@ -9,6 +9,7 @@ import kafka.errors
 from django.conf import settings
 from kafka import OffsetAndMetadata as OffsetAndMetadata
 from kafka import TopicPartition as TopicPartition
+from kafka.admin import MemberToRemove as MemberToRemove
 
 from config.kafka.internals import unpack_leanly
 
@@ -29,6 +30,25 @@ FATAL = (
     kafka.errors.InvalidGroupIdError,
 )
 CorruptRecordError = kafka.errors.CorruptRecordError
+NoError = kafka.errors.NoError
+FencedInstanceIdError = kafka.errors.FencedInstanceIdError
+MessageSizeTooLargeError = kafka.errors.MessageSizeTooLargeError
+# The broker says so of one record, and would say it again.
+RECORD_REFUSED = (
+    MessageSizeTooLargeError,
+    kafka.errors.RecordListTooLargeError,
+    kafka.errors.InvalidRecordError,
+    kafka.errors.InvalidTimestampError,
+    kafka.errors.InvalidTopicError,
+    kafka.errors.TopicAuthorizationFailedError,
+)
+# The broker does not take offsets of this generation or member any more.
+GROUP_MOVED_ON = (
+    kafka.errors.CommitFailedError,
+    kafka.errors.IllegalGenerationError,
+    kafka.errors.UnknownMemberIdError,
+    kafka.errors.RebalanceInProgressError,
+)
 TopicAlreadyExistsError = kafka.errors.TopicAlreadyExistsError
 
 MAX_REQUEST_BYTES = 1_048_576
@@ -91,6 +111,22 @@ def new_producer(**overrides: Any) -> kafka.KafkaProducer:
     return kafka.KafkaProducer(**{**options, **overrides})
 
 
-def new_admin() -> kafka.KafkaAdminClient:
+def new_transactional_producer(transactional_id: str, limit: float, **overrides: Any) -> kafka.KafkaProducer:
+    """A producer of transactions none of whose own waits is longer than `limit` seconds."""
+    milliseconds = int(limit * 1000)
+    options: dict[str, Any] = {
+        "transactional_id": transactional_id,
+        "transaction_timeout_ms": 10_000,
+        "delivery_timeout_ms": milliseconds,
+        "request_timeout_ms": milliseconds,
+        "bootstrap_timeout_ms": milliseconds,
+        "max_block_ms": milliseconds,
+        "retry_backoff_ms": 5,  # the client waits this long between the requests of a transaction
+        "linger_ms": 0,
+    }
+    return new_producer(**{**options, **overrides})
+
+
+def new_admin(**overrides: Any) -> kafka.KafkaAdminClient:
     """An administration client; the embedded broker has no administration API."""
-    return kafka.KafkaAdminClient(**connection_options(), request_timeout_ms=10_000)
+    return kafka.KafkaAdminClient(**{**connection_options(), "request_timeout_ms": 10_000, **overrides})

@@ -94,6 +94,58 @@ def close_producer(producer: kafka.KafkaProducer, timeout: float) -> None:
         producer.close(timeout=0)
 
 
+def drop_producer(producer: kafka.KafkaProducer) -> None:
+    """End the producer's thread without waiting for what it holds; it may outlive this call by one request."""
+    producer._sender.force_close()
+    producer._sender.join(0.2)
+    try:
+        producer.close(timeout=0)
+    except kafka.errors.KafkaError:
+        producer._closed = True  # otherwise its destructor waits again
+
+
+def init_transactions(producer: kafka.KafkaProducer) -> Any:
+    """What init_transactions() waits for, to be waited for with a limit."""
+    return _asked(producer, producer._transaction_manager.initialize_transactions())
+
+
+def send_offsets(producer: kafka.KafkaProducer, offsets: dict[Any, Any], metadata: Any) -> Any:
+    """What send_offsets_to_transaction() waits for without a limit."""
+    return _asked(producer, producer._transaction_manager.send_offsets_to_transaction(offsets, metadata))
+
+
+def begin_commit(producer: kafka.KafkaProducer) -> Any:
+    """What commit_transaction() waits for without a limit."""
+    return _asked(producer, producer._transaction_manager.begin_commit())
+
+
+def begin_abort(producer: kafka.KafkaProducer) -> Any:
+    """What abort_transaction() waits for without a limit."""
+    return _asked(producer, producer._transaction_manager.begin_abort())
+
+
+def _asked(producer: kafka.KafkaProducer, result: Any) -> Any:
+    producer._sender.wakeup()
+    return result
+
+
+def place_of(future: Any) -> Any:
+    """Topic and partition of a record that was sent, which its future tells only when it succeeded."""
+    return future._produce_future.topic_partition
+
+
+def is_fenced(consumer: kafka.KafkaConsumer) -> bool:
+    """Whether another process took this member's name; poll() would stay silent for ever.
+
+    The client then ends its heartbeats and changes nothing else. They are also off during a join, and before it.
+    """
+    coordinator = consumer._coordinator
+    if coordinator.group_instance_id is None:
+        return False
+    with coordinator._lock:  # a finished join becomes stable first, then turns them on
+        return coordinator.stable() and not coordinator._heartbeat_enabled and not coordinator.rejoining
+
+
 def topic_id_of(consumer: kafka.KafkaConsumer, topic: str) -> str:
     """The topic's id, or "" where the broker is too old to have one.
 

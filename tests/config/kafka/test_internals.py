@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import kafka
 import pytest
 from kafka.consumer.fetcher import Fetcher
+from kafka.producer.future import FutureProduceResult, FutureRecordMetadata
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from config.kafka import internals
@@ -81,6 +82,39 @@ USED: dict[str, tuple[str, Callable[[Clients], Any]]] = {
     "_sender": (
         "close_producer: the producer's thread, to be ended by force",
         lambda clients: callable(clients.producer._sender.force_close) and clients.producer._sender.is_alive(),
+    ),
+    "_closed": (
+        "drop_producer: whether the destructor has nothing to do",
+        lambda clients: clients.producer._closed is False,
+    ),
+    "_transaction_manager": (
+        "init_transactions, send_offsets, begin_commit, begin_abort: what makes the results that are waited for",
+        lambda clients: all(
+            callable(getattr(clients.producer._transaction_manager, name))
+            for name in ("initialize_transactions", "send_offsets_to_transaction", "begin_commit", "begin_abort")
+        ),
+    ),
+    "_produce_future": (
+        "place_of: the batch's future, which knows topic and partition, and the args that _size adds up",
+        lambda clients: (
+            internals.place_of(FutureRecordMetadata(FutureProduceResult("place"), 0, 0, 0, 1, 2, 3)) == "place"
+            and FutureRecordMetadata(FutureProduceResult("place"), 0, 0, 0, 1, 2, 3).args[3:] == (1, 2, 3)
+        ),
+    ),
+    "_lock": (
+        "is_fenced: held while a finished join becomes stable, then turns the heartbeats on",
+        lambda clients: (
+            hasattr(clients.consumer._coordinator._lock, "__enter__")
+            and "self.state = MemberState.STABLE\n                self._enable_heartbeat()"
+            in inspect.getsource(kafka.coordinator.base)
+        ),
+    ),
+    "_heartbeat_enabled": (
+        "is_fenced: what a fenced member turns off",
+        lambda clients: (
+            clients.consumer._coordinator._heartbeat_enabled is False
+            and "_disable_heartbeat" in inspect.getsource(type(clients.consumer._coordinator)._do_heartbeat)
+        ),
     ),
     "_client": (
         "topic_id_of: the cluster metadata, which know a topic's id",

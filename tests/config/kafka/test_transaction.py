@@ -1,0 +1,182 @@
+"""Transactions on a real broker: verdicts, offsets, fencing, refused records."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from kafka.structs import ConsumerGroupMetadata
+
+from config.kafka import client, internals
+from config.kafka.reader import Reader
+from config.kafka.transaction import (
+    Committed,
+    FencedInstance,
+    RefusedByGroup,
+    RefusedRecord,
+    TransactionalProducer,
+    Unknown,
+    remove_static_member,
+)
+
+pytestmark = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str]) -> str:
+    return make_topic("transactions", 2)
+
+
+@pytest.fixture
+def producer(broker: None) -> Iterator[TransactionalProducer]:
+    with closing(TransactionalProducer(f"t{uuid.uuid4()}")) as found:
+        found.rebuild()
+        yield found
+
+
+def values_of(topic: str) -> list[bytes]:
+    with Reader(topic) as reader:
+        return [record.value for records in reader.batches() for record in records]
+
+
+def join(topic: str, group: str, name: str | None = None) -> Any:
+    """A member with partitions."""
+    consumer = client.new_consumer(
+        group, group_instance_id=name, auto_offset_reset="earliest", heartbeat_interval_ms=300
+    )
+    consumer.subscribe([topic])
+    poll_until(consumer, consumer.assignment)
+    return consumer
+
+
+def poll_until(consumer: Any, done: Callable[[], Any], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        consumer.poll(timeout_ms=50)
+        assert time.monotonic() < deadline
+
+
+def committed(topic: str, group: str) -> int | None:
+    with closing(client.new_consumer(group)) as consumer:
+        found: int | None = consumer.committed(client.TopicPartition(topic, 0))
+        return found
+
+
+def test_records_and_offsets_are_committed_together(topic, producer):
+    with closing(join(topic, f"{topic}-group")) as consumer:
+        producer.begin()
+        producer.send(topic, 0, b"k", b"one", [("h", b"v")])
+        producer.send(topic, 1, b"k", None, [])
+        assert producer.commit({(topic, 0): 7}, consumer.group_metadata()) == Committed()
+        assert (values_of(topic), committed(topic, f"{topic}-group")) == ([b"one", None], 7)
+
+
+def test_what_was_aborted_is_not_there_and_the_next_transaction_is(topic, producer):
+    for value, commit in ((b"aborted", False), (b"kept", True)):
+        producer.begin()
+        producer.send(topic, 0, None, value, [])
+        if commit:
+            assert producer.commit({}, None) == Committed()
+        else:
+            producer.abort()
+    assert values_of(topic) == [b"kept"]
+
+
+def test_a_zombie_of_an_old_generation_is_refused_and_may_go_on(topic, producer):
+    with closing(join(topic, f"{topic}-group")) as consumer:
+        now = consumer.group_metadata()
+        for stale in (now._replace(generation_id=now.generation_id + 5), now._replace(member_id="gone")):
+            producer.begin()
+            producer.send(topic, 0, None, b"zombie", [])
+            assert isinstance(producer.commit({(topic, 0): 1}, stale), RefusedByGroup)
+        producer.begin()
+        assert producer.commit({(topic, 0): 2}, now) == Committed()
+    assert (values_of(topic), committed(topic, f"{topic}-group")) == ([], 2)
+
+
+def test_without_a_generation_no_offset_leaves(topic, producer):
+    """A broker takes offsets of generation -1 from anybody."""
+    producer.begin()
+    producer.send(topic, 0, None, b"stopped", [])
+    verdict = producer.commit({(topic, 0): 1}, ConsumerGroupMetadata(group_id=f"{topic}-group"))
+    assert isinstance(verdict, RefusedByGroup)
+    assert (values_of(topic), committed(topic, f"{topic}-group")) == ([], None)
+
+
+def test_another_producer_of_the_same_id_makes_the_outcome_unknown(topic, producer):
+    producer.begin()
+    producer.send(topic, 0, None, b"first", [])
+    with closing(TransactionalProducer(producer.transactional_id)) as second:
+        second.rebuild()
+        assert isinstance(producer.commit({}, None), Unknown)
+        assert not producer.usable
+        assert values_of(topic) == []
+    producer.rebuild()
+    producer.begin()
+    producer.send(topic, 0, None, b"again", [])
+    assert (producer.commit({}, None), values_of(topic)) == (Committed(), [b"again"])
+
+
+def test_a_client_that_was_never_built_commits_nothing(broker):
+    producer = TransactionalProducer("never")
+    producer.begin()
+    producer.send("nowhere", 0, None, b"x", [])
+    assert isinstance(producer.commit({}, None), Unknown)
+
+
+@pytest.mark.parametrize("size", [400_000, 2_000_000], ids=["by the broker", "by the client"])
+def test_a_record_that_is_too_large_is_named(make_topic, producer, size):
+    topic = make_topic("small", 2, **{"max.message.bytes": "300000"})
+    producer.begin()
+    for partition, value in ((0, b"small"), (1, b"small"), (1, b"x" * size), (1, b"small")):
+        producer.send(topic, partition, None, value, [])
+    verdict = producer.commit({}, None)
+    assert isinstance(verdict, RefusedRecord)
+    assert (verdict.index, verdict.topic, verdict.partition) == (2, topic, 1)
+    if not producer.usable:
+        producer.rebuild()
+    producer.begin()
+    producer.send(topic, 0, None, b"next", [])
+    assert (producer.commit({}, None), values_of(topic)) == (Committed(), [b"next"])
+
+
+def test_a_member_whose_name_was_taken_is_seen_and_cannot_commit(topic, producer):
+    group = f"{topic}-group"
+    with closing(join(topic, group, "one")) as first:
+        metadata = first.group_metadata()
+        assert not internals.is_fenced(first)
+        with closing(join(topic, group, "one")):
+            poll_until(first, lambda: internals.is_fenced(first), seconds=10)
+            producer.begin()
+            producer.send(topic, 0, None, b"zombie", [])
+            with pytest.raises(FencedInstance, match=r"another process is one of .*-group"):
+                producer.commit({(topic, 0): 1}, metadata)
+    assert values_of(topic) == []
+
+
+def test_a_removed_member_leaves_its_partitions_to_the_other(topic):
+    group = f"{topic}-group"
+    gone, stays = join(topic, group, "gone"), None
+    try:
+        stays = client.new_consumer(group, group_instance_id="stays", auto_offset_reset="earliest")
+        stays.subscribe([topic])
+        deadline = time.monotonic() + 15
+        while not (len(gone.assignment()) == len(stays.assignment()) == 1):
+            gone.poll(timeout_ms=50)
+            stays.poll(timeout_ms=50)
+            assert time.monotonic() < deadline
+        gone.close()
+        assert remove_static_member(group, "gone")
+        poll_until(stays, lambda: len(stays.assignment()) == 2, seconds=8)
+    finally:
+        gone.close()
+        if stays:
+            stays.close()
+
+
+def test_removing_a_member_that_is_not_there_says_so(topic):
+    assert not remove_static_member(f"{topic}-group", "nobody")
