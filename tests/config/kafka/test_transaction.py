@@ -53,10 +53,11 @@ def join(topic: str, group: str, name: str | None = None) -> Any:
     return consumer
 
 
-def poll_until(consumer: Any, done: Callable[[], Any], seconds: float = 15) -> None:
+def poll_until(consumer: Any, done: Callable[[], Any], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not done():
-        consumer.poll(timeout_ms=50)
+        # A join that completes between two polls is dropped by the client: long ones while there are no partitions.
+        consumer.poll(timeout_ms=50 if consumer.assignment() else 1000)
         assert time.monotonic() < deadline
 
 
