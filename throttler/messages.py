@@ -1,0 +1,117 @@
+"""One notification: what must be true of a record, what is made of it, and the bytes that leave."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.conf import settings
+
+from config.gate import Gate, InvalidRecord
+
+CUSTOMER_LENGTH = 200
+FORWARDED, REPLAY_OF, SOURCE = "forwarded", "replay_of", "source"
+SECOND = 1_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+Headers = Iterable[tuple[str, bytes | None]]
+
+
+class Notification(msgspec.Struct):
+    """The value of a record of notifications-in. Fields that are not named here stay in the bytes."""
+
+    notification_id: str
+    customer_id: str
+    recipient: str
+    message: dict[str, Any]
+    created_at: str
+    ttl_seconds: int | None = None
+
+
+class NotificationGate:
+    """Decodes and checks one record. `most_ttl` in seconds is the longest life that a message may ask for."""
+
+    def __init__(self, max_bytes: int, most_ttl: int) -> None:
+        self._gate = Gate.of(Notification, max_bytes)
+        self._most_ttl = most_ttl
+
+    def decode(self, value: bytes | None) -> Notification:
+        """The notification; raises InvalidRecord with a stable reason. `value` is never changed."""
+        message = self._gate.decode(value)
+        self._check_customer(message.customer_id)
+        moment_us(message.created_at)
+        if message.ttl_seconds is not None:
+            self._check_ttl(message.ttl_seconds)
+        return message
+
+    def _check_customer(self, customer_id: str) -> None:
+        if not customer_id.strip():
+            raise InvalidRecord("no_customer", "customer_id is empty")
+        if len(customer_id) > CUSTOMER_LENGTH:
+            raise InvalidRecord("long_customer", f"customer_id has more than {CUSTOMER_LENGTH} characters")
+        if not customer_id.isprintable() and CONTROL.search(customer_id):
+            raise InvalidRecord("control_character", "customer_id holds a control character")
+
+    def _check_ttl(self, seconds: int) -> None:
+        if seconds < 0:
+            raise InvalidRecord("negative_ttl", f"ttl_seconds is {seconds}")
+        if seconds > self._most_ttl:
+            raise InvalidRecord("long_ttl", f"ttl_seconds is {seconds}, at most {self._most_ttl} are possible")
+
+
+def gate() -> NotificationGate:
+    """The gate of notifications-in as it is set: no life longer than the default, or than the buffer keeps."""
+    most = min(settings.THROTTLER_TTL_SECONDS, (settings.THROTTLER_BUFFER_DAYS - 1) * 86_400)
+    return NotificationGate(settings.THROTTLER_MAX_MESSAGE_BYTES, most)
+
+
+def moment_us(text: str) -> int:
+    """Microseconds since 1970 of an ISO 8601 time with its zone; raises InvalidRecord."""
+    try:
+        moment = msgspec.convert(text, datetime)
+        if moment.tzinfo is None:
+            raise InvalidRecord("bad_created_at", "created_at has no time zone")
+        return (moment - EPOCH) // MICROSECOND
+    except (msgspec.ValidationError, OverflowError, ValueError):
+        raise InvalidRecord("bad_created_at", "created_at is no ISO 8601 time") from None
+
+
+def created_us(message: Notification, record_timestamp_ms: int) -> int:
+    """When its life began: `created_at`, or the record's own time when that is earlier."""
+    return min(moment_us(message.created_at), record_timestamp_ms * 1000)
+
+
+def expires_us(message: Notification, created: int) -> int:
+    """When its life ends; 0 when it names none and takes its customer's at the moment it is judged."""
+    return 0 if message.ttl_seconds is None else max(1, created + message.ttl_seconds * SECOND)
+
+
+def output(value: bytes, throttled: bool) -> bytes:
+    """The record that leaves: the same JSON and `throttled`, whether it went through the buffer."""
+    return _with_field(value, b"throttled", throttled)
+
+
+def expired(value: bytes, reason: str) -> bytes:
+    """The record of a message that is given up: the same JSON and `reason` (`ttl`, `purged`)."""
+    return _with_field(value, b"reason", reason)
+
+
+def _with_field(value: bytes, name: bytes, content: bool | str) -> bytes:
+    # A key that may be there already, plain or escaped, must not be there twice: readers differ in which one counts.
+    if b'"' + name + b'"' in value or b"\\u" in value:
+        fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
+        fields[name.decode()] = msgspec.Raw(msgspec.json.encode(content))
+        return msgspec.json.encode(fields)
+    end = value.rindex(b"}")
+    return b'%b,"%b":%b}' % (value[:end], name, msgspec.json.encode(content))
+
+
+def output_headers(headers: Headers, topic: str, partition: int, offset: int) -> list[tuple[str, bytes | None]]:
+    """The headers of what leaves: `source` is where it came from, those of the sender stay, ours do not."""
+    kept = [(name, content) for name, content in headers if name not in (FORWARDED, SOURCE)]
+    return [*kept, (SOURCE, f"{topic}/{partition}/{offset}".encode())]
