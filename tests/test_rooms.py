@@ -35,6 +35,7 @@ MAY_USE = {
         "messages": ["bookkeeping", "letters", "channels"],
         "delivery": ["bookkeeping", "letters", "channels", "messages"],
         "workers": ["bookkeeping", "letters", "channels", "messages", "delivery"],
+        "api": ["bookkeeping", "messages"],
         "admin": ["bookkeeping", "letters", "channels", "replay", "messages", "delivery"],
     },
     "buffer": {
@@ -51,6 +52,7 @@ MAY_USE = {
         "overflow": [],
         "lanes": ["limits"],
         "live": ["limits", "customers", "overflow", "lanes"],
+        "api": ["limits", "customers", "lanes"],
     },
     "notifications": {
         "mail": [],
@@ -67,7 +69,7 @@ PARTS = {"config/database/dialects", "config/demo/embedded", "buffer/ledger/topi
 DOORS = {"management", "management/commands", "templatetags"}
 
 # What a flow sees of the outbox: how things are counted, parked, promised. Never how they are delivered.
-SHOWN_TO_FLOWS = ("models", "bookkeeping", "letters", "messages", "channels.handlers")
+SHOWN_TO_FLOWS = ("models", "bookkeeping", "letters", "messages", "channels.handlers", "api")
 NOT_FOR_APPS = ("config/demo/", "config/probes/")
 ONLY_FOR_PAGES = {f"config/admin/{name}.py" for name in ("read_only", "keyset", "html", "confirmation")}
 MOST_FILES = 15

@@ -43,7 +43,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "config.middleware.ContentSecurityPolicy",
     "config.middleware.RequestLog",
-    "notifications.api.problems.ProblemDetails",
+    "outbox.api.problems.ProblemDetails",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -8,9 +8,9 @@ from ninja.security import HttpBearer
 
 from config.telemetry.logs import bind
 from notifications.api import tokens
-from notifications.api.problems import Problem
 from notifications.api.rate_limit import Allowance
 from notifications.api.tokens import ApiToken
+from outbox.api.problems import Problem
 
 ALLOWANCE = Allowance()
 

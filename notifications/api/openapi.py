@@ -11,7 +11,7 @@ from django.template.response import TemplateResponse
 from ninja import NinjaAPI
 from ninja.openapi.docs import DocsBase
 
-from notifications.api.problems import CONTENT_TYPE, KINDS, Problem
+from outbox.api.problems import CONTENT_TYPE, KINDS, Problem
 
 METHODS = ("post", "get", "put", "patch", "delete")
 

@@ -10,21 +10,18 @@ from uuid import UUID
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
-from ninja import Header, Path, Query, Router
+from ninja import Path, Query, Router
 
 from config.database.clock import database_now
 from config.gate import Gate, InvalidRecord
 from notifications.api.answers import order_data, with_messages
 from notifications.api.auth import OrderToken
-from notifications.api.idempotency import Asked, once
-from notifications.api.problems import Answer, Problem
 from notifications.api.schemas import (
     ORDER_ID,
     NewOrder,
     OrderOut,
     OrderPage,
     OrderWithMessages,
-    ProblemOut,
     Refund,
     StatusName,
 )
@@ -32,26 +29,15 @@ from notifications.mail import recipients
 from notifications.orders import changes
 from notifications.orders.changes import Action
 from notifications.orders.models import Order
+from outbox.api.idempotency import Asked, once
+from outbox.api.problems import Answer, Problem
+from outbox.api.schemas import READ_REFUSALS, WRITE_REFUSALS, Key, ProblemOut
 
 MOST_ORDERS = 100
-READ_REFUSALS = frozenset({401, 403, 404, 422, 429, 500, 503})
-WRITE_REFUSALS = READ_REFUSALS | {400, 409, 413}
 NO_ORDER = {404}  # routes that name no order cannot miss one
 
 router = Router(auth=OrderToken(), tags=["orders"])
 
-Key = Annotated[
-    str,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=200,
-        pattern=r"^[\x21-\x7e]+$",
-        description="A key of your own for this change. The same request under it gets the same answer for "
-        "OUTBOX_IDEMPOTENCY_DAYS; another body is refused with 422.",
-        examples=["b1f7c2d0-5a43-4e0e-9f63-0c1d5b7f8a21"],
-    ),
-]
 OrderId = Annotated[UUID, Path(examples=[ORDER_ID])]
 
 
@@ -166,7 +152,7 @@ def _once(request: HttpRequest, path: str, key: str, body: dict, plan: Callable)
     scope = f"{request.auth.pk} {request.method} {path}"  # type: ignore[attr-defined]
     canonical = msgspec.json.encode(body, order="sorted")
     try:
-        return once(Asked.of(scope, key, canonical), plan).response()
+        return once(Asked.of(scope, key, canonical), plan, changes.until_done).response()
     except changes.Busy:
         raise Problem("unavailable", "The order changes too often just now.", retry_after=1) from None
 

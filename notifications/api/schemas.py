@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from ninja import Schema
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from notifications.currencies import CODES
 from notifications.mail import recipients
 from notifications.orders.models import MOST_AMOUNT
+from outbox.api.schemas import Input
 
 ORDER_ID = "0198c2b4-7d10-7a3e-9c55-2f1b8e6a4d01"
 MESSAGE_ID = "0198c2b4-9a44-7f02-8d1e-60b7c3f5a902"
@@ -48,12 +49,6 @@ Amount = Annotated[
     ),
 ]
 Moment = Annotated[datetime, Field(examples=["2026-02-12T10:00:00Z"])]
-
-
-class Input(Schema):
-    """Base of request bodies: unknown fields are refused, so that a misspelt one is not ignored."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class NewOrder(Input):
@@ -116,19 +111,3 @@ class OrderPage(Schema):
 
     orders: list[OrderWithMessages]
     next: UUID | None = Field(examples=[ORDER_ID])
-
-
-class WrongValue(Schema):
-    where: str = Field(examples=["body.total_amount"])
-    what: str = Field(examples=["Input should be greater than or equal to 1"])
-
-
-class ProblemOut(Schema):
-    """RFC 9457."""
-
-    type: str = Field(examples=["/api/docs#illegal_transition"])
-    title: str = Field(examples=["The order's state does not allow it"])
-    status: int = Field(examples=[409])
-    code: str = Field(description="Stable; texts are not.", examples=["illegal_transition"])
-    detail: str = Field(examples=["the order is cancelled: pay is not possible"])
-    errors: list[WrongValue] | None = None

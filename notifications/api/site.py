@@ -13,7 +13,7 @@ from ninja.parser import Parser
 from config.gate import Gate
 from notifications.api.auth import BearerToken
 from notifications.api.openapi import DocsPage, completed
-from notifications.api.problems import problem_of
+from outbox.api.problems import problem_of
 
 DESCRIPTION = """\
 Every call carries Authorization: Bearer and a token; tokens are made in the admin or with create_token, and shown once.

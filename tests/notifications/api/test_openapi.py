@@ -11,9 +11,9 @@ import pytest
 from django.test import Client
 
 from notifications.api.openapi import operations
-from notifications.api.problems import BY_STATUS, KINDS
 from notifications.api.site import api
 from notifications.orders.models import Order
+from outbox.api.problems import BY_STATUS, KINDS
 from tests.tree import ROOT, read
 
 

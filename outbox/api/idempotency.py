@@ -15,8 +15,7 @@ from config.database.clock import database_now
 from config.database.contention import written_elsewhere
 from config.database.upsert import Upsert
 from config.digest import digest
-from notifications.api.problems import RETRY_IN_PROGRESS, Answer, Problem
-from notifications.orders.changes import until_done
+from outbox.api.problems import RETRY_IN_PROGRESS, Answer, Problem
 from outbox.messages.models import IdempotencyKey
 
 # Returns the time of the change, and the function that makes it inside the transaction.
@@ -46,8 +45,10 @@ class Asked:
         return cls(scope, key, digest(body))
 
 
-def once(asked: Asked, plan: Plan) -> Answer:
+def once(asked: Asked, plan: Plan, until_done: Callable[[Callable[[], Answer]], Answer]) -> Answer:
     """Do what `plan` plans, or repeat the answer. `plan` runs outside any transaction and may be run again.
+
+    `until_done` runs the whole attempt again while it loses races or deadlocks.
 
     Decisions are remembered: the change, and the refusal of an order that is unknown or in another state. After
     an answer that decided nothing (401, 422 of a value, 429, 5xx) the next request is handled anew.
