@@ -168,7 +168,7 @@ FLOWS = [
     "outbox.flow.Outbox",
 ]
 # What /v1 of the HTTP API is made of: a django-ninja router each.
-API_ROUTERS = ["notifications.api.orders.router"]
+API_ROUTERS = ["notifications.api.orders.router", "throttler.api.routes.router"]
 # What delivers outbox messages: channel → class.
 HANDLERS: dict[str, str] = {
     "kafka": "outbox.channels.kafka.KafkaHandler",

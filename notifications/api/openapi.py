@@ -30,7 +30,7 @@ def completed(schema: dict[str, Any]) -> dict[str, Any]:
             content = response["content"]["application/json"]
             if int(status) < 400:
                 content["example"] = example_of(content["schema"], schema)
-                response["description"] = "Created" if int(status) == 201 else "OK"
+                response["description"] = {201: "Created", 202: "Accepted"}.get(int(status), "OK")
             else:
                 _refusal(response, content, int(status))
     return schema
