@@ -48,7 +48,7 @@ MAY_USE = {
     },
     "throttler": {
         "limits": [],
-        "customers": ["limits"],
+        "customers": ["limits", "lanes"],
         "overflow": [],
         "lanes": ["limits"],
         "live": ["limits", "customers", "overflow", "lanes"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from config.fields import IdentifierField
+from throttler.customers.queries import CustomerQuerySet
 
 
 class Customer(models.Model):
@@ -24,6 +25,8 @@ class Customer(models.Model):
     purge_before = models.DateTimeField(null=True, help_text="Buffered messages older than this are given up.")
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
+
+    objects = CustomerQuerySet.as_manager()
 
     class Meta:
         indexes = [models.Index(fields=["updated_at"], name="customer_changed")]

@@ -1,0 +1,185 @@
+"""Customers: import, levers and what owners are told of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from config.database.clock import database_now
+from config.flows import Refusal
+from outbox.bookkeeping.audit import Operator
+from outbox.bookkeeping.models import OperatorAction
+from throttler.customers import changes
+from throttler.customers.rates_poll import changed_terms
+from throttler.models import Customer, Lane
+
+pytestmark = pytest.mark.django_db
+ME = Operator("tester")
+WHY = "contract 4471"
+HEAD = "customer_id,rates,burst,ttl_seconds"
+
+
+@pytest.fixture
+def load(tmp_path):
+    def run(*lines: str, head: str = HEAD, end: str = "\n", **options) -> str:
+        path = tmp_path / "customers.csv"
+        path.write_bytes(("\ufeff" + end.join([head, *lines]) + end).encode())
+        said = io.StringIO()
+        try:
+            call_command("import_customers", str(path), stdout=said, stderr=said, **options)
+        except CommandError as error:
+            said.write(f"refused: {error}")
+        return said.getvalue()
+
+    return run
+
+
+def customers(*args, **options) -> str:
+    said = io.StringIO()
+    call_command("customers", *args, stdout=said, **options)
+    return said.getvalue()
+
+
+def row(customer_id="C-7"):
+    return Customer.objects.get(pk=customer_id)
+
+
+def test_a_file_is_imported_and_the_same_file_again_changes_nothing(load):
+    assert "2 new, 0 changed, 0 unchanged" in load("C-7,10000/day;10/s,20,3600", "C-8,0/s,,", end="\r\n")
+    before = row().updated_at
+    assert (row().rates, row().burst, row().ttl_seconds) == ("10/s;10000/day", 20, 3600)
+    assert "0 new, 0 changed, 2 unchanged" in load("C-7,10/s;10000/day,20,3600", "C-8,0/s,,")
+    assert row().updated_at == before
+    assert "0 new, 1 changed, 1 unchanged" in load("C-7,5/s,,", "C-8,0/s,,")
+    assert row().updated_at > before
+
+
+def test_every_bad_line_is_named_and_nothing_is_changed(load):
+    lines = [
+        "C-1,10/s,,",
+        "C-2,x,,",
+        "C-3,10/s,0,",
+        "C-1,5/s,,",
+        "C-4,10/s,,999999999",
+        ",1/s,,",
+        "C-5,1/s",
+        "C-6,1/s,a,",
+    ]
+    said = load(*lines)
+    assert [f"line {number}" in said for number in range(2, 10)] == [False] + [True] * 7
+    assert "line 5: customer C-1 stands in line 2" in said
+    assert "7 lines are refused" in said
+    assert not Customer.objects.exists()
+
+
+@pytest.mark.parametrize("head", ["customer_id,rates", "a,b,c,d", ""])
+def test_a_file_with_other_columns_is_refused(load, head):
+    assert "the first line must be" in load(head=head)
+
+
+def test_a_dry_run_of_an_import_changes_nothing(load):
+    assert "1 new" in load("C-7,10/s,,", dry_run=True)
+    assert not Customer.objects.exists()
+
+
+def test_an_import_leaves_a_hold_alone(load):
+    customers("hold", "C-7", reason=WHY)
+    load("C-7,5/s,,")
+    assert row().held
+
+
+def test_a_customer_without_a_row_gets_one_with_the_default_rate(settings):
+    customers("hold", "C-7", reason=WHY)
+    assert (row().rates, row().held) == (settings.THROTTLER_DEFAULT_RATE, True)
+    assert OperatorAction.objects.get().verb == "hold_customer"
+    with pytest.raises(CommandError, match="held already"):
+        customers("hold", "C-7", reason=WHY)
+    customers("resume", "C-7", reason=WHY)
+    assert not row().held
+
+
+def test_a_rate_and_a_lifetime_are_set():
+    customers("set-rate", "C-7", "10000/day;20/s", burst=40, reason=WHY)
+    customers("set-ttl", "C-7", "3600", reason=WHY)
+    assert (row().rates, row().burst, row().ttl_seconds) == ("20/s;10000/day", 40, 3600)
+    customers("set-ttl", "C-7", "default", reason=WHY)
+    assert row().ttl_seconds is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [("set-rate", "C-7", "x"), ("set-rate", "C-7"), ("set-ttl", "C-7", "172801"), ("set-ttl", "C-7", "-1"),
+     ("hold", ""), ("hold", "a\0b"), ("purge", "C-7", "5")],
+)  # fmt: skip
+def test_nonsense_is_refused_in_a_sentence(given):
+    with pytest.raises(CommandError):
+        customers(*given, reason=WHY)
+    assert not Customer.objects.exists()
+
+
+def test_a_change_without_a_reason_is_refused():
+    with pytest.raises(CommandError, match="reason"):
+        customers("hold", "C-7")
+    assert not Customer.objects.exists()
+
+
+def test_a_purge_says_how_many_wait_and_a_dry_run_changes_nothing():
+    lane = {"topic_id": "t", "epoch": 1, "first": 1, "drained": 0, "seen": 9, "updated_at": database_now()}
+    for partition, backlog in enumerate((1200, 40)):
+        Lane.objects.create(customer_id="C-7", partition=partition, backlog=backlog, **lane)
+    assert "1,240 messages wait" in customers("purge", "C-7", dry_run=True)
+    assert not Customer.objects.exists()
+    assert "1,240 messages wait" in customers("purge", "C-7", reason=WHY)
+    assert row().purge_before is not None
+    assert OperatorAction.objects.get().detail["waiting"] == 1240
+
+
+def test_a_change_of_what_somebody_else_changed_is_refused():
+    customers("hold", "C-7", reason=WHY)
+    seen = row()
+    customers("set-rate", "C-7", "5/s", reason=WHY)
+    with pytest.raises(Refusal, match="Somebody else"):
+        changes.change("C-7", "resume", changes.resume, ME, WHY, seen=seen)
+    assert row().held
+    assert OperatorAction.objects.count() == 2
+
+
+def test_every_change_moves_the_version_even_when_the_clock_went_back(monkeypatch):
+    customers("hold", "C-7", reason=WHY)
+    before = row().updated_at
+    monkeypatch.setattr(changes, "database_now", lambda: before - timedelta(hours=1))
+    customers("resume", "C-7", reason=WHY)
+    assert row().updated_at > before
+
+
+def test_the_list_is_one_object_a_line():
+    customers("hold", "C-7", reason=WHY)
+    customers("set-rate", "C-8", "5/s", reason=WHY)
+    found = [json.loads(line) for line in customers("list", json=True).splitlines()]
+    assert [(one["customer_id"], one["held"]) for one in found] == [("C-7", True), ("C-8", False)]
+    assert json.loads(customers("show", "C-9", json=True))["own_terms"] is False
+
+
+def test_owners_are_told_all_at_first_then_what_changed():
+    customers("set-rate", "C-7", "5/s", reason=WHY)
+    customers("hold", "C-8", reason=WHY)
+    terms, asked = changed_terms(None)
+    assert (terms["C-7"].rates.windows[0].limit, terms["C-7"].held, terms["C-8"].held) == (5, False, True)
+    assert changed_terms(asked + timedelta(minutes=1))[0] == {}
+
+
+def test_a_change_that_committed_late_is_told():
+    customers("set-rate", "C-7", "5/s", reason=WHY)
+    asked = changed_terms(None)[1]
+    Customer.objects.update(updated_at=asked - timedelta(seconds=20), rates="6/s")
+    assert changed_terms(asked)[0]["C-7"].rates.windows[0].limit == 6
+
+
+def test_a_row_that_nobody_can_read_stops_nobody():
+    customers("set-rate", "C-7", "5/s", reason=WHY)
+    Customer.objects.update(rates="nonsense")
+    assert changed_terms(None)[0]["C-7"].rates.windows[0].limit == 10

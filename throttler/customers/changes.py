@@ -1,0 +1,134 @@
+"""What an operator changes of a customer: one function behind command and admin, with reason and operator action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Sum
+
+from config.admin.levers import LEAST_REASON, Operator, fault_of_reason
+from config.database.clock import database_now
+from config.fields import IDENTIFIER_LENGTH
+from config.flows import Refusal
+from outbox.bookkeeping import audit
+from throttler.customers.models import Customer
+from throttler.lanes.models import Lane
+from throttler.limits.rate import BadRates, parse_rates, rates_text
+
+MOMENT = timedelta(microseconds=1)
+Change = Callable[[Customer, datetime], Mapping[str, Any]]  # new values of the columns; raises Refusal
+
+
+def set_rate(rates: str, burst: int | None = None) -> Change:
+    """Rates like `20/s;10000/day` and the burst of the shortest window; raises Refusal when they cannot be read."""
+    try:
+        text = rates_text(parse_rates(rates, burst))
+    except BadRates as error:
+        raise Refusal(str(error)) from error
+    return lambda row, now: {"rates": text, "burst": burst}
+
+
+def set_ttl(seconds: int | None) -> Change:
+    """How long messages live that name no time themselves, in seconds; None: the default."""
+    if fault := fault_of_ttl(seconds):
+        raise Refusal(fault)
+    return lambda row, now: {"ttl_seconds": seconds}
+
+
+def hold(row: Customer, now: datetime) -> Mapping[str, Any]:
+    if row.held:
+        raise Refusal(f"{row.pk} is held already.")
+    return {"held": True}
+
+
+def resume(row: Customer, now: datetime) -> Mapping[str, Any]:
+    if not row.held:
+        raise Refusal(f"{row.pk} is not held.")
+    return {"held": False}
+
+
+def purge(row: Customer, now: datetime) -> Mapping[str, Any]:
+    return {"purge_before": now}
+
+
+def longest_ttl() -> int:
+    """The longest a message may wait, in seconds: a day less than its row is kept."""
+    return int((settings.THROTTLER_BUFFER_DAYS - 1) * 86_400)
+
+
+def fault_of_ttl(seconds: int | None) -> str:
+    """Why this lifetime is refused, or an empty text."""
+    if seconds is None or 1 <= seconds <= longest_ttl():
+        return ""
+    return f"ttl_seconds: must be 1 to {longest_ttl()}, a day less than THROTTLER_BUFFER_DAYS"
+
+
+def fault_of_customer(customer_id: str) -> str:
+    """Why this cannot be the id of a customer, or an empty text."""
+    if not customer_id:
+        return "customer_id: empty"
+    if len(customer_id) > IDENTIFIER_LENGTH or "\0" in customer_id:
+        return f"customer_id: longer than {IDENTIFIER_LENGTH} characters, or with a zero byte"
+    if not customer_id.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in customer_id):
+        return "customer_id: not UTF-8"
+    return ""
+
+
+def waiting(customer_id: str) -> int:
+    """How many messages of a customer are buffered, as its owners last reported."""
+    return int(Lane.objects.filter(customer_id=customer_id).aggregate(sum=Sum("backlog"))["sum"] or 0)
+
+
+def seen_of(customer_id: str, now: datetime) -> Customer:
+    """The customer's row, or an unsaved one with the defaults."""
+    found = Customer.objects.filter(pk=customer_id).first()
+    return found or Customer(pk=customer_id, rates=settings.THROTTLER_DEFAULT_RATE, created_at=now, updated_at=now)
+
+
+def change(
+    customer_id: str, verb: str, action: Change, operator: Operator, reason: str, seen: Customer | None = None
+) -> Mapping[str, Any]:
+    """Change a customer and record who did it; a customer without a row gets one. Returns the new values.
+
+    `seen` is the row that the operator looked at. Raises Refusal for a bad id or reason, for a change that is not
+    possible now, and when somebody else changed the customer meanwhile.
+    """
+    if fault := fault_of_customer(customer_id) or fault_of_reason(reason, LEAST_REASON):
+        raise Refusal(fault)
+    with transaction.atomic():
+        now = database_now()
+        row = seen or _row(customer_id, now)
+        values = action(row, now)
+        _write(row, values, now)
+        _record(row, verb, values, operator, reason)
+    return values
+
+
+def _row(customer_id: str, now: datetime) -> Customer:
+    row = seen_of(customer_id, now)
+    if row._state.adding:
+        # Two operators may do this at once: the loser's row is ignored, and the guard below decides.
+        Customer.objects.bulk_create([row], ignore_conflicts=True)
+    return row
+
+
+def _write(row: Customer, values: Mapping[str, Any], now: datetime) -> None:
+    # The clock may stand still or go back; a version must not come twice.
+    moved = max(now, row.updated_at + MOMENT)
+    if not Customer.objects.still_as(row).update(**values, updated_at=moved):
+        raise Refusal(f"Somebody else changed {row.pk} meanwhile. Look at it, then try again.")
+
+
+def _record(row: Customer, verb: str, values: Mapping[str, Any], operator: Operator, reason: str) -> None:
+    before = {name: getattr(row, name) for name in values}
+    detail = {"before": _plain(before), "after": _plain(values), "waiting": waiting(row.pk)}
+    result = ", ".join(f"{name} {before[name]} to {values[name]}" for name in values)
+    audit.record(operator, f"{verb}_customer", f"Customer {row.pk}", reason=reason, result=result, detail=detail)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}

@@ -1,0 +1,36 @@
+"""The levers on throttled customers for a terminal, with the same audit."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from config.flows import Refusal
+from throttler.customers.terminal import act, list_lines, show
+
+LEVERS = ["hold", "resume", "purge", "set-rate", "set-ttl"]
+
+
+class Command(BaseCommand):
+    help = "List or show customers, or change rate, lifetime, hold. Every change needs a reason and is audited."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("verb", choices=["list", "show", *LEVERS])
+        parser.add_argument("customer", nargs="?", default="", metavar="CUSTOMER")
+        parser.add_argument("value", nargs="?", default="", metavar="RATES|SECONDS")
+        parser.add_argument("--burst", type=int, metavar="N", help="set-rate: of the shortest window")
+        parser.add_argument("--reason", default="", help="why; kept in the operator's trail")
+        parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+        parser.add_argument("--json", action="store_true", help="list, show: one object a line")
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        verb, customer = given["verb"], given["customer"]
+        try:
+            if verb in ("list", "show"):
+                for line in list_lines(given["json"]) if verb == "list" else show(customer, given["json"]):
+                    self.stdout.write(line)
+                return
+            done = act(verb, customer, given["value"], given["burst"], given["reason"], dry_run=given["dry_run"])
+            self.stdout.write(done)
+        except Refusal as refusal:
+            raise CommandError(str(refusal)) from refusal
