@@ -70,7 +70,7 @@ def test_every_bad_line_is_named_and_nothing_is_changed(load):
         "C-6,1/s,a,",
     ]
     said = load(*lines)
-    assert [f"line {number}" in said for number in range(2, 10)] == [False] + [True] * 7
+    assert [f"line {number}: " in said for number in range(2, 10)] == [False] + [True] * 7
     assert "line 5: customer C-1 stands in line 2" in said
     assert "7 lines are refused" in said
     assert not Customer.objects.exists()
