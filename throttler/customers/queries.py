@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import models
-
-if TYPE_CHECKING:
-    from throttler.customers.models import Customer
 
 SEEN = ("rates", "burst", "ttl_seconds", "weight", "held", "purge_before", "updated_at")
 
 
-class CustomerQuerySet(models.QuerySet["Customer"]):
+class CustomerQuerySet(models.QuerySet):
     def changed_since(self, moment: datetime) -> CustomerQuerySet:
         return self.filter(updated_at__gte=moment)
 
-    def still_as(self, seen: Customer) -> CustomerQuerySet:
+    def still_as(self, seen: models.Model) -> CustomerQuerySet:
         """The row of `seen`, unless somebody changed it since."""
         state: dict[str, Any] = {name: getattr(seen, name) for name in SEEN}
         return self.filter(pk=seen.pk, **state)
