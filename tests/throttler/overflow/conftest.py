@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from throttler.overflow.cassandra_url import parse_cassandra_url
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import LAST_OFFSET, LaneRange, OverflowRow
 
@@ -31,6 +33,22 @@ def offsets(found, customer="c1", partition=0):
     return [one.offset for one in found[partition, customer]]
 
 
-@pytest.fixture
-def store(transactional_db):
-    return DjangoStore()
+@pytest.fixture(params=["django", "cassandra"])
+def store(request):
+    """Each store, empty; Cassandra's only where TEST_CASSANDRA_URL names a server."""
+    if request.param == "django":
+        request.getfixturevalue("transactional_db")
+        yield DjangoStore()
+        return
+    address = os.environ.get("TEST_CASSANDRA_URL")
+    if not address:
+        pytest.skip("TEST_CASSANDRA_URL is not set")
+    module = pytest.importorskip("throttler.overflow.cassandra", exc_type=ImportError)
+    place = parse_cassandra_url(f"{address}/spillway_test_{os.getpid()}?replication=1")
+    store = module.CassandraStore(place, days=3)
+    try:
+        store.create()
+        yield store
+        store.session.execute(f"DROP KEYSPACE {place.keyspace}")
+    finally:
+        store.close()

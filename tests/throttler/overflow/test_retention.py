@@ -1,0 +1,104 @@
+"""A day of the overflow buffer goes only when nobody can still read from it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from config.partitions import Keep
+from config.partitions.rotation import driver_for
+from tests.throttler.overflow.conftest import TODAY, row
+from throttler.models import Lane, LaneOwner, OverflowMessage
+from throttler.overflow.django import DjangoStore
+from throttler.partitioned import OVERFLOW
+from throttler.retention import keep_what_waits
+
+pytestmark = pytest.mark.django_db(transaction=True)
+OLD = TODAY - timedelta(days=2)
+PARTITION = OVERFLOW.partition(OLD)
+NOW = datetime.now(UTC)
+BEFORE = datetime.combine(OLD, datetime.min.time(), UTC)
+
+
+def waits(day, at=NOW, backlog=1):
+    return Lane.objects.create(
+        customer_id="c1", partition=0, epoch=1, backlog=backlog, first=1, drained=0, seen=9, day=day, updated_at=at
+    )
+
+
+def owner(name="one", at=NOW, partitions=(0,)):
+    LaneOwner.objects.create(name=name, updated_at=at, partitions=list(partitions))
+
+
+def judge():
+    keep_what_waits("default", OVERFLOW, PARTITION)
+
+
+def test_a_day_from_which_a_lane_waits_is_kept():
+    owner()
+    waits(OLD)
+    with pytest.raises(Keep, match="c1 has had messages waiting"):
+        judge()
+
+
+def test_a_lane_that_waits_since_a_later_day_or_no_more_lets_it_go():
+    owner()
+    waits(TODAY).delete()
+    waits(TODAY)
+    judge()
+    Lane.objects.update(day=OLD, backlog=0)
+    judge()
+
+
+def test_a_lane_whose_mirror_is_older_than_the_day_keeps_it():
+    owner()
+    waits(TODAY, at=BEFORE)
+    with pytest.raises(Keep, match="the mirror of c1"):
+        judge()
+
+
+def test_an_owner_that_has_not_reported_since_keeps_it():
+    owner(at=BEFORE)
+    with pytest.raises(Keep, match="the mirror of one"):
+        judge()
+
+
+def test_an_owner_whose_partitions_others_report_does_not():
+    owner("gone", at=BEFORE, partitions=[0, 1])
+    owner("new", partitions=[0])
+    with pytest.raises(Keep, match="the mirror of gone"):
+        judge()
+    owner("newer", partitions=[1])
+    judge()
+
+
+def test_rows_of_which_no_owner_ever_reported_are_kept():
+    judge()
+    DjangoStore().store([row(1, day=OLD)])
+    with pytest.raises(Keep, match="no owner"):
+        judge()
+
+
+def test_a_drop_asks_and_then_takes_the_whole_day_and_no_other(monkeypatch):
+    monkeypatch.setattr("config.partitions.sqlite.CHUNK", 2)
+    DjangoStore().store([row(offset, f"c{offset}", day=day) for offset in range(5) for day in (OLD, TODAY)])
+    driver = driver_for(OVERFLOW, "default")
+    found = next(one for one in driver.existing() if one.holds(OLD))
+    owner()
+    waits(OLD)
+    with pytest.raises(Keep):
+        driver.drop(found)
+    assert OverflowMessage.objects.count() == 10
+    Lane.objects.all().delete()
+    try:
+        driver.drop(found)
+        assert set(OverflowMessage.objects.values_list("day", flat=True)) == {TODAY}
+        assert OverflowMessage.objects.count() == 5
+    finally:
+        if found.name not in {one.name for one in driver.existing()}:
+            restore(driver, found)
+
+
+def restore(driver, partition):
+    """On MySQL partitions are added at the end alone: there the table goes on without its oldest day."""
+    if driver.connection.vendor == "postgresql":
+        driver.create(partition)
