@@ -1,0 +1,40 @@
+"""A bunch on its way to Kafka: to the real broker and to the embedded one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from config.database.clock import database_now
+from config.kafka import topic_name
+from config.kafka.reader import Reader
+from config.kafka.topics import create_topics
+from tests.config.conftest import broker  # noqa: F401 (a fixture)
+from throttler.api import bunch
+
+BODY = {"recipients": ["ada", "bob", "eve"], "message": {"text": "hello"}, "ttl_seconds": None}
+
+
+@pytest.fixture
+def topic(broker, settings):  # noqa: F811
+    """An empty notifications-in with a producer of its own."""
+    if broker is None:
+        settings.KAFKA_REPLICATION_FACTOR = 1
+        settings.KAFKA_TOPICS = {bunch.TOPIC: settings.KAFKA_TOPICS[bunch.TOPIC]}
+        create_topics()
+    bunch.producer.cache_clear()
+    yield topic_name(bunch.TOPIC)
+    bunch.producer().close()
+    bunch.producer.cache_clear()
+
+
+@pytest.mark.django_db
+def test_every_notification_arrives_under_its_customer(topic):
+    ids = bunch.ids_of(1, "key", 3)
+    bunch.send(bunch.split("acme", ids, BODY, database_now()))
+    with Reader(topic) as reader:
+        records = [record for records in reader.batches() for record in records]
+    assert {record.partition for record in records} == {records[0].partition}
+    assert [record.key for record in records] == [b"acme"] * 3
+    assert [json.loads(record.value)["notification_id"] for record in records] == ids
