@@ -1,0 +1,62 @@
+"""Exactly once and in order, whatever is killed; and each rule of the lanes is needed for it."""
+
+import pytest
+
+from tests.throttler.lanes.world import TERMS, World, faults, run
+from throttler.lanes.lane import LaneState
+from throttler.limits.limiter import take_one
+from throttler.live.decide import Decider
+from throttler.live.partition import OwnedPartition
+
+SCHEDULES = 300
+
+
+@pytest.mark.parametrize("start", range(0, SCHEDULES, 50))
+def test_every_message_leaves_once_and_in_order(start):
+    wrong = {seed: fault for seed in range(start, start + 50) if (fault := faults(run(seed)))}
+    assert not wrong
+
+
+def buffer_from_the_start(self, offset, day):
+    if not self.backlog:
+        self.first, self.day = offset, day  # drained stays where it was: an aborted attempt's rows come, too
+    self.backlog += 1
+    self.seen = offset
+
+
+def decide_again(self, part, decoded, now, out):
+    part.decided = min(part.decided, decoded.record.offset)
+    DECIDE(self, part, decoded, now, out)
+
+
+def live_beside_a_backlog(self, part, lane, decoded, now, out):
+    if lane.backlog and take_one(TERMS.rates, lane.limiter, now):
+        out.touch(part, lane)
+        lane.seen = decoded.record.offset
+        out.live.append(decoded)
+    else:
+        DECIDE_NEW(self, part, lane, decoded, now, out)
+
+
+DECIDE, DECIDE_NEW = Decider.decide, Decider._decide_new
+LEFT_OUT = {
+    "what is below decided is skipped": (Decider, "decide", decide_again),
+    "drained begins at first - 1": (LaneState, "buffer", buffer_from_the_start),
+    "the drain stays below what was seen and stored": (World, "upto", lambda self, lane: len(self.inputs)),
+    "with a backlog nothing goes live": (Decider, "_decide_new", live_beside_a_backlog),
+    "the committed offset waits for the store": (OwnedPartition, "position", property(lambda self: self.decided)),
+    "what waits is stored again": (LaneState, "waits_for", lambda self, offset: False),
+}
+
+
+@pytest.mark.parametrize("rule", LEFT_OUT)
+def test_a_rule_that_is_left_out_is_found(rule, monkeypatch):
+    monkeypatch.setattr(*LEFT_OUT[rule])
+    assert any(went_wrong(seed) for seed in range(SCHEDULES))
+
+
+def went_wrong(seed: int) -> bool:
+    try:
+        return bool(faults(run(seed)))
+    except AssertionError:
+        return True

@@ -1,0 +1,74 @@
+"""The compacted changelog of the lanes: one record a lane, and one a partition under a key that no customer can have."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import msgspec
+
+from throttler.lanes.lane import LaneState
+from throttler.limits.limiter import from_plain, to_plain
+
+PARTITION_KEY = b"\x00partition"  # the gate refuses customers with U+0000
+TOPIC = "notifications-changelog"
+
+
+class LaneRecord(msgspec.Struct):
+    """A lane as it is logged. `epoch` is the generation of the owner that wrote it."""
+
+    epoch: int
+    topic_id: str
+    first: int
+    drained: int
+    seen: int
+    backlog: int
+    day: date | None
+    tat: list[int]
+    quota: list[list[int]]
+
+
+class PartitionRecord(msgspec.Struct):
+    """A partition as it is logged in each transaction that touches it.
+
+    `position` is the offset that the same transaction committed, `decided` the first offset nothing was decided about:
+    they differ while messages wait for the store. A record below `decided` that comes again is neither counted nor sent
+    again (docs/adr/0023). `totals` counts everything below `decided`.
+    """
+
+    topic_id: str
+    position: int
+    decided: int
+    totals: dict[str, int]
+
+
+_encoder = msgspec.json.Encoder()
+_lane = msgspec.json.Decoder(LaneRecord)
+_partition = msgspec.json.Decoder(PartitionRecord)
+
+
+def lane_bytes(lane: LaneState, epoch: int, topic_id: str) -> bytes:
+    """The record of a lane."""
+    tat, quota = to_plain(lane.limiter)
+    return _encoder.encode(
+        LaneRecord(epoch, topic_id, lane.first, lane.drained, lane.seen, lane.backlog, lane.day, tat, quota)
+    )
+
+
+def lane_from(customer: str, value: bytes) -> LaneState:
+    """The lane a record describes; every row of its backlog is in the store. Raises msgspec.DecodeError."""
+    found = _lane.decode(value)
+    lane = LaneState(customer)
+    lane.first, lane.drained, lane.seen = found.first, found.drained, found.seen
+    lane.backlog, lane.day = found.backlog, found.day
+    lane.limiter = from_plain(found.tat, found.quota)
+    return lane
+
+
+def partition_bytes(record: PartitionRecord) -> bytes:
+    """The record of a partition."""
+    return _encoder.encode(record)
+
+
+def partition_from(value: bytes) -> PartitionRecord:
+    """The partition a record describes; raises msgspec.DecodeError."""
+    return _partition.decode(value)

@@ -1,0 +1,139 @@
+"""What becomes of each record of the input: sent live, buffered, expired, forwarded, or a dead letter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from config.kafka import Record
+from outbox.letters.burial import Letter
+from throttler.customers.rates_poll import CustomerTerms
+from throttler.lanes.lane import LaneState
+from throttler.limits.limiter import take_one
+from throttler.live.clock import day_of
+from throttler.live.partition import OwnedPartition
+from throttler.messages import FORWARDED, Notification
+from throttler.overflow.store import OverflowRow
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A record and what the gate says of it: a message with its times (µs; expires 0: its customer's TTL), or a letter."""
+
+    record: Record
+    message: Notification | None = None
+    created_us: int = 0
+    expires_us: int = 0
+    letter: Letter | None = None
+
+
+@dataclass
+class Decisions:
+    """What one transaction will carry, in the order in which it was decided."""
+
+    live: list[Decoded] = field(default_factory=list)
+    expired: list[tuple[Decoded, str]] = field(default_factory=list)
+    forwarded: list[tuple[Decoded, int]] = field(default_factory=list)
+    rows: list[tuple[Decoded, OverflowRow]] = field(default_factory=list)
+    drained: list[tuple[OwnedPartition, OverflowRow]] = field(default_factory=list)
+    overdue: list[tuple[OwnedPartition, OverflowRow, str]] = field(default_factory=list)
+    letters: list[tuple[Decoded, Letter]] = field(default_factory=list)
+    changed: list[tuple[OwnedPartition, LaneState]] = field(default_factory=list)
+
+    def touch(self, part: OwnedPartition, lane: LaneState) -> None:
+        """The changelog of this transaction has to say what the lane is now."""
+        part.touched = True
+        if not lane.changed:
+            lane.changed = True
+            self.changed.append((part, lane))
+
+    @property
+    def size(self) -> int:
+        """Records to send, the changelog's apart."""
+        return len(self.live) + len(self.expired) + len(self.forwarded) + len(self.drained) + len(self.overdue)
+
+
+class Decider:
+    """Decides record by record; all state is in the partition and its lanes. One thread."""
+
+    def __init__(
+        self, terms_of: Callable[[str], CustomerTerms], default_ttl_us: int, right_partition: Callable[[str], int],
+        row_of: Callable[[Decoded, Any], OverflowRow],
+    ) -> None:  # fmt: skip
+        self.terms_of, self.default_ttl_us = terms_of, default_ttl_us
+        self.right_partition, self.row_of = right_partition, row_of
+
+    def decide(self, part: OwnedPartition, decoded: Decoded, now: int, out: Decisions) -> None:
+        """Take up one record; what the last owner has decided about is stored again at most."""
+        offset = decoded.record.offset
+        fresh = offset >= part.decided
+        part.read, part.touched = offset + 1, True
+        if fresh:
+            part.decided = offset + 1
+        if (message := decoded.message) is None:
+            self._park(part, decoded, fresh, out)
+            return
+        lane = part.lanes.get(message.customer_id)
+        if lane is None:
+            lane = part.lanes[message.customer_id] = LaneState(message.customer_id)
+        if not fresh:
+            if lane.waits_for(offset):
+                lane.waits += 1
+                out.rows.append((decoded, self.row_of(decoded, lane.day)))
+            return
+        self._decide_new(part, lane, decoded, now, out)
+
+    def _park(self, part: OwnedPartition, decoded: Decoded, fresh: bool, out: Decisions) -> None:
+        assert decoded.letter is not None  # noqa: S101 (for the type checker)
+        out.letters.append((decoded, decoded.letter))
+        part.totals["parked"] += fresh
+
+    def _decide_new(self, part: OwnedPartition, lane: LaneState, decoded: Decoded, now: int, out: Decisions) -> None:
+        offset = decoded.record.offset
+        if self._belongs_elsewhere(part, lane, decoded, out):
+            lane.seen = offset
+            return
+        out.touch(part, lane)
+        terms = self.terms_of(lane.customer)
+        if lane.backlog:  # only the drain judges expiry, so that what waits is exactly the valid input
+            self._buffer(part, lane, decoded, now, out)
+        elif reason := reason_to_expire(decoded.created_us, decoded.expires_us, terms, self.default_ttl_us, now):
+            lane.seen = offset
+            out.expired.append((decoded, reason))
+            part.totals["expired_on_arrival"] += 1
+        elif not terms.held and take_one(terms.rates, lane.limiter, now):
+            lane.seen = offset
+            out.live.append(decoded)
+            part.totals["live"] += 1
+        else:
+            self._buffer(part, lane, decoded, now, out)
+
+    def _buffer(self, part: OwnedPartition, lane: LaneState, decoded: Decoded, now: int, out: Decisions) -> None:
+        lane.buffer(decoded.record.offset, day_of(now))
+        lane.waits += 1
+        out.rows.append((decoded, self.row_of(decoded, day_of(now))))
+        part.totals["buffered"] += 1
+
+    def _belongs_elsewhere(self, part: OwnedPartition, lane: LaneState, decoded: Decoded, out: Decisions) -> bool:
+        """Forward once what another partition should have: by hand, or by a producer with another hash."""
+        if lane.misplaced is None:
+            lane.misplaced = self.right_partition(lane.customer) != part.number
+        if not lane.misplaced or is_forwarded(decoded.record.headers):
+            return False
+        out.forwarded.append((decoded, self.right_partition(lane.customer)))
+        part.totals["forwarded"] += 1
+        return True
+
+
+def reason_to_expire(created_us: int, expires_us: int, terms: CustomerTerms, default_ttl_us: int, now: int) -> str:
+    """`ttl`, `purged`, or "" while the message may still leave. A message that names no TTL takes its customer's now."""
+    if created_us < terms.purge_before_us:
+        return "purged"
+    end = expires_us or created_us + (terms.ttl_us or default_ttl_us)
+    return "ttl" if end <= now else ""
+
+
+def is_forwarded(headers: Any) -> bool:
+    """Whether another partition has passed the record on already: it is then handled where it is."""
+    return any(name == FORWARDED for name, _value in headers or ())
