@@ -6,8 +6,9 @@ from django.core.checks import run_checks
 from django.db import connection, models
 
 from config.partitions import PartitionSpec
-from config.partitions.checks import check_models, check_tables
+from config.partitions.checks import _loose_keys, check_models, check_tables
 from tests.config.partitions.models import Monthly
+from throttler.models import OverflowMessage
 
 GOOD = ["tests.config.partitions.models.MONTHLY", "tests.config.partitions.models.LETTERS"]
 
@@ -97,3 +98,9 @@ def test_the_checks_are_registered(settings, schema):
     messages = run_checks(databases=["default"])
     found = ids(message for message in messages if message.id.startswith("partitions"))
     assert found == ([] if connection.vendor == "sqlite" else ["partitions.W001"])
+
+
+def test_a_key_of_several_columns_must_contain_the_partition_column():
+    loose = _loose_keys(OverflowMessage, "created_at")
+    assert loose == ["pk"]
+    assert _loose_keys(OverflowMessage, "day") == []
