@@ -89,6 +89,8 @@ THROTTLER_STALL_RECORDS = env.integer("THROTTLER_STALL_RECORDS", 20_000, least=1
 THROTTLER_MAX_MESSAGE_BYTES = env.integer("THROTTLER_MAX_MESSAGE_BYTES", 65_536, least=256, most=900_000)
 THROTTLER_MAX_RECIPIENTS = env.integer("THROTTLER_MAX_RECIPIENTS", 1000, least=1, most=100_000)
 THROTTLER_STORE = env.choice("THROTTLER_STORE", "django", ["django", "cassandra"])
+if THROTTLER_STORE == "cassandra":
+    raise BadSetting("THROTTLER_STORE: cassandra cannot be chosen yet, only django")
 CASSANDRA_URL = env.text("CASSANDRA_URL")
 if THROTTLER_TTL_SECONDS > (THROTTLER_BUFFER_DAYS - 1) * 86_400:
     raise BadSetting("THROTTLER_TTL_SECONDS: must end a day before THROTTLER_BUFFER_DAYS do")
