@@ -11,7 +11,7 @@ from buffer.flush.gap import Gap
 from buffer.ingest.handler import Ingest
 from buffer.streams import Stream, chosen
 from config.kafka import Producer
-from config.kafka.runtime import Consumer
+from config.kafka.runtime import consumer_of
 from config.kafka.runtime.writers import parallel_writers
 from config.processes import loop
 from outbox.letters.handler import AlarmedWatermarks
@@ -30,7 +30,7 @@ def ingest(
     def read(stream: Stream) -> None:
         handler = Ingest(stream)
         positions = AlarmedWatermarks(handler.source)
-        consumer = Consumer(handler, positions, stop, accept_reset=accept_reset, writers=parallel_writers())
+        consumer = consumer_of(handler, positions, stop, accept_reset=accept_reset, writers=parallel_writers())
         consumer.run(once=once, until_idle=until_idle)
 
     loop.together([partial(read, stream) for stream in chosen(names)], stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from buffer.ledger.handler import Track
-from config.kafka.runtime import Consumer
+from config.kafka.runtime import consumer_of
 from config.kafka.runtime.writers import parallel_writers
 from outbox.letters.handler import AlarmedWatermarks
 
@@ -16,5 +16,5 @@ def track(
     """Read all stock topics until `stop`."""
     handler = Track()
     positions = AlarmedWatermarks(handler.source)
-    consumer = Consumer(handler, positions, stop, accept_reset=accept_reset, writers=parallel_writers())
+    consumer = consumer_of(handler, positions, stop, accept_reset=accept_reset, writers=parallel_writers())
     consumer.run(once=once, until_idle=until_idle)

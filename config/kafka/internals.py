@@ -155,6 +155,20 @@ def topic_id_of(consumer: kafka.KafkaConsumer, topic: str) -> str:
     return str(found) if found and found.int else ""
 
 
+def partition_count(consumer: kafka.KafkaConsumer, topic: str) -> int:
+    """How many partitions the topic had when the metadata was last refreshed, without asking; 0 when not known."""
+    return len(consumer._client.cluster.partitions_for_topic(topic) or ())
+
+
+def committed_of(consumer: kafka.KafkaConsumer, tps: Sequence[Any], timeout_ms: int) -> dict[Any, int]:
+    """The group's committed offsets of these partitions in one request; KafkaTimeoutError while some are pending.
+
+    The public call asks for one partition at a time, each with a limit of its own.
+    """
+    found = consumer._coordinator.fetch_committed_offsets(tps, timeout_ms=timeout_ms)
+    return {tp: committed.offset for tp, committed in found.items() if committed.offset >= 0}
+
+
 def keep_rejoining(consumer: kafka.KafkaConsumer) -> None:
     """Let the next poll finish a rejoin that outlasted the last one.
 

@@ -10,7 +10,7 @@ from functools import partial
 from django.db import connection
 
 from config.environment.env import BadSetting
-from config.kafka.runtime import Consumer
+from config.kafka.runtime import consumer_of
 from config.processes import loop
 from outbox.channels import admission
 from outbox.channels.handlers import MessageHandler, handlers, misfit
@@ -76,6 +76,6 @@ def listen(
     handler = Listen(stop)
     try:
         positions = AlarmedWatermarks(handler.source)
-        Consumer(handler, positions, stop, accept_reset=accept_reset).run(once=once, until_idle=until_idle)
+        consumer_of(handler, positions, stop, accept_reset=accept_reset).run(once=once, until_idle=until_idle)
     finally:
         handler.close()

@@ -14,7 +14,7 @@ from buffer.ingest.handler import Ingest
 from buffer.streams import streams
 from buffer.workers import ingest
 from config.kafka import client, internals
-from config.kafka.runtime import Consumer
+from config.kafka.runtime import Consumer, consumer_of
 from config.kafka.runtime.consumer import ConsumerStopped
 from outbox.bookkeeping.watermarks import Watermarks
 from tests.conftest import order
@@ -30,15 +30,15 @@ on_kafka = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 def consumer(broker: Broker, stream: Any, settings: Any) -> Consumer:
     settings.KAFKA_BOOTSTRAP_SERVERS = broker.environment["KAFKA_BOOTSTRAP_SERVERS"].split(",")
     settings.KAFKA_TOPIC_PREFIX = broker.environment["KAFKA_TOPIC_PREFIX"]
-    return Consumer(Ingest(stream), Watermarks(), threading.Event())
+    return consumer_of(Ingest(stream), Watermarks(), threading.Event())
 
 
 @on_kafka
 def test_a_consumer_that_starts_joins_once(broker: Broker, consumer: Consumer, monkeypatch: Any) -> None:
     """Asked for its topic's partitions before it subscribes, it would join, see new metadata, and join again."""
     given: list[int] = []
-    assigned = consumer.assigned
-    monkeypatch.setattr(consumer, "assigned", lambda tps: given.append(len(tps)) or assigned(tps))
+    assigned = consumer.member.assigned
+    monkeypatch.setattr(consumer.member, "assigned", lambda tps: given.append(len(tps)) or assigned(tps))
     broker.send(*[order(f"A{n}", f"WH-{n}") for n in range(20)])
     consumer.run(until_idle=3.0)
     assert given == [PARTITIONS]
@@ -70,14 +70,14 @@ def test_what_polling_again_does_not_mend_ends_the_worker(consumer: Consumer, mo
         raise error("refused")
 
     monkeypatch.setattr(internals, "keep_rejoining", lambda _: None)
-    consumer.consumer = SimpleNamespace(poll=fail)
+    consumer.member.consumer = SimpleNamespace(poll=fail)
     with pytest.raises(error):
-        consumer._poll(0)
+        consumer.member.poll(0)
 
 
 @on_kafka
 def test_a_missing_topic_is_named(consumer: Consumer) -> None:
-    consumer.topics = [f"{consumer.topics[0]}-gone"]
+    consumer.member.topics = [f"{consumer.topics[0]}-gone"]
     with pytest.raises(ConsumerStopped, match="-gone does not exist: create_topics makes it"):
         consumer.run(once=True)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from config.kafka.records import Replayed
-from config.kafka.runtime.consumer import Consumer
+from config.kafka.runtime import consumer_of
 from config.kafka.runtime.writer import Handler
 from config.kafka.runtime.writers import Writers
 from outbox.bookkeeping.watermarks import Watermarks
@@ -39,14 +39,14 @@ class Gated(Handler):
 @pytest.fixture
 def consumer(monkeypatch):
     """One that polls what `polls` holds; the broker is not asked, positions are looked at in `looks`."""
-    one = Consumer(Gated(), Watermarks(), threading.Event())
-    one.writers = Writers(one.handler, one.positions, "g")
+    one = consumer_of(Gated(), Watermarks(), threading.Event())
+    one.backend = Writers(one.source, Watermarks(), "g")
     one.polls, one.looks = [], []
-    monkeypatch.setattr(one, "_poll", lambda _timeout: one.polls.pop(0))
-    one.offsets = SimpleNamespace(commit_soon=lambda: False)
+    monkeypatch.setattr(one.member, "poll", lambda _timeout: one.polls.pop(0))
+    one.committer = SimpleNamespace(commit_soon=lambda: False)
     one.log_ends = SimpleNamespace(look=lambda sequence, _resting: one.looks.append(sequence), to_report=lambda _: {})
     yield one
-    one.writers.close()
+    one.backend.close()
 
 
 def record(offset: int) -> Replayed:
@@ -56,16 +56,16 @@ def record(offset: int) -> Replayed:
 def test_records_that_come_while_the_writer_is_busy_become_one_batch(consumer):
     consumer.polls = [[record(0)], [record(1)], [record(2)], []]
     consumer._round()
-    assert consumer.handler.entered.wait(30)
+    assert consumer.source.entered.wait(30)
     consumer._round()
     consumer._round()
     # The client's position is beyond what waits: as written may count only what was submitted.
     assert consumer.looks == [1]
-    consumer.handler.gate.set()
-    assert consumer.writers.drain(30)
+    consumer.source.gate.set()
+    assert consumer.backend.drain(30)
     consumer._round()
-    assert consumer.writers.drain(30)
-    assert consumer.handler.batches == [[0], [1, 2]]
+    assert consumer.backend.drain(30)
+    assert consumer.source.batches == [[0], [1, 2]]
     assert consumer.looks == [1, 2]
 
 
@@ -73,10 +73,10 @@ def test_no_more_wait_than_one_poll_may_bring(consumer, settings):
     settings.KAFKA_POLL_RECORDS = 2
     consumer.polls = [[record(0)], [record(1)], [record(2)]]
     consumer._round()
-    assert consumer.handler.entered.wait(30)
+    assert consumer.source.entered.wait(30)
     consumer._round()
     consumer._round()
     assert not consumer.pending
-    consumer.handler.gate.set()
-    assert consumer.writers.drain(30)
-    assert consumer.handler.batches == [[0], [1, 2]]
+    consumer.source.gate.set()
+    assert consumer.backend.drain(30)
+    assert consumer.source.batches == [[0], [1, 2]]

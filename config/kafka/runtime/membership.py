@@ -1,0 +1,197 @@
+"""Membership of a group: join, poll, pause, stopped partitions, topics that changed, and leaving."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from config.kafka import client, internals
+from config.kafka.positions import TopicPartition
+from config.kafka.runtime.ports import ConsumerStopped, Follower
+from config.kafka.runtime.rebalance import listener_for
+from config.telemetry import metrics
+from config.telemetry.logs import log
+
+Fenced = Callable[[Any], bool]
+
+
+class Holder(Protocol):
+    """Whoever has records of the partitions in hand."""
+
+    async def finish(self) -> None:
+        """Finish and commit the batch in hand before another member starts."""
+
+    def drop(self, gone: set[TopicPartition]) -> None:
+        """Forget what was polled of these partitions and is not with the backend."""
+
+
+class Membership:
+    """One member of a group: which partitions it has, and which of them wait, are stopped or held."""
+
+    def __init__(
+        self, group: str, topics: list[str], name: str, stop: threading.Event, holder: Holder, *,
+        follower: Follower | None = None, instance: str = "", is_fenced: Fenced = lambda _consumer: False,
+    ) -> None:  # fmt: skip
+        self.group, self.topics, self.name, self.stop, self.holder = group, topics, name, stop, holder
+        self.follower, self.instance, self.is_fenced = follower or Follower(), instance, is_fenced
+        self.consumer: Any = None
+        self.stopped: dict[TopicPartition, str] = {}
+        self.unplaced: set[TopicPartition] = set()
+        self.topic_ids: dict[str, str] = {}
+        self.counts: dict[str, int] = {}
+        self.joined, self.rejoining = False, True
+        self.held = self.broker_away = False
+
+    def connect(self) -> Any:
+        named = {"group_instance_id": self.instance} if self.instance else {}
+        self.consumer = client.new_consumer(self.group, **named)
+        return self.consumer
+
+    def subscribe(self) -> None:
+        self.consumer.subscribe(self.topics, listener=listener_for(self))
+
+    def leave(self) -> None:
+        try:
+            self.consumer.close(autocommit=False)
+        finally:
+            self.follower.left()
+
+    # -- polling ------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int) -> list[Any]:
+        """The records of the partitions that run."""
+        try:
+            internals.keep_rejoining(self.consumer)
+            found = self.consumer.poll(timeout_ms=timeout_ms)
+        except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
+            self.start_over(self.owned())
+            return []
+        except client.FATAL:
+            raise
+        except client.KafkaError as error:
+            self.broker_is_away(error)  # whatever the error is, polling joins the group again
+            return []
+        finally:
+            self._refuse_if_fenced()
+        self._start_recreated_topics_over()
+        self._compare_counts()
+        resting = self.resting
+        return [r for tp, part in found.items() if (tp.topic, tp.partition) not in resting for r in part]
+
+    def owned(self) -> set[TopicPartition]:
+        return {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
+
+    @property
+    def resting(self) -> set[TopicPartition]:
+        return self.stopped.keys() | self.unplaced
+
+    def hold(self, hold: bool) -> None:
+        """Pause everything that runs, or let it run again; polling goes on either way."""
+        if hold == self.held:
+            return
+        self.held = hold
+        resting = self.resting
+        running = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) not in resting]
+        (self.consumer.pause if hold else self.consumer.resume)(*running)
+        log.info("consumer_paused" if hold else "consumer_resumed", worker=self.name)
+
+    # -- partitions come and go ---------------------------------------------------------------------
+
+    def assigned(self, partitions: Iterable[Any]) -> None:
+        """Pause what is new; where to start is decided outside the client's callback, where waiting is allowed."""
+        self.joined, self.rejoining = True, False
+        new = set()
+        for tp in partitions:
+            self.consumer.seek(tp, 0)
+            self.consumer.pause(tp)
+            new.add((tp.topic, tp.partition))
+        self.unplaced |= new
+        self.follower.assigned(new, self.consumer.group_metadata())
+
+    async def revoked(self, partitions: Iterable[Any]) -> None:
+        self.rejoining = True
+        await self.holder.finish()
+        self._release(partitions, lost=False)
+
+    def lost(self, partitions: Iterable[Any]) -> None:
+        self.rejoining = True
+        self._release(partitions, lost=True)
+
+    def _release(self, partitions: Iterable[Any], *, lost: bool) -> None:
+        gone = {(tp.topic, tp.partition) for tp in partitions}
+        self.forget(gone)
+        self.follower.released(gone, lost)
+
+    def forget(self, gone: set[TopicPartition]) -> None:
+        self.holder.drop(gone)
+        self.unplaced -= gone
+        for tp in gone & self.stopped.keys():
+            del self.stopped[tp]
+
+    def start_over(self, partitions: set[TopicPartition]) -> None:
+        """Drop what was polled of these partitions and is not with the backend; they are placed anew."""
+        self.forget(partitions)
+        self.unplaced |= partitions & self.owned()
+
+    def start(self, tp: TopicPartition, offset: int) -> None:
+        self.unplaced.discard(tp)
+        self.consumer.seek(client.TopicPartition(*tp), offset)
+        if not self.held:
+            self.consumer.resume(client.TopicPartition(*tp))
+
+    def stop_partition(self, tp: TopicPartition, alarm: str) -> None:
+        self.unplaced.discard(tp)
+        self.consumer.pause(client.TopicPartition(*tp))
+        self.stopped[tp] = alarm
+        topic, partition = tp
+        metrics.PARTITION_STOPPED.labels(self.group, topic, str(partition)).set(1)
+        log.error("partition_stopped", topic=topic, partition=partition, alarm=alarm)
+
+    # -- trouble ------------------------------------------------------------------------------------
+
+    def refuse_missing_topics(self) -> None:
+        for topic in self.topics:
+            if not self.consumer.partitions_for_topic(topic):
+                raise ConsumerStopped(f"topic {topic} does not exist: create_topics makes it")
+
+    def refuse_if_stopped(self, tell: bool) -> None:
+        if tell and self.stopped:
+            topic, partition = min(self.stopped)
+            raise ConsumerStopped(f"{topic}/{partition}: {self.stopped[topic, partition]}")
+
+    def ids(self) -> dict[str, str]:
+        """`{topic: id}` as the client knows them now; "" where the broker has none."""
+        return {topic: internals.topic_id_of(self.consumer, topic) for topic in self.topics}
+
+    def recounted(self) -> Mapping[str, tuple[int, int]]:
+        """`{topic: (partitions at first, now)}` of the topics whose number changed since they were first seen."""
+        changed = {}
+        for topic in self.topics:
+            now = internals.partition_count(self.consumer, topic)
+            first = self.counts.setdefault(topic, now) if now else now
+            if now != first:
+                changed[topic] = (first, now)
+        return changed
+
+    def broker_is_away(self, error: Exception) -> None:
+        if not self.broker_away:
+            log.warning("broker_unavailable", worker=self.name, error=str(error))
+        self.broker_away = True
+        self.stop.wait(0.2)
+
+    def _compare_counts(self) -> None:
+        for topic, (before, now) in self.recounted().items():
+            self.follower.recounted(topic, before, now)
+
+    def _refuse_if_fenced(self) -> None:
+        if self.is_fenced(self.consumer):  # the client is told so, and says nothing
+            raise ConsumerStopped(f"another process works under the name {self.instance}")
+
+    def _start_recreated_topics_over(self) -> None:
+        for topic, known in self.topic_ids.items():
+            current = internals.topic_id_of(self.consumer, topic)
+            if known and current and current != known:
+                self.start_over({tp for tp in self.owned() if tp[0] == topic})
+                # A new dictionary: batches under way keep the ids they were read with.
+                self.topic_ids = {**self.topic_ids, topic: current}
