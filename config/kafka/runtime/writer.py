@@ -7,7 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -76,6 +76,7 @@ class Done:
 
     sequence: int
     ends: Mapping[TopicPartition, int]
+    parked: Mapping[tuple[TopicPartition, int], str] = field(default_factory=dict)  # offset: why it became a letter
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Writer:
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=1)
         self._late_beat: Mapping[TopicPartition, LogEnd] = {}
         self._abandon = threading.Event()
+        self._parked: dict[tuple[TopicPartition, int], str] = {}  # of the batch in hand
         self._thread = threading.Thread(target=self._work, name=f"{handler.name}-writer", daemon=True)
         self._thread.start()
 
@@ -169,9 +171,10 @@ class Writer:
         connection.close()
 
     def _finish(self, batch: RecordBatch, sequence: int) -> None:
+        self._parked = {}
         self._store(batch)
         if not self._abandon.is_set():
-            self.done.put(Done(sequence, batch.ends))
+            self.done.put(Done(sequence, batch.ends, self._parked))
             self.finished = sequence
 
     def _store(self, batch: RecordBatch) -> None:
@@ -218,6 +221,7 @@ class Writer:
                     now = database_now()
                     self.handler.park(batch, record, error, trace, now)
                     self.positions.advance(self.group, batch.marks, now)
+                self._parked[(record.topic, record.partition), record.offset] = str(error)
                 return
             except Exception as failure:  # noqa: BLE001 (an unparked record must not be skipped)
                 attempt += 1
