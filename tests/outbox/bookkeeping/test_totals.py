@@ -1,0 +1,32 @@
+"""Totals that are counted elsewhere: they never go back, and a minute gets the difference."""
+
+import pytest
+
+from config.database.clock import database_now
+from outbox.bookkeeping import counters
+
+pytestmark = pytest.mark.django_db
+KEY = ("throttler", "0", "consumed")
+
+
+def test_a_total_is_stored_and_the_minute_gets_the_difference():
+    now = database_now()
+    for total in (5, 12):
+        counters.store_totals({KEY: total, ("throttler", "1", "consumed"): 1}, now)
+    assert counters.totals("throttler") == {"consumed": 13}
+    assert counters.history("throttler", "consumed", now, minutes=1) == [13]
+
+
+def test_a_smaller_total_of_a_zombie_changes_nothing():
+    now = database_now()
+    for total in (12, 5, 12):
+        counters.store_totals({KEY: total}, now)
+    assert counters.totals("throttler") == {"consumed": 12}
+    assert counters.history("throttler", "consumed", now, minutes=1) == [12]
+
+
+def test_a_smaller_total_that_read_before_changes_nothing():
+    """Read before the other wrote: the statement itself keeps the greater one."""
+    counters.RAISE.run([(*KEY, 12)])
+    counters.RAISE.run([(*KEY, 5)])
+    assert counters.totals("throttler") == {"consumed": 12}
