@@ -144,16 +144,12 @@ class Consumer:
             return
         if found:
             self.member.topic_ids = ids
-        alarms = {}
         for tp, start in sorted(found.items()):
             if isinstance(start, Start):
                 self.member.start(tp, start.offset)
                 self.log_ends.started(tp)
             else:
                 self.member.stop_partition(tp, start.alarm)
-                alarms[tp] = start.alarm
-        if alarms:
-            self.placing.alarmed(alarms)
 
     # -- what the membership asks for ---------------------------------------------------------------
 

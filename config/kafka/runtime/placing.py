@@ -54,13 +54,6 @@ class WatermarkPlacing:
             self.stop.wait(LIMIT)
             return {}
 
-    def alarmed(self, alarms: Mapping[TopicPartition, str]) -> None:
-        """Store why these partitions are stopped."""
-        try:
-            self.positions.stop(self.group, alarms, database_now())
-        except Exception as error:  # noqa: BLE001 (they are stopped either way, and the log has said why)
-            log.warning("positions_unavailable", worker=self.handler.name, error=str(error).strip())
-
     def _place(
         self, consumer: Any, waiting: set[TopicPartition], deadline: float
     ) -> Mapping[TopicPartition, Start | Stopped]:
@@ -74,7 +67,10 @@ class WatermarkPlacing:
         gaps = {tp: gap_end(marks.get(tp), logs[tp]) for tp in waiting}
         if any(gaps.values()):
             self.handler.regain(ids, {tp: end for tp, end in gaps.items() if end})
-        return {tp: self._start_of(tp, marks.get(tp), logs[tp]) for tp in sorted(waiting)}
+        starts = {tp: self._start_of(tp, marks.get(tp), logs[tp]) for tp in sorted(waiting)}
+        if alarms := {tp: start.alarm for tp, start in starts.items() if isinstance(start, Stopped)}:
+            self.positions.stop(self.group, alarms, database_now())
+        return starts
 
     def _logs_of(
         self, consumer: Any, waiting: set[TopicPartition], ids: Mapping[str, str], deadline: float

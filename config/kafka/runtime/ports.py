@@ -68,9 +68,6 @@ class Placing(Protocol):
         that the broker is away.
         """
 
-    def alarmed(self, alarms: Mapping[TopicPartition, str]) -> None:
-        """These partitions are stopped, and why."""
-
 
 class Follower:
     """Is told what becomes of the membership; to be overridden where that matters."""

@@ -1,0 +1,93 @@
+"""Where partitions start whose truth is the database, and what is tried again when it is away."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from django.db import OperationalError
+
+from config.kafka import client
+from config.kafka.positions import Mark, Start, Stopped
+from config.kafka.runtime.placing import WatermarkPlacing
+
+TP = ("orders", 0)
+
+
+class Scripted:
+    """Positions of one partition that was read to 50; it can be away for the storing of alarms."""
+
+    def __init__(self):
+        self.away, self.alarms = False, {}
+
+    def load(self, group, topics):
+        return {TP: Mark("", 50)}
+
+    def stop(self, group, alarms, now):
+        if self.away:
+            raise OperationalError("away")
+        self.alarms.update(alarms)
+
+
+class Broker:
+    """A client that knows a log from 0 to `end`, and whose committed offset may be pending."""
+
+    def __init__(self, end=100):
+        self.end, self.pending = end, False
+
+    def beginning_offsets(self, tps, timeout_ms):
+        return dict.fromkeys(tps, 0)
+
+    def end_offsets(self, tps, timeout_ms):
+        return dict.fromkeys(tps, self.end)
+
+
+@pytest.fixture
+def positions():
+    return Scripted()
+
+
+@pytest.fixture
+def broker(monkeypatch):
+    found = Broker()
+
+    def committed_of(consumer, tps, timeout_ms):
+        if consumer.pending:
+            raise client.KafkaTimeoutError("pending")
+        return dict.fromkeys(tps, 50)
+
+    monkeypatch.setattr("config.kafka.internals.committed_of", committed_of)
+    monkeypatch.setattr("config.kafka.internals.topic_id_of", lambda _consumer, _topic: "")
+    return found
+
+
+@pytest.fixture
+def placing(positions, monkeypatch):
+    monkeypatch.setattr("config.kafka.runtime.placing.LIMIT", 0.1)
+    handler = SimpleNamespace(name="orders", regain=lambda _ids, _gaps: None)
+    backend = SimpleNamespace(drain=lambda patience: True)
+    return WatermarkPlacing(handler, positions, "g", [TP[0]], backend, threading.Event())
+
+
+def test_reading_starts_at_the_watermark(placing, broker, db):
+    assert placing.place(broker, {TP}) == {TP: Start(50)}
+
+
+def test_while_the_writers_are_at_work_nothing_is_placed(placing, broker, db):
+    placing.backend.drain = lambda patience: False
+    assert placing.place(broker, {TP}) == {}
+
+
+def test_a_pending_offset_is_asked_for_again(placing, broker, db):
+    broker.pending = True
+    assert placing.place(broker, {TP}) == {}
+    broker.pending = False
+    assert placing.place(broker, {TP}) == {TP: Start(50)}
+
+
+def test_a_partition_whose_alarm_cannot_be_stored_is_asked_for_again(placing, broker, positions, db):
+    broker.end, positions.away = 10, True
+    assert placing.place(broker, {TP}) == {}
+    positions.away = False
+    (stopped,) = placing.place(broker, {TP}).values()
+    assert isinstance(stopped, Stopped)
+    assert "the log ends at 10" in positions.alarms[TP]
