@@ -68,23 +68,23 @@ def placing(positions, monkeypatch):
     return WatermarkPlacing(handler, positions, "g", [TP[0]], backend, threading.Event())
 
 
-def test_reading_starts_at_the_watermark(placing, broker, db):
+def test_reading_starts_at_the_watermark(placing, broker, transactional_db):
     assert placing.place(broker, {TP}) == {TP: Start(50)}
 
 
-def test_while_the_writers_are_at_work_nothing_is_placed(placing, broker, db):
+def test_while_the_writers_are_at_work_nothing_is_placed(placing, broker, transactional_db):
     placing.backend.drain = lambda patience: False
     assert placing.place(broker, {TP}) == {}
 
 
-def test_a_pending_offset_is_asked_for_again(placing, broker, db):
+def test_a_pending_offset_is_asked_for_again(placing, broker, transactional_db):
     broker.pending = True
     assert placing.place(broker, {TP}) == {}
     broker.pending = False
     assert placing.place(broker, {TP}) == {TP: Start(50)}
 
 
-def test_a_partition_whose_alarm_cannot_be_stored_is_asked_for_again(placing, broker, positions, db):
+def test_a_partition_whose_alarm_cannot_be_stored_is_asked_for_again(placing, broker, positions, transactional_db):
     broker.end, positions.away = 10, True
     assert placing.place(broker, {TP}) == {}
     positions.away = False
