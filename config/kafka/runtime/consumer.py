@@ -13,7 +13,7 @@ from config.kafka.positions import Start, TopicPartition
 from config.kafka.records import RecordBatch, cut
 from config.kafka.runtime.log_ends import LogEnds
 from config.kafka.runtime.membership import Membership
-from config.kafka.runtime.ports import Backend, Committer, ConsumerStopped, PartsOf, Placing, Source
+from config.kafka.runtime.ports import Backend, Committer, ConsumerStopped, PartsOf, Placing, RecordSource
 from config.kafka.topics import topic_name
 from config.telemetry.logs import log
 
@@ -36,7 +36,7 @@ class Consumer:
     placing: Placing
     log_ends: LogEnds
 
-    def __init__(self, source: Source, parts_of: PartsOf, stop: threading.Event, **options: Any) -> None:
+    def __init__(self, source: RecordSource, parts_of: PartsOf, stop: threading.Event, **options: Any) -> None:
         self.source, self.parts_of, self.stop = source, parts_of, stop
         self.topics = [topic_name(topic) for topic in source.topics]
         self.group = topic_name(source.group)

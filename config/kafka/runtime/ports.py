@@ -15,7 +15,7 @@ class ConsumerStopped(Exception):
     """The worker ends and waits for an operator; the text, one line, says why."""
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Which topics are read, by which group, and how their records are decoded."""
 
     name: str
