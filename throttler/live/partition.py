@@ -56,6 +56,10 @@ class OwnedPartition:
         """The last offset of which every row below is in the store: batches of a partition are stored in order."""
         return self.position - 1
 
+    def readable_upto(self, lane: LaneState) -> int:
+        """Where a page of the lane ends: beyond `seen` lie rows that an aborted attempt left."""
+        return min(lane.seen, self.stored_upto())
+
     def stored(self, number: int) -> bool:
         """Batches up to this job are in the store; False when nothing of this partition was among them."""
         before = len(self.unstored)

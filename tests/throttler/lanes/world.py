@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 from throttler.customers.rates_poll import CustomerTerms
 from throttler.lanes import changelog
-from throttler.limits.limiter import allowance, recovered, spend
+from throttler.limits.limiter import recovered
 from throttler.limits.rate import parse_rates
 from throttler.live.decide import Decider, Decisions, Decoded
+from throttler.live.drain import Drain
 from throttler.live.partition import OwnedPartition, Unstored
 from throttler.overflow.store import OverflowRow
 
@@ -47,7 +48,8 @@ class World:
         for key, value in self.log.items():
             if key != changelog.PARTITION_KEY:
                 self.part.lanes[key.decode()] = changelog.lane_from(key.decode(), value)
-        self.read, self.jobs, self.waiting = self.committed, 0, []
+        self.read, self.jobs, self.waiting, self.asked = self.committed, 0, [], []
+        self.drainer = Drain({0: self.part}, lambda _customer: TERMS, DAY_US)
 
     def arrive(self, count: int) -> None:
         self.inputs += [self.random.choice(self.customers) for _ in range(count)]
@@ -86,24 +88,23 @@ class World:
             self.rows.update({(row.customer_id, row.offset): row for row in rows})
             self.part.stored(number)
 
-    def upto(self, lane) -> int:
-        return min(lane.seen, self.part.stored_upto())
-
     def drain(self, out: Decisions) -> list[int]:
-        sent = []
-        for lane in list(self.part.backlogged()):
-            found = sorted(
-                at for name, at in self.rows if name == lane.customer and lane.drained < at <= self.upto(lane)
-            )
-            assert len(found) <= lane.backlog, "rows that an aborted attempt left are among them"
-            leaving = found[: allowance(RATES, lane.limiter, self.now, len(found))]
-            if leaving:
-                out.touch(self.part, lane)
-                spend(RATES, lane.limiter, self.now, len(leaving))
-                for offset in leaving:
-                    lane.leave(offset)
-            sent += leaving
-        return sent
+        """What the real drain gives; pages come at once, or some turns later."""
+        for lane in self.part.backlogged():
+            self.drainer.watch(self.part, lane, self.now)
+        self.drainer.round(self.now, self.random.choice([1, 3, 100]), out)
+        self.asked += self.drainer.wanted()
+        while self.asked and self.random.random() < 0.7:
+            self.answer(self.asked.pop(0))
+        return [row.offset for _part, row in out.drained]
+
+    def answer(self, asked) -> None:
+        found = [self.rows[at] for at in sorted(self.rows) if at[0] == asked.customer_id]
+        rows = [row for row in found if asked.drained < row.offset <= asked.upto]
+        lane = self.part.lanes.get(asked.customer_id)
+        assert not lane or not lane.backlog or len(rows) <= lane.backlog, "an aborted attempt's rows are among them"
+        self.drainer.take(asked, rows[: asked.limit] if self.store_up else None, self.now)
+        assert not self.drainer.suspended, "rows were missed that nobody lost"
 
     def forget(self) -> list[str]:
         lanes = self.part.lanes

@@ -1,0 +1,160 @@
+"""Gives what is due of the backlogs: each lane at its rate, in the order of the input, from pages read ahead."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from config.telemetry.logs import log
+from throttler.customers.rates_poll import CustomerTerms
+from throttler.lanes.lane import LaneState
+from throttler.limits.limiter import allowance, next_due, spend
+from throttler.limits.scheduler import Scheduler
+from throttler.live.decide import Decisions, reason_to_expire
+from throttler.live.partition import OwnedPartition
+from throttler.overflow.store import LaneRange, OverflowRow
+
+Key = tuple[int, str]  # partition, customer
+ROWS = 200  # of one page
+AHEAD = 50  # rows in hand below which the next page is read
+RETRY_US = 20_000  # for rows that are on their way, to the store or from it
+HELD_US = 1_000_000  # what is held may expire or be purged
+
+
+class Drain:
+    """The lanes that wait. One thread; whoever reads `wanted()` from the store gives the pages to `take`.
+
+    `parts` is the owner's own dictionary. `suspended` holds lanes of which the store has fewer rows than it was given:
+    nothing of them leaves until they were read again from the input.
+    """
+
+    def __init__(
+        self, parts: dict[int, OwnedPartition], terms_of: Callable[[str], CustomerTerms], default_ttl_us: int
+    ) -> None:
+        self.parts, self.terms_of, self.default_ttl_us = parts, terms_of, default_ttl_us
+        self.schedule = Scheduler()
+        self.pages: dict[Key, deque[OverflowRow]] = {}
+        self.asked: dict[Key, int | None] = {}  # how many rows the page has to hold; None: nobody can tell
+        self.suspended: set[Key] = set()
+        self._wanted: list[LaneRange] = []
+
+    def watch(self, part: OwnedPartition, lane: LaneState, now: int) -> None:
+        """A lane has a backlog: look at it when its next message is due. Known ones keep their turn."""
+        key = (part.number, lane.customer)
+        if lane.backlog and key not in self.schedule:
+            self._schedule(key, part, lane, now)
+
+    def forget(self, number: int) -> None:
+        """The partition belongs to somebody else, or is restored."""
+        for key in [key for key in self.pages.keys() | self.asked.keys() | self.suspended if key[0] == number]:
+            self._drop(key)
+
+    def round(self, now: int, most: int, out: Decisions) -> None:
+        """Let leave what is due, at most `most` messages; who is cut short keeps its place."""
+        shares: dict[Any, int] = self.schedule.due(now, most, lambda key: self._ready(key, now))
+        for key, count in shares.items():
+            part, lane = self._find(key)
+            if part is None or lane is None or not lane.backlog:
+                self._drop(key)
+                continue
+            self._give(key, part, lane, count, now, out)
+            self._ask(key, part, lane)
+            if not lane.backlog:
+                self._drop(key)
+            elif key not in self.schedule:
+                self._schedule(key, part, lane, now)
+
+    def wanted(self) -> Sequence[LaneRange]:
+        """The pages to read now, each named once."""
+        found, self._wanted = self._wanted, []
+        return found
+
+    def take(self, asked: LaneRange, rows: Iterable[OverflowRow] | None, now: int) -> None:
+        """What the store has of a range; None: it did not answer."""
+        key = (asked.partition, asked.customer_id)
+        if key not in self.asked:
+            return  # the partition was given up meanwhile
+        expected = self.asked.pop(key)
+        part, lane = self._find(key)
+        if rows is None or part is None or lane is None or not lane.backlog:
+            return
+        found = list(rows)
+        if expected is not None and len(found) < expected:
+            self.suspended.add(key)
+            log.error("overflow_rows_lost", customer=key[1], partition=key[0], found=len(found), expected=expected)
+            return
+        self.pages.setdefault(key, deque()).extend(found)
+        self.schedule.reschedule(key, now, self.terms_of(lane.customer).weight)
+
+    def next_due(self) -> int | None:
+        """When the next lane has its turn, in microseconds; None: nothing waits."""
+        return self.schedule.next_due()
+
+    def _find(self, key: Any) -> tuple[OwnedPartition | None, LaneState | None]:
+        part = self.parts.get(key[0])
+        return part, part.lanes.get(key[1]) if part else None
+
+    def _ready(self, key: Any, now: int) -> int:
+        """How many of the rows in hand may leave now: sent at the rate, or expired at once."""
+        page, terms = self.pages.get(key), self.terms_of(key[1])
+        _part, lane = self._find(key)
+        if not page or lane is None or key in self.suspended:
+            return 0
+        room = 0 if terms.held else allowance(terms.rates, lane.limiter, now, len(page))
+        ready = 0
+        for row in page:
+            if not self._reason(row, terms, now):
+                if not room:
+                    break
+                room -= 1
+            ready += 1
+        return ready
+
+    def _give(self, key: Key, part: OwnedPartition, lane: LaneState, count: int, now: int, out: Decisions) -> None:
+        page, terms, sent = self.pages.get(key, deque()), self.terms_of(key[1]), 0
+        for _ in range(count):
+            row = page.popleft()
+            lane.leave(row.offset)
+            if reason := self._reason(row, terms, now):
+                out.overdue.append((part, row, reason))
+                part.totals["purged" if reason == "purged" else "expired"] += 1
+            else:
+                sent += 1
+                out.drained.append((part, row))
+                part.totals["drained"] += 1
+        if count:
+            spend(terms.rates, lane.limiter, now, sent)
+            out.touch(part, lane)
+        if page and lane.backlog:
+            lane.day = page[0].day
+
+    def _reason(self, row: OverflowRow, terms: CustomerTerms, now: int) -> str:
+        return reason_to_expire(row.created_us, row.expires_us, terms, self.default_ttl_us, now)
+
+    def _ask(self, key: Key, part: OwnedPartition, lane: LaneState) -> None:
+        page = self.pages.get(key, ())
+        if not lane.backlog or len(page) >= AHEAD or key in self.asked or key in self.suspended:
+            return
+        after = page[-1].offset if page else lane.drained
+        upto = part.readable_upto(lane)
+        if after < upto and lane.day:
+            # All of the backlog lies below `upto`, or some of it is on its way to the store.
+            rest = min(ROWS, lane.backlog - len(page)) if upto == lane.seen else None
+            self.asked[key] = rest
+            self._wanted.append(LaneRange(part.number, lane.customer, part.topic_id, after, upto, lane.day, ROWS))
+
+    def _schedule(self, key: Key, part: OwnedPartition, lane: LaneState, now: int) -> None:
+        terms = self.terms_of(lane.customer)
+        due = None if terms.held else next_due(terms.rates, lane.limiter, now)
+        when = now + HELD_US if due is None else due
+        if not self.pages.get(key):
+            self._ask(key, part, lane)
+            when = max(when, now + RETRY_US)
+        self.schedule.add(key, when, terms.weight)
+
+    def _drop(self, key: Any) -> None:
+        self.schedule.remove(key)
+        self.pages.pop(key, None)
+        self.asked.pop(key, None)
+        self.suspended.discard(key)
