@@ -1,0 +1,79 @@
+"""Stores overflow rows and dead letters through Kafka's writer: reruns, waits and bisection are its own."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from config.kafka import Record, RecordBatch, topic_name
+from config.kafka.positions import Mark, Reach, TopicPartition
+from outbox.letters.burial import Letter, bury
+from outbox.letters.handler import LetterHandler
+from throttler.live.decode import SOURCE
+from throttler.overflow.store import OverflowRow, OverflowStore
+
+GROUP = "throttler"
+
+
+@dataclass(frozen=True, slots=True)
+class Stowed:
+    """A record on its way to the database as a row or as a letter; it reads like the record itself."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]]
+    row: OverflowRow | None = None
+    letter: Letter | None = None
+
+    @classmethod
+    def of(cls, record: Record, row: OverflowRow | None = None, letter: Letter | None = None) -> Stowed:
+        place = (record.topic, record.partition, record.offset, record.timestamp)
+        return cls(*place, record.key, record.value, record.headers, row, letter)
+
+
+class RowHandler(LetterHandler):
+    """The writer's handler: rows into the store, letters into their table, one transaction a batch.
+
+    `refused` gives the rows that the store would not take: each is a letter now, and no longer in its lane.
+    """
+
+    name = source = SOURCE
+    group = GROUP
+    topics: list[str] = []
+
+    def __init__(self, store: OverflowStore) -> None:
+        self.store = store
+        self.refused: queue.SimpleQueue[OverflowRow] = queue.SimpleQueue()
+
+    def prepare(self, batch: RecordBatch) -> Sequence[Any]:
+        """The batch's records are Stowed already."""
+        return batch.records
+
+    def write(self, batch: RecordBatch, now: datetime) -> None:
+        """Both are stored again without harm."""
+        self.store.store([stowed.row for stowed in batch.prepared if stowed.row])
+        bury([stowed.letter for stowed in batch.prepared if stowed.letter], topic_name(self.group), now)
+
+    def park(self, batch: RecordBatch, record: Any, error: BaseException, trace: str, now: datetime) -> None:
+        super().park(batch, record, error, trace, now)
+        if record.row:
+            self.refused.put(record.row)
+
+
+class NoPositions:
+    """The throttler's positions are Kafka's own: its writer stores no watermarks."""
+
+    def load(self, group: str, topics: list[str]) -> dict[TopicPartition, Mark]:
+        return {}
+
+    def advance(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None: ...
+    def reset(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None: ...
+    def stop(self, group: str, alarms: Mapping[TopicPartition, str], now: datetime) -> None: ...
+    def reach(self, group: str, reached: Mapping[TopicPartition, Reach], now: datetime) -> None: ...
