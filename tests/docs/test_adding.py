@@ -232,8 +232,8 @@ PRODUCTION = {
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["-m", "ruff", "check", "."],
-        ["-m", "ruff", "format", "--check", "."],
+        ["-m", "ruff", "check", "--no-cache", "."],
+        ["-m", "ruff", "format", "--no-cache", "--check", "."],
         ["-m", "mypy", "."],
         ["manage.py", "makemigrations", "--check", "--dry-run"],
         ["manage.py", "check", "--deploy", "--fail-level", "WARNING"],
