@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from django.conf import settings
 
 from config.gate import Gate, InvalidRecord
+from throttler.moments import microseconds
 
 CUSTOMER_LENGTH = 200
 FORWARDED, REPLAY_OF, SOURCE = "forwarded", "replay_of", "source"
 SECOND = 1_000_000
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 Headers = Iterable[tuple[str, bytes | None]]
@@ -76,7 +75,7 @@ def moment_us(text: str) -> int:
         moment = msgspec.convert(text, datetime)
         if moment.tzinfo is None:
             raise InvalidRecord("bad_created_at", "created_at has no time zone")
-        return (moment - EPOCH) // MICROSECOND
+        return microseconds(moment)
     except (msgspec.ValidationError, OverflowError, ValueError):
         raise InvalidRecord("bad_created_at", "created_at is no ISO 8601 time") from None
 

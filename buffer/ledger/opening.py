@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,8 +15,8 @@ from buffer.ledger.topics.effects import LARGEST_DELTA
 from config.database.chunks import batched
 from config.database.clock import database_now
 from config.database.upsert import Upsert
-from config.environment.env import BadSetting
 from config.fields import IDENTIFIER_LENGTH
+from config.processes.csv_rows import numbered_rows
 from outbox.bookkeeping import counters
 
 OPENING = "OPENING"
@@ -99,7 +98,7 @@ def import_stock(path: Path, *, dry_run: bool, say: Callable[[str], None]) -> Im
 def _lines(path: Path, refused: list[str]) -> Iterator[OpeningLine]:
     """The lines that can be read; why the others cannot goes to `refused`."""
     seen: dict[str, int] = {}
-    for number, cells in _cells(path):
+    for number, cells in numbered_rows(path, COLUMNS):
         wrong, line = _line(number, cells)
         if line and line.stock_id in seen:
             wrong = f"stock {line.stock_id} stands in line {seen[line.stock_id]} already"
@@ -108,20 +107,6 @@ def _lines(path: Path, refused: list[str]) -> Iterator[OpeningLine]:
             continue
         seen[line.stock_id] = number
         yield line
-
-
-def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [name.strip() for name in next(reader, [])]
-            if tuple(header) != COLUMNS:
-                raise BadSetting(f"{path}: the first line must be {','.join(COLUMNS)}")
-            for cells in reader:
-                if any(cells):
-                    yield reader.line_num, cells
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadSetting(f"{path}: {error}") from error
 
 
 def _line(number: int, cells: Sequence[str]) -> tuple[str, OpeningLine | None]:

@@ -64,7 +64,7 @@ def _attempt(asked: Asked, plan: Plan) -> Answer:
     with transaction.atomic():
         row_id = _insert(asked, now)
         if row_id is None:
-            return _first_answer(asked)
+            return first_answer(asked)
         answer = act()
         IdempotencyKey.objects.filter(pk=row_id).update(status_code=answer.status, answer=answer.body)
         return answer
@@ -79,8 +79,11 @@ def _insert(asked: Asked, now: datetime) -> int | None:
     return inserted[0][0] if inserted else None
 
 
-def _first_answer(asked: Asked) -> Answer:
+def first_answer(asked: Asked) -> Answer:
+    """The answer stored under the key; raises Problem: `key_reused` for another body, `in_progress` without an answer."""
     first = IdempotencyKey.objects.get(scope=asked.scope, key=asked.key)
     if first.payload_hash != asked.payload_hash:
         raise Problem("key_reused")
-    return Answer(first.status_code or 500, first.answer, replayed=True)
+    if first.status_code is None:
+        raise Problem("in_progress", retry_after=RETRY_IN_PROGRESS)
+    return Answer(first.status_code, first.answer, replayed=True)

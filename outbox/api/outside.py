@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 from config.database.clock import database_now
 from config.database.errors import Remedy
 from config.processes.loop import until_it_stands
-from outbox.api.idempotency import KEYS, Asked
+from outbox.api.idempotency import KEYS, Asked, first_answer
 from outbox.api.problems import RETRY_IN_PROGRESS, Answer, Problem
 from outbox.messages.models import IdempotencyKey
 
@@ -49,7 +49,7 @@ def once_outside(asked: Asked, deed: Callable[[], Answer]) -> Answer:
         _stand(lambda: _in_progress(claimed).update(created_at=claimed.since - TAKEN_OVER_AFTER))
         raise
     settled = _stand(lambda: _in_progress(claimed).update(status_code=answer.status, answer=answer.body))
-    return answer if settled else _first_answer(asked)
+    return answer if settled else first_answer(asked)
 
 
 def _claim(asked: Asked) -> KeyClaim | Answer:
@@ -60,7 +60,7 @@ def _claim(asked: Asked) -> KeyClaim | Answer:
         return KeyClaim(inserted[0][0], now)
     row = IdempotencyKey.objects.get(scope=asked.scope, key=asked.key)
     if row.payload_hash != asked.payload_hash or row.status_code is not None:
-        return _first_answer(asked)
+        return first_answer(asked)
     seen = KeyClaim(row.pk, row.created_at)
     # Two that take over see the same moment: the one whose update counts has it.
     if row.created_at > now - TAKEN_OVER_AFTER or not _in_progress(seen).update(created_at=now):
@@ -70,15 +70,6 @@ def _claim(asked: Asked) -> KeyClaim | Answer:
 
 def _in_progress(claim: KeyClaim) -> QuerySet[IdempotencyKey]:
     return IdempotencyKey.objects.filter(pk=claim.row_id, status_code=None, created_at=claim.since)
-
-
-def _first_answer(asked: Asked) -> Answer:
-    first = IdempotencyKey.objects.get(scope=asked.scope, key=asked.key)
-    if first.payload_hash != asked.payload_hash:
-        raise Problem("key_reused")
-    if first.status_code is None:
-        raise Problem("in_progress", retry_after=RETRY_IN_PROGRESS)
-    return Answer(first.status_code, first.answer, replayed=True)
 
 
 def _stand(unit: Callable[[], Result]) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +12,7 @@ from django.db import transaction
 from config.database.chunks import batched
 from config.database.clock import database_now
 from config.database.upsert import Upsert, new
-from config.environment.env import BadSetting
+from config.processes.csv_rows import numbered_rows
 from throttler.customers.changes import fault_of_customer, fault_of_ttl
 from throttler.customers.models import Customer
 from throttler.limits.rate import BadRates, parse_rates, rates_text
@@ -76,7 +75,7 @@ def _import(chunk: Sequence[Row], found: ImportedCustomers, now: datetime, *, dr
 def _rows(path: Path, refused: list[str]) -> Iterator[Row]:
     """The lines that can be read; why the others cannot goes to `refused`."""
     seen: dict[str, int] = {}
-    for number, cells in _cells(path):
+    for number, cells in numbered_rows(path, COLUMNS):
         try:
             row = _row(cells)
             if row[0] in seen:
@@ -86,19 +85,6 @@ def _rows(path: Path, refused: list[str]) -> Iterator[Row]:
             continue
         seen[row[0]] = number
         yield row
-
-
-def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            if tuple(name.strip() for name in next(reader, [])) != COLUMNS:
-                raise BadSetting(f"{path}: the first line must be {','.join(COLUMNS)}")
-            for cells in reader:
-                if any(cells):
-                    yield reader.line_num, cells
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadSetting(f"{path}: {error}") from error
 
 
 def _row(cells: Sequence[str]) -> Row:

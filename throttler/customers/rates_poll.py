@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 
-import structlog
 from django.conf import settings
 
 from config.database.clock import database_now
+from config.telemetry.logs import log
 from throttler.customers.models import Customer
 from throttler.limits.rate import BadRates, Rates, parse_rates
+from throttler.moments import microseconds
 
 # A transaction may commit after others that began later: what it changed is older than what was read already.
 OVERLAP = timedelta(seconds=30)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 COLUMNS = ("customer_id", "rates", "burst", "ttl_seconds", "weight", "purge_before", "held")
 CHUNK = 5000
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ def _terms(
         log.warning("bad_rates", customer_id=customer_id, error=str(error))
         rates = _parsed(settings.THROTTLER_DEFAULT_RATE, None)
     ttl_us = None if ttl_seconds is None else ttl_seconds * 1_000_000
-    purged = 0 if purge_before is None else (purge_before - EPOCH) // MICROSECOND
+    purged = 0 if purge_before is None else microseconds(purge_before)
     return CustomerTerms(rates, ttl_us, max(1, weight), purged, held or rates.held)
 
 

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
+from throttler.moments import microseconds
+
 LARGEST_STEP = 50_000  # of one correction: a clock that is an hour off is neither believed at once nor a fresh burst
-
-
-def microseconds(moment: datetime) -> int:
-    """Since 1970."""
-    return (moment - EPOCH) // MICROSECOND
-
-
-def moment_of(us: int) -> datetime:
-    return EPOCH + us * MICROSECOND
-
-
-def day_of(us: int) -> date:
-    return moment_of(us).date()
 
 
 class SteadyClock:

@@ -11,9 +11,9 @@ from outbox.letters.burial import Letter
 from throttler.customers.rates_poll import CustomerTerms
 from throttler.lanes.lane import LaneState
 from throttler.limits.limiter import take_one
-from throttler.live.clock import day_of
 from throttler.live.partition import OwnedPartition
 from throttler.messages import FORWARDED, Notification
+from throttler.moments import day_of
 from throttler.overflow.store import OverflowRow
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from config.kafka import Record, RecordBatch, topic_name
+from config.kafka import Record, RecordBatch, Replayed, topic_name
 from config.kafka.positions import Mark, Reach, TopicPartition
 from outbox.letters.burial import Letter, bury
 from outbox.letters.handler import LetterHandler
@@ -18,17 +18,10 @@ from throttler.overflow.store import OverflowRow, OverflowStore
 GROUP = "throttler"
 
 
-@dataclass(frozen=True, slots=True)
-class Stowed:
-    """A record on its way to the database as a row or as a letter; it reads like the record itself."""
+@dataclass(frozen=True)
+class Stowed(Replayed):
+    """A record on its way to the database as a row or as a letter."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes]]
     row: OverflowRow | None = None
     letter: Letter | None = None
 

@@ -11,14 +11,13 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from config.database.dialects.ranges import RangeTable, ranges_of
 from config.partitions.rotation import driver_for
+from throttler.moments import microseconds, moment_of
 from throttler.overflow.models import OverflowMessage
 from throttler.overflow.store import LaneRange, LaneRows, OverflowRow, OverflowStore, each_offset_once
 from throttler.partitioned import OVERFLOW
 
 ROWS = 500  # a statement
 LANES = 100  # a query; SQLite joins no more than 500
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 DAY = timedelta(days=1)
 
 TABLE = RangeTable(
@@ -99,8 +98,8 @@ class DjangoStore(OverflowStore):
                 row.offset,
                 max(row.day, oldest) if oldest else row.day,
                 row.notification_id,
-                moment(_moment(row.created_us)),
-                moment(_moment(row.expires_us)) if row.expires_us else None,
+                moment(moment_of(row.created_us)),
+                moment(moment_of(row.expires_us)) if row.expires_us else None,
                 row.headers,
                 row.payload,
             )
@@ -125,16 +124,12 @@ class DjangoStore(OverflowStore):
         return once
 
 
-def _moment(microseconds: int) -> datetime:
-    return EPOCH + timedelta(microseconds=microseconds)
-
-
 def _microseconds(value: datetime | str | None) -> int:
     """Of a moment as the driver gives it: with a zone, without, or as text."""
     if value is None:
         return 0
     found = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return ((found if found.tzinfo else found.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+    return microseconds(found if found.tzinfo else found.replace(tzinfo=UTC))
 
 
 def _row(

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from throttler.live.clock import LARGEST_STEP, SteadyClock, day_of, microseconds, moment_of
+from throttler.live.clock import LARGEST_STEP, SteadyClock
+from throttler.moments import day_of, microseconds, moment_of
 
 START = datetime(2026, 11, 23, 12, tzinfo=UTC)
 

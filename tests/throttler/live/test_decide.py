@@ -8,10 +8,10 @@ import pytest
 from throttler.customers.rates_poll import CustomerTerms
 from throttler.lanes import changelog
 from throttler.limits.rate import parse_rates
-from throttler.live.clock import day_of
 from throttler.live.decide import Decider, Decisions, Decoded
 from throttler.live.partition import OwnedPartition, Unstored
 from throttler.messages import FORWARDED
+from throttler.moments import day_of
 from throttler.overflow.store import OverflowRow
 
 NOW = 1_790_000_000_000_000

@@ -10,12 +10,12 @@ from config.kafka.client import MAX_REQUEST_BYTES
 from throttler.customers.rates_poll import CustomerTerms
 from throttler.lanes import changelog
 from throttler.limits.rate import parse_rates
-from throttler.live.clock import day_of
 from throttler.live.decide import Decider, Decisions
 from throttler.live.decode import decode, packed, row_of, unpacked
 from throttler.live.partition import OwnedPartition
 from throttler.live.sending import Sending
 from throttler.messages import gate
+from throttler.moments import day_of
 
 NOW = 1_790_000_000_000_000
 HEADERS = [("trace", b"\xff1"), ("empty", None), ("forwarded", b"x"), ("source", b"a lie")]
