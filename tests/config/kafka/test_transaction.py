@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -22,6 +23,8 @@ from config.kafka.transaction import (
     Unknown,
     remove_static_member,
 )
+
+SESSION_MS = 40_000
 
 pytestmark = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 
@@ -43,22 +46,27 @@ def values_of(topic: str) -> list[bytes]:
         return [record.value for records in reader.batches() for record in records]
 
 
-def join(topic: str, group: str, name: str | None = None) -> Any:
-    """A member with partitions."""
+def join(topic: str, group: str, name: str | None = None, *others: Any) -> Any:
+    """A member with partitions, beside others that are polled meanwhile."""
     consumer = client.new_consumer(
-        group, group_instance_id=name, auto_offset_reset="earliest", heartbeat_interval_ms=300
+        group,
+        group_instance_id=name,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=300,
+        session_timeout_ms=SESSION_MS,
     )
     consumer.subscribe([topic])
-    poll_until(consumer, consumer.assignment)
+    poll_until([consumer, *others], lambda: all(each.assignment() for each in (consumer, *others)))
     return consumer
 
 
-def poll_until(consumer: Any, done: Callable[[], Any], seconds: float = 30) -> None:
+def poll_until(consumers: list[Any], done: Callable[[], Any], seconds: float = 60) -> None:
+    """Poll side by side: a join that completes between two polls of its member is dropped by the client."""
     deadline = time.monotonic() + seconds
-    while not done():
-        # A join that completes between two polls is dropped by the client: long ones while there are no partitions.
-        consumer.poll(timeout_ms=50 if consumer.assignment() else 1000)
-        assert time.monotonic() < deadline
+    with ThreadPoolExecutor(len(consumers)) as pool:
+        while not done():
+            assert time.monotonic() < deadline
+            list(pool.map(lambda each: each.poll(timeout_ms=2000), consumers))
 
 
 def committed(topic: str, group: str) -> int | None:
@@ -151,7 +159,7 @@ def test_a_member_whose_name_was_taken_is_seen_and_cannot_commit(topic, producer
         metadata = first.group_metadata()
         assert not internals.is_fenced(first)
         with closing(join(topic, group, "one")):
-            poll_until(first, lambda: internals.is_fenced(first), seconds=10)
+            poll_until([first], lambda: internals.is_fenced(first))
             producer.begin()
             producer.send(topic, 0, None, b"zombie", [])
             with pytest.raises(FencedInstance, match=r"another process is one of .*-group"):
@@ -161,22 +169,11 @@ def test_a_member_whose_name_was_taken_is_seen_and_cannot_commit(topic, producer
 
 def test_a_removed_member_leaves_its_partitions_to_the_other(topic):
     group = f"{topic}-group"
-    gone, stays = join(topic, group, "gone"), None
-    try:
-        stays = client.new_consumer(group, group_instance_id="stays", auto_offset_reset="earliest")
-        stays.subscribe([topic])
-        deadline = time.monotonic() + 15
-        while not (len(gone.assignment()) == len(stays.assignment()) == 1):
-            gone.poll(timeout_ms=50)
-            stays.poll(timeout_ms=50)
-            assert time.monotonic() < deadline
+    with closing(join(topic, group, "gone")) as gone, closing(join(topic, group, "stays", gone)) as stays:
         gone.close()
         assert remove_static_member(group, "gone")
-        poll_until(stays, lambda: len(stays.assignment()) == 2, seconds=8)
-    finally:
-        gone.close()
-        if stays:
-            stays.close()
+        # Long before its session would have ended.
+        poll_until([stays], lambda: len(stays.assignment()) == 2, seconds=SESSION_MS / 2000)
 
 
 def test_removing_a_member_that_is_not_there_says_so(topic):
