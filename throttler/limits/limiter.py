@@ -90,7 +90,7 @@ def adopt(rates: Rates, state: LimiterState, now_us: int) -> None:
     state.quota = [quota_of(state, window, now_us) for window in rates.windows[1:]]
 
 
-def recovered(rates: Rates, state: LimiterState, now_us: int) -> bool:
+def recovered(state: LimiterState, now_us: int) -> bool:
     """Nothing is left to remember: a fresh state would decide the same."""
     return state.tat <= now_us and not any(used and now_us < start + period for period, start, used in state.quota)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from config.kafka import Record
 from outbox.letters.burial import Letter
@@ -54,6 +54,15 @@ class Decisions:
         return len(self.live) + len(self.expired) + len(self.forwarded) + len(self.drained) + len(self.overdue)
 
 
+class Output(Protocol):
+    """This process's share of the rate of all; None: there is no such limit."""
+
+    def has_room(self, now: int) -> bool:
+        """Whether one more may go live: not before those who wait for their turn."""
+
+    def spend(self, count: int) -> None: ...
+
+
 class Decider:
     """Decides record by record; all state is in the partition and its lanes. One thread."""
 
@@ -63,6 +72,7 @@ class Decider:
     ) -> None:  # fmt: skip
         self.terms_of, self.default_ttl_us = terms_of, default_ttl_us
         self.right_partition, self.row_of = right_partition, row_of
+        self.output: Output | None = None
 
     def decide(self, part: OwnedPartition, decoded: Decoded, now: int, out: Decisions) -> None:
         """Take up one record; what the last owner has decided about is stored again at most."""
@@ -102,12 +112,17 @@ class Decider:
             lane.seen = offset
             out.expired.append((decoded, reason))
             part.totals["expired_on_arrival"] += 1
-        elif not terms.held and take_one(terms.rates, lane.limiter, now):
+        elif not terms.held and self._has_room(now) and take_one(terms.rates, lane.limiter, now):
+            if self.output:
+                self.output.spend(1)
             lane.seen = offset
             out.live.append(decoded)
             part.totals["live"] += 1
         else:
             self._buffer(part, lane, decoded, now, out)
+
+    def _has_room(self, now: int) -> bool:
+        return self.output is None or self.output.has_room(now)
 
     def _buffer(self, part: OwnedPartition, lane: LaneState, decoded: Decoded, now: int, out: Decisions) -> None:
         lane.buffer(decoded.record.offset, day_of(now))

@@ -20,6 +20,7 @@ ROWS = 200  # of one page
 AHEAD = 50  # rows in hand below which the next page is read
 RETRY_US = 20_000  # for rows that are on their way, to the store or from it
 HELD_US = 1_000_000  # what is held may expire or be purged
+LOOK_US = 60_000_000  # and so may what waits for a slow rate
 
 
 class Drain:
@@ -43,6 +44,12 @@ class Drain:
         """A lane has a backlog: look at it when its next message is due. Known ones keep their turn."""
         key = (part.number, lane.customer)
         if lane.backlog and key not in self.schedule:
+            self._schedule(key, part, lane, now)
+
+    def look_again(self, part: OwnedPartition, lane: LaneState, now: int) -> None:
+        """Its customer's terms are others now: what is due may be due sooner, or later."""
+        key = (part.number, lane.customer)
+        if lane.backlog:
             self._schedule(key, part, lane, now)
 
     def forget(self, number: int) -> None:
@@ -147,7 +154,7 @@ class Drain:
     def _schedule(self, key: Key, part: OwnedPartition, lane: LaneState, now: int) -> None:
         terms = self.terms_of(lane.customer)
         due = None if terms.held else next_due(terms.rates, lane.limiter, now)
-        when = now + HELD_US if due is None else due
+        when = now + HELD_US if due is None else min(due, now + LOOK_US)
         if not self.pages.get(key):
             self._ask(key, part, lane)
             when = max(when, now + RETRY_US)

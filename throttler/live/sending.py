@@ -47,6 +47,17 @@ class Sending:
         self._send_changelog(decisions.changed, parts, forgotten)
         return self.producer.commit({(self.input, part.number): part.position for part in parts}, metadata)
 
+    @staticmethod
+    def place_of(index: int, decisions: Decisions) -> tuple[int, int] | None:
+        """Partition and offset of the input record behind the send of this index; None: it was the changelog's."""
+        places = [
+            *(decoded.record for decoded in decisions.live), *(row for _part, row in decisions.drained),
+            *(decoded.record for decoded, _reason in decisions.expired),
+            *(row for _part, row, _reason in decisions.overdue),
+            *(decoded.record for decoded, _partition in decisions.forwarded),
+        ]  # fmt: skip
+        return (places[index].partition, places[index].offset) if index < len(places) else None
+
     def _send_messages(self, decisions: Decisions) -> None:
         send = self.producer.send
         for decoded in decisions.live:

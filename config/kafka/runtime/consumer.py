@@ -63,7 +63,7 @@ class Consumer:
         last_work = time.monotonic()
         while not self.stop.is_set():
             waiting = member.rejoining or member.unplaced  # for its partitions, which is not being idle
-            if self._round() or waiting:
+            if self._round() or waiting or self.backend.working:
                 last_work = time.monotonic()
             owned = member.owned()
             member.refuse_if_stopped(bool(owned) and owned <= member.stopped.keys())
@@ -80,6 +80,8 @@ class Consumer:
 
     def _round(self) -> int:
         """One poll and what follows from it; returns how many records it brought."""
+        if lost := self.backend.lost():
+            self.member.start_over(lost)
         self.member.hold(self.backend.pressed or self.backend.waiting)
         polled = self.member.poll(self._patience())
         records = [*self.pending, *polled]
@@ -170,7 +172,8 @@ class Consumer:
             self.member.broker_away = False
 
     def _idle(self) -> bool:
-        return not self.member.unplaced and self.backend.done_sequence == self.backend.sequence
+        done = self.backend.done_sequence == self.backend.sequence
+        return done and not self.member.unplaced and not self.backend.working
 
     def _leave(self) -> None:
         try:

@@ -93,6 +93,15 @@ class Writers:
         """The handler asked for a pause."""
         return self._all[0].pressed
 
+    @property
+    def working(self) -> bool:
+        """Nothing but batches makes work here."""
+        return False
+
+    def lost(self) -> set[TopicPartition]:
+        """A batch that was taken is written, whatever it takes."""
+        return set()
+
     def close(self, patience: float = 30.0) -> None:
         """Finish what is in hand, or abandon it (its transactions roll back) after `patience` seconds."""
         self.drain(patience)

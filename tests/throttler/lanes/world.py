@@ -108,7 +108,7 @@ class World:
 
     def forget(self) -> list[str]:
         lanes = self.part.lanes
-        idle = [name for name, lane in lanes.items() if not lane.backlog and recovered(RATES, lane.limiter, self.now)]
+        idle = [name for name, lane in lanes.items() if not lane.backlog and recovered(lane.limiter, self.now)]
         for name in idle:
             del lanes[name]
         return idle

@@ -95,7 +95,7 @@ def test_a_recovered_state_may_be_forgotten(rates, before, after, pause):
     steps, state = run(rates, LimiterState(), before)
     now = steps[-1][1] + pause
     forward = [(max(step, 0), wanted, single) for step, wanted, single in after]
-    if limiter.recovered(rates, state, now):
+    if limiter.recovered(state, now):
         assert run(rates, state, forward, now)[0] == run(rates, LimiterState(), forward, now)[0]
 
 
@@ -122,8 +122,8 @@ def test_hold_lets_nothing_leave_and_remembers_the_quotas():
     assert not limiter.take_one(hold, state, NOW)
     assert limiter.allowance(hold, state, NOW, 9) == 0
     assert limiter.next_due(hold, state, NOW) is None
-    assert not limiter.recovered(hold, state, NOW + 10 * SECOND)
-    assert limiter.recovered(hold, state, NOW + HOUR)
+    assert not limiter.recovered(state, NOW + 10 * SECOND)
+    assert limiter.recovered(state, NOW + HOUR)
     limiter.adopt(rates, state, NOW + 10 * SECOND)
     assert limiter.allowance(rates, state, NOW + 10 * SECOND, 9) == 0
 

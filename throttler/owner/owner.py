@@ -1,0 +1,265 @@
+"""The owner's thread: takes batches up, drains what is due, and runs one Kafka transaction after the other."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from django.conf import settings
+
+from config.kafka import client
+from config.kafka.transaction import Committed, FencedInstance, RefusedByGroup, RefusedRecord, Verdict
+from config.telemetry.logs import log
+from throttler import metrics
+from throttler.customers.rates_poll import CustomerTerms
+from throttler.limits.limiter import adopt
+from throttler.live.clock import SteadyClock
+from throttler.lanes.mirror import MirrorPartition
+from throttler.live.decide import Decoded
+from throttler.live.pages import PageReader
+from throttler.live.partition import OwnedPartition
+from throttler.live.sending import Sending
+from throttler.live.storing import RowHandler
+from throttler.owner.reflection import Reflection
+from throttler.owner.round import Round
+from throttler.owner.rules import Rules
+from throttler.owner.stowing import Stowing, refused
+
+RECORDS, SECONDS = 2000, 0.05  # after either, what came in goes into a transaction
+SHORTEST, LONGEST = 0.002, 0.2  # seconds to wait for news
+SLOW_US = 200_000  # a transaction that took longer left later than the limiter thinks
+
+
+class Owner:
+    """State of the partitions this process owns; everything but `post` and the plain attributes is for its thread.
+
+    The outcome of a transaction decides what becomes of the state: committed, it is final; refused, it is dropped and
+    read again from Kafka; unknown, the producer is made anew first, which settles the transaction one way or the other.
+    """
+
+    def __init__(
+        self, producer: Any, rules: Rules, stowing: Stowing, handler: RowHandler, pages: PageReader,
+        reflection: Reflection, clock: SteadyClock,
+    ) -> None:  # fmt: skip
+        self.producer, self.rules, self.stowing, self.handler, self.pages = producer, rules, stowing, handler, pages
+        self.reflection, self.clock = reflection, clock
+        self.sending = Sending(producer)
+        self.parts = rules.parts
+        self.metadata: Any = None
+        self.dropped: queue.SimpleQueue[set[int]] = queue.SimpleQueue()  # partitions that have to be placed anew
+        self.snapshots: queue.SimpleQueue[list[MirrorPartition]] = queue.SimpleQueue()
+        self.failure: BaseException | None = None
+        self.worked_at = time.monotonic()
+        self.stalled = False
+        self._snapshot_wanted = False
+        self._news: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]]] = queue.SimpleQueue()
+        self._round = Round(rules)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="throttler-owner", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def post(self, act: Callable[..., None], *arguments: Any) -> None:
+        """Let the owner's thread do it, after everything that was posted before."""
+        self._news.put((act, arguments))
+
+    def close(self, patience: float) -> None:
+        """End behind the transaction in hand; after `patience` seconds without it."""
+        self._ending.set()
+        self.post(lambda: None)
+        self._thread.join(patience)
+        self.producer.close()
+        self._thread.join(1.0)
+
+    # -- what others post ---------------------------------------------------------------------------
+
+    def assigned(self, metadata: Any) -> None:
+        """The generation and member id that every transaction from now on names: never those of later."""
+        self.metadata = metadata
+
+    def adopt(self, part: OwnedPartition, forgotten: Iterable[bytes] = ()) -> None:
+        """A partition was restored: from now on its records are taken up. `forgotten` keys go from the changelog."""
+        now = self.clock.now()
+        self.parts[part.number] = part
+        self.rules.topic_id = part.topic_id
+        self.reflection.adopted(part, now)
+        self.rules.memory.forget(part, forgotten)
+        for lane in part.lanes.values():
+            adopt(self.rules.terms.of(lane.customer).rates, lane.limiter, now)
+        for lane in part.backlogged():
+            self.rules.drain.watch(part, lane, now)
+
+    def give_up(self, numbers: Iterable[int]) -> None:
+        """Partitions are somebody else's, or are read again."""
+        gone = set(numbers)
+        for number in gone & self.parts.keys():
+            del self.parts[number]
+        for number in gone:
+            self.rules.drain.forget(number)
+        self.stowing.drop(gone)
+        self.reflection.forget(gone)
+
+    def give_up_all(self, done: threading.Event) -> None:
+        """Before the group takes everything away: no transaction begins any more."""
+        self.give_up(set(self.parts))
+        done.set()
+
+    def take(self, batch: Sequence[Decoded], done: Callable[[], None]) -> None:
+        """Decide a batch; `done` is called when its transaction is settled. Of partitions that are not ours: nothing."""
+        self.worked_at = time.monotonic()
+        self._round.settled.append(done)
+        self._round.decide(batch, self.clock.now())
+
+    def learn(self, polled: Mapping[str, CustomerTerms]) -> None:
+        """Rates, holds, purges and lifetimes as the database has them now."""
+        changed = self.rules.terms.learn(polled)
+        now = self.clock.now()
+        for part in self.parts.values() if changed else ():
+            for lane in [part.lanes[customer] for customer in changed & part.lanes.keys()]:
+                adopt(self.rules.terms.of(lane.customer).rates, lane.limiter, now)
+                self.rules.drain.look_again(part, lane, now)
+
+    def want_snapshot(self) -> None:
+        """Put what the mirror has to be told into `snapshots` behind the transaction in hand."""
+        self._snapshot_wanted = True
+
+    def not_mirrored(self, lost: Sequence[MirrorPartition]) -> None:
+        """The database did not take these: they are part of the next snapshot."""
+        for partition in lost:
+            self.reflection.failed(partition)
+
+    # -- the thread ---------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            self._rebuild()
+            while not self._ending.is_set():
+                self._turn()
+        except BaseException as failure:  # noqa: BLE001 (raised again where the consumer runs)
+            self.failure = failure
+            if not isinstance(failure, FencedInstance):
+                log.exception("owner_failed")
+        finally:
+            self._round.settle()
+
+    def _turn(self) -> None:
+        self._hear()
+        now = self.clock.now()
+        self._note_stored()
+        self._note_pages(now)
+        self._round.drain(now)
+        current, self._round = self._round, Round(self.rules)
+        self.stowing.take(current.out, self.parts)
+        self.stowing.push()
+        if current.to_send(now):
+            self._transact(current)
+        current.settle()
+        if wanted := self.rules.drain.wanted():
+            self.pages.ask(wanted)
+        self._note_state()
+        self._snap(now)
+
+    def _hear(self) -> None:
+        """Wait for news until something is due; then take what there is, up to a transaction's worth."""
+        until, patience = time.monotonic() + SECONDS, self._patience()
+        while self._round.size < RECORDS:
+            try:
+                act, arguments = self._news.get(timeout=patience) if patience else self._news.get_nowait()
+            except queue.Empty:
+                return
+            act(*arguments)
+            patience = 0.0
+            if time.monotonic() > until:
+                return
+
+    def _patience(self) -> float:
+        if self.stowing.busy or self.rules.drain.asked:
+            return SHORTEST
+        due = self.rules.drain.next_due()
+        if due is None:
+            return LONGEST
+        return min(LONGEST, max(SHORTEST, (due - self.clock.now()) / 1e6))
+
+    def _note_stored(self) -> None:
+        upto = self.stowing.finished()
+        while not self.handler.refused.empty():  # before its number counts as stored: the lane must not wait for it
+            row = self.handler.refused.get()
+            if refused(row, part := self.parts.get(row.partition)) and part:
+                self._round.out.touch(part, part.lanes[row.customer_id])
+        if upto:
+            for part in self.parts.values():
+                part.stored(upto)
+
+    def _note_pages(self, now: int) -> None:
+        while not self.pages.pages.empty():
+            page = self.pages.pages.get()
+            self.rules.drain.take(page.asked, page.rows, now)
+
+    # -- transactions -------------------------------------------------------------------------------
+
+    def _transact(self, current: Round) -> None:
+        self.worked_at = time.monotonic()
+        before = self.clock.now()
+        verdict = current.send(self.sending, self.metadata)
+        taken_us = self.clock.now() - before
+        metrics.TRANSACTION_SECONDS.observe(taken_us / 1e6)
+        if not isinstance(verdict, Committed):
+            return self._start_over(verdict, current)
+        metrics.TRANSACTIONS.labels("committed").inc()
+        for part, lane in current.committed(taken_us if taken_us > SLOW_US else 0):
+            self._round.out.touch(part, lane)
+        self.reflection.committed(current.out, before)
+        return None
+
+    def _start_over(self, verdict: Verdict, current: Round) -> None:
+        """Nothing of the transaction may count: forget all state, and let it be read from Kafka again."""
+        refusal = isinstance(verdict, RefusedByGroup | RefusedRecord)
+        metrics.TRANSACTIONS.labels("refused" if refusal else "unknown").inc()
+        log.warning("transaction_refused" if refusal else "transaction_unknown", reason=verdict.reason)  # type: ignore[union-attr]
+        if isinstance(verdict, RefusedRecord):
+            self.rules.refuse(self.sending.place_of(verdict.index, current.out), verdict)
+        numbers = set(self.parts)
+        self.give_up(numbers)
+        if not refusal or not getattr(self.producer, "usable", True):
+            self._rebuild()
+        self.dropped.put(numbers)
+
+    def _note_state(self) -> None:
+        """For the polling thread: whether anything is due or on its way, and whether too much waits for the store."""
+        drain = self.rules.drain
+        if self.stowing.busy or drain.asked or drain.schedule.due_weight:
+            self.worked_at = time.monotonic()
+        # Beyond the limit nothing more is read until the store takes rows again.
+        self.stalled = any(part.waiting > settings.THROTTLER_STALL_RECORDS for part in self.parts.values())
+
+    def _snap(self, now: int) -> None:
+        if self._snapshot_wanted:
+            self._snapshot_wanted = False
+            self.snapshots.put(self.reflection.snapshot(self.parts.values(), now))
+
+    def _rebuild(self) -> None:
+        """A producer whose earlier transactions are settled, however long the broker is away."""
+        told = False
+        while not self._ending.is_set():
+            try:
+                return self.producer.rebuild()
+            except client.KafkaError as error:
+                if not told:
+                    log.warning("producer_unavailable", error=str(error))
+                told = True
+                self._ending.wait(0.2)
+        return None
+
+
+def partitions_dropped(owner: Owner) -> set[int]:
+    """What the owner gave up by itself since the last call; for the polling thread."""
+    gone: set[int] = set()
+    with suppress(queue.Empty):
+        while True:
+            gone |= owner.dropped.get_nowait()
+    return gone

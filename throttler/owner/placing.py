@@ -1,0 +1,55 @@
+"""Where partitions start whose truth is the changelog: behind a restore that runs beside the polling."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from config.kafka.positions import Start, Stopped, TopicPartition
+from throttler.lanes.restore import RefusedPartition, RestoredPartition, Restoring
+from throttler.live.partition import OwnedPartition
+
+
+class RestoredPlacing:
+    """Asks for the restore of what was assigned, and hands over what is restored. Never waits."""
+
+    def __init__(
+        self, restoring: Restoring, topic: str, adopt: Callable[[OwnedPartition, frozenset[bytes]], None], ready: Callable[[], bool],
+        alarmed: Callable[[Mapping[TopicPartition, str]], None],
+    ) -> None:  # fmt: skip
+        self.restoring, self.topic, self.adopt, self.ready, self.alarmed = restoring, topic, adopt, ready, alarmed
+        self.epoch = -1
+        self._asked: set[int] = set()
+
+    def place(self, consumer: Any, waiting: set[TopicPartition]) -> Mapping[TopicPartition, Start | Stopped]:
+        """What is restored of `waiting`. Before the customers' rates are known nothing is: nobody's rate is guessed."""
+        if not self.ready():
+            return {}
+        wanted = {number for _topic, number in waiting}
+        if new := wanted - self._asked:
+            self._asked |= new
+            self.restoring.ask(new)
+        found: dict[TopicPartition, Start | Stopped] = {}
+        for number, outcome in self.restoring.ready().items():
+            if number in wanted & self._asked:
+                self._asked.discard(number)
+                found[self.topic, number] = self._start(outcome)
+        if alarms := {tp: start.alarm for tp, start in found.items() if isinstance(start, Stopped)}:
+            self.alarmed(alarms)
+        return found
+
+    def forget(self, numbers: set[int]) -> None:
+        """What is being restored is ours no more, or has to be read again."""
+        self._asked -= numbers
+        self.restoring.forget(numbers)
+
+    def _start(self, outcome: RestoredPartition | RefusedPartition) -> Start | Stopped:
+        if isinstance(outcome, RefusedPartition):
+            return Stopped(outcome.alarm)
+        part = OwnedPartition(
+            outcome.number, outcome.topic_id, self.epoch, outcome.decided, outcome.position, outcome.position,
+            lanes=outcome.lanes, totals=Counter(outcome.totals),
+        )  # fmt: skip
+        self.adopt(part, outcome.forgotten)
+        return Start(outcome.position)

@@ -1,0 +1,63 @@
+"""Sends without transactions, for a broker that has none: at least once, and one process (KAFKA_TRANSACTIONS=off)."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from config.kafka import client, internals
+from config.kafka.positions import TopicPartition
+from config.kafka.transaction import Committed, Unknown, Verdict
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class PlainSender:
+    """Stands in for a `TransactionalProducer`. The offsets of what was acknowledged wait in `offsets` for the polling
+    thread, which commits them: a process that is killed in between sends again."""
+
+    def __init__(self, limit: float = 8.0) -> None:
+        self.limit = limit
+        self.offsets: queue.SimpleQueue[Offsets] = queue.SimpleQueue()
+        self._client: Any = None
+        self._futures: list[Any] = []
+        self._error = ""
+
+    def rebuild(self) -> None:
+        """A new client; raises KafkaError: try again later."""
+        self.close()
+        self._client = client.new_producer(linger_ms=0, delivery_timeout_ms=int(self.limit * 1000))
+
+    def begin(self) -> None:
+        self._futures, self._error = [], ""
+
+    def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Any]) -> None:
+        if self._error:
+            return
+        try:
+            self._futures.append(self._client.send(topic, value, key, headers, partition))
+        except (client.KafkaError, ValueError) as error:
+            self._error = f"{type(error).__name__}: {error}"
+
+    def commit(self, offsets: Offsets, metadata: Any) -> Verdict:
+        """Wait for every record; the offsets follow once all of them are there."""
+        deadline = time.monotonic() + self.limit
+        try:
+            for future in self._futures:
+                future.get(timeout=max(0.0, deadline - time.monotonic()))
+        except client.KafkaError as error:
+            self._error = f"{type(error).__name__}: {error}"
+        if self._error:
+            return Unknown(self._error)
+        if offsets:
+            self.offsets.put(offsets)
+        return Committed()
+
+    def close(self) -> None:
+        found, self._client = self._client, None
+        if found is not None:
+            with suppress(client.KafkaError):
+                internals.drop_producer(found)

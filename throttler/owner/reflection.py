@@ -1,0 +1,120 @@
+"""What the mirror has to be told: lanes that wait or did within the hour, and counts of customers over their rate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from throttler.lanes.lane import LaneState
+from throttler.lanes.mirror import MirrorCounts, MirrorLane, MirrorPartition
+from throttler.limits.limiter import next_due
+from throttler.live.decide import Decisions
+from throttler.live.drain import Drain
+from throttler.live.partition import OwnedPartition
+from throttler.owner.terms import KnownTerms
+
+HOUR_US = 3_600_000_000
+CHARTED_US = 12 * HOUR_US  # after the last message over the rate
+Key = tuple[int, str]
+
+
+@dataclass
+class Told:
+    """What the mirror knows of a partition, and what it does not know yet."""
+
+    complete: bool = True  # the next mirror has to name every lane that waits
+    position: int = -1
+    waited: dict[str, int] = field(default_factory=dict)  # customers that had a backlog, and when, in µs
+    changed: set[str] = field(default_factory=set)
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+
+
+class Reflection:
+    """Notes what committed transactions changed. One thread; the snapshots are for another."""
+
+    def __init__(self, drain: Drain, terms: KnownTerms, process: str) -> None:
+        self.drain, self.terms, self.process = drain, terms, process
+        self._told: dict[int, Told] = {}
+
+    def adopted(self, part: OwnedPartition, now: int) -> None:
+        """Everything that waits has to be told once."""
+        told = self._told[part.number] = Told()
+        for lane in part.backlogged():
+            told.waited[lane.customer] = now
+            told.changed.add(lane.customer)
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._told.pop(number, None)
+
+    def committed(self, out: Decisions, now: int) -> None:
+        """A transaction is final."""
+        for part, lane in out.changed:
+            told = self._told.get(part.number)
+            if told is None:
+                continue
+            if lane.backlog:
+                told.waited[lane.customer] = now
+            if told.waited.get(lane.customer, 0) > now - HOUR_US:
+                told.changed.add(lane.customer)
+        self._count(out)
+
+    def snapshot(self, parts: Iterable[OwnedPartition], now: int) -> list[MirrorPartition]:
+        """What has changed since the last snapshot, for each partition that has anything to tell."""
+        return [self._of(part, told, now) for part in parts if (told := self._told.get(part.number))]
+
+    def failed(self, lost: MirrorPartition) -> None:
+        """The database did not take it: tell it again, with what came since."""
+        if told := self._told.get(lost.number):
+            told.complete |= lost.complete
+            told.changed |= {lane.customer_id for lane in lost.lanes}
+            for one in lost.counts:
+                told.counts.setdefault(one.customer_id, Counter()).update(
+                    live=one.live, buffered=one.buffered, drained=one.drained, expired=one.expired
+                )
+
+    def _of(self, part: OwnedPartition, told: Told, now: int) -> MirrorPartition:
+        if told.complete:
+            told.changed |= {lane.customer for lane in part.backlogged()}
+        changed, told.changed = told.changed, set()
+        counts, told.counts = told.counts, {}
+        complete, told.complete = told.complete, False
+        lanes = [self._lane(part, lane, now) for customer in changed if (lane := part.lanes.get(customer))]
+        self._forget_old(told, now)
+        return MirrorPartition(
+            part.number, part.topic_id, part.epoch, part.committed, part.decided, dict(part.totals), lanes, complete,
+            [self._counts(part, customer, found) for customer, found in counts.items()], self.process,
+        )  # fmt: skip
+
+    def _lane(self, part: OwnedPartition, lane: LaneState, now: int) -> MirrorLane:
+        page = self.drain.pages.get((part.number, lane.customer))
+        terms = self.terms.of(lane.customer)
+        due = None if terms.held or not lane.backlog else next_due(terms.rates, lane.limiter, now)
+        return MirrorLane.of(lane, page[0].created_us if page else None, due)
+
+    def _counts(self, part: OwnedPartition, customer: str, found: Counter[str]) -> MirrorCounts:
+        lane = part.lanes.get(customer)
+        return MirrorCounts(customer, **found, backlog=lane.backlog if lane else 0)
+
+    def _count(self, out: Decisions) -> None:
+        for decoded in out.live:
+            self._add(decoded.record.partition, decoded.message.customer_id, "live")  # type: ignore[union-attr]
+        for _decoded, row in out.rows:
+            self._add(row.partition, row.customer_id, "buffered")
+        for part, row in out.drained:
+            self._add(part.number, row.customer_id, "drained")
+        for part, row, _reason in out.overdue:
+            self._add(part.number, row.customer_id, "expired")
+
+    def _add(self, number: int, customer: str, path: str) -> None:
+        told = self._told.get(number)
+        if told and customer in told.waited:
+            told.counts.setdefault(customer, Counter())[path] += 1
+
+    @staticmethod
+    def _forget_old(told: Told, now: int) -> None:
+        """Those who were not over their rate for twelve hours; dictionaries keep the order of the first time."""
+        old = [customer for customer, at in told.waited.items() if at < now - CHARTED_US]
+        for customer in old:
+            del told.waited[customer]

@@ -1,0 +1,130 @@
+"""Once a second beside the owner, on a thread of its own: customers' terms, the database's time, mirror and alarms."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import close_old_connections, connection
+
+from config.database.clock import database_now
+from config.kafka import topic_name
+from config.kafka.positions import Reach, TopicPartition
+from config.kafka.runtime.writer import LogEnd
+from config.telemetry.logs import log
+from outbox.letters.handler import AlarmedWatermarks
+from throttler.customers.rates_poll import changed_terms
+from throttler.lanes.mirror import MirrorPartition, mirror, report_owner, retire_owner
+from throttler.live.decode import SOURCE
+from throttler.live.sending import INPUT
+from throttler.live.storing import GROUP
+from throttler.owner.owner import Owner
+
+TERMS_EACH, CLOCK_EACH = 2.0, 30.0  # seconds
+SNAPSHOT = 2.0  # seconds to wait for one: a transaction may take longer, and then it comes with the next round
+
+
+class Upkeep:
+    """The database's part of an owner that is not on any message's way: with the database away, all of it waits."""
+
+    def __init__(self, owner: Owner, name: str, transactions: bool) -> None:
+        self.owner, self.name, self.transactions = owner, name, transactions
+        self.ready = threading.Event()  # the terms of all customers are known
+        self.alarms: queue.SimpleQueue[Mapping[TopicPartition, str]] = queue.SimpleQueue()
+        self.group, self.topic = topic_name(GROUP), topic_name(INPUT)
+        self._ends: dict[TopicPartition, LogEnd] = {}
+        self._since: datetime | None = None
+        self._next_terms = self._next_clock = 0.0
+        self._away = False
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="throttler-upkeep", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def reached(self, ends: Mapping[TopicPartition, LogEnd]) -> None:
+        """How far the log reaches; told with the next mirror."""
+        self._ends = {**self._ends, **ends}
+
+    def close(self, patience: float = 2.0) -> None:
+        """Mirror once more and retire; given up after `patience` seconds."""
+        self._ending.set()
+        self._thread.join(patience)
+
+    def _work(self) -> None:
+        while not self._ending.wait(0 if not self.ready.is_set() and not self._away else 1.0):
+            self._try(self._round)
+        if not self._away:
+            self._try(self._retire)
+        connection.close()
+
+    def _try(self, act: Any) -> None:
+        try:
+            close_old_connections()
+            act()
+            self._away = False
+        except Exception as error:  # noqa: BLE001 (whatever it is: the next round tries again)
+            if not self._away:
+                log.warning("upkeep_failed", worker=GROUP, error=str(error).strip()[:300])
+            self._away = True
+            connection.close()
+
+    def _round(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_terms:
+            polled, self._since = changed_terms(self._since)
+            self.owner.post(self.owner.learn, polled)
+            self._next_terms = now + TERMS_EACH
+            self.ready.set()
+        if now >= self._next_clock:
+            self._measure_clock()
+            self._next_clock = now + CLOCK_EACH
+        while not self.alarms.empty():
+            self._alarm(self.alarms.get())
+        self._mirror()
+
+    def _measure_clock(self) -> None:
+        before = time.monotonic()
+        moment = database_now()
+        halfway = timedelta(seconds=(time.monotonic() - before) / 2)
+        self.owner.post(self.owner.clock.measured, moment + halfway)
+
+    def _alarm(self, alarms: Mapping[TopicPartition, str]) -> None:
+        try:
+            AlarmedWatermarks(SOURCE).stop(self.group, alarms, database_now())
+        except Exception:
+            self.alarms.put(alarms)
+            raise
+
+    def _mirror(self) -> None:
+        self.owner.post(self.owner.want_snapshot)
+        try:
+            found = self.owner.snapshots.get(timeout=SNAPSHOT)
+        except queue.Empty:
+            return
+        left = list(found)
+        try:
+            now = database_now()
+            while left:
+                self._write(left[-1], now)
+                left.pop()
+            weight = float(self.owner.rules.drain.schedule.due_weight)
+            report_owner(self.name, [one.number for one in found], weight, self.transactions, now)
+        except Exception:
+            self.owner.post(self.owner.not_mirrored, left)
+            raise
+
+    def _write(self, partition: MirrorPartition, now: datetime) -> None:
+        end = self._ends.pop((self.topic, partition.number), None)
+        reach = Reach(end.end_offset, now if end.caught_up else None) if end else None
+        if not mirror(replace(partition, reach=reach), self.group, self.topic, now):
+            log.warning("mirror_of_a_newer_owner", partition=partition.number)
+
+    def _retire(self) -> None:
+        self._mirror()
+        retire_owner(self.name)

@@ -1,0 +1,119 @@
+"""Puts a throttler together and runs it, as its command starts it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from uuid import uuid4
+
+from django.conf import settings
+
+from config.kafka import client, internals, topic_name
+from config.kafka.runtime import Consumer
+from config.kafka.runtime.ports import ConsumerStopped, Parts
+from config.kafka.runtime.writer import Writer
+from config.kafka.transaction import TransactionalProducer
+from config.telemetry.logs import log
+from throttler.lanes import changelog
+from throttler.lanes.restore import Restoring
+from throttler.limits.rate import parse_rates
+from throttler.limits.shares import OutputLimiter
+from throttler.live.clock import SteadyClock
+from throttler.live.pages import PageReader
+from throttler.live.sending import INPUT, OUTPUT
+from throttler.live.storing import GROUP, NoPositions, RowHandler
+from throttler.overflow.django import DjangoOverflow
+from throttler.owner.backend import OwnerBackend, OwnerFollower, PlainCommitter, TransactionCommitter
+from throttler.owner.owner import Owner
+from throttler.owner.placing import RestoredPlacing
+from throttler.owner.plain_sender import PlainSender
+from throttler.owner.reflection import Reflection
+from throttler.owner.rules import Rules
+from throttler.owner.source import Notifications
+from throttler.owner.stowing import Stowing
+from throttler.owner.terms import KnownTerms
+from throttler.owner.upkeep import Upkeep
+
+
+def throttle(
+    stop: threading.Event, instance: str = "", *, accept_reset: bool = False, once: bool = False,
+    until_idle: float | None = None,
+) -> None:  # fmt: skip
+    """Own partitions of notifications-in until `stop`; raises ConsumerStopped when an operator has to look."""
+    name = instance or uuid4().hex[:12]
+    counts = same_counts()
+    throttler = Throttler(name, counts, accept_reset)
+    follower = OwnerFollower(throttler.owner, throttler.placing, topic_name(GROUP), instance)
+    options: dict[str, Any] = {"follower": follower}
+    if instance:
+        options |= {"instance": instance, "is_fenced": internals.is_fenced}
+    consumer = Consumer(Notifications(), throttler.parts, stop, **options)
+    log.info("throttler_starts", instance=name, transactions=settings.KAFKA_TRANSACTIONS)
+    throttler.start()
+    consumer.run(once=once, until_idle=until_idle)
+
+
+def same_counts() -> int:
+    """How many partitions input, output and changelog have; raises ConsumerStopped when they differ."""
+    consumer = client.new_consumer(None)
+    try:
+        names = [topic_name(name) for name in (INPUT, OUTPUT, changelog.TOPIC)]
+        counts = {name: len(consumer.partitions_for_topic(name) or ()) for name in names}
+    finally:
+        consumer.close(autocommit=False)
+    if missing := [name for name, count in counts.items() if not count]:
+        raise ConsumerStopped(f"topic {missing[0]} does not exist: create_topics makes it")
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise ConsumerStopped(f"the throttler's topics must have equally many partitions: {told}")
+    return counts[names[0]]
+
+
+class Throttler:
+    """The parts of one process."""
+
+    def __init__(self, name: str, partitions: int, accept_reset: bool) -> None:
+        transactions = settings.KAFKA_TRANSACTIONS
+        self.producer: Any = (
+            TransactionalProducer(f"{topic_name(GROUP)}-{name}") if transactions else PlainSender()
+        )
+        clock = SteadyClock()
+        terms = KnownTerms(settings.THROTTLER_DEFAULT_RATE)
+        rules = Rules(terms, settings.THROTTLER_TTL_SECONDS * 1_000_000, partitions, output_limiter(clock))
+        store = DjangoOverflow()
+        handler = RowHandler(store)
+        writer = Writer(handler, NoPositions(), topic_name(GROUP))
+        topic_ids: dict[str, str] = {}
+        self.owner = Owner(
+            self.producer, rules, Stowing(writer, topic_ids), handler, PageReader(store),
+            Reflection(rules.drain, terms, uuid4().hex), clock,
+        )  # fmt: skip
+        self.upkeep = Upkeep(self.owner, name, transactions)
+        self.restoring = Restoring(
+            topic_name(INPUT), topic_name(changelog.TOPIC), topic_name(GROUP), accept_reset=accept_reset
+        )
+        self.placing = RestoredPlacing(
+            self.restoring, topic_name(INPUT), lambda *found: self.owner.post(self.owner.adopt, *found),
+            self.upkeep.ready.is_set, self.upkeep.alarms.put,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        self.owner.start()
+        self.upkeep.start()
+
+    def parts(self, consumer: Any) -> Parts:
+        backend = OwnerBackend(self.owner, self.upkeep, topic_name(INPUT))
+        sender = self.producer
+        committer = (
+            PlainCommitter(consumer, self.owner, sender)
+            if isinstance(sender, PlainSender)
+            else TransactionCommitter(consumer, self.owner)
+        )
+        return Parts(backend, committer, self.placing)
+
+
+def output_limiter(clock: SteadyClock) -> OutputLimiter | None:
+    """The rate of all; None when THROTTLER_OUTPUT_RATE is empty."""
+    if not settings.THROTTLER_OUTPUT_RATE:
+        return None
+    return OutputLimiter(parse_rates(settings.THROTTLER_OUTPUT_RATE).windows[0], clock.now())
