@@ -4,4 +4,5 @@ from throttler.customers.models import Customer as Customer
 from throttler.lanes.models import CustomerPeriod as CustomerPeriod
 from throttler.lanes.models import Lane as Lane
 from throttler.lanes.models import LaneOwner as LaneOwner
+from throttler.lanes.models import LanePartition as LanePartition
 from throttler.overflow.models import OverflowMessage as OverflowMessage

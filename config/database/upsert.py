@@ -29,6 +29,7 @@ KINDS = {
     "BigIntegerField": "bigint",
     "FloatField": "float",
     "BooleanField": "bool",
+    "DateField": "date",
     "DateTimeField": "timestamp",
     "UUIDField": "uuid",
     "JSONField": "json",

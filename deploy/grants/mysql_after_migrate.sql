@@ -52,6 +52,7 @@ GRANT INSERT, UPDATE ON spillway.throttler_customer TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_customerperiod TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_lane TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_laneowner TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.throttler_lanepartition TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_overflowmessage TO 'spillway_app'@'%';
 -- What the admin deletes: sessions, accounts, groups, a suppression that is lifted, failed logins that no longer count.
 GRANT DELETE ON spillway.auth_group TO 'spillway_app'@'%';

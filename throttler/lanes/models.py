@@ -39,6 +39,21 @@ class Lane(models.Model):
         return f"{self.customer_id} in {self.partition}: {self.backlog} wait"
 
 
+class LanePartition(models.Model):
+    """An input partition as its owner last mirrored it: whoever writes its lanes moves this row in the same transaction."""
+
+    number = models.IntegerField(primary_key=True)
+    topic_id = models.CharField(max_length=36, default="")
+    epoch = models.BigIntegerField(help_text="Of the owner that wrote this: an older one changes nothing.")
+    process = models.CharField(max_length=36, default="", help_text="Which of those that have had this epoch.")
+    position = models.BigIntegerField(help_text="The offset that is committed.")
+    decided = models.BigIntegerField(help_text="The first offset that nothing was decided about.")
+    updated_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"partition {self.number}, decided up to {self.decided}"
+
+
 class LaneOwner(models.Model):
     """A throttler process that works now, and what it asks of the shared output rate."""
 

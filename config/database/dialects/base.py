@@ -20,8 +20,8 @@ REFERENCE = re.compile(r"\b(old|new)\.(\w+)")
 
 
 class Column(NamedTuple):
-    """A column of a table; `kind` is text (an identifier), long (any text), int, bigint, float, bool, uuid, json or
-    timestamp."""
+    """A column of a table; `kind` is text (an identifier), long (any text), int, bigint, float, bool, uuid, json, date
+    or timestamp."""
 
     name: str
     kind: str

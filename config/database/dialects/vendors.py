@@ -24,6 +24,7 @@ class PostgreSQL(Dialect):
     inserted = "inserted"
     casts = {
         "int": "int",
+        "date": "date",
         "bigint": "bigint",
         "timestamp": "timestamptz",
         "uuid": "uuid",
@@ -165,6 +166,7 @@ class MySQL(Dialect):
     row_word = "ROW"  # before each row of a VALUES list
     casts = {
         "int": "INT",
+        "date": "DATE",
         "bigint": "BIGINT",
         "timestamp": "DATETIME(6)",
         "uuid": "CHAR(36)",

@@ -1,0 +1,174 @@
+"""The mirror of a partition: whole or not at all, never by an owner of the past, never beyond what was said."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from config.kafka.positions import Reach
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import Watermark
+from tests.conftest import TOPIC_ID
+from throttler.lanes import mirror as mirroring
+from throttler.lanes.lane import LaneState
+from throttler.lanes.mirror import MirrorCounts, MirrorLane, MirrorPartition, mirror, report_owner, retire_owner
+from throttler.models import CustomerPeriod, Lane, LaneOwner, LanePartition
+from throttler.moments import moment_of
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 11, 23, 10, 7, 30, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+DAY = date(2026, 11, 23)
+
+
+def lane(customer="c1", backlog=3, first=5, drained=4, seen=7, day=DAY, oldest_us=1_000_000, due=2_000_000):
+    return MirrorLane(customer, backlog, first, drained, seen, day, oldest_us, due, {"tat": [1], "quota": []})
+
+
+def partition(*lanes, epoch=2, number=0, **more):
+    told = {"position": 10, "decided": 12, "totals": {"live": 4, "buffered": 3}, "process": "p1", **more}
+    return MirrorPartition(number, TOPIC_ID, epoch, lanes=lanes, **told)
+
+
+def write(found, now=NOW):
+    return mirror(found, "throttler", "notifications-in", now)
+
+
+def backlogs():
+    return dict(Lane.objects.values_list("customer_id", "backlog"))
+
+
+def test_a_mirror_says_lanes_totals_and_position():
+    assert write(partition(lane(), reach=Reach(15, NOW)))
+    row = Lane.objects.get()
+    assert (row.customer_id, row.partition, row.topic_id, row.epoch, row.day) == ("c1", 0, TOPIC_ID, 2, DAY)
+    assert (row.backlog, row.first, row.drained, row.seen) == (3, 5, 4, 7)
+    assert (row.oldest_at, row.next_due_at) == (moment_of(1_000_000), moment_of(2_000_000))
+    assert (row.limiter, row.updated_at) == ({"tat": [1], "quota": []}, NOW)
+    assert counters.by_scope("throttler") == {"0": {"live": 4, "buffered": 3}}
+    mark = Watermark.objects.get()
+    assert (mark.next_offset, mark.topic_id, mark.end_offset, mark.caught_up_at) == (10, TOPIC_ID, 15, NOW)
+    held = LanePartition.objects.get()
+    assert (held.number, held.epoch, held.position, held.decided, held.updated_at) == (0, 2, 10, 12, NOW)
+
+
+def test_a_lane_of_the_owner_is_mirrored_as_it_is():
+    state = LaneState("c9")
+    state.buffer(7, DAY)
+    state.limiter.tat = 5
+    found = MirrorLane.of(state, None, None)
+    assert found == MirrorLane("c9", 1, 7, 6, 7, DAY, None, None, {"tat": [5], "quota": []})
+    assert write(partition(found))
+    row = Lane.objects.get()
+    assert (row.oldest_at, row.next_due_at) == (None, None)
+
+
+def test_the_next_mirror_changes_the_lanes_it_names_and_no_other():
+    write(partition(lane("c1"), lane("c2")))
+    assert write(partition(lane("c1", backlog=0, drained=7, day=None, oldest_us=None)), NOW + SECOND)
+    assert backlogs() == {"c1": 0, "c2": 3}
+    assert Lane.objects.get(customer_id="c1").day is None
+    assert Lane.objects.get(customer_id="c2").updated_at == NOW
+
+
+def test_an_owner_of_the_past_changes_nothing():
+    write(partition(lane(), epoch=3))
+    late = partition(lane(backlog=9), lane("c2"), epoch=2, position=99, totals={"live": 99}, complete=True)
+    late = replace(late, counts=[MirrorCounts("c1", live=5)], reach=Reach(99, None))
+    assert not write(late, NOW + SECOND)
+    assert backlogs() == {"c1": 3}
+    assert counters.totals("throttler") == {"live": 4, "buffered": 3}
+    assert (Watermark.objects.get().next_offset, LanePartition.objects.get().epoch) == (10, 3)
+    assert not CustomerPeriod.objects.exists()
+
+
+def test_an_owner_of_the_past_changes_nothing_however_long_the_new_one_was_silent():
+    write(partition(lane(), epoch=3))
+    assert not write(partition(lane(backlog=9), epoch=2), NOW + timedelta(hours=1))
+    assert backlogs() == {"c1": 3}
+
+
+def test_a_process_whose_name_was_taken_changes_nothing():
+    """Who comes back under a name has the generation of the one before."""
+    write(partition(lane(), process="before"))
+    assert write(partition(lane(backlog=1), process="after", complete=True), NOW + SECOND)
+    assert not write(partition(lane(backlog=9), process="before"), NOW + SECOND)
+    assert backlogs() == {"c1": 1}
+
+
+def test_a_group_that_was_forgotten_begins_anew_after_a_minute():
+    write(partition(lane(), epoch=40))
+    again = partition(lane(backlog=1), epoch=1, complete=True)
+    assert not write(again, NOW + timedelta(seconds=60))
+    assert write(again, NOW + timedelta(seconds=61))
+    assert write(partition(epoch=1), NOW + timedelta(seconds=62))
+    assert backlogs() == {"c1": 1}
+
+
+def test_after_a_restore_waits_what_the_lanes_given_say():
+    """The owner before drained c1 and was killed before it could mirror that."""
+    write(partition(lane("c1"), lane("c2"), epoch=2))
+    write(partition(lane("c3"), number=1, epoch=2))
+    assert write(partition(lane("c2", backlog=2), epoch=3, complete=True), NOW + SECOND)
+    assert backlogs() == {"c1": 0, "c2": 2, "c3": 3}
+    gone = Lane.objects.get(customer_id="c1")
+    assert (gone.drained, gone.day, gone.oldest_at, gone.next_due_at) == (7, None, None, None)
+
+
+def test_lanes_that_were_kept_through_a_rebalance_stay():
+    write(partition(lane("c1"), epoch=2))
+    assert write(partition(lane("c2"), epoch=3), NOW + SECOND)
+    assert backlogs() == {"c1": 3, "c2": 3}
+
+
+def test_totals_and_position_never_go_back():
+    write(partition(position=10, totals={"live": 9}))
+    assert write(partition(position=8, totals={"live": 7}), NOW + SECOND)
+    assert counters.totals("throttler") == {"live": 9}
+    assert Watermark.objects.get().next_offset == 10
+
+
+def test_a_partition_is_written_whole_or_not_at_all(monkeypatch):
+    def fail(*_args):
+        raise RuntimeError("the last statement fails")
+
+    monkeypatch.setattr(counters, "store_totals", fail)
+    with pytest.raises(RuntimeError):
+        write(partition(lane(), counts=[MirrorCounts("c1", live=1)]))
+    for model in (Lane, LanePartition, Watermark, CustomerPeriod):
+        assert not model.objects.exists()
+
+
+def test_five_minutes_add_up_and_end_with_the_last_backlog():
+    write(partition(counts=[MirrorCounts("c1", 1, 2, 3, 4, backlog=5), MirrorCounts("c0", live=1)]))
+    write(partition(counts=[MirrorCounts("c1", 10, 20, 30, 40, backlog=0)]), NOW + timedelta(minutes=2))
+    write(partition(counts=[MirrorCounts("c1", 7)]), NOW + timedelta(minutes=3))
+    names = ("start__minute", "live", "buffered", "drained", "expired", "backlog")
+    rows = CustomerPeriod.objects.filter(customer_id="c1").order_by("start").values_list(*names)
+    assert list(rows) == [(5, 11, 22, 33, 44, 0), (10, 7, 0, 0, 0, 0)]
+
+
+def test_many_lanes_take_a_statement_for_a_thousand(django_assert_max_num_queries, monkeypatch):
+    lanes = [lane(f"c{number:04d}") for number in range(2500)]
+    with django_assert_max_num_queries(14):
+        assert write(partition(*lanes))
+    monkeypatch.setattr(mirroring, "CHUNK", 1)
+    with django_assert_max_num_queries(14):
+        assert write(partition(lane("c0001", backlog=1)))
+    assert (Lane.objects.count(), backlogs()["c0001"]) == (2500, 1)
+
+
+def test_customers_whose_names_look_alike_have_a_lane_each():
+    names = ["a", "A", "á", "a ", "it's", "back\\slash", "日本"]
+    assert write(partition(*[lane(name, backlog=number + 1) for number, name in enumerate(names)]))
+    assert backlogs() == {name: number + 1 for number, name in enumerate(names)}
+
+
+def test_an_owner_reports_and_retires():
+    report_owner("one", {2, 0}, 4.5, True, NOW)
+    report_owner("two", [1], 0, False, NOW)
+    report_owner("one", [2], 1, True, NOW + SECOND)
+    rows = LaneOwner.objects.order_by("name").values_list("partitions", "demand", "transactions", "updated_at")
+    assert list(rows) == [([2], 1.0, True, NOW + SECOND), ([1], 0.0, False, NOW)]
+    retire_owner("one")
+    assert LaneOwner.objects.get(name="one").partitions == []

@@ -1,0 +1,226 @@
+"""Mirrors what owners know to the database, once a second, for people: one transaction a partition, in O(lanes given).
+
+Nothing is read back from it. A mirror that is late or lost costs a page its freshness, never a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q
+
+from config.as_json import as_json
+from config.database.chunks import batched
+from config.database.errors import is_duplicate
+from config.database.upsert import Upsert, new, timestamp_text
+from config.kafka.positions import Mark, Reach
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.watermarks import Watermarks
+from throttler.lanes.lane import LaneState
+from throttler.lanes.models import CustomerPeriod, Lane, LaneOwner, LanePartition
+from throttler.limits.limiter import to_plain
+from throttler.moments import moment_of
+
+FLOW = "throttler"
+CHUNK = 1000  # rows of a statement
+SILENT = timedelta(seconds=60)  # after which the group may have been forgotten, and its generations counted anew
+PERIOD = timedelta(minutes=5)
+MINUTES = int(PERIOD / timedelta(minutes=1))
+
+LANES = Upsert(
+    Lane,
+    columns="customer_id backlog first drained seen day oldest_at next_due_at limiter",
+    constants="partition topic_id epoch updated_at",
+    key="partition customer_id",
+    update=new("topic_id epoch backlog first drained seen day oldest_at next_due_at limiter updated_at"),
+)
+PERIODS = Upsert(
+    CustomerPeriod,
+    columns="customer_id live buffered drained expired backlog",
+    constants="partition start",
+    key="customer_id partition start",
+    update={
+        **{name: f"old.{name} + new.{name}" for name in ("live", "buffered", "drained", "expired")},
+        "backlog": "new.backlog",
+    },
+)
+OWNERS = Upsert(
+    LaneOwner,
+    columns="name partitions demand transactions",
+    constants="updated_at",
+    key="name",
+    update=new("partitions demand transactions updated_at"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorLane:
+    """A lane after a committed transaction; times are microseconds since 1970.
+
+    `oldest_us`: when the oldest message that waits was created, None: nobody has read it yet. `next_due_us`: when the
+    next one may leave, None: held. `limiter`: `{"tat": …, "quota": …}` as in the changelog.
+    """
+
+    customer_id: str
+    backlog: int
+    first: int
+    drained: int
+    seen: int
+    day: date | None
+    oldest_us: int | None
+    next_due_us: int | None
+    limiter: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, lane: LaneState, oldest_us: int | None, next_due_us: int | None) -> MirrorLane:
+        """The lane as it is now."""
+        tat, quota = to_plain(lane.limiter)
+        return cls(
+            lane.customer, lane.backlog, lane.first, lane.drained, lane.seen, lane.day,
+            oldest_us, next_due_us, {"tat": tat, "quota": quota},
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorCounts:
+    """What a customer's messages became since the last mirror that was written, and how many wait now."""
+
+    customer_id: str
+    live: int = 0
+    buffered: int = 0
+    drained: int = 0
+    expired: int = 0
+    backlog: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorPartition:
+    """A partition after a committed transaction: never one in hand, which may still be refused.
+
+    `lanes` are those that changed since the last mirror that was written and have a backlog, or had one within the
+    hour. `complete`: the first mirror after the lanes were restored, with every lane that has a backlog; what other
+    owners mirrored and these lanes do not name waits no more. It stays True until `mirror` has returned True.
+    `process`: a random id of this process, as one that comes back under its name has the epoch of the one before.
+    `totals` are absolute, by the names of `live.partition.PATHS`. `counts` are of customers over their rate within
+    twelve hours. `reach`: how far the log was seen to reach, where that is known.
+    """
+
+    number: int
+    topic_id: str
+    epoch: int
+    position: int
+    decided: int
+    totals: Mapping[str, int]
+    lanes: Sequence[MirrorLane] = ()
+    complete: bool = False
+    counts: Sequence[MirrorCounts] = ()
+    process: str = ""
+    reach: Reach | None = None
+
+
+def mirror(partition: MirrorPartition, group: str, topic: str, now: datetime) -> bool:
+    """Write one partition in one transaction; `group` and `topic` as the broker calls them, `now` of the database.
+
+    False: a newer owner has written meanwhile, and nothing was changed.
+    """
+    with transaction.atomic():
+        if not _take(partition, now):
+            return False
+        if partition.complete:
+            _empty_all(partition, now)
+        _write_lanes(partition, now)
+        _write_counts(partition, now)
+        _write_position(partition, group, topic, now)
+        # Last: the minute's rows are shared by the owners of all partitions.
+        totals = {(FLOW, str(partition.number), name): total for name, total in partition.totals.items()}
+        counters.store_totals(totals, now)
+    return True
+
+
+def report_owner(name: str, partitions: Iterable[int], demand: float, transactions: bool, now: datetime) -> None:
+    """A process works: what it owns, and what it asks of the output rate."""
+    OWNERS.run([(name, as_json(sorted(partitions)), float(demand), int(transactions))], {"updated_at": now})
+
+
+def retire_owner(name: str) -> None:
+    """A process ends and owns nothing any more; `sweep` deletes its row later."""
+    LaneOwner.objects.filter(pk=name).update(partitions=[], demand=0)
+
+
+def _take(partition: MirrorPartition, now: datetime) -> bool:
+    """Move the partition's row, whose lock keeps other owners out until the end of the transaction."""
+    values = {
+        "topic_id": partition.topic_id, "epoch": partition.epoch, "position": partition.position,
+        "decided": partition.decided, "process": partition.process, "updated_at": now,
+    }  # fmt: skip
+    mine = Q(epoch__lt=partition.epoch) | Q(epoch=partition.epoch, process=partition.process)
+    if partition.complete:
+        # Who has just restored is no zombie. It may be back under its name, which keeps the epoch; and a group that
+        # was forgotten counts its generations from 1 again.
+        mine |= Q(epoch=partition.epoch) | Q(updated_at__lt=now - SILENT)
+    found = LanePartition.objects.filter(pk=partition.number)
+    return bool(found.filter(mine).update(**values)) or (not found.exists() and _insert(partition.number, values))
+
+
+def _insert(number: int, values: Mapping[str, Any]) -> bool:
+    try:
+        with transaction.atomic():
+            LanePartition.objects.create(number=number, **values)
+    except IntegrityError as error:
+        if not is_duplicate(error):
+            raise
+        return False  # another owner was first: who is newer shows in a second
+    return True
+
+
+def _empty_all(partition: MirrorPartition, now: datetime) -> None:
+    """Nothing of what others mirrored waits, as far as the lanes given do not say so: they were drained unseen."""
+    rest = Lane.objects.filter(partition=partition.number, backlog__gt=0)
+    rest.update(
+        backlog=0, drained=F("seen"), day=None, oldest_at=None, next_due_at=None,
+        topic_id=partition.topic_id, epoch=partition.epoch, updated_at=now,
+    )  # fmt: skip
+
+
+def _write_lanes(partition: MirrorPartition, now: datetime) -> None:
+    constants = {
+        "partition": partition.number, "topic_id": partition.topic_id, "epoch": partition.epoch, "updated_at": now,
+    }  # fmt: skip
+    rows = [_lane_row(lane) for lane in sorted(partition.lanes, key=lambda lane: lane.customer_id)]
+    for chunk in batched(rows, CHUNK):
+        LANES.run(chunk, constants)
+
+
+def _lane_row(lane: MirrorLane) -> tuple[Any, ...]:
+    return (
+        lane.customer_id, lane.backlog, lane.first, lane.drained, lane.seen, lane.day and lane.day.isoformat(),
+        _moment(lane.oldest_us), _moment(lane.next_due_us), as_json(lane.limiter),
+    )  # fmt: skip
+
+
+def _moment(us: int | None) -> str | None:
+    return None if us is None else timestamp_text(moment_of(us))
+
+
+def _write_counts(partition: MirrorPartition, now: datetime) -> None:
+    rows = sorted(
+        (one.customer_id, one.live, one.buffered, one.drained, one.expired, one.backlog) for one in partition.counts
+    )
+    for chunk in batched(rows, CHUNK):
+        PERIODS.run(chunk, {"partition": partition.number, "start": period_of(now)})
+
+
+def period_of(now: datetime) -> datetime:
+    """When the five minutes around a moment began."""
+    return now.replace(minute=now.minute - now.minute % MINUTES, second=0, microsecond=0)
+
+
+def _write_position(partition: MirrorPartition, group: str, topic: str, now: datetime) -> None:
+    place, marks = (topic, partition.number), Watermarks()
+    marks.advance(group, {place: Mark(partition.topic_id, partition.position)}, now)
+    if partition.reach:
+        marks.reach(group, {place: partition.reach}, now)
