@@ -33,10 +33,10 @@ MINUTES = int(PERIOD / timedelta(minutes=1))
 
 LANES = Upsert(
     Lane,
-    columns="customer_id backlog first drained seen day oldest_at next_due_at limiter",
+    columns="customer_id backlog waits first drained seen day oldest_at next_due_at limiter",
     constants="partition topic_id epoch updated_at",
     key="partition customer_id",
-    update=new("topic_id epoch backlog first drained seen day oldest_at next_due_at limiter updated_at"),
+    update=new("topic_id epoch backlog waits first drained seen day oldest_at next_due_at limiter updated_at"),
 )
 PERIODS = Upsert(
     CustomerPeriod,
@@ -62,7 +62,7 @@ class MirrorLane:
     """A lane after a committed transaction; times are microseconds since 1970.
 
     `oldest_us`: when the oldest message that waits was created, None: nobody has read it yet. `next_due_us`: when the
-    next one may leave, None: held. `limiter`: `{"tat": …, "quota": …}` as in the changelog.
+    next one may leave, None: held. `waits`: how many of the backlog the store does not have yet. `limiter`: `{"tat": …, "quota": …}` as in the changelog.
     """
 
     customer_id: str
@@ -74,6 +74,7 @@ class MirrorLane:
     oldest_us: int | None
     next_due_us: int | None
     limiter: Mapping[str, Any]
+    waits: int = 0
 
     @classmethod
     def of(cls, lane: LaneState, oldest_us: int | None, next_due_us: int | None) -> MirrorLane:
@@ -81,7 +82,7 @@ class MirrorLane:
         tat, quota = to_plain(lane.limiter)
         return cls(
             lane.customer, lane.backlog, lane.first, lane.drained, lane.seen, lane.day,
-            oldest_us, next_due_us, {"tat": tat, "quota": quota},
+            oldest_us, next_due_us, {"tat": tat, "quota": quota}, lane.waits,
         )  # fmt: skip
 
 
@@ -104,9 +105,10 @@ class MirrorPartition:
     `lanes` are those that changed since the last mirror that was written and have a backlog, or had one within the
     hour. `complete`: the first mirror after the lanes were restored, with every lane that has a backlog; what other
     owners mirrored and these lanes do not name waits no more. It stays True until `mirror` has returned True.
-    `process`: a random id of this process, as one that comes back under its name has the epoch of the one before.
-    `totals` are absolute, by the names of `live.partition.PATHS`. `counts` are of customers over their rate within
-    twelve hours. `reach`: how far the log was seen to reach, where that is known.
+    `read`: the first offset that has not come since the owner began, None: all below `decided` have; rows between the
+    two may be missing in the store and are not in `waits`. `process`: a random id of this process, as one that comes
+    back under its name has the epoch of the one before. `totals` are absolute, by the names of `live.partition.PATHS`.
+    `counts` are of customers over their rate within twelve hours. `reach`: how far the log was seen to reach.
     """
 
     number: int
@@ -119,6 +121,7 @@ class MirrorPartition:
     complete: bool = False
     counts: Sequence[MirrorCounts] = ()
     process: str = ""
+    read: int | None = None
     reach: Reach | None = None
 
 
@@ -155,7 +158,8 @@ def _take(partition: MirrorPartition, now: datetime) -> bool:
     """Move the partition's row, whose lock keeps other owners out until the end of the transaction."""
     values = {
         "topic_id": partition.topic_id, "epoch": partition.epoch, "position": partition.position,
-        "decided": partition.decided, "process": partition.process, "updated_at": now,
+        "decided": partition.decided, "read": partition.decided if partition.read is None else partition.read,
+        "process": partition.process, "updated_at": now,
     }  # fmt: skip
     mine = Q(epoch__lt=partition.epoch) | Q(epoch=partition.epoch, process=partition.process)
     if partition.complete:
@@ -181,7 +185,7 @@ def _empty_all(partition: MirrorPartition, now: datetime) -> None:
     """Nothing of what others mirrored waits, as far as the lanes given do not say so: they were drained unseen."""
     rest = Lane.objects.filter(partition=partition.number, backlog__gt=0)
     rest.update(
-        backlog=0, drained=F("seen"), day=None, oldest_at=None, next_due_at=None,
+        backlog=0, waits=0, drained=F("seen"), day=None, oldest_at=None, next_due_at=None,
         topic_id=partition.topic_id, epoch=partition.epoch, updated_at=now,
     )  # fmt: skip
 
@@ -197,8 +201,9 @@ def _write_lanes(partition: MirrorPartition, now: datetime) -> None:
 
 def _lane_row(lane: MirrorLane) -> tuple[Any, ...]:
     return (
-        lane.customer_id, lane.backlog, lane.first, lane.drained, lane.seen, lane.day and lane.day.isoformat(),
-        _moment(lane.oldest_us), _moment(lane.next_due_us), as_json(lane.limiter),
+        lane.customer_id, lane.backlog, lane.waits, lane.first, lane.drained, lane.seen,
+        lane.day and lane.day.isoformat(), _moment(lane.oldest_us if lane.backlog else None),
+        _moment(lane.next_due_us), as_json(lane.limiter),
     )  # fmt: skip
 
 

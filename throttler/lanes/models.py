@@ -18,6 +18,7 @@ class Lane(models.Model):
     topic_id = models.CharField(max_length=36, default="")
     epoch = models.BigIntegerField(help_text="Of the owner that wrote this: an older one changes nothing.")
     backlog = models.BigIntegerField()
+    waits = models.BigIntegerField(default=0, help_text="Messages of the backlog that the store does not have yet.")
     first = models.BigIntegerField(help_text="The offset with which this backlog began.")
     drained = models.BigIntegerField(help_text="Everything up to this offset has left or expired.")
     seen = models.BigIntegerField(help_text="The last offset decided.")
@@ -33,6 +34,7 @@ class Lane(models.Model):
             models.Index(fields=["customer_id"], name="lane_of_customer"),
             models.Index(fields=["-backlog", "id"], name="lane_largest"),
             models.Index(fields=["day"], name="lane_day"),
+            models.Index(fields=["oldest_at"], name="lane_oldest"),
         ]
 
     def __str__(self) -> str:
@@ -48,6 +50,7 @@ class LanePartition(models.Model):
     process = models.CharField(max_length=36, default="", help_text="Which of those that have had this epoch.")
     position = models.BigIntegerField(help_text="The offset that is committed.")
     decided = models.BigIntegerField(help_text="The first offset that nothing was decided about.")
+    read = models.BigIntegerField(help_text="The first offset that has not come since the owner began.")
     updated_at = models.DateTimeField()
 
     def __str__(self) -> str:

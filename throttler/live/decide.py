@@ -81,6 +81,7 @@ class Decider:
         part.read, part.touched = offset + 1, True
         if fresh:
             part.decided = offset + 1
+            part.totals["read"] += 1
         if (message := decoded.message) is None:
             self._park(part, decoded, fresh, out)
             return

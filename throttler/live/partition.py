@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from throttler.lanes.changelog import PartitionRecord
 from throttler.lanes.lane import LaneState
 
-PATHS = ("live", "buffered", "expired_on_arrival", "parked", "forwarded", "drained", "expired", "purged", "lost")
+# A record that is read takes one of five ways in; what was buffered leaves by one of five, or waits.
+IN = ("live", "buffered", "expired_on_arrival", "parked", "forwarded")
+OUT = ("drained", "expired", "purged", "lost", "refused")
+PATHS = ("read", *IN, *OUT)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -9,6 +10,7 @@ from config.kafka.positions import Reach
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from tests.conftest import TOPIC_ID
+from tests.outbox.race import race
 from throttler.lanes import mirror as mirroring
 from throttler.lanes.lane import LaneState
 from throttler.lanes.mirror import MirrorCounts, MirrorLane, MirrorPartition, mirror, report_owner, retire_owner
@@ -55,12 +57,17 @@ def test_a_mirror_says_lanes_totals_and_position():
 def test_a_lane_of_the_owner_is_mirrored_as_it_is():
     state = LaneState("c9")
     state.buffer(7, DAY)
-    state.limiter.tat = 5
+    state.limiter.tat, state.waits = 5, 1
     found = MirrorLane.of(state, None, None)
-    assert found == MirrorLane("c9", 1, 7, 6, 7, DAY, None, None, {"tat": [5], "quota": []})
-    assert write(partition(found))
+    assert found == MirrorLane("c9", 1, 7, 6, 7, DAY, None, None, {"tat": [5], "quota": []}, waits=1)
+    assert write(partition(found, read=11))
     row = Lane.objects.get()
-    assert (row.oldest_at, row.next_due_at) == (None, None)
+    assert (row.oldest_at, row.next_due_at, row.waits, LanePartition.objects.get().read) == (None, None, 1, 11)
+
+
+def test_a_lane_that_is_empty_has_no_oldest_message():
+    write(partition(lane(backlog=0, oldest_us=5)))
+    assert Lane.objects.get().oldest_at is None
 
 
 def test_the_next_mirror_changes_the_lanes_it_names_and_no_other():
@@ -172,3 +179,15 @@ def test_an_owner_reports_and_retires():
     assert list(rows) == [([2], 1.0, True, NOW + SECOND), ([1], 0.0, False, NOW)]
     retire_owner("one")
     assert LaneOwner.objects.get(name="one").partitions == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_owners_that_write_at_once_the_newer_one_stays():
+    """Whichever locks the partition's row first; the other one waits, and then sees the epoch."""
+    for number in range(10):
+        found = [partition(lane(backlog=epoch), epoch=epoch, number=number, complete=True) for epoch in (2, 3)]
+        race(*[partial(write, one) for one in found])
+        write(found[1], NOW + SECOND)
+        row = Lane.objects.get(partition=number)
+        assert (row.epoch, row.backlog, LanePartition.objects.get(pk=number).epoch) == (3, 3, 3)
+        assert not write(found[0], NOW + SECOND)

@@ -54,7 +54,7 @@ def test_under_the_rate_it_goes_live_and_over_it_waits(desk):
     assert desk.went == [1, 2, 0, 0, 0]
     assert (lane.first, lane.drained, lane.seen, lane.backlog, lane.waits) == (11, 10, 12, 2, 2)
     assert lane.day == day_of(NOW)
-    assert desk.part.totals == {"live": 1, "buffered": 2}
+    assert desk.part.totals == {"read": 3, "live": 1, "buffered": 2}
     assert desk.out.changed == [(desk.part, lane)]
 
 
@@ -82,7 +82,7 @@ def test_what_is_too_old_expires_with_the_reason(desk, created, expires, ttl, pu
     desk.terms = CustomerTerms(desk.terms.rates, ttl, 1, purge, False)
     desk.take(10, created, expires)
     assert [why for _decoded, why in desk.out.expired] == [reason] * (reason is not None)
-    assert desk.part.totals == ({"expired_on_arrival": 1} if reason else {"live": 1})
+    assert desk.part.totals == {"read": 1, "expired_on_arrival" if reason else "live": 1}
 
 
 def test_what_expires_takes_nothing_of_the_rate(desk):
@@ -104,7 +104,7 @@ def test_what_another_partition_should_have_is_forwarded_once(desk):
     desk.take(11, headers=[(FORWARDED, b"1/2")])
     assert desk.went == [1, 0, 0, 1, 0]
     assert desk.out.forwarded[0][1] == 5
-    assert desk.part.totals == {"forwarded": 1, "live": 1}
+    assert desk.part.totals == {"read": 2, "forwarded": 1, "live": 1}
 
 
 def test_what_was_decided_before_is_neither_sent_nor_counted_again(desk):
