@@ -1,0 +1,159 @@
+"""What a partition starts with: each rule about changelog, log and committed offset."""
+
+from __future__ import annotations
+
+import pytest
+
+from config.kafka.positions import Log
+from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_bytes, partition_bytes
+from throttler.lanes.lane import LaneState
+from throttler.lanes.restore import RefusedPartition, RestoredPartition, restored
+
+ID, OTHER = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
+
+
+def lane(backlog: int = 0, topic_id: str = ID) -> bytes:
+    found = LaneState("acme")
+    found.drained, found.seen, found.backlog = 40 - backlog, 40, backlog
+    return lane_bytes(found, 1, topic_id)
+
+
+def position(at: int, decided: int = 0, topic_id: str = ID) -> bytes:
+    return partition_bytes(PartitionRecord(topic_id, at, decided or at, {"live": 30, "buffered": 20}))
+
+
+def log(committed: int | None, begin: int = 0, end: int = 100, topic_id: str = ID) -> Log:
+    return Log(topic_id, begin, end, committed)
+
+
+def start(newest: dict[bytes, bytes], of: Log, accept: bool = False, **options: bool) -> RestoredPartition:
+    found = restored(3, of, newest, accept, **options)
+    assert isinstance(found, RestoredPartition), found.alarm
+    return found
+
+
+def alarm(newest: dict[bytes, bytes], of: Log, **options: bool) -> str:
+    found = restored(3, of, newest, False, **options)
+    assert isinstance(found, RefusedPartition), found
+    assert found.number == 3
+    assert "--accept-reset" in found.alarm
+    assert "\n" not in found.alarm
+    return found.alarm
+
+
+def both(at: int = 50, **options) -> dict[bytes, bytes]:
+    return {b"acme": lane(7), PARTITION_KEY: position(at, **options)}
+
+
+def test_a_partition_starts_at_the_committed_offset_with_its_lanes():
+    found = start(both(decided=60), log(50))
+    assert (found.number, found.topic_id, found.position, found.decided) == (3, ID, 50, 60)
+    assert found.totals == {"live": 30, "buffered": 20}
+    acme = found.lanes["acme"]
+    assert (acme.customer, acme.drained, acme.seen, acme.backlog, acme.waits) == ("acme", 33, 40, 7, 0)
+    assert (found.forgotten, found.reset) == (frozenset(), "")
+
+
+def test_a_partition_that_nobody_read_starts_where_its_log_begins():
+    found = start({}, log(None, begin=12))
+    assert (found.position, found.decided, found.totals, found.lanes) == (12, 12, {}, {})
+
+
+def test_a_broker_that_forgot_the_offset_is_told_by_the_changelog():
+    assert start(both(50), log(None)).position == 50
+
+
+def test_another_offset_than_the_changelog_says_is_refused():
+    for committed in (49, 51):
+        assert f"committed offset {committed}, the changelog says 50" in alarm(both(50), log(committed))
+
+
+def test_without_transactions_a_kill_may_leave_the_offset_behind_the_changelog():
+    found = start(both(50, decided=60), log(45), transactions=False)
+    assert (found.position, found.decided) == (45, 60)
+    assert "committed offset 51" in alarm(both(50), log(51), transactions=False)
+
+
+def test_an_offset_without_a_changelog_is_refused():
+    assert "the changelog says nothing" in alarm({}, log(50))
+    assert "the changelog says nothing" in alarm({b"acme": lane(7)}, log(50))
+
+
+def test_lanes_without_a_position_are_refused():
+    assert "1 lanes and no position" in alarm({b"acme": lane(7)}, log(None))
+
+
+def test_a_topic_that_was_created_again_is_refused():
+    assert "its id changed" in alarm(both(50), log(50, topic_id=OTHER))
+
+
+def test_where_the_broker_has_no_ids_nothing_is_said_of_them():
+    assert start(both(50, topic_id=""), log(50)).topic_id == ID
+    assert start(both(50), log(50, topic_id="")).position == 50
+
+
+def test_a_position_that_the_log_no_longer_holds_is_refused():
+    assert "offsets 50 to 59 are no longer in the log" in alarm(both(50), log(50, begin=60))
+    assert "no longer in the log" in alarm(both(50), log(None, begin=60))
+    assert start(both(50), log(50, begin=50)).position == 50
+
+
+def test_a_log_that_ends_before_what_was_read_is_refused():
+    assert "the log ends at 49" in alarm(both(50), log(50, end=49))
+    assert "below 60 were already read" in alarm(both(50, decided=60), log(50, end=59))
+    assert start(both(50, decided=60), log(50, end=60)).decided == 60
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b'{"epoch": "x"}'], ids=["empty", "cut off", "wrong type"])
+def test_a_record_that_cannot_be_read_is_refused_by_its_key(value):
+    assert "'globex' cannot be read" in alarm(both(50) | {b"globex": value}, log(50))
+
+
+def test_a_key_that_is_no_text_is_refused():
+    assert r"\\xff" in alarm(both(50) | {b"\xff": lane()}, log(50))
+
+
+def test_a_partition_record_that_cannot_be_read_is_refused():
+    assert "record of the partition cannot be read" in alarm({b"acme": lane(), PARTITION_KEY: b"{"}, log(50))
+
+
+def test_a_lane_of_a_topic_that_is_no_more_is_forgotten():
+    found = start(both(50) | {b"old": lane(9, OTHER)}, log(50))
+    assert (found.lanes.keys(), found.forgotten) == ({"acme"}, {b"old"})
+
+
+class TestAnAcceptedReset:
+    def test_it_changes_nothing_where_nothing_is_wrong(self):
+        found = start(both(50), log(50), accept=True)
+        assert (found.lanes.keys(), found.forgotten, found.reset) == ({"acme"}, frozenset(), "")
+
+    def test_it_forgets_the_lanes_and_names_their_keys(self):
+        found = start(both(50) | {b"globex": lane()}, log(70), accept=True)
+        assert (found.lanes, found.forgotten) == ({}, {b"acme", b"globex"})
+        assert "the changelog says 50" in found.reset
+
+    def test_it_counts_what_waited_as_lost(self):
+        assert start(both(50), log(70), accept=True).totals == {"live": 30, "buffered": 20, "lost": 7}
+
+    @pytest.mark.parametrize(
+        ("newest", "of", "position"),
+        [
+            (both(50), log(70), 70),
+            ({}, log(70), 70),
+            (both(50, decided=110), log(50), 50),
+            (both(50), log(None, begin=60), 60),
+            (both(50), log(50, end=40, begin=30), 30),
+            (both(50), log(50, topic_id=OTHER), 0),
+            ({}, log(70, begin=90), 90),
+            ({b"acme": lane(7)}, log(None, begin=5), 5),
+            (both(50) | {b"globex": b"{"}, log(50), 50),
+            (both(50) | {b"globex": b"{"}, log(None), 50),
+            ({PARTITION_KEY: b"{"}, log(50), 50),
+        ],
+    )
+    def test_it_goes_on_from_the_committed_offset_where_there_is_something_to_read(self, newest, of, position):
+        found = start(newest, of, accept=True)
+        assert (found.position, found.decided, found.topic_id) == (position, position, of.topic_id)
+
+    def test_a_record_that_cannot_be_read_is_forgotten_with_the_lanes(self):
+        assert start(both(50) | {b"globex": b"{"}, log(50), accept=True).forgotten == {b"acme", b"globex"}

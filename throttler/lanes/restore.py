@@ -1,0 +1,164 @@
+"""What a partition starts with, decided from its changelog, its log and its committed offset; or why it must not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from config.kafka.positions import Log
+from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_of, lane_record_from, partition_from
+from throttler.lanes.lane import LaneState
+
+ACCEPT = "start with --accept-reset to"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredPartition:
+    """A partition as its last committed transaction left it.
+
+    It is read from `position`; everything below `decided` was decided, `totals` counts it. `reset` is the alarm that
+    was accepted, "" as a rule. The first transaction has to log null for every key in `forgotten`: otherwise the next
+    restore finds those lanes again.
+    """
+
+    number: int
+    topic_id: str
+    position: int
+    decided: int
+    totals: dict[str, int]
+    lanes: dict[str, LaneState]
+    forgotten: frozenset[bytes] = frozenset()
+    reset: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPartition:
+    """A partition that stands still until an operator accepts a reset; `alarm` is one line for them."""
+
+    number: int
+    alarm: str
+
+
+@dataclass
+class Changelog:
+    """The newest records of one partition of the changelog, decoded."""
+
+    partition: PartitionRecord | None = None
+    lanes: dict[str, LaneState] = field(default_factory=dict)
+    stale: set[bytes] = field(default_factory=set)  # lanes of a topic that is no more
+    bad: list[bytes] = field(default_factory=list)  # keys whose record cannot be read
+
+
+def restored(
+    number: int, log: Log, newest: Mapping[bytes, bytes], accept_reset: bool, *, transactions: bool = True
+) -> RestoredPartition | RefusedPartition:
+    """Decide how a partition starts.
+
+    `newest` is the last value of each key of the partition's changelog, without those whose last value is null.
+    Without `transactions` the offset is committed after the changelog, so that a kill may leave it behind.
+    """
+    changelog = _decode(newest, log.topic_id)
+    alarm = _alarm(changelog, log, transactions)
+    if alarm and not accept_reset:
+        return RefusedPartition(number, alarm)
+    if alarm:
+        return _reset(number, log, newest, changelog, alarm)
+    if (record := changelog.partition) is None:
+        return RestoredPartition(number, log.topic_id, log.begin, log.begin, {}, {}, frozenset(changelog.stale))
+    position = record.position if log.committed is None else log.committed
+    return RestoredPartition(
+        number, log.topic_id, position, record.decided, record.totals, changelog.lanes, frozenset(changelog.stale)
+    )
+
+
+def _decode(newest: Mapping[bytes, bytes], topic_id: str) -> Changelog:
+    found = Changelog()
+    for key, value in newest.items():
+        try:
+            if key == PARTITION_KEY:
+                found.partition = partition_from(value)
+                continue
+            customer, record = key.decode(), lane_record_from(value)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found.bad.append(key)
+            continue
+        if _differ(record.topic_id, topic_id):
+            found.stale.add(key)
+        else:
+            found.lanes[customer] = lane_of(customer, record)
+    return found
+
+
+def _differ(one: str, other: str) -> bool:
+    """Old brokers have no ids: then nothing can be said."""
+    return bool(one and other and one != other)
+
+
+def _alarm(changelog: Changelog, log: Log, transactions: bool) -> str:
+    return next(_alarms(changelog, log, transactions), "")
+
+
+def _alarms(changelog: Changelog, log: Log, transactions: bool) -> Iterator[str]:
+    if changelog.bad:
+        yield (
+            f"the changelog's record of {_name(min(changelog.bad))} cannot be read: {ACCEPT} forget all lanes of the "
+            f"partition"
+        )
+    record, committed = changelog.partition, log.committed
+    if record is None:
+        yield from _without_record(changelog, log)
+        return
+    if _differ(record.topic_id, log.topic_id):
+        yield (
+            "the topic was deleted and created again (its id changed): check what is in it, then "
+            f"{ACCEPT} forget the lanes and read it from the beginning"
+        )
+    behind = not transactions and committed is not None and committed < record.position
+    if committed is not None and committed != record.position and not behind:
+        yield (
+            f"the group has committed offset {committed}, the changelog says {record.position}: "
+            f"{ACCEPT} forget the lanes and go on from {committed}"
+        )
+    position = record.position if committed is None else committed
+    if position < log.begin:
+        yield (
+            f"offsets {position} to {log.begin - 1} are no longer in the log: "
+            f"{ACCEPT} forget the lanes and go on without them"
+        )
+    if max(position, record.decided) > log.end:
+        yield (
+            f"the log ends at {log.end}, but offsets below {max(position, record.decided)} were already read: it was "
+            f"truncated or created again; {ACCEPT} forget the lanes and read what is there"
+        )
+
+
+def _without_record(changelog: Changelog, log: Log) -> Iterator[str]:
+    if log.committed is not None:
+        yield (
+            f"the group has committed offset {log.committed}, the changelog says nothing: "
+            f"{ACCEPT} go on from there without lanes"
+        )
+    elif changelog.lanes:
+        yield (
+            f"the changelog holds {len(changelog.lanes)} lanes and no position: "
+            f"{ACCEPT} forget them and read the topic from the beginning"
+        )
+
+
+def _reset(number: int, log: Log, newest: Mapping[bytes, bytes], changelog: Changelog, alarm: str) -> RestoredPartition:
+    """Without lanes, from the committed offset if there is something to read, otherwise from the beginning."""
+    record = changelog.partition
+    known = log.committed if log.committed is not None or record is None else record.position
+    recreated = record is not None and _differ(record.topic_id, log.topic_id)
+    start = known if known is not None and not recreated and log.begin <= known <= log.end else log.begin
+    totals = dict(record.totals) if record else {}
+    if gone := sum(lane.backlog for lane in changelog.lanes.values()):
+        totals["lost"] = totals.get("lost", 0) + gone
+    forgotten = frozenset(newest.keys() - {PARTITION_KEY})
+    return RestoredPartition(number, log.topic_id, start, start, totals, {}, forgotten, alarm)
+
+
+def _name(key: bytes) -> str:
+    return "the partition" if key == PARTITION_KEY else repr(key.decode(errors="backslashreplace"))
