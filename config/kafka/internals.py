@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import kafka
@@ -163,10 +165,49 @@ def partition_count(consumer: kafka.KafkaConsumer, topic: str) -> int:
 def committed_of(consumer: kafka.KafkaConsumer, tps: Sequence[Any], timeout_ms: int) -> dict[Any, int]:
     """The group's committed offsets of these partitions in one request; KafkaTimeoutError while some are pending.
 
-    The public call asks for one partition at a time, each with a limit of its own.
+    The public call asks for one partition at a time, each with a limit of its own. An answer that came too late for
+    the last call would be taken for that to this one.
     """
+    consumer._coordinator._offset_fetch_futures.clear()
     found = consumer._coordinator.fetch_committed_offsets(tps, timeout_ms=timeout_ms)
     return {tp: committed.offset for tp, committed in found.items() if committed.offset >= 0}
+
+
+def committed_before(consumer: kafka.KafkaConsumer, tps: Sequence[Any], timeout_ms: int) -> dict[Any, int]:
+    """The same without those that are pending: answered at once by a broker that is there."""
+    with _uncommitted(consumer._coordinator):
+        return committed_of(consumer, tps, timeout_ms)
+
+
+def ends_of_logs(consumer: kafka.KafkaConsumer, tps: Sequence[Any], timeout_ms: int) -> dict[Any, int]:
+    """The ends as a reader of uncommitted records sees them, on a read-committed connection.
+
+    A committed reader's end lies before the oldest open transaction, whoever left it open.
+    """
+    with _uncommitted(consumer._fetcher):
+        return dict(consumer.end_offsets(tps, timeout_ms=timeout_ms))
+
+
+@contextmanager
+def _uncommitted(asking: Any) -> Iterator[None]:
+    """Outside of poll() the client sends nothing but what it is asked for."""
+    before, asking._isolation_level = asking._isolation_level, IsolationLevel.READ_UNCOMMITTED
+    try:
+        yield
+    finally:
+        asking._isolation_level = before
+
+
+def refresh_metadata(consumer: kafka.KafkaConsumer, topics: Sequence[str], timeout_ms: int) -> None:
+    """Ask what these topics are now; KafkaTimeoutError. The client's own calls answer from memory, or wait for ever."""
+    cluster = consumer._client.cluster
+    deadline = time.monotonic() + timeout_ms / 1000
+    for topic in topics:
+        cluster.add_topic(topic)
+    # What is being asked already may not ask for all of them.
+    for _ in range(2 if cluster.metadata_refresh_in_progress else 1):
+        left = max(0.0, deadline - time.monotonic()) * 1000
+        consumer._net.run(consumer._client._manager.wait_for, cluster.request_update(), left)
 
 
 def keep_rejoining(consumer: kafka.KafkaConsumer) -> None:

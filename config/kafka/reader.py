@@ -2,83 +2,207 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from config.kafka import client, internals
-from config.kafka.positions import TopicPartition
+from config.kafka.positions import Log, TopicPartition
 
-PATIENCE_MS = 3000  # of a person who waits for a page
+PATIENCE = 10.0  # seconds a question to the broker may take
+PERSON_MS = 3000  # of a person who waits for a page
+QUIET = 3.0  # seconds without progress after which the broker is asked whether it is there
+PENDING_MS = 100  # for one offset, after some of them were found to be pending
+
+
+class MissingTopic(client.KafkaError):
+    """A topic or a partition that is to be read does not exist; the text is one line."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True)
+class GroupOffsets:
+    """What a group has committed; a partition of `pending` has an open transaction that may commit another offset."""
+
+    settled: dict[int, int | None]
+    pending: frozenset[int]
+
+
+class Connection:
+    """One client for several reads: each new one costs 0.3 s. One thread at a time; its calls raise KafkaError.
+
+    `group` is the one whose offsets are asked for; it is not joined.
+    """
+
+    def __init__(self, group: str | None = None, **overrides: Any) -> None:
+        options = {"auto_offset_reset": "earliest", **overrides}
+        self.consumer = client.new_consumer(group, **options)
+
+    def close(self) -> None:
+        self.consumer.close(autocommit=False)
+
+    def partitions_of(self, topic: str, wanted: Iterable[int] | None = None) -> list[Any]:
+        """The topic's partitions, or the wanted ones of them; raises MissingTopic."""
+        internals.refresh_metadata(self.consumer, [topic], _ms(PATIENCE))
+        count = internals.partition_count(self.consumer, topic)
+        if not count:
+            raise MissingTopic(f"topic {topic} does not exist: create_topics makes it")
+        numbers = sorted(range(count) if wanted is None else wanted)
+        if numbers and numbers[-1] >= count:
+            raise MissingTopic(
+                f"topic {topic} has {count} partitions, {numbers[-1]} is not one of them: "
+                f"create_topics makes missing topics, but adds no partition"
+            )
+        return [client.TopicPartition(topic, number) for number in numbers]
+
+    def logs(self, topic: str, partitions: Iterable[int] | None = None) -> dict[int, Log]:
+        """The topic's id, and where its logs begin and end: behind whatever transaction is open. MissingTopic."""
+        tps = self.partitions_of(topic, partitions)
+        topic_id = internals.topic_id_of(self.consumer, topic)
+        begins = self.consumer.beginning_offsets(tps, timeout_ms=_ms(PATIENCE))
+        ends = internals.ends_of_logs(self.consumer, tps, _ms(PATIENCE))
+        return {tp.partition: Log(topic_id, begins[tp], ends[tp], None) for tp in tps}
+
+    def committed(self, topic: str, partitions: Iterable[int], patience: float) -> GroupOffsets:
+        """The group's offsets as a committed reader sees them; KafkaTimeoutError when the broker is away."""
+        tps = [client.TopicPartition(topic, number) for number in sorted(partitions)]
+        found = self._settled(tps, patience)
+        if found is None:
+            internals.committed_before(self.consumer, tps, _ms(PATIENCE))  # raises if it is the broker that is silent
+            found = {}
+            for tp in tps if len(tps) > 1 else ():
+                found |= self._settled([tp], PENDING_MS / 1000) or {}
+        return GroupOffsets(found, frozenset(tp.partition for tp in tps) - found.keys())
+
+    def _settled(self, tps: Sequence[Any], patience: float) -> dict[int, int | None] | None:
+        """All of them; None while one is pending."""
+        try:
+            found = internals.committed_of(self.consumer, tps, _ms(patience))
+        except client.KafkaTimeoutError:
+            return None
+        return {tp.partition: found.get(tp) for tp in tps}
 
 
 class Reader:
-    """A topic's ends when it was opened, its id, and its records up to those ends."""
+    """A topic's id, and the records of its partitions up to the ends they had when they were added.
 
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.consumer = client.new_consumer(None, auto_offset_reset="earliest")
-        partitions = self.consumer.partitions_for_topic(topic) or ()
-        self.tps = [client.TopicPartition(topic, number) for number in sorted(partitions)]
-        self.topic_id = internals.topic_id_of(self.consumer, topic)
-        self.begins = self.consumer.beginning_offsets(self.tps)
-        self.ends = _ends_of_the_log(self.tps)
+    `partitions` are numbers, None is all. Closes its connection unless one was given. Raises MissingTopic.
+    """
+
+    def __init__(
+        self, topic: str, partitions: Iterable[int] | None = None, connection: Connection | None = None
+    ) -> None:
+        self.topic, self.topic_id = topic, ""
+        self.connection = connection or Connection()
+        self.consumer, self.own = self.connection.consumer, connection is None
+        self.begins: dict[Any, int] = {}
+        self.ends: dict[Any, int] = {}
+        self.reading: set[Any] = set()
+        self._moved = 0.0
+        try:
+            self.add(partitions)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Reader:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.consumer.close(autocommit=False)
+        self.close()
+
+    def close(self) -> None:
+        if self.own:
+            self.connection.close()
+
+    @property
+    def tps(self) -> list[Any]:
+        return sorted(self.ends)
 
     @property
     def total(self) -> int:
         """How many offsets there are between begin and end."""
-        return sum(self.ends[tp] - self.begins[tp] for tp in self.tps)
+        return sum(self.ends[tp] - self.begins[tp] for tp in self.ends)
 
     def marks(self) -> Mapping[TopicPartition, int]:
         return {(tp.topic, tp.partition): end for tp, end in self.ends.items()}
 
+    def add(self, partitions: Iterable[int] | None) -> None:
+        """Read these too, up to their ends as they are now; one that is being read already starts over."""
+        if partitions is not None and not (partitions := set(partitions)):
+            return
+        logs = self.connection.logs(self.topic, partitions)
+        tps = {client.TopicPartition(self.topic, number): log for number, log in logs.items()}
+        self.topic_id = next(iter(logs.values())).topic_id
+        self.begins |= {tp: log.begin for tp, log in tps.items()}
+        self.ends |= {tp: log.end for tp, log in tps.items()}
+        self._start(tps)
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """Do not read these any further."""
+        self._assign(self.reading - {client.TopicPartition(self.topic, number) for number in partitions})
+
+    def step(self, patience: float) -> dict[int, Sequence[Any]]:
+        """Some records of each partition, after at most `patience` seconds; `reading` says what has not ended.
+
+        Raises KafkaError when the broker is away, which the client's own poll() never says.
+        """
+        found = self.consumer.poll(timeout_ms=_ms(patience))
+        parts = {
+            tp.partition: part if part[-1].offset < self.ends[tp] else [r for r in part if r.offset < self.ends[tp]]
+            for tp, part in found.items()
+        }
+        # Control records and compaction leave gaps: the position decides, not the last record seen.
+        self._assign({tp for tp in self.reading if not self._has_ended(tp)})
+        self._look_after_the_broker(bool(found))
+        return {number: part for number, part in parts.items() if part}
+
     def batches(self) -> Iterator[Sequence[Any]]:
-        """Every record below the ends seen at the start, some thousand at a time."""
-        waiting = {tp for tp in self.tps if self.begins[tp] < self.ends[tp]}
-        self.consumer.assign(list(waiting))
-        for tp in waiting:
+        """Every record below the ends, from the beginning, some thousand at a time."""
+        self._start(self.ends)
+        while self.reading:
+            yield from self.step(0.5).values()
+
+    def _start(self, tps: Iterable[Any]) -> None:
+        new = {tp for tp in tps if self.begins[tp] < self.ends[tp]}
+        self._assign(self.reading - set(tps) | new)
+        for tp in new:
             self.consumer.seek(tp, self.begins[tp])
-        while waiting:
-            found = self.consumer.poll(timeout_ms=500)
-            for tp, records in found.items():
-                part = [record for record in records if record.offset < self.ends[tp]]
-                if part:
-                    yield part
-            # Control records and compaction leave gaps: the position decides, not the last record seen.
-            done = {tp for tp in waiting if self.consumer.position(tp) >= self.ends[tp]}
-            if done:
-                self.consumer.pause(*done)
-                waiting -= done
+        self._moved = time.monotonic()
 
+    def _assign(self, tps: set[Any]) -> None:
+        if tps != self.reading:
+            self.consumer.assign(list(tps))
+            self.reading = tps
 
-def _ends_of_the_log(tps: Sequence[Any]) -> dict[Any, int]:
-    """The ends as a reader of uncommitted records sees them: those of a committed reader lie before the oldest open
-    transaction, whoever left it open, and what others have committed behind it would be missed."""
-    consumer = client.new_consumer(None, isolation_level="read_uncommitted")
-    try:
-        return dict(consumer.end_offsets(tps))
-    finally:
-        consumer.close(autocommit=False)
+    def _has_ended(self, tp: Any) -> bool:
+        position = self.consumer.position(tp, timeout_ms=_ms(PATIENCE))
+        return position is not None and position >= self.ends[tp]
+
+    def _look_after_the_broker(self, moved: bool) -> None:
+        if moved or not self.reading:
+            self._moved = time.monotonic()
+        elif time.monotonic() - self._moved > QUIET:
+            self.consumer.end_offsets(list(self.reading), timeout_ms=_ms(PATIENCE))
+            self._moved = time.monotonic()
 
 
 def record_at(topic: str, partition: int, offset: int) -> Any | None:
     """The record at a position; None if the log holds none there. KafkaError after a few seconds without an answer."""
-    consumer = client.new_consumer(None, bootstrap_timeout_ms=PATIENCE_MS)
+    consumer = client.new_consumer(None, bootstrap_timeout_ms=PERSON_MS)
     try:
         tp = client.TopicPartition(topic, partition)
         if partition not in (consumer.partitions_for_topic(topic) or ()):
             return None
-        begin = consumer.beginning_offsets([tp], timeout_ms=PATIENCE_MS)[tp]
-        if not begin <= offset < consumer.end_offsets([tp], timeout_ms=PATIENCE_MS)[tp]:
+        begin = consumer.beginning_offsets([tp], timeout_ms=PERSON_MS)[tp]
+        if not begin <= offset < consumer.end_offsets([tp], timeout_ms=PERSON_MS)[tp]:
             return None
         consumer.assign([tp])
         consumer.seek(tp, offset)
-        found = consumer.poll(timeout_ms=PATIENCE_MS).get(tp, ())
+        found = consumer.poll(timeout_ms=PERSON_MS).get(tp, ())
         return next((record for record in found if record.offset == offset), None)
     finally:
         consumer.close(autocommit=False)
@@ -94,3 +218,7 @@ def committed_offsets(group: str, topic: str) -> dict[TopicPartition, int]:
     finally:
         consumer.close(autocommit=False)
     return {(tp.topic, tp.partition): min(offset, ends[tp]) for tp, offset in found.items() if offset is not None}
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

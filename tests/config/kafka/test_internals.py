@@ -116,6 +116,23 @@ USED: dict[str, tuple[str, Callable[[Clients], Any]]] = {
             and "_disable_heartbeat" in inspect.getsource(type(clients.consumer._coordinator)._do_heartbeat)
         ),
     ),
+    "_offset_fetch_futures": (
+        "committed_of: answers that came too late, kept for the next call",
+        lambda clients: clients.consumer._coordinator._offset_fetch_futures == {},
+    ),
+    "_isolation_level": (
+        "_uncommitted: what fetcher and coordinator ask by",
+        lambda clients: (
+            clients.consumer._fetcher._isolation_level == clients.consumer._coordinator._isolation_level
+            and "isolation_level=self._isolation_level" in inspect.getsource(Fetcher._send_list_offsets_request)
+            and "self._isolation_level == IsolationLevel.READ_COMMITTED"
+            in inspect.getsource(type(clients.consumer._coordinator)._send_offset_fetch_request)
+        ),
+    ),
+    "_manager": (
+        "refresh_metadata: waits with a limit",
+        lambda clients: takes(clients.consumer._client._manager.wait_for, "future", "timeout_ms"),
+    ),
     "_client": (
         "topic_id_of: the cluster metadata, which know a topic's id",
         lambda clients: internals.topic_id_of(clients.consumer, "nowhere") == "",
