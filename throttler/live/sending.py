@@ -50,7 +50,7 @@ class Sending:
     @staticmethod
     def place_of(index: int, decisions: Decisions) -> tuple[int, int] | None:
         """Partition and offset of the input record behind the send of this index; None: it was the changelog's."""
-        places = [
+        places: list[Any] = [
             *(decoded.record for decoded in decisions.live), *(row for _part, row in decisions.drained),
             *(decoded.record for decoded, _reason in decisions.expired),
             *(row for _part, row, _reason in decisions.overdue),

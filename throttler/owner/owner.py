@@ -16,9 +16,9 @@ from config.kafka.transaction import Committed, FencedInstance, RefusedByGroup, 
 from config.telemetry.logs import log
 from throttler import metrics
 from throttler.customers.rates_poll import CustomerTerms
+from throttler.lanes.mirror import MirrorPartition
 from throttler.limits.limiter import adopt
 from throttler.live.clock import SteadyClock
-from throttler.lanes.mirror import MirrorPartition
 from throttler.live.decide import Decoded
 from throttler.live.pages import PageReader
 from throttler.live.partition import OwnedPartition
@@ -56,7 +56,7 @@ class Owner:
         self.worked_at = time.monotonic()
         self.stalled = False
         self._snapshot_wanted = False
-        self._news: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]]] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = queue.SimpleQueue()
         self._round = Round(rules)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="throttler-owner", daemon=True)
@@ -64,7 +64,7 @@ class Owner:
     def start(self) -> None:
         self._thread.start()
 
-    def post(self, act: Callable[..., None], *arguments: Any) -> None:
+    def post(self, act: Callable[..., object], *arguments: Any) -> None:
         """Let the owner's thread do it, after everything that was posted before."""
         self._news.put((act, arguments))
 

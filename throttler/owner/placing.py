@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from config.kafka.positions import Start, Stopped, TopicPartition
-from throttler.lanes.restore import RefusedPartition, RestoredPartition, Restoring
+from throttler.lanes.restore import RefusedPartition, RestoredPartition
+from throttler.lanes.restoring import Restoring
 from throttler.live.partition import OwnedPartition
 
 

@@ -16,7 +16,7 @@ class Notifications:
     """The records of notifications-in."""
 
     name = group = GROUP
-    topics = [INPUT]  # noqa: RUF012 (the port's attribute)
+    topics = [INPUT]
     gathers = False
 
     def __init__(self) -> None:

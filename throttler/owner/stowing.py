@@ -50,7 +50,7 @@ class Stowing:
         if not self._waiting or self.writer.busy:
             return
         upto, records, size = 0, list[Stowed](), 0
-        while self._waiting and (not records or len(records) < MOST and size < settings.KAFKA_POLL_BYTES):
+        while self._waiting and (not records or (len(records) < MOST and size < settings.KAFKA_POLL_BYTES)):
             upto, stowed = self._waiting.popleft()
             records += stowed
             size += sum(len(one.value or b"") for one in stowed)

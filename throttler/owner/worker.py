@@ -14,15 +14,16 @@ from config.kafka.runtime.ports import ConsumerStopped, Parts
 from config.kafka.runtime.writer import Writer
 from config.kafka.transaction import TransactionalProducer
 from config.telemetry.logs import log
+from throttler import metrics
 from throttler.lanes import changelog
-from throttler.lanes.restore import Restoring
+from throttler.lanes.restoring import Restoring
 from throttler.limits.rate import parse_rates
 from throttler.limits.shares import OutputLimiter
 from throttler.live.clock import SteadyClock
 from throttler.live.pages import PageReader
 from throttler.live.sending import INPUT, OUTPUT
 from throttler.live.storing import GROUP, NoPositions, RowHandler
-from throttler.overflow.django import DjangoOverflow
+from throttler.overflow.django import DjangoStore
 from throttler.owner.backend import OwnerBackend, OwnerFollower, PlainCommitter, TransactionCommitter
 from throttler.owner.owner import Owner
 from throttler.owner.placing import RestoredPlacing
@@ -74,13 +75,11 @@ class Throttler:
 
     def __init__(self, name: str, partitions: int, accept_reset: bool) -> None:
         transactions = settings.KAFKA_TRANSACTIONS
-        self.producer: Any = (
-            TransactionalProducer(f"{topic_name(GROUP)}-{name}") if transactions else PlainSender()
-        )
+        self.producer: Any = TransactionalProducer(f"{topic_name(GROUP)}-{name}") if transactions else PlainSender()
         clock = SteadyClock()
         terms = KnownTerms(settings.THROTTLER_DEFAULT_RATE)
         rules = Rules(terms, settings.THROTTLER_TTL_SECONDS * 1_000_000, partitions, output_limiter(clock))
-        store = DjangoOverflow()
+        store = DjangoStore()
         handler = RowHandler(store)
         writer = Writer(handler, NoPositions(), topic_name(GROUP))
         topic_ids: dict[str, str] = {}
@@ -90,7 +89,11 @@ class Throttler:
         )  # fmt: skip
         self.upkeep = Upkeep(self.owner, name, transactions)
         self.restoring = Restoring(
-            topic_name(INPUT), topic_name(changelog.TOPIC), topic_name(GROUP), accept_reset=accept_reset
+            topic_name(INPUT),
+            topic_name(changelog.TOPIC),
+            topic_name(GROUP),
+            accept_reset=accept_reset,
+            observe=metrics.RESTORE_SECONDS.observe,
         )
         self.placing = RestoredPlacing(
             self.restoring, topic_name(INPUT), lambda *found: self.owner.post(self.owner.adopt, *found),
