@@ -52,6 +52,7 @@ MAY_USE = {
         "overflow": [],
         "lanes": ["limits"],
         "live": ["limits", "customers", "overflow", "lanes"],
+        "owner": ["limits", "customers", "overflow", "lanes", "live"],
         "api": ["limits", "customers", "lanes"],
     },
     "notifications": {

@@ -110,7 +110,7 @@ class TransactionCommitter:
         given_up = threading.Event()
         self.owner.post(self.owner.give_up_all, given_up)
         deadline = time.monotonic() + 10
-        while not given_up.is_set() and self.owner.failure is None and time.monotonic() < deadline:
+        while not given_up.is_set() and self.owner.alive and time.monotonic() < deadline:
             await internals.nap(self.consumer, 0.005)
 
 

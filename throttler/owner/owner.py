@@ -64,6 +64,11 @@ class Owner:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether anything that is posted will still be done."""
+        return self._thread.is_alive()
+
     def post(self, act: Callable[..., object], *arguments: Any) -> None:
         """Let the owner's thread do it, after everything that was posted before."""
         self._news.put((act, arguments))
