@@ -59,6 +59,29 @@ WEBHOOKS = Counter("spillway_webhooks", "Webhook events, by verdict.", ["provide
 WEBHOOKS_OPEN = Gauge(
     "spillway_webhooks_open", "Webhook events that are stored and not applied; counted up to 100,000."
 )
+THROTTLED = Counter("spillway_throttler_messages", "Messages of committed transactions, by their way.", ["path"])
+THROTTLER_EXPIRED = Counter("spillway_throttler_expired", "Messages given up because their life was over.")
+THROTTLER_TRANSACTIONS = Counter("spillway_throttler_transactions", "Kafka transactions, by outcome.", ["outcome"])
+THROTTLER_TRANSACTION_SECONDS = Histogram(
+    "spillway_throttler_transaction_seconds",
+    "From the begin of a transaction to its outcome.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 8, 10),
+)
+THROTTLER_RESTORE_SECONDS = Histogram(
+    "spillway_throttler_restore_seconds",
+    "From the assignment of a partition to its first decision.",
+    buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
+)
+THROTTLER_STALLED = Gauge(
+    "spillway_throttler_stalled", "1 while a partition is not read because the store takes nothing.", ["partition"]
+)
+THROTTLER_LOST_ROWS = Counter("spillway_throttler_lost_rows", "Buffered rows that the store did not have any more.")
+THROTTLER_BACKLOG = Gauge("spillway_throttler_backlog", "Messages that wait for their customer's rate.")
+THROTTLER_OLDEST = Gauge("spillway_throttler_oldest_seconds", "Age of the oldest message that waits.")
+THROTTLER_TTL = Gauge("spillway_throttler_ttl_seconds", "How long a message lives for which nobody says otherwise.")
+THROTTLER_OWNER_STARTS = Gauge(
+    "spillway_throttler_owner_starts", "How often a throttler's name was taken by another process.", ["owner"]
+)
 RERUN = Counter("spillway_transaction_rerun", "Transactions run again from BEGIN.", ["worker", "cause"])
 BISECTED = Counter("spillway_batch_bisected", "Batches split to find a record the database refuses.", ["worker"])
 FENCE_LOST = Counter("spillway_fence_lost", "Rows a late worker no longer owned when it came to settle them.")
