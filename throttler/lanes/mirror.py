@@ -50,10 +50,14 @@ PERIODS = Upsert(
 )
 OWNERS = Upsert(
     LaneOwner,
-    columns="name partitions demand transactions",
-    constants="updated_at",
+    columns="name partitions demand transactions process",
+    constants="starts updated_at",
     key="name",
-    update=new("partitions demand transactions updated_at"),
+    # MySQL assigns from left to right: what is compared changes last.
+    update={
+        "starts": "CASE WHEN old.process = new.process THEN old.starts ELSE old.starts + 1 END",
+        **new("partitions demand transactions updated_at process"),
+    },
 )
 
 
@@ -144,9 +148,12 @@ def mirror(partition: MirrorPartition, group: str, topic: str, now: datetime) ->
     return True
 
 
-def report_owner(name: str, partitions: Iterable[int], demand: float, transactions: bool, now: datetime) -> None:
-    """A process works: what it owns, and what it asks of the output rate."""
-    OWNERS.run([(name, as_json(sorted(partitions)), float(demand), int(transactions))], {"updated_at": now})
+def report_owner(
+    name: str, partitions: Iterable[int], demand: float, transactions: bool, now: datetime, process: str = ""
+) -> None:
+    """A process works: what it owns, and what it asks of the output rate. `process` tells those of one name apart."""
+    row = (name, as_json(sorted(partitions)), float(demand), int(transactions), process)
+    OWNERS.run([row], {"starts": 1, "updated_at": now})
 
 
 def retire_owner(name: str) -> None:

@@ -64,6 +64,8 @@ class LaneOwner(models.Model):
     partitions = models.JSONField(default=list)
     demand = models.FloatField(default=0, help_text="The weights of its lanes that are due.")
     transactions = models.BooleanField(default=True, help_text="False: at-least-once (KAFKA_TRANSACTIONS=off).")
+    process = models.CharField(max_length=36, default="", help_text="Which process has the name now.")
+    starts = models.IntegerField(default=1, help_text="How many processes have had the name.")
     updated_at = models.DateTimeField(db_index=True)
 
     def __str__(self) -> str:

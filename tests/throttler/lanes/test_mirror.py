@@ -181,6 +181,13 @@ def test_an_owner_reports_and_retires():
     assert LaneOwner.objects.get(name="one").partitions == []
 
 
+def test_a_name_says_how_many_processes_have_had_it():
+    for process in ("a", "a", "b", "b", "a"):
+        report_owner("one", [0], 0, True, NOW, process)
+    row = LaneOwner.objects.get()
+    assert (row.starts, row.process) == (3, "a")
+
+
 @pytest.mark.django_db(transaction=True)
 def test_of_two_owners_that_write_at_once_the_newer_one_stays():
     """Whichever locks the partition's row first; the other one waits, and then sees the epoch."""

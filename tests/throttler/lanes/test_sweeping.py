@@ -1,0 +1,43 @@
+"""What is swept of the mirror, and what stays."""
+
+from datetime import timedelta
+
+import pytest
+
+from config.database.clock import database_now
+from throttler.lanes.mirror import report_owner
+from throttler.lanes.sweeping import sweep
+from throttler.models import CustomerPeriod, Lane, LaneOwner
+
+pytestmark = pytest.mark.django_db
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def now():
+    return database_now()
+
+
+def test_a_lane_that_has_been_empty_for_an_hour_goes(now):
+    for name, backlog, age in (("old", 0, 61), ("waits", 1, 600), ("new", 0, 59)):
+        numbers = {"first": 1, "drained": 1, "seen": 1, "epoch": 1, "partition": 0}
+        Lane.objects.create(customer_id=name, backlog=backlog, updated_at=now - age * MINUTE, **numbers)
+    assert sweep(now) == 1
+    assert set(Lane.objects.values_list("customer_id", flat=True)) == {"waits", "new"}
+
+
+def test_five_minutes_are_kept_for_a_week(now):
+    for days in (6, 8):
+        CustomerPeriod.objects.create(customer_id="c", partition=0, start=now - timedelta(days=days))
+    assert sweep(now) == 1
+    assert CustomerPeriod.objects.get().start == now - timedelta(days=6)
+
+
+def test_an_owner_goes_when_others_report_its_partitions(now):
+    old = now - timedelta(days=2)
+    report_owner("retired", [], 0, True, old)
+    report_owner("replaced", [0], 0, True, old)
+    report_owner("last", [1], 0, True, old)
+    report_owner("works", [0], 0, True, now)
+    assert sweep(now) == 2
+    assert set(LaneOwner.objects.values_list("name", flat=True)) == {"last", "works"}
