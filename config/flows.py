@@ -193,6 +193,10 @@ class Flow:
         """The handler of each topic (by its contract name) whose past `replay_topic` can apply again."""
         return {}
 
+    def not_replayed(self) -> Mapping[str, str]:
+        """Why `replay_topic` refuses a topic of this flow, for those it is likely to be asked for."""
+        return {}
+
     def searched(self) -> Mapping[str, Callable[[Any], Sequence[str]]]:
         """How to tell the keys that the search knows a record by, for each topic of this flow (as the broker calls it)."""
         return {}

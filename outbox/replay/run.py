@@ -190,6 +190,11 @@ def page_of(replay: TopicReplay) -> str:
 
 
 def unknown_topic(topic: str) -> str:
+    """Why a topic cannot be replayed."""
+    bare = topic.removeprefix(settings.KAFKA_TOPIC_PREFIX)
+    for flow in flows():
+        if reason := flow.not_replayed().get(bare):
+            return f"{topic}: {reason}"
     return f"{topic}: no flow replays this topic (known: {', '.join(sorted(replayable())) or 'none'})"
 
 

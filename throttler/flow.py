@@ -1,0 +1,109 @@
+"""The throttler as the rest of Spillway sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from config.flows import Check, Deed, Flow, Forecast, Picture, Reading, Sample, Worker
+from config.kafka import Record, topic_name
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import Watermark
+from outbox.letters.models import DeadLetter
+from outbox.letters.overview import letters_ever
+from throttler import redelivery, verify
+from throttler.lanes.mirror import FLOW
+from throttler.lanes.models import Lane, LaneOwner
+from throttler.lanes.sweeping import sweep
+from throttler.live.sending import EXPIRED, INPUT, OUTPUT
+from throttler.live.storing import GROUP
+from throttler.messages import gate
+from throttler.samples import customers_added, notifications
+
+DAY = timedelta(days=1)
+
+
+class Throttler(Flow):
+    """Every customer at their rate: at once when possible, buffered when not."""
+
+    name = FLOW
+    headline = ("notifications waiting", "notifications sent")
+
+    def workers(self) -> Sequence[Worker]:
+        return [Worker("run_throttler")]
+
+    def picture(self, now: datetime) -> Picture | None:
+        from throttler.picture import picture
+
+        return picture(now)
+
+    def gauges(self, now: datetime) -> Iterator[Reading]:
+        from throttler.picture import gauges
+
+        return gauges(now)
+
+    def verify(self) -> Iterator[Check]:
+        return verify.checks()
+
+    def verify_kafka(self) -> Iterator[Check]:
+        return verify.kafka_checks()
+
+    def samples(self, seed: int) -> Iterator[Sample | Deed]:
+        return notifications(seed)
+
+    def arrived(self) -> int:
+        """What is forwarded is read a second time, in its own partition."""
+        totals = counters.totals(FLOW)
+        return totals.get("read", 0) - totals.get("forwarded", 0) + customers_added()
+
+    def is_drained(self) -> bool:
+        """Whether everything that the owners know to be in the log is decided, and nothing waits for its rate."""
+        marks = Watermark.objects.of_group(GROUP).values_list("next_offset", "end_offset")
+        return all(end <= following for following, end in marks) and not Lane.objects.filter(backlog__gt=0).exists()
+
+    def summary(self) -> Sequence[tuple[str, int]]:
+        totals = counters.totals(FLOW)
+
+        def total(*names: str) -> int:
+            return sum(totals.get(name, 0) for name in names)
+
+        return [
+            ("notifications read", total("read")),
+            ("notifications sent at once", total("live")),
+            ("notifications buffered", total("buffered")),
+            ("notifications sent", total("live", "drained")),
+            ("notifications expired", total("expired", "expired_on_arrival", "purged")),
+            ("dead letters of notifications", letters_ever(self.sources())),
+            ("notifications waiting", total("buffered") - total(*verify.OUT)),
+        ]
+
+    def diagnose(self) -> Iterator[tuple[str, bool, str]]:
+        yield FLOW, *Watermark.objects.of_group(GROUP).diagnosis()
+        loose = LaneOwner.objects.filter(transactions=False).order_by("-updated_at").first()
+        said = f"{loose.name} runs without (KAFKA_TRANSACTIONS=off): at least once, one process" if loose else "used"
+        yield "throttler transactions", True, said
+
+    def sweep(self, now: datetime) -> int:
+        return sweep(now)
+
+    def searched(self) -> Mapping[str, Callable[[Record], Sequence[str]]]:
+        return dict.fromkeys(map(topic_name, (INPUT, OUTPUT, EXPIRED)), _names_in)
+
+    # -- dead letters -----------------------------------------------------------------------------------
+
+    def sources(self) -> Sequence[str]:
+        return [FLOW]
+
+    def requeue(self, letter: DeadLetter, now: datetime) -> str:
+        return redelivery.requeue(letter, now)
+
+    def forecast(self, letter: DeadLetter) -> Forecast | None:
+        return redelivery.forecast(letter)
+
+    def not_replayed(self) -> Mapping[str, str]:
+        return {INPUT: redelivery.WHY_NO_REPLAY}
+
+
+def _names_in(record: Record) -> Sequence[str]:
+    message = gate().decode(record.value)
+    return [message.customer_id, message.notification_id]

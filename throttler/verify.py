@@ -1,0 +1,172 @@
+"""Conservation of the throttler: every record read went one way, and every message that waits is in the store.
+
+All of it is asked of the mirror, which is a second old: rows never change, so what it said stays provable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, F, Q, Sum
+
+from config.database.snapshot import consistent_snapshot
+from config.flows import Check
+from config.kafka import topic_name
+from config.kafka.positions import TopicPartition
+from config.kafka.reader import Reader, committed_offsets
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import Watermark
+from outbox.bookkeeping.verify import OFFENDERS, every_position_is_kept, every_record_has_an_outcome
+from outbox.letters.models import BurialKey
+from outbox.letters.verify import letters_counted
+from throttler.lanes.mirror import FLOW
+from throttler.lanes.models import Lane, LanePartition
+from throttler.live.partition import IN, OUT
+from throttler.live.sending import INPUT
+from throttler.live.storing import GROUP
+from throttler.overflow.django import DjangoStore
+from throttler.overflow.store import LaneRange, OverflowStore
+
+CHUNK = 1000
+
+
+def checks(store: OverflowStore | None = None) -> Iterator[Check]:
+    """All of them, in one snapshot; the store is asked once for each lane that waits."""
+    with consistent_snapshot():
+        yield every_record_has_an_outcome(FLOW, IN)
+        yield _what_was_buffered_left_or_waits()
+        yield _lanes_fit_themselves()
+        yield _the_store_has_what_waits(store or store_in_use())
+        yield _every_parked_record_has_its_letter()
+        yield every_position_is_kept(FLOW, topic_name(GROUP), _place_of)
+        yield letters_counted([FLOW])
+
+
+def kafka_checks() -> Iterator[Check]:
+    """The mirrored positions against those that the group has committed; raises KafkaError."""
+    yield _positions_are_committed(topic_name(GROUP), topic_name(INPUT))
+
+
+def store_in_use() -> OverflowStore:
+    """The store that THROTTLER_STORE names; only `django` can be chosen yet."""
+    return DjangoStore()
+
+
+def _place_of(scope: str) -> TopicPartition | None:
+    return (topic_name(INPUT), int(scope)) if scope.isdigit() else None
+
+
+def _what_was_buffered_left_or_waits() -> Check:
+    """In each partition; totals and lanes were written in one transaction."""
+    rows = Lane.objects.filter(backlog__gt=0).order_by().values_list("partition").annotate(total=Sum("backlog"))
+    waiting = {str(partition): int(total) for partition, total in rows}
+    totals = counters.by_scope(FLOW)
+    came = went = 0
+    offenders = []
+    for scope in sorted(totals.keys() | waiting.keys()):
+        counts = totals.get(scope, {})
+        accounted = sum(counts.get(name, 0) for name in OUT) + waiting.get(scope, 0)
+        came += counts.get("buffered", 0)
+        went += accounted
+        if counts.get("buffered", 0) != accounted:
+            offenders.append({"partition": scope, "waiting": waiting.get(scope, 0), **counts})
+    return Check(f"{FLOW}: buffered = {' + '.join(OUT)} + waiting", came, went, offenders[:OFFENDERS])
+
+
+def _lanes_fit_themselves() -> Check:
+    """What waits lies between drained and seen, and has a day."""
+    waits = Q(backlog__gt=0, backlog__lte=F("seen") - F("drained"), first__lte=F("seen"), day__isnull=False)
+    waits &= Q(drained__gte=F("first") - 1, waits__gte=0, waits__lte=F("backlog"))
+    wrong = Lane.objects.exclude(waits).exclude(backlog=0, waits=0, drained__lte=F("seen")).order_by("pk")
+    found: Any = wrong.values("customer_id", "partition", "backlog", "first", "drained", "seen", "day")
+    return Check(f"{FLOW}: the numbers of every lane fit each other", rows=list(found[:OFFENDERS]))
+
+
+def _the_store_has_what_waits(store: OverflowStore) -> Check:
+    """Distinct offsets in (drained, seen] from the lane's day on, in every lane: exact where all rows are stored.
+
+    Rows on their way to the store may be there already. While an owner reads again what it had decided before it
+    began, nobody knows how many are on their way.
+    """
+    rereading = set(LanePartition.objects.filter(read__lt=F("decided")).values_list("number", flat=True))
+    expected = actual = 0
+    offenders: list[Any] = []
+    for lane in _waiting_lanes():
+        number = store.count(_range_of(lane))
+        least = 0 if lane.partition in rereading else lane.backlog - lane.waits
+        fits = least <= number <= lane.backlog
+        expected += lane.backlog
+        actual += lane.backlog if fits else number
+        if not fits and len(offenders) < OFFENDERS:
+            told = {"customer": lane.customer_id, "partition": lane.partition}
+            offenders.append({**told, "waiting": lane.backlog, "on their way": lane.waits, "stored": number})
+    return Check(f"{FLOW}: every message that waits is in the store", expected, actual, offenders)
+
+
+def _waiting_lanes() -> Iterator[Lane]:
+    """In pages: there may be a hundred thousand."""
+    rows = Lane.objects.filter(backlog__gt=0).order_by("pk")
+    page = list(rows[:CHUNK])
+    while page:
+        yield from page
+        page = list(rows.filter(pk__gt=page[-1].pk)[:CHUNK])
+
+
+def _range_of(lane: Lane) -> LaneRange:
+    # One without a day offends above; its rows are looked for as far back as any are kept.
+    day = lane.day or lane.updated_at.date() - timedelta(days=settings.THROTTLER_BUFFER_DAYS)
+    return LaneRange(lane.partition, lane.customer_id, lane.topic_id, lane.drained, lane.seen, day, lane.backlog)
+
+
+def _every_parked_record_has_its_letter() -> Check:
+    """In each partition as many letters as records parked, less those whose offset is not committed yet.
+
+    A letter may be written before its record is counted, so letters count below the first undecided offset only.
+    """
+    partitions = {row.number: row for row in LanePartition.objects.all()}
+    totals = counters.by_scope(FLOW)
+    came = went = 0
+    offenders = []
+    for number, row in sorted(partitions.items()):
+        parked = totals.get(str(number), {}).get("parked", 0)
+        letters = _letters_below(row)
+        fits = parked - max(0, row.decided - row.position) <= letters <= parked
+        came += parked
+        went += parked if fits else letters
+        if not fits:
+            offenders.append({"partition": number, "parked": parked, "letters": letters})
+    return Check(f"{FLOW}: every parked record has its letter", came, went, offenders[:OFFENDERS])
+
+
+def _letters_below(row: LanePartition) -> int:
+    """Burial keys are kept for ever; those of a topic that was created again all count."""
+    keys = BurialKey.objects.filter(
+        Q(offset__lt=row.decided) | ~Q(topic_id=row.topic_id),
+        group=topic_name(GROUP), topic=topic_name(INPUT), partition=row.number, step="decode", revision=0,
+    )  # fmt: skip
+    return int(keys.aggregate(number=Count("pk"))["number"])
+
+
+def _positions_are_committed(group: str, topic: str) -> Check:
+    """A mirror follows its transaction: no position lies beyond what the group has committed, nor in another topic."""
+    marks = list(Watermark.objects.filter(group=group, topic=topic).order_by("partition"))  # first: both move on
+    if not marks:
+        return Check(f"{FLOW}: every mirrored position is committed")
+    committed = committed_offsets(group, topic)
+    with Reader(topic) as reader:
+        topic_id = reader.topic_id
+    offenders = list(_misplaced(marks, committed, topic_id))
+    return Check(f"{FLOW}: every mirrored position is committed", rows=offenders[:OFFENDERS])
+
+
+def _misplaced(marks: Sequence[Watermark], committed: Mapping[TopicPartition, int], topic_id: str) -> Iterator[Any]:
+    for mark in marks:
+        known = committed.get((mark.topic, mark.partition))
+        told = {"partition": mark.partition, "mirrored": mark.next_offset, "committed": known}
+        if mark.topic_id and mark.topic_id != topic_id:
+            yield {**told, "why": "the topic was created again"}
+        elif mark.next_offset > (known or 0):
+            yield {**told, "why": "mirrored, but not committed: the group or the log was changed by hand"}
