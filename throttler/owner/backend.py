@@ -14,7 +14,7 @@ from config.kafka.runtime.ports import ConsumerStopped, Follower
 from config.kafka.runtime.writer import LogEnd
 from config.kafka.transaction import FencedInstance, remove_static_member
 from config.telemetry.logs import log
-from throttler.owner.owner import Owner, partitions_dropped
+from throttler.owner.owner import PartitionOwner, partitions_dropped
 from throttler.owner.placing import RestoredPlacing
 from throttler.owner.plain_sender import PlainSender
 from throttler.owner.upkeep import Upkeep
@@ -28,7 +28,7 @@ class OwnerBackend:
 
     waiting = False  # the database being away stops nobody who is under the rate
 
-    def __init__(self, owner: Owner, upkeep: Upkeep, topic: str) -> None:
+    def __init__(self, owner: PartitionOwner, upkeep: Upkeep, topic: str) -> None:
         self.owner, self.upkeep, self.topic = owner, upkeep, topic
         self.sequence = self.done_sequence = 0
         self._room = threading.Semaphore(AHEAD)
@@ -41,7 +41,7 @@ class OwnerBackend:
     @property
     def pressed(self) -> bool:
         """More waits for the store than memory should hold."""
-        return self.owner.stalled
+        return bool(self.owner.stalled)
 
     @property
     def working(self) -> bool:
@@ -97,7 +97,7 @@ class OwnerBackend:
 class TransactionCommitter:
     """Offsets travel in the owner's transactions; this only waits for the one in hand before partitions go."""
 
-    def __init__(self, consumer: Any, owner: Owner) -> None:
+    def __init__(self, consumer: Any, owner: PartitionOwner) -> None:
         self.consumer, self.owner = consumer, owner
 
     def commit_soon(self) -> bool:
@@ -117,7 +117,7 @@ class TransactionCommitter:
 class PlainCommitter(TransactionCommitter):
     """Commits what a `PlainSender` has sent, from the polling thread."""
 
-    def __init__(self, consumer: Any, owner: Owner, sender: PlainSender) -> None:
+    def __init__(self, consumer: Any, owner: PartitionOwner, sender: PlainSender) -> None:
         super().__init__(consumer, owner)
         self.sender = sender
 
@@ -152,7 +152,7 @@ class PlainCommitter(TransactionCommitter):
 class OwnerFollower(Follower):
     """Tells the owner what becomes of the membership."""
 
-    def __init__(self, owner: Owner, placing: RestoredPlacing, group: str, instance: str) -> None:
+    def __init__(self, owner: PartitionOwner, placing: RestoredPlacing, group: str, instance: str) -> None:
         self.owner, self.placing, self.group, self.instance = owner, placing, group, instance
 
     def assigned(self, partitions: set[TopicPartition], metadata: Any) -> None:

@@ -13,7 +13,7 @@ SECOND_US = 1_000_000
 SECONDS = 30  # in which each lane is looked at once
 
 
-class Memory:
+class LaneMemory:
     """Looks at a thirtieth of the lanes a second."""
 
     def __init__(self, parts: Mapping[int, OwnedPartition]) -> None:

@@ -13,8 +13,8 @@ from django.conf import settings
 
 from config.kafka import client
 from config.kafka.transaction import Committed, FencedInstance, RefusedByGroup, RefusedRecord, Verdict
+from config.telemetry import metrics
 from config.telemetry.logs import log
-from throttler import metrics
 from throttler.customers.rates_poll import CustomerTerms
 from throttler.lanes.mirror import MirrorPartition
 from throttler.limits.limiter import adopt
@@ -34,7 +34,7 @@ SHORTEST, LONGEST = 0.002, 0.2  # seconds to wait for news
 SLOW_US = 200_000  # a transaction that took longer left later than the limiter thinks
 
 
-class Owner:
+class PartitionOwner:
     """State of the partitions this process owns; everything but `post` and the plain attributes is for its thread.
 
     The outcome of a transaction decides what becomes of the state: committed, it is final; refused, it is dropped and
@@ -54,7 +54,7 @@ class Owner:
         self.snapshots: queue.SimpleQueue[list[MirrorPartition]] = queue.SimpleQueue()
         self.failure: BaseException | None = None
         self.worked_at = time.monotonic()
-        self.stalled = False
+        self.stalled: set[int] = set()  # partitions of which too much waits for the store
         self._snapshot_wanted = False
         self._news: queue.SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = queue.SimpleQueue()
         self._round = Round(rules)
@@ -212,10 +212,10 @@ class Owner:
         before = self.clock.now()
         verdict = current.send(self.sending, self.metadata)
         taken_us = self.clock.now() - before
-        metrics.TRANSACTION_SECONDS.observe(taken_us / 1e6)
+        metrics.THROTTLER_TRANSACTION_SECONDS.observe(taken_us / 1e6)
         if not isinstance(verdict, Committed):
             return self._start_over(verdict, current)
-        metrics.TRANSACTIONS.labels("committed").inc()
+        metrics.THROTTLER_TRANSACTIONS.labels("committed").inc()
         for part, lane in current.committed(taken_us if taken_us > SLOW_US else 0):
             self._round.out.touch(part, lane)
         self.reflection.committed(current.out, before)
@@ -224,7 +224,7 @@ class Owner:
     def _start_over(self, verdict: Verdict, current: Round) -> None:
         """Nothing of the transaction may count: forget all state, and let it be read from Kafka again."""
         refusal = isinstance(verdict, RefusedByGroup | RefusedRecord)
-        metrics.TRANSACTIONS.labels("refused" if refusal else "unknown").inc()
+        metrics.THROTTLER_TRANSACTIONS.labels("refused" if refusal else "unknown").inc()
         log.warning("transaction_refused" if refusal else "transaction_unknown", reason=verdict.reason)  # type: ignore[union-attr]
         if isinstance(verdict, RefusedRecord):
             self.rules.refuse(self.sending.place_of(verdict.index, current.out), verdict)
@@ -240,7 +240,10 @@ class Owner:
         if self.stowing.busy or drain.asked or drain.schedule.due_weight:
             self.worked_at = time.monotonic()
         # Beyond the limit nothing more is read until the store takes rows again.
-        self.stalled = any(part.waiting > settings.THROTTLER_STALL_RECORDS for part in self.parts.values())
+        stalled = {part.number for part in self.parts.values() if part.waiting > settings.THROTTLER_STALL_RECORDS}
+        for number in stalled ^ self.stalled:
+            metrics.THROTTLER_STALLED.labels(str(number)).set(number in stalled)
+        self.stalled = stalled
 
     def _snap(self, now: int) -> None:
         if self._snapshot_wanted:
@@ -261,7 +264,7 @@ class Owner:
         return None
 
 
-def partitions_dropped(owner: Owner) -> set[int]:
+def partitions_dropped(owner: PartitionOwner) -> set[int]:
     """What the owner gave up by itself since the last call; for the polling thread."""
     gone: set[int] = set()
     with suppress(queue.Empty):

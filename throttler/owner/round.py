@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from throttler import metrics
+from config.telemetry import metrics
 from throttler.lanes.lane import LaneState
 from throttler.live.decide import Decisions, Decoded
 from throttler.live.partition import OwnedPartition
@@ -89,6 +89,7 @@ class Round:
             "expired": len(out.expired) + len(out.overdue) - purged, "parked": len(out.letters),
             "forwarded": len(out.forwarded),
         }  # fmt: skip
+        metrics.THROTTLER_EXPIRED.inc(counts["expired"])
         for path, number in counts.items():
             if number:
-                metrics.MESSAGES.labels(path).inc(number)
+                metrics.THROTTLED.labels(path).inc(number)

@@ -13,7 +13,7 @@ from throttler.live.decide import Decider, Decoded
 from throttler.live.decode import SOURCE, row_of
 from throttler.live.drain import Drain
 from throttler.live.partition import OwnedPartition
-from throttler.owner.memory import Memory
+from throttler.owner.memory import LaneMemory
 from throttler.owner.terms import KnownTerms
 
 
@@ -25,7 +25,7 @@ class Rules:
         self.parts: dict[int, OwnedPartition] = {}
         self.topic_id = ""
         self.drain = Drain(self.parts, terms.of, default_ttl_us)
-        self.memory = Memory(self.parts)
+        self.memory = LaneMemory(self.parts)
         self.decider = Decider(
             terms.of, default_ttl_us, self._right_partition, lambda decoded, day: row_of(decoded, self.topic_id, day)
         )

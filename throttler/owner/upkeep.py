@@ -23,7 +23,7 @@ from throttler.lanes.mirror import MirrorPartition, mirror, report_owner, retire
 from throttler.live.decode import SOURCE
 from throttler.live.sending import INPUT
 from throttler.live.storing import GROUP
-from throttler.owner.owner import Owner
+from throttler.owner.owner import PartitionOwner
 
 TERMS_EACH, CLOCK_EACH = 2.0, 30.0  # seconds
 SNAPSHOT = 2.0  # seconds to wait for one: a transaction may take longer, and then it comes with the next round
@@ -32,7 +32,7 @@ SNAPSHOT = 2.0  # seconds to wait for one: a transaction may take longer, and th
 class Upkeep:
     """The database's part of an owner that is not on any message's way: with the database away, all of it waits."""
 
-    def __init__(self, owner: Owner, name: str, transactions: bool) -> None:
+    def __init__(self, owner: PartitionOwner, name: str, transactions: bool) -> None:
         self.owner, self.name, self.transactions = owner, name, transactions
         self.ready = threading.Event()  # the terms of all customers are known
         self.alarms: queue.SimpleQueue[Mapping[TopicPartition, str]] = queue.SimpleQueue()

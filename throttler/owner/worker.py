@@ -13,8 +13,8 @@ from config.kafka.runtime import Consumer
 from config.kafka.runtime.ports import ConsumerStopped, Parts
 from config.kafka.runtime.writer import Writer
 from config.kafka.transaction import TransactionalProducer
+from config.telemetry import metrics
 from config.telemetry.logs import log
-from throttler import metrics
 from throttler.lanes import changelog
 from throttler.lanes.restoring import Restoring
 from throttler.limits.rate import parse_rates
@@ -25,7 +25,7 @@ from throttler.live.sending import INPUT, OUTPUT
 from throttler.live.storing import GROUP, NoPositions, RowHandler
 from throttler.overflow.django import DjangoStore
 from throttler.owner.backend import OwnerBackend, OwnerFollower, PlainCommitter, TransactionCommitter
-from throttler.owner.owner import Owner
+from throttler.owner.owner import PartitionOwner
 from throttler.owner.placing import RestoredPlacing
 from throttler.owner.plain_sender import PlainSender
 from throttler.owner.reflection import Reflection
@@ -83,7 +83,7 @@ class Throttler:
         handler = RowHandler(store)
         writer = Writer(handler, NoPositions(), topic_name(GROUP))
         topic_ids: dict[str, str] = {}
-        self.owner = Owner(
+        self.owner = PartitionOwner(
             self.producer, rules, Stowing(writer, topic_ids), handler, PageReader(store),
             Reflection(rules.drain, terms, uuid4().hex), clock,
         )  # fmt: skip
@@ -93,7 +93,7 @@ class Throttler:
             topic_name(changelog.TOPIC),
             topic_name(GROUP),
             accept_reset=accept_reset,
-            observe=metrics.RESTORE_SECONDS.observe,
+            observe=metrics.THROTTLER_RESTORE_SECONDS.observe,
         )
         self.placing = RestoredPlacing(
             self.restoring, topic_name(INPUT), lambda *found: self.owner.post(self.owner.adopt, *found),
