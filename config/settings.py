@@ -40,8 +40,10 @@ KAFKA_MAX_BATCH_BYTES = env.integer("KAFKA_MAX_BATCH_BYTES", 33_554_432, least=1
 KAFKA_REPLICATION_FACTOR = env.integer("KAFKA_REPLICATION_FACTOR", -1, least=-1, most=100)
 # The embedded broker has transactions in name only.
 KAFKA_TRANSACTIONS = env.flag("KAFKA_TRANSACTIONS", True)
+NOT_COMPACTED = {"cleanup.policy": "delete"}
 LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
-# What `create_topics` makes: partitions, and configuration where the broker's default is wrong.
+# What `create_topics` makes and `doctor` compares: partitions (as many as those of another topic that exists), and
+# configuration where the broker's default is, or may be, wrong.
 KAFKA_TOPICS: dict[str, dict] = {
     "transfer-requests": {"partitions": 12},
     "transfer-batches": {"partitions": 12},
@@ -51,11 +53,13 @@ KAFKA_TOPICS: dict[str, dict] = {
     "MATERIAL_TRANSFERRED": {"partitions": 12},
     "merchant-cdc": {"partitions": 12},
     "product-variant-cdc": {"partitions": 12},
-    "notifications-in": {"partitions": 12, "config": LOG_APPEND_TIME},
-    "notifications-out": {"partitions": 12, "config": LOG_APPEND_TIME},
-    "notifications-expired": {"partitions": 12},
+    "notifications-in": {"partitions": 12, "config": NOT_COMPACTED | LOG_APPEND_TIME},
+    "notifications-out": {
+        "partitions": 12, "partitions_of": "notifications-in", "config": NOT_COMPACTED | LOG_APPEND_TIME,
+    },
+    "notifications-expired": {"partitions": 12, "partitions_of": "notifications-in", "config": NOT_COMPACTED},
     "notifications-changelog": {
-        "partitions": 12,
+        "partitions": 12, "partitions_of": "notifications-in",
         "config": {
             "cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1",
             "max.compaction.lag.ms": "60000", "delete.retention.ms": "86400000",

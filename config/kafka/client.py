@@ -9,6 +9,8 @@ import kafka.errors
 from django.conf import settings
 from kafka import OffsetAndMetadata as OffsetAndMetadata
 from kafka import TopicPartition as TopicPartition
+from kafka.admin import ConfigResource as ConfigResource
+from kafka.admin import ConfigResourceType as ConfigResourceType
 from kafka.admin import MemberToRemove as MemberToRemove
 
 from config.kafka.internals import unpack_leanly

@@ -1,12 +1,18 @@
-"""Topics by their contract names: prefix, creation, and what the broker says of them."""
+"""Topics by their contract names: prefix, creation, and what of the broker's is not as the catalogue says."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 
 from django.conf import settings
 
 from config.kafka import client
+
+PARTITIONS = "partitions"
 
 
 def topic_name(name: str) -> str:
@@ -15,61 +21,127 @@ def topic_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """One thing that is not as the catalogue says; `remedy` is for a person, nothing here carries it out."""
+
+    setting: str
+    found: str
+    wanted: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.setting} is {self.found}, should be {self.wanted}: {self.remedy}"
+
+
+@dataclass(frozen=True)
 class TopicState:
-    """One topic of the catalogue as the broker has it; `partitions` is 0 when it is missing."""
+    """One topic of the catalogue as the broker has it."""
 
     name: str
+    partitions: int  # 0: there is no such topic
     wanted: int
-    partitions: int
+    differences: tuple[Difference, ...] = ()
+    untold: str = ""  # why its configuration could not be compared
 
     @property
-    def verdict(self) -> str:
-        if not self.partitions:
-            return "missing: run create_topics"
-        if self.partitions != self.wanted:
-            return f"has {self.partitions} partitions, the catalogue says {self.wanted}"
-        return "present"
+    def verdicts(self) -> list[str]:
+        """What is wrong with it, one line each."""
+        return [str(found) for found in self.differences] if self.partitions else ["missing: run create_topics"]
 
 
-def describe_topics() -> list[TopicState]:
+def describe_topics(admin: client.kafka.KafkaAdminClient) -> list[TopicState]:
     """The catalogue beside the broker's topics; raises KafkaError when no broker answers."""
-    consumer = client.new_consumer(None)
+    catalogue = {topic_name(name): entry for name, entry in settings.KAFKA_TOPICS.items()}
+    told = _configurations(admin, catalogue)
+    # Last: a broker that cannot be asked for configuration is told from one that is away.
+    counts = {found["name"]: len(found["partitions"]) for found in admin.describe_topics(list(catalogue))}
+    return [_state(name, entry, counts, told.get(name, {})) for name, entry in catalogue.items()]
+
+
+def create_topics() -> list[tuple[TopicState, bool]]:
+    """Create what is missing; each topic as it was before, and whether it was created. Existing ones never change."""
+    with closing(client.new_admin()) as admin:
+        return [(state, not state.partitions and _create(admin, state)) for state in describe_topics(admin)]
+
+
+def compare(name: str, entry: Mapping, partitions: int, wanted: int, told: Mapping[str, str]) -> Iterator[Difference]:
+    """What a topic of that entry should have; `told` are the settings that the broker tells."""
+    if partitions != wanted:
+        reason = f"{wanted} as {topic_name(origin)}" if (origin := entry.get("partitions_of")) else str(wanted)
+        yield Difference(PARTITIONS, str(partitions), reason, _repartition(name, partitions, wanted))
+    for setting, value in entry.get("config", {}).items():
+        if setting in told and not _same(told[setting], value):
+            yield Difference(setting, told[setting] or "empty", value, _reconfigure(name, setting, value))
+
+
+def _state(name: str, entry: Mapping, counts: Mapping[str, int], told: Mapping[str, str] | str) -> TopicState:
+    partitions, wanted = counts.get(name, 0), _wanted(entry, counts)
+    if not partitions:
+        return TopicState(name, 0, wanted)
+    if isinstance(told, str):
+        return TopicState(name, partitions, wanted, tuple(compare(name, entry, partitions, wanted, {})), told)
+    missing = sorted(entry.get("config", {}).keys() - told.keys())
+    untold = f"{', '.join(missing)} not told (right DescribeConfigs?)" if missing else ""
+    return TopicState(name, partitions, wanted, tuple(compare(name, entry, partitions, wanted, told)), untold)
+
+
+def _wanted(entry: Mapping, counts: Mapping[str, int]) -> int:
+    """A topic that has its partitions of another one follows what that really has."""
+    origin = entry.get("partitions_of")
+    return (origin and counts.get(topic_name(origin))) or entry["partitions"]
+
+
+def _configurations(
+    admin: client.kafka.KafkaAdminClient, catalogue: Mapping[str, Mapping]
+) -> dict[str, dict[str, str] | str]:
+    """By topic what the broker tells of the settings in the catalogue, or why it tells nothing."""
+    asked = [
+        client.ConfigResource(client.ConfigResourceType.TOPIC, name, configs=dict(entry["config"]))
+        for name, entry in catalogue.items()
+        if entry.get("config")
+    ]
+    if not asked:
+        return {}
     try:
-        return [
-            TopicState(
-                topic_name(name),
-                entry["partitions"],
-                len(consumer.partitions_for_topic(topic_name(name)) or ()),
-            )
-            for name, entry in settings.KAFKA_TOPICS.items()
-        ]
-    finally:
-        consumer.close()
+        found = admin.describe_configs(asked, config_filter="all").get("topic", {})
+    except client.KafkaError as error:  # the embedded broker hangs up
+        return dict.fromkeys((resource.name for resource in asked), f"cannot be asked ({type(error).__name__})")
+    return {name: {key: told["value"] or "" for key, told in values.items()} for name, values in found.items()}
 
 
-def create_topics() -> list[tuple[str, bool]]:
-    """Create what is missing; `(name, created)` for each topic. Existing ones are never changed."""
-    admin = client.new_admin()
-    try:
-        existing = set(admin.list_topics())
-        result = []
-        for name, entry in settings.KAFKA_TOPICS.items():
-            full = topic_name(name)
-            created = full not in existing and _create(admin, full, entry)
-            result.append((full, created))
-        return result
-    finally:
-        admin.close()
-
-
-def _create(admin: client.kafka.KafkaAdminClient, name: str, entry: dict) -> bool:
+def _create(admin: client.kafka.KafkaAdminClient, state: TopicState) -> bool:
+    (entry,) = (entry for name, entry in settings.KAFKA_TOPICS.items() if topic_name(name) == state.name)
     specification = {
-        "num_partitions": entry["partitions"],
+        "num_partitions": state.wanted,
         "replication_factor": settings.KAFKA_REPLICATION_FACTOR,
         "configs": entry.get("config", {}),
     }
     try:
-        admin.create_topics({name: specification})
+        admin.create_topics({state.name: specification})
     except client.TopicAlreadyExistsError:
         return False  # another process was faster
     return True
+
+
+def _same(found: str, wanted: str) -> bool:
+    """Numbers by their value, lists in any order."""
+    try:
+        return Decimal(found) == Decimal(wanted)
+    except InvalidOperation:
+        return sorted(found.replace(" ", "").split(",")) == sorted(wanted.replace(" ", "").split(","))
+
+
+def _repartition(name: str, found: int, wanted: int) -> str:
+    if found > wanted:
+        return "a topic never loses partitions: correct KAFKA_TOPICS, or make the topic anew"
+    return f"{_tool('kafka-topics.sh')} --alter --topic {name} --partitions {wanted}"
+
+
+def _reconfigure(name: str, setting: str, value: str) -> str:
+    given = shlex.quote(f"{setting}=[{value}]" if "," in value else f"{setting}={value}")
+    return f"{_tool('kafka-configs.sh')} --alter --entity-type topics --entity-name {name} --add-config {given}"
+
+
+def _tool(name: str) -> str:
+    secured = "" if settings.KAFKA_SECURITY_PROTOCOL == "PLAINTEXT" else " --command-config client.properties"
+    return f"{name} --bootstrap-server {','.join(settings.KAFKA_BOOTSTRAP_SERVERS)}{secured}"

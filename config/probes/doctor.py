@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -16,8 +17,9 @@ from django.db.migrations.executor import MigrationExecutor
 
 from config.database.clock import database_now
 from config.flows import flows
-from config.kafka.client import KafkaError
-from config.kafka.topics import describe_topics
+from config.kafka.broker import NO_TRANSACTIONS, controller_skew, transactions_supported
+from config.kafka.client import KafkaError, new_admin
+from config.kafka.topics import TopicState, describe_topics
 from config.partitions import configured, runway_days
 from config.partitions.runway import kept_ahead
 
@@ -99,10 +101,37 @@ def _flows() -> Iterator[Finding]:
 
 
 def _broker() -> Iterator[Finding]:
-    topics = describe_topics()
-    yield Finding("broker", True, f"{','.join(settings.KAFKA_BOOTSTRAP_SERVERS)} answers")
+    with closing(new_admin()) as admin:
+        topics = describe_topics(admin)
+        yield Finding("broker", True, f"{','.join(settings.KAFKA_BOOTSTRAP_SERVERS)} answers")
+        yield _transactions(transactions_supported(admin))
+        yield _broker_clock(controller_skew(admin))
     for topic in topics:
-        yield Finding(f"topic {topic.name}", topic.partitions == topic.wanted, topic.verdict)
+        yield from _topic(topic)
+
+
+def _transactions(supported: bool) -> Finding:
+    if not settings.KAFKA_TRANSACTIONS:
+        return Finding("transactions", True, "KAFKA_TRANSACTIONS=off: the throttler is at-least-once, and one process")
+    return Finding("transactions", supported, "offsets are checked against the group" if supported else NO_TRANSACTIONS)
+
+
+def _broker_clock(skew: timedelta | None) -> Finding:
+    if skew is None:
+        return Finding("broker clock", True, "cannot tell: the broker does not describe its controllers")
+    seconds = abs(skew.total_seconds())
+    return Finding(
+        "broker clock", seconds < MOST_SKEW, f"this machine and Kafka's controller differ by {seconds:.2f} s"
+    )
+
+
+def _topic(topic: TopicState) -> Iterator[Finding]:
+    for verdict in topic.verdicts:
+        yield Finding(f"topic {topic.name}", False, verdict)
+    if not topic.verdicts:
+        yield Finding(
+            f"topic {topic.name}", True, f"present; configuration {topic.untold}" if topic.untold else "present"
+        )
 
 
 def _where() -> str:

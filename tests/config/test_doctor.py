@@ -1,0 +1,106 @@
+"""`doctor` on both brokers: transactions, the clock of the controller, topics."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from config.kafka import broker as kafka_broker
+from config.kafka import client
+from config.kafka.broker import controller_skew, transactions_supported
+from config.kafka.topics import create_topics, topic_name
+from config.probes import doctor
+
+kafka = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+embedded = pytest.mark.parametrize("broker", ["embedded"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def catalogue(settings: Any) -> None:
+    settings.KAFKA_TOPICS = {"in": {"partitions": 2, "config": {"message.timestamp.type": "LogAppendTime"}}}
+
+
+def await_topic() -> None:
+    with closing(client.new_admin()) as admin:
+        admin.wait_for_topics([topic_name("in")], timeout_ms=10_000)
+
+
+def findings() -> dict[str, doctor.Finding]:
+    return {found.name.replace(topic_name(""), ""): found for found in doctor._broker()}
+
+
+@kafka
+def test_a_broker_with_all_its_topics_is_in_order(broker):
+    create_topics()
+    await_topic()
+    found = findings()
+    assert found.keys() == {"broker", "transactions", "broker clock", "topic in"}
+    assert all(each.ok for each in found.values())
+    assert found["topic in"].detail == "present"
+
+
+@kafka
+def test_a_setting_that_differs_is_a_finding_with_its_remedy(broker, make_topic):
+    make_topic("in", 1)
+    await_topic()
+    wrong = [found for found in doctor._broker() if not found.ok]
+    assert [found.detail.partition(" is ")[0] for found in wrong] == ["partitions", "message.timestamp.type"]
+    assert all(found.name == f"topic {topic_name('in')}" and " --alter " in found.detail for found in wrong)
+
+
+@embedded
+def test_what_the_embedded_broker_does_not_tell_is_no_fault(broker, make_topic, settings):
+    make_topic("in", 2)
+    settings.KAFKA_TRANSACTIONS = False
+    found = findings()
+    assert all(each.ok for each in found.values())
+    assert found["topic in"].detail == "present; configuration cannot be asked (KafkaConnectionError)"
+    assert found["broker clock"].detail.startswith("cannot tell")
+    assert "at-least-once" in found["transactions"].detail
+
+
+@embedded
+def test_transactions_that_are_on_need_a_broker_that_has_them(broker, settings):
+    settings.KAFKA_TRANSACTIONS = True
+    found = findings()["transactions"]
+    assert (found.ok, found.detail) == (False, kafka_broker.NO_TRANSACTIONS)
+
+
+@kafka
+def test_a_client_that_speaks_as_to_an_old_broker_has_no_transactions_either(broker, settings):
+    with closing(client.new_admin()) as admin:
+        assert transactions_supported(admin)
+    for version, supported in (((2, 4), False), ((2, 5), True)):
+        settings.KAFKA_API_VERSION = version
+        with closing(client.new_admin()) as admin:
+            assert transactions_supported(admin) is supported
+
+
+@kafka
+def test_the_clock_of_the_controller_is_compared(broker):
+    with closing(client.new_admin()) as admin:
+        assert abs(controller_skew(admin)) < timedelta(seconds=doctor.MOST_SKEW)
+
+
+def quorum(leader: int, **stamps: int) -> SimpleNamespace:
+    voters = [{"replica_id": int(name[1:]), "last_fetch_timestamp": stamp} for name, stamp in stamps.items()]
+    answer = {"topics": [{"partitions": [{"leader_id": leader, "current_voters": voters}]}]}
+    return SimpleNamespace(describe_metadata_quorum=lambda: answer)
+
+
+def test_only_the_active_controller_tells_its_clock_and_an_old_one_tells_none():
+    ahead = controller_skew(quorum(2, c1=1, c2=32_503_680_000_000, c3=1))  # the year 3000
+    assert ahead > timedelta(days=300_000)
+    assert controller_skew(quorum(2, c1=1, c2=-1)) is None
+    assert controller_skew(quorum(-1, c1=1)) is None
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600, 2])
+def test_a_clock_that_differs_is_a_fault_in_either_direction(seconds):
+    assert not doctor._broker_clock(timedelta(seconds=seconds)).ok
+    assert f"{abs(seconds)}.00 s" in doctor._broker_clock(timedelta(seconds=seconds)).detail
+    assert doctor._broker_clock(timedelta(seconds=seconds / 4000)).ok
