@@ -12,8 +12,6 @@ from django.conf import settings
 
 from config.kafka import client
 
-PARTITIONS = "partitions"
-
 
 def topic_name(name: str) -> str:
     """The name on the broker: every topic and group carries `KAFKA_TOPIC_PREFIX`."""
@@ -64,25 +62,33 @@ def create_topics() -> list[tuple[TopicState, bool]]:
         return [(state, not state.partitions and _create(admin, state)) for state in describe_topics(admin)]
 
 
-def compare(name: str, entry: Mapping, partitions: int, wanted: int, told: Mapping[str, str]) -> Iterator[Difference]:
-    """What a topic of that entry should have; `told` are the settings that the broker tells."""
-    if partitions != wanted:
-        reason = f"{wanted} as {topic_name(origin)}" if (origin := entry.get("partitions_of")) else str(wanted)
-        yield Difference(PARTITIONS, str(partitions), reason, _repartition(name, partitions, wanted))
+def compare(name: str, entry: Mapping, told: Mapping[str, str]) -> Iterator[Difference]:
+    """The settings that the broker tells of a topic, and that are not as its entry in the catalogue says."""
     for setting, value in entry.get("config", {}).items():
         if setting in told and not _same(told[setting], value):
             yield Difference(setting, told[setting] or "empty", value, _reconfigure(name, setting, value))
 
 
+def compare_partitions(name: str, entry: Mapping, counts: Mapping[str, int]) -> Iterator[Difference]:
+    """Whether a topic has as many partitions as its entry says; `counts` are the broker's, by full name."""
+    found, wanted = counts[name], _wanted(entry, counts)
+    if found != wanted:
+        origin = entry.get("partitions_of")
+        reason = f"{wanted} as {topic_name(origin)}" if origin else str(wanted)
+        yield Difference("partitions", str(found), reason, _repartition(name, found, wanted, origin or ""))
+
+
 def _state(name: str, entry: Mapping, counts: Mapping[str, int], told: Mapping[str, str] | str) -> TopicState:
-    partitions, wanted = counts.get(name, 0), _wanted(entry, counts)
-    if not partitions:
+    wanted = _wanted(entry, counts)
+    if not counts.get(name):
         return TopicState(name, 0, wanted)
     if isinstance(told, str):
-        return TopicState(name, partitions, wanted, tuple(compare(name, entry, partitions, wanted, {})), told)
-    missing = sorted(entry.get("config", {}).keys() - told.keys())
-    untold = f"{', '.join(missing)} not told (right DescribeConfigs?)" if missing else ""
-    return TopicState(name, partitions, wanted, tuple(compare(name, entry, partitions, wanted, told)), untold)
+        untold, told = told, {}
+    else:
+        missing = sorted(entry.get("config", {}).keys() - told.keys())
+        untold = f"{', '.join(missing)} not told (right DescribeConfigs?)" if missing else ""
+    differences = (*compare_partitions(name, entry, counts), *compare(name, entry, told))
+    return TopicState(name, counts[name], wanted, differences, untold)
 
 
 def _wanted(entry: Mapping, counts: Mapping[str, int]) -> int:
@@ -131,9 +137,13 @@ def _same(found: str, wanted: str) -> bool:
         return sorted(found.replace(" ", "").split(",")) == sorted(wanted.replace(" ", "").split(","))
 
 
-def _repartition(name: str, found: int, wanted: int) -> str:
+def _repartition(name: str, found: int, wanted: int, origin: str) -> str:
+    """Topics that others follow belong to a flow with state: they never grow by a command that can be pasted."""
+    if name in (topic_name(entry.get("partitions_of", "")) for entry in settings.KAFKA_TOPICS.values()):
+        return "correct KAFKA_TOPICS, or drain first (docs/operations.md, Scaling)"
     if found > wanted:
-        return "a topic never loses partitions: correct KAFKA_TOPICS, or make the topic anew"
+        other = f"give {topic_name(origin)} as many (docs/operations.md, Scaling)" if origin else "correct KAFKA_TOPICS"
+        return f"a topic never loses partitions: {other}, or make this one anew"
     return f"{_tool('kafka-topics.sh')} --alter --topic {name} --partitions {wanted}"
 
 

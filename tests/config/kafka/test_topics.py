@@ -86,7 +86,7 @@ def test_a_missing_topic_gets_as_many_partitions_as_the_one_it_follows_has(admin
     found = by_name(admin, *CATALOGUE)
     assert (found["out"].partitions, found["log"].partitions) == (4, 4)
     assert [state.verdicts for topic, state in found.items() if topic != "in"] == [[], [], []]
-    assert found["in"].verdicts[0].startswith("partitions is 4, should be 3: a topic never loses partitions")
+    assert found["in"].verdicts[0].startswith("partitions is 4, should be 3: correct KAFKA_TOPICS, or drain first")
 
 
 @kafka
@@ -142,27 +142,38 @@ def test_a_setting_that_the_broker_does_not_tell_is_not_compared(admin, monkeypa
     ],
 )
 def test_numbers_are_compared_by_value_and_lists_in_any_order(told, wanted, same):
-    assert (not list(compare("t", {"config": {"x": wanted}}, 1, 1, {"x": told}))) is same
-
-
-def difference(entry: dict, partitions: int = 1, wanted: int = 1, **told: str) -> topics.Difference:
-    [found] = compare("t", entry, partitions, wanted, told)
-    return found
+    assert (not list(compare("t", {"config": {"x": wanted}}, {"x": told}))) is same
 
 
 def test_the_command_to_alter_is_one_that_a_shell_takes_as_it_is(settings):
     settings.KAFKA_SECURITY_PROTOCOL = "SASL_SSL"
     settings.KAFKA_BOOTSTRAP_SERVERS = ["k1:9092", "k2:9092"]
-    found = difference({"config": {"x": "a,b"}}, x="a")
+    [found] = compare("t", {"config": {"x": "a,b"}}, {"x": "a"})
     assert shlex.split(found.remedy) == [
         "kafka-configs.sh", "--bootstrap-server", "k1:9092,k2:9092", "--command-config", "client.properties",
         "--alter", "--entity-type", "topics", "--entity-name", "t", "--add-config", "x=[a,b]",
     ]  # fmt: skip
 
 
-def test_partitions_are_added_by_command_and_never_taken_away(settings):
+@pytest.mark.parametrize(
+    ("name", "counts", "remedy"),
+    [
+        (
+            "plain",
+            {"p.plain": 1},
+            "2: kafka-topics.sh --bootstrap-server k1:9092 --alter --topic p.plain --partitions 2",
+        ),
+        ("plain", {"p.plain": 9}, "2: a topic never loses partitions: correct KAFKA_TOPICS, or make this one anew"),
+        (
+            "log",
+            {"p.in": 6, "p.log": 3},
+            "6 as p.in: kafka-topics.sh --bootstrap-server k1:9092 --alter --topic p.log --partitions 6",
+        ),
+        ("log", {"p.in": 3, "p.log": 6}, "3 as p.in: a topic never loses partitions: give p.in as many"),
+        ("in", {"p.in": 2}, "3: correct KAFKA_TOPICS, or drain first"),
+    ],
+)
+def test_partitions_are_added_where_that_loses_nothing_and_never_taken_away(settings, name, counts, remedy):
     settings.KAFKA_BOOTSTRAP_SERVERS, settings.KAFKA_TOPIC_PREFIX = ["k1:9092"], "p."
-    assert str(difference({"partitions_of": "in"}, partitions=3, wanted=6)) == (
-        "partitions is 3, should be 6 as p.in: kafka-topics.sh --bootstrap-server k1:9092 --alter --topic t --partitions 6"
-    )
-    assert "never loses partitions" in difference({}, partitions=6, wanted=3).remedy
+    [found] = topics.compare_partitions(f"p.{name}", CATALOGUE[name], counts)
+    assert str(found).startswith(f"partitions is {counts[f'p.{name}']}, should be {remedy}")
