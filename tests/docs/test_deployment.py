@@ -100,6 +100,11 @@ def test_a_unit_is_confined(name):
     assert float(re.search(r"Overall exposure level for \S+: ([\d.]+)", told.stdout)[1]) <= LEAST_EXPOSED, told.stdout
 
 
+def test_no_two_throttlers_of_one_target_or_service_have_one_name():
+    assert "manage.py run_throttler --instance %H-%i " in units()["throttler"]  # one file serves several hosts
+    assert 'manage.py run_throttler --instance "$$HOSTNAME"' in services()["throttler"]  # several replicas
+
+
 def test_the_target_starts_every_unit_but_the_optional_ones():
     wanted = re.findall(r"spillway-([\w-]+)(?:@\d+)?\.service", read(SYSTEMD / "spillway.target"))
     assert set(wanted) == units().keys() - {"migrate", "listen"}
