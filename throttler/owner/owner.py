@@ -145,6 +145,8 @@ class PartitionOwner:
             self._rebuild()
             while not self._ending.is_set():
                 self._turn()
+            self.want_snapshot()
+            self._snap(self.clock.now())
         except BaseException as failure:  # noqa: BLE001 (raised again where the consumer runs)
             self.failure = failure
             if not isinstance(failure, FencedInstance):

@@ -29,7 +29,10 @@ class PlainSender:
     def rebuild(self) -> None:
         """A new client; raises KafkaError: try again later."""
         self.close()
-        self._client = client.new_producer(linger_ms=0, delivery_timeout_ms=int(self.limit * 1000))
+        milliseconds = int(self.limit * 1000)
+        self._client = client.new_producer(
+            linger_ms=0, delivery_timeout_ms=milliseconds, request_timeout_ms=milliseconds, max_block_ms=milliseconds
+        )
 
     def begin(self) -> None:
         self._futures, self._error = [], ""

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -103,21 +104,29 @@ class Upkeep:
 
     def _mirror(self) -> None:
         self.owner.post(self.owner.want_snapshot)
-        try:
-            found = self.owner.snapshots.get(timeout=SNAPSHOT)
-        except queue.Empty:
-            return
-        left = list(found)
+        found = self._snapshots()
+        left = found[::-1]
         try:
             now = database_now()
             while left:
                 self._write(left[-1], now)
                 left.pop()
             weight = float(self.owner.rules.drain.schedule.due_weight)
-            report_owner(self.name, [one.number for one in found], weight, self.transactions, now)
+            report_owner(
+                self.name, list(self.owner.parts), weight, self.transactions, now, self.owner.reflection.process
+            )
         except Exception:
             self.owner.post(self.owner.not_mirrored, left)
             raise
+
+    def _snapshots(self) -> list[MirrorPartition]:
+        """The one that was asked for, and others that came too late for an earlier round: oldest first."""
+        found = []
+        with suppress(queue.Empty):
+            found += self.owner.snapshots.get(timeout=SNAPSHOT)
+            while True:
+                found += self.owner.snapshots.get_nowait()
+        return found
 
     def _write(self, partition: MirrorPartition, now: datetime) -> None:
         end = self._ends.pop((self.topic, partition.number), None)
@@ -126,5 +135,7 @@ class Upkeep:
             log.warning("mirror_of_a_newer_owner", partition=partition.number)
 
     def _retire(self) -> None:
+        if self.owner.failure:
+            return  # somebody else has its name, and its row
         self._mirror()
         retire_owner(self.name)

@@ -1,0 +1,96 @@
+"""A whole throttler on a broker and a database: what comes in leaves once, in order, at the customer's rate."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from config.kafka import topic_name
+from config.kafka.runtime.ports import ConsumerStopped
+from outbox.bookkeeping import counters
+from outbox.letters.models import DeadLetter
+from tests.throttler.owner.conftest import home_of, ids_in, ids_of, notification, records_of
+from throttler.customers.models import Customer
+from throttler.lanes.mirror import FLOW
+from throttler.live.sending import EXPIRED, INPUT, OUTPUT
+from throttler.models import Lane, OverflowMessage
+from throttler.verify import checks
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def letters():
+    return sorted(DeadLetter.objects.values_list("reason", flat=True))
+
+
+def failed_checks():
+    return [check for check in checks() if not check.ok]
+
+
+def test_live_and_buffered_messages_leave_once_and_in_order(send, run, customer):
+    customer("busy", "40/s", 5)
+    busy = [notification("busy") for _ in range(30)]
+    quiet = [notification(f"quiet{number}") for number in range(20)]
+    send(*busy, *quiet, b"{not json", b"")
+    run()
+    assert ids_in(OUTPUT) == {"busy": ids_of(busy), **{f"quiet{i}": ids_of([one]) for i, one in enumerate(quiet)}}
+    first, *_rest = [record for record in records_of(OUTPUT) if b'"busy"' in record.value]
+    assert dict(first.headers)["source"].startswith(topic_name(INPUT).encode())
+    flags = [msgspec.json.decode(record.value)["throttled"] for record in records_of(OUTPUT)]
+    assert flags.count(True) == OverflowMessage.objects.count() >= 20
+    assert letters() == ["empty", "invalid_json"]
+    assert Lane.objects.get(customer_id="busy").backlog == 0
+    assert failed_checks() == []
+
+
+def test_a_second_process_goes_on_where_the_first_one_ended(send, run, customer):
+    customer("slow", "1/hour", 2)
+    values = [notification("slow") for _ in range(6)]
+    send(*values[:4])
+    run(once=True)
+    send(*values[4:])
+    run(once=True)  # no fresh burst
+    assert ids_in(OUTPUT) == {"slow": ids_of(values[:2])}
+    assert Lane.objects.get().backlog == 4
+    Customer.objects.update(rates="100/s", burst=None)
+    run()
+    assert ids_in(OUTPUT) == {"slow": ids_of(values)}
+    assert failed_checks() == []
+
+
+def test_what_is_too_old_goes_to_the_expired_ones(send, run, customer):
+    customer("held", "0/s")
+    old = notification("fresh", created_at=(datetime.now(UTC) - timedelta(days=1)).isoformat())
+    held = [notification("held", ttl_seconds=0), notification("held")]
+    send(old, *held)
+    run(until_idle=1.5)
+    assert ids_in(OUTPUT) == {}
+    assert ids_in(EXPIRED) == {"fresh": ids_of([old]), "held": ids_of(held[:1])}
+    assert Lane.objects.get(customer_id="held").backlog == 1
+    Customer.objects.update(purge_before=datetime.now(UTC) + timedelta(seconds=1))
+    run(until_idle=1.5)
+    reasons = [msgspec.json.decode(record.value)["reason"] for record in records_of(EXPIRED)]
+    assert sorted(reasons) == ["purged", "ttl", "ttl"]
+    assert failed_checks() == []
+
+
+def test_a_record_in_the_wrong_partition_is_forwarded_once(send, run):
+    value = notification("stray")
+    wrong = 1 - home_of(value)
+    send(value, partition=wrong)
+    send(marked := notification("stray"), partition=wrong, headers=[("forwarded", b"x")])
+    run()
+    assert sorted(ids_in(OUTPUT)["stray"]) == sorted(ids_of([value, marked]))
+    totals = counters.totals(FLOW)
+    assert (totals["forwarded"], totals["live"]) == (1, 2)
+    assert failed_checks() == []
+
+
+@pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+def test_topics_of_different_partition_counts_stop_it(make_topic, run, broker, topics, settings):
+    settings.KAFKA_TOPIC_PREFIX += "other."
+    make_topic(INPUT, 2)
+    make_topic(OUTPUT, 3)
+    make_topic("notifications-changelog", 2)
+    with pytest.raises(ConsumerStopped, match="equally many partitions"):
+        run()
