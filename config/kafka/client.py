@@ -31,6 +31,7 @@ FATAL = (
     kafka.errors.InconsistentGroupProtocolError,
     kafka.errors.InvalidGroupIdError,
 )
+UnknownTopicOrPartitionError = kafka.errors.UnknownTopicOrPartitionError
 CorruptRecordError = kafka.errors.CorruptRecordError
 NoError = kafka.errors.NoError
 FencedInstanceIdError = kafka.errors.FencedInstanceIdError

@@ -198,13 +198,15 @@ def _uncommitted(asking: Any) -> Iterator[None]:
         asking._isolation_level = before
 
 
-def refresh_metadata(consumer: kafka.KafkaConsumer, topics: Sequence[str], timeout_ms: int) -> None:
-    """Ask what these topics are now; KafkaTimeoutError. The client's own calls answer from memory, or wait for ever."""
+def refresh_metadata(consumer: kafka.KafkaConsumer, topic: str, timeout_ms: int) -> None:
+    """Ask what the topic is now; KafkaTimeoutError. The client's own calls answer from memory, or wait for ever.
+
+    UnknownTopicOrPartitionError says that it does not exist, if no other topic was asked for on this connection.
+    """
     cluster = consumer._client.cluster
     deadline = time.monotonic() + timeout_ms / 1000
-    for topic in topics:
-        cluster.add_topic(topic)
-    # What is being asked already may not ask for all of them.
+    cluster.add_topic(topic)
+    # What is being asked already may not ask for it.
     for _ in range(2 if cluster.metadata_refresh_in_progress else 1):
         left = max(0.0, deadline - time.monotonic()) * 1000
         consumer._net.run(consumer._client._manager.wait_for, cluster.request_update(), left)

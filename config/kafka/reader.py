@@ -46,8 +46,11 @@ class Connection:
 
     def partitions_of(self, topic: str, wanted: Iterable[int] | None = None) -> list[Any]:
         """The topic's partitions, or the wanted ones of them; raises MissingTopic."""
-        internals.refresh_metadata(self.consumer, [topic], _ms(PATIENCE))
-        count = internals.partition_count(self.consumer, topic)
+        try:
+            internals.refresh_metadata(self.consumer, topic, _ms(PATIENCE))
+            count = internals.partition_count(self.consumer, topic)
+        except client.UnknownTopicOrPartitionError:
+            count = 0
         if not count:
             raise MissingTopic(f"topic {topic} does not exist: create_topics makes it")
         numbers = sorted(range(count) if wanted is None else wanted)
@@ -67,8 +70,8 @@ class Connection:
         return {tp.partition: Log(topic_id, begins[tp], ends[tp], None) for tp in tps}
 
     def committed(self, topic: str, partitions: Iterable[int], patience: float) -> GroupOffsets:
-        """The group's offsets as a committed reader sees them; KafkaTimeoutError when the broker is away."""
-        tps = [client.TopicPartition(topic, number) for number in sorted(partitions)]
+        """The group's offsets as a committed reader sees them; KafkaTimeoutError when the broker is away, MissingTopic."""
+        tps = self.partitions_of(topic, partitions)  # of a topic that is missing the broker gives no answer
         found = self._settled(tps, patience)
         if found is None:
             internals.committed_before(self.consumer, tps, _ms(PATIENCE))  # raises if it is the broker that is silent
