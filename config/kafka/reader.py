@@ -31,7 +31,7 @@ class GroupOffsets:
     pending: frozenset[int]
 
 
-class Connection:
+class ReadConnection:
     """One client for several reads: each new one costs 0.3 s. One thread at a time; its calls raise KafkaError.
 
     `group` is the one whose offsets are asked for; it is not joined.
@@ -96,10 +96,10 @@ class Reader:
     """
 
     def __init__(
-        self, topic: str, partitions: Iterable[int] | None = None, connection: Connection | None = None
+        self, topic: str, partitions: Iterable[int] | None = None, connection: ReadConnection | None = None
     ) -> None:
         self.topic, self.topic_id = topic, ""
-        self.connection = connection or Connection()
+        self.connection = connection or ReadConnection()
         self.consumer, self.own = self.connection.consumer, connection is None
         self.begins: dict[Any, int] = {}
         self.ends: dict[Any, int] = {}

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from config.kafka import client
 from config.kafka.positions import Log
-from config.kafka.reader import Connection, MissingTopic, Reader
+from config.kafka.reader import ReadConnection, MissingTopic, Reader
 from config.telemetry.logs import log
 from throttler.lanes.restore import RefusedPartition, RestoredPartition, restored
 
@@ -133,7 +133,7 @@ class _Worker:
 
     def __init__(self, of: Restoring) -> None:
         self.of = of
-        self.connection: Connection | None = None
+        self.connection: ReadConnection | None = None
         self.changelog: Reader | None = None
         self.work: dict[int, Restore] = {}
         self.away = self.told = False
@@ -167,7 +167,7 @@ class _Worker:
 
     def _connect(self) -> Reader:
         if self.connection is None:
-            self.connection = Connection(self.of.group, **LARGE)
+            self.connection = ReadConnection(self.of.group, **LARGE)
         if self.changelog is None:
             self.changelog = Reader(self.of.changelog_topic, (), self.connection)
         return self.changelog

@@ -13,7 +13,7 @@ import pytest
 from kafka.structs import ConsumerGroupMetadata
 
 from config.kafka import client
-from config.kafka.reader import Connection
+from config.kafka.reader import ReadConnection
 from tests.config.conftest import broker, make_topic  # noqa: F401 (fixtures)
 from throttler.lanes import restoring as module
 from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_bytes, partition_bytes
@@ -195,14 +195,14 @@ def test_a_result_of_an_older_asking_is_dropped(world, restoring):
 
 def test_errors_of_the_broker_are_told_once_and_tried_again(world, restoring, told, monkeypatch):
     failures = iter([client.KafkaTimeoutError("away"), client.KafkaError("odd"), client.KafkaTimeoutError("away")])
-    real = Connection.logs
+    real = ReadConnection.logs
 
-    def logs(self: Connection, *arguments: Any) -> Any:
+    def logs(self: ReadConnection, *arguments: Any) -> Any:
         for error in failures:
             raise error
         return real(self, *arguments)
 
-    monkeypatch.setattr(Connection, "logs", logs)
+    monkeypatch.setattr(ReadConnection, "logs", logs)
     monkeypatch.setattr(module, "PAUSE", 0.01)
     restoring.ask({0, 1})
     wait(restoring, 0, 1)
@@ -225,7 +225,7 @@ def test_a_missing_right_reaches_whoever_waits_for_it(world, restoring, monkeypa
     def committed(*_arguments: Any) -> Any:
         raise client.AuthorizationError
 
-    monkeypatch.setattr(Connection, "committed", committed)
+    monkeypatch.setattr(ReadConnection, "committed", committed)
     restoring.ask({0})
     with pytest.raises(client.AuthorizationError):
         until(restoring.ready)
@@ -238,7 +238,7 @@ def test_close_ends_the_thread_whatever_it_waits_for(world, told, monkeypatch):
     def committed(*_arguments: Any) -> Any:
         raise client.KafkaTimeoutError("away")
 
-    monkeypatch.setattr(Connection, "committed", committed)
+    monkeypatch.setattr(ReadConnection, "committed", committed)
     away.ask({0})
     until(lambda: told.times["broker_unavailable"])
     for each in (idle, away):
