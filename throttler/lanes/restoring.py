@@ -11,7 +11,7 @@ from django.conf import settings
 
 from config.kafka import client
 from config.kafka.positions import Log
-from config.kafka.reader import ReadConnection, MissingTopic, Reader
+from config.kafka.reader import MissingTopic, ReadConnection, Reader
 from config.telemetry.logs import log
 from throttler.lanes.restore import RefusedPartition, RestoredPartition, restored
 
