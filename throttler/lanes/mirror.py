@@ -157,8 +157,11 @@ def report_owner(
 
 
 def retire_owner(name: str) -> None:
-    """A process ends and owns nothing any more; `sweep` deletes its row later."""
-    LaneOwner.objects.filter(pk=name).update(partitions=[], demand=0)
+    """A process ends and asks for nothing any more.
+
+    Its partitions stay with it until others report them: without a mirror of them no day of the buffer is dropped.
+    """
+    LaneOwner.objects.filter(pk=name).update(demand=0)
 
 
 def _take(partition: MirrorPartition, now: datetime) -> bool:

@@ -1,0 +1,152 @@
+"""What verify proves of the throttler: each thing that somebody may change breaks the rule that names it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from outbox.bookkeeping.models import FlowCounter, Watermark
+from outbox.letters.models import BurialKey, FailureGroup
+from tests.throttler.worked import Worked
+from throttler.models import Lane, LanePartition, OverflowMessage
+from throttler.overflow.django import DjangoStore
+from throttler.verify import _misplaced, checks
+
+pytestmark = pytest.mark.django_db
+IN = "throttler: read + replayed = live + buffered + expired_on_arrival + parked + forwarded"
+OUT = "throttler: buffered = drained + expired + purged + lost + refused + waiting"
+FIT = "throttler: the numbers of every lane fit each other"
+STORED = "throttler: every message that waits is in the store"
+LETTER = "throttler: every parked record has its letter"
+MARK = "throttler: every partition that was read has its watermark"
+GROUPS = "failure groups of throttler count their open letters"
+
+
+@pytest.fixture
+def worked():
+    return Worked()
+
+
+def broken():
+    return {check.name for check in checks() if not check.ok}
+
+
+def test_nothing_is_wrong_with_nothing():
+    assert not broken()
+
+
+def test_a_partition_that_has_worked_adds_up(worked):
+    assert not broken()
+    assert [check.name for check in checks()] == [IN, OUT, FIT, STORED, LETTER, MARK, GROUPS]
+
+
+@pytest.mark.parametrize("name", ["live", "buffered", "expired_on_arrival", "parked", "forwarded"])
+def test_a_record_that_went_no_way_is_missed(worked, name):
+    FlowCounter.objects.get_or_create(flow="throttler", scope="0", name=name, defaults={"value": 0})
+    FlowCounter.objects.filter(name=name).update(value=99)
+    assert IN in broken()
+
+
+def test_partitions_that_cancel_out_do_not_hide_each_other(worked):
+    Worked(1)
+    FlowCounter.objects.filter(scope="0", name="live").update(value=3)
+    FlowCounter.objects.filter(scope="1", name="live").update(value=1)
+    (found,) = [check for check in checks() if not check.ok]
+    assert (found.name, found.expected, found.actual, len(found.rows)) == (IN, 20, 20, 2)
+
+
+@pytest.mark.parametrize("name", ["drained", "expired", "purged", "lost"])
+def test_a_message_that_left_twice_is_found(worked, name):
+    FlowCounter.objects.update_or_create(flow="throttler", scope="0", name=name, defaults={"value": 7})
+    assert broken() == {OUT}
+
+
+def test_a_lane_that_was_deleted_or_emptied_is_missed(worked):
+    Lane.objects.filter(customer_id="beta").update(backlog=0)
+    assert broken() == {OUT}
+    Lane.objects.filter(customer_id="beta").delete()
+    assert broken() == {OUT}
+
+
+@pytest.mark.parametrize("changes", [{"day": None}, {"drained": 9}, {"waits": 3}, {"waits": -1}, {"first": 10}])
+def test_a_lane_whose_numbers_do_not_fit_is_found(worked, changes):
+    Lane.objects.filter(customer_id="acme").update(**changes)
+    assert FIT in broken()
+
+
+def test_a_row_that_is_gone_is_missed(worked):
+    OverflowMessage.objects.filter(offset=7).delete()
+    (found,) = [check for check in checks() if not check.ok]
+    assert (found.name, found.expected, found.actual) == (STORED, 3, 2)
+    assert found.rows == [{"customer": "acme", "partition": 0, "waiting": 2, "on their way": 0, "stored": 1}]
+
+
+def test_a_row_that_nobody_buffered_is_found(worked):
+    DjangoStore().store([worked.row("acme", 8)])
+    assert broken() == {STORED}
+
+
+def test_rows_of_aborted_attempts_and_drained_ones_do_not_count(worked):
+    """They lie outside of (drained, seen]."""
+    DjangoStore().store([worked.row("acme", 2), worked.row("acme", 10)])
+    assert not broken()
+
+
+def test_a_row_under_two_days_counts_once(worked):
+    DjangoStore().store([replace(worked.row("acme", 7), day=worked.day + timedelta(days=1))])
+    assert not broken()
+
+
+def test_rows_on_their_way_to_the_store_are_not_missed(worked):
+    OverflowMessage.objects.filter(offset=9).delete()
+    Lane.objects.filter(customer_id="acme").update(waits=1)
+    assert not broken()
+    OverflowMessage.objects.filter(offset=7).delete()
+    assert broken() == {STORED}
+
+
+def test_while_an_owner_reads_again_only_too_many_rows_are_wrong(worked):
+    OverflowMessage.objects.filter(offset__in=[7, 9]).delete()
+    LanePartition.objects.update(read=7)
+    assert not broken()
+    DjangoStore().store([worked.row("acme", offset) for offset in (7, 8, 9)])
+    assert broken() == {STORED}
+
+
+def test_a_letter_that_is_gone_is_missed(worked):
+    BurialKey.objects.all().delete()
+    assert broken() == {LETTER}
+
+
+def test_a_letter_that_is_not_committed_yet_may_be_missing_or_early(worked):
+    worked.bury(12)
+    assert not broken()
+    BurialKey.objects.all().delete()
+    assert broken() == {LETTER}
+    LanePartition.objects.update(position=9)
+    assert not broken()
+
+
+def test_a_letter_too_many_is_found(worked):
+    worked.bury(2)
+    assert broken() == {LETTER}
+
+
+def test_a_watermark_that_is_gone_and_a_group_that_miscounts_are_found(worked):
+    Watermark.objects.all().delete()
+    FailureGroup.objects.update(open_count=7)
+    assert broken() == {MARK, GROUPS}
+
+
+def test_a_position_beyond_what_is_committed_is_found(worked):
+    mark = Watermark.objects.get()
+    place = (mark.topic, 0)
+    assert not list(_misplaced([mark], {place: 10}, mark.topic_id))
+    assert not list(_misplaced([mark], {place: 11}, mark.topic_id))
+    for committed, topic_id in (({place: 9}, mark.topic_id), ({}, mark.topic_id), ({place: 10}, "another")):
+        assert list(_misplaced([mark], committed, topic_id))
+
+
+def test_lanes_are_read_in_pages(worked, monkeypatch):
+    monkeypatch.setattr("throttler.verify.CHUNK", 1)
+    assert not broken()
