@@ -1,0 +1,167 @@
+"""The throttler as home, /metrics, the demo and the search see it."""
+
+from datetime import timedelta
+from itertools import islice
+
+import msgspec
+import pytest
+
+from config.flows import Deed, Sample
+from config.kafka import Replayed
+from config.telemetry import metrics
+from outbox.bookkeeping.models import Watermark
+from tests.throttler.worked import Worked
+from throttler.flow import Throttler
+from throttler.lanes.mirror import report_owner
+from throttler.limits.rate import parse_rates
+from throttler.messages import gate
+from throttler.models import Customer, Lane, LaneOwner
+from throttler.samples import BUNCH, LOUD, RATES, ROUND, notifications
+
+pytestmark = pytest.mark.django_db
+FLOW = Throttler()
+
+
+@pytest.fixture
+def worked():
+    return Worked()
+
+
+def stages(now):
+    return {stage.name: stage for stage in FLOW.picture(now).stages}
+
+
+def test_home_shows_what_waits_and_what_needs_nobody(worked):
+    shown = stages(worked.now)
+    assert list(shown) == ["notifications-in", "Throttle", "Buffer", "notifications-out"]
+    buffer = shown["Buffer"]
+    assert (buffer.value, buffer.unit, list(buffer.details), buffer.tone) == (
+        "3",
+        "waiting",
+        ["2 customers", "oldest 1 min"],
+        "idle",
+    )
+    assert buffer.trend[-1] == 3
+    picture = FLOW.picture(worked.now)
+    assert (picture.letters_open, picture.letters_last_hour) == (1, 1)
+    assert [need.title for need in picture.needs] == ["Not JSON: no JSON"]
+
+
+def test_home_works_before_anything_was_read(worked):
+    for model in (Lane, LaneOwner, Watermark):
+        model.objects.all().delete()
+    assert stages(worked.now)["Buffer"].details[1] == "nothing is old"
+
+
+def test_home_names_the_customer_whose_messages_are_about_to_expire(worked, settings):
+    settings.THROTTLER_TTL_SECONDS = 70
+    assert stages(worked.now)["Buffer"].word == "Expiring"
+    need = FLOW.picture(worked.now).needs[0]
+    assert need.title == "Messages of acme are about to expire"
+    assert need.until == worked.now + timedelta(seconds=10)
+
+
+def test_a_throttler_that_does_not_report_any_more_is_a_need(worked):
+    later = worked.now + timedelta(minutes=10)
+    assert "The throttler does not report" in [need.title for need in FLOW.picture(later).needs]
+
+
+def test_gauges_say_backlog_age_life_lag_and_letters(worked):
+    report_owner("one", [0], 0, True, worked.now, "a")
+    report_owner("two", [1], 0, True, worked.now, "a")
+    report_owner("two", [1], 0, True, worked.now, "b")
+    found = {(one.gauge, *one.labels.values()): one.value for one in FLOW.gauges(worked.now)}
+    assert found[(metrics.THROTTLER_BACKLOG,)] == 3
+    assert found[(metrics.THROTTLER_OLDEST,)] == 60
+    assert found[(metrics.THROTTLER_TTL,)] == 21600
+    assert found[(metrics.THROTTLER_OWNER_STARTS, "two")] == 2
+    assert (metrics.THROTTLER_OWNER_STARTS, "one") not in found
+    assert found[(metrics.LETTERS_OPEN, "throttler")] == 1
+    assert found[(metrics.CONSUMER_LAG_RECORDS, "throttler", "notifications-in", "0")] == 0
+
+
+def test_a_picture_takes_as_many_queries_for_many_lanes_as_for_few(worked, django_assert_max_num_queries):
+    with django_assert_max_num_queries(40) as few:
+        FLOW.picture(worked.now)
+    worked.lanes = [worked.lane(f"c{number}", 1, 5, 6) for number in range(50)]
+    worked.mirror()
+    with django_assert_max_num_queries(len(few)):
+        FLOW.picture(worked.now)
+
+
+def test_the_account_adds_up(worked):
+    assert dict(FLOW.summary()) == {
+        "notifications read": 10, "notifications sent at once": 2, "notifications buffered": 6,
+        "notifications sent": 4, "notifications expired": 2, "dead letters of notifications": 1,
+        "notifications waiting": 3,
+    }  # fmt: skip
+
+
+def test_it_is_drained_when_all_is_read_and_nothing_waits(worked):
+    assert not FLOW.is_drained()
+    Lane.objects.update(backlog=0)
+    assert FLOW.is_drained()
+    Watermark.objects.update(end_offset=11)
+    assert not FLOW.is_drained()
+
+
+def test_the_doctor_says_what_is_stopped_and_what_is_not_exactly_once(worked):
+    report_owner("one", [0], 0, False, worked.now)
+    Watermark.objects.update(alarm="offsets are gone")
+    named = {name: (right, text) for name, right, text in FLOW.diagnose()}
+    assert named["throttler"] == (False, "notifications-in/0: offsets are gone")
+    assert "one runs without" in named["throttler transactions"][1]
+
+
+def test_the_search_knows_customer_and_notification():
+    value = msgspec.json.encode(
+        {
+            "notification_id": "n-1",
+            "customer_id": "acme",
+            "recipient": "a",
+            "message": {},
+            "created_at": "2026-11-23T00:00:00Z",
+        }
+    )
+    record = Replayed("notifications-out", 0, 0, 0, b"acme", value)
+    searched = FLOW.searched()
+    assert set(searched) == {"notifications-in", "notifications-out", "notifications-expired"}
+    assert searched["notifications-out"](record) == ["acme", "n-1"]
+
+
+# -- Samples -----------------------------------------------------------------------------------------------
+def taken(number, seed=1, poison=0.0):
+    return list(islice(notifications(seed, poison), number))
+
+
+def test_samples_are_the_same_for_the_same_seed_but_for_their_times():
+    def told(samples):
+        bodies = [msgspec.json.decode(one.value) for one in samples if isinstance(one, Sample)]
+        return [{**body, "created_at": None} for body in bodies]
+
+    assert told(taken(200)) == told(taken(200))
+    assert told(taken(200)) != told(taken(200, seed=2))
+
+
+def test_every_sample_but_poison_passes_the_gate_under_its_customers_key():
+    for sample in taken(500)[1:]:
+        assert gate().decode(sample.value).customer_id == sample.key
+
+
+def test_one_customer_is_over_the_rate_for_a_moment_and_below_it_on_the_whole():
+    rates = parse_rates(RATES, 4)
+    loud = [sample.key for sample in taken(1 + 10 * ROUND)[1:]].count(LOUD)
+    assert loud == pytest.approx(10 * BUNCH, abs=10)
+    for each_second in (20, 25):  # of `simulate` and of `make run`
+        assert rates.burst + rates.windows[0].limit * BUNCH / each_second < BUNCH
+        assert each_second * BUNCH / ROUND < rates.windows[0].limit
+
+
+def test_the_samples_that_make_a_customer_arrive_once(worked):
+    deed = taken(1)[0]
+    assert isinstance(deed, Deed)
+    before = FLOW.arrived()
+    deed.run()
+    deed.run()
+    assert FLOW.arrived() == before + 1
+    assert Customer.objects.get().rates == RATES

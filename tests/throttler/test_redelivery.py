@@ -1,0 +1,127 @@
+"""Dead letters of the throttler go to the input again, once, as the messages they are; poison does not."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from django.db import transaction
+
+from config.database.clock import database_now
+from config.flows import Refusal
+from config.kafka import Replayed, topic_name
+from outbox.bookkeeping.audit import Operator
+from outbox.channels.handlers import Message
+from outbox.channels.kafka import record_of
+from outbox.letters.burial import Letter, bury
+from outbox.letters.levers import forecast, requeue
+from outbox.models import DeadLetter, OutboxMessage
+from outbox.replay.requests import contract_name
+from tests.conftest import TOPIC_ID
+from throttler.models import Customer
+
+pytestmark = pytest.mark.django_db
+ME = Operator("me")
+
+
+@pytest.fixture(autouse=True)
+def registered(settings):
+    settings.FLOWS = [*settings.FLOWS, "throttler.flow.Throttler"]
+
+
+def value(created=None, customer="acme", **more):
+    at = (created or datetime.now(UTC)).isoformat()
+    body = {
+        "notification_id": "n-1",
+        "customer_id": customer,
+        "recipient": "a",
+        "message": {"é": "'"},
+        "created_at": at,
+    }
+    return msgspec.json.encode({**body, **more})
+
+
+def letter(content, step="store", headers=()):
+    record = Replayed(topic_name("notifications-in"), 3, 17, 1_900_000_000_000, b"wrong", content, headers)
+    with transaction.atomic():
+        bury([Letter("throttler", step, "reason", "text", record, TOPIC_ID)], "throttler", database_now())
+    return DeadLetter.objects.get()
+
+
+def produced(row):
+    """The record that the channel makes of a message."""
+    return record_of(Message(**{name: getattr(row, name, 0) for name in Message._fields}))
+
+
+def test_a_letter_goes_to_the_input_as_it_came_with_the_place_it_had():
+    content = value()
+    found = letter(content, headers=[("tenant", b"t1"), ("forwarded", b"x/1/2"), ("source", b"y")])
+    assert requeue([found.pk], ME, "repaired").requeued == 1
+    row = OutboxMessage.objects.get()
+    record = produced(row)
+    assert (row.channel, record.topic, record.value) == ("kafka", topic_name("notifications-in"), content)
+    assert record.key == "acme"  # the customer, not the key it had: that is what decides its partition
+    headers = dict(record.headers)
+    assert headers["replay_of"] == f"{topic_name('notifications-in')}/3/17".encode()
+    assert headers["tenant"] == b"t1"
+    assert not headers.keys() & {"forwarded", "source"}
+    found.refresh_from_db()
+    assert (found.status, found.note) == ("requeued", "on its way to notifications-in")
+
+
+def test_a_letter_that_is_opened_and_requeued_again_is_sent_once():
+    found = letter(value())
+    requeue([found.pk], ME, "repaired")
+    DeadLetter.objects.update(status="open")
+    assert requeue([found.pk], ME, "repaired").requeued == 1
+    assert OutboxMessage.objects.count() == 1
+
+
+@pytest.mark.parametrize("content", [b"{not json", b"", None, b'{"customer_id": "c"}', value(customer="a\0b")])
+def test_poison_fails_again_and_nothing_is_sent(content):
+    found = letter(content, step="decode")
+    assert forecast(found).verdict == "Fails again."
+    assert requeue([found.pk], ME, "try").requeued == 1
+    found.refresh_from_db()
+    assert found.note.startswith("failed again: ")
+    assert not OutboxMessage.objects.exists()
+
+
+def test_a_letter_about_lost_messages_holds_none_to_send():
+    found = letter(None, step="lost")
+    ((_letter, why),) = requeue([found.pk], ME, "try").refused
+    assert "nothing can be sent" in why
+    assert "nothing can be sent" in forecast(found).why
+
+
+def test_a_message_the_outbox_does_not_take_is_refused_and_stays_open(settings):
+    settings.OUTBOX_MAX_BYTES = 100
+    found = letter(value())
+    ((refused, why),) = requeue([found.pk], ME, "try").refused
+    assert "OUTBOX_MAX_BYTES" in why
+    assert refused.status == "open"
+
+
+def test_the_forecast_says_what_becomes_of_it(settings):
+    found = letter(value())
+    assert forecast(found).tone == "ok"
+    now = database_now()
+    row = Customer.objects.create(pk="acme", rates="1/s", created_at=now, updated_at=now, ttl_seconds=1)
+    letters = {}
+    DeadLetter.objects.update(payload=value(now - timedelta(seconds=5)))
+    letters["ttl"] = forecast(DeadLetter.objects.get())
+    row.ttl_seconds, row.purge_before = None, now
+    row.save()
+    letters["purged"] = forecast(DeadLetter.objects.get())
+    DeadLetter.objects.update(payload=value(now - timedelta(seconds=5), ttl_seconds=2))
+    letters["own ttl"] = forecast(DeadLetter.objects.get())
+    assert [one.verdict for one in letters.values()] == ["It goes to notifications-expired."] * 3
+    assert "purged" in letters["purged"].why
+
+
+def test_the_input_is_not_replayed_and_the_refusal_says_why(settings):
+    settings.KAFKA_TOPIC_PREFIX = "test."
+    for name in ("notifications-in", "test.notifications-in"):
+        with pytest.raises(Refusal, match="would be sent again; requeue its dead letters"):
+            contract_name(name)
+    with pytest.raises(Refusal, match="no flow replays this topic"):
+        contract_name("nobody")
