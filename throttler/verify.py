@@ -78,7 +78,7 @@ def _what_was_buffered_left_or_waits() -> Check:
 
 def _lanes_fit_themselves() -> Check:
     """What waits lies between drained and seen, and has a day."""
-    waits = Q(backlog__gt=0, backlog__lte=F("seen") - F("drained"), first__lte=F("seen"), day__isnull=False)
+    waits = Q(backlog__gt=0, backlog__lte=F("seen") - F("drained"), day__isnull=False)
     waits &= Q(drained__gte=F("first") - 1, waits__gte=0, waits__lte=F("backlog"))
     wrong = Lane.objects.exclude(waits).exclude(backlog=0, waits=0, drained__lte=F("seen")).order_by("pk")
     found: Any = wrong.values("customer_id", "partition", "backlog", "first", "drained", "seen", "day")

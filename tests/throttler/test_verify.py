@@ -61,6 +61,14 @@ def test_a_message_that_left_twice_is_found(worked, name):
     assert broken() == {OUT}
 
 
+def test_lanes_of_partitions_that_cancel_out_do_not_hide_each_other(worked):
+    Worked(1)
+    FlowCounter.objects.filter(scope="0", name="drained").update(value=3)
+    FlowCounter.objects.filter(scope="1", name="drained").update(value=1)
+    (found,) = [check for check in checks() if not check.ok]
+    assert (found.name, found.expected, found.actual, len(found.rows)) == (OUT, 12, 12, 2)
+
+
 def test_a_lane_that_was_deleted_or_emptied_is_missed(worked):
     Lane.objects.filter(customer_id="beta").update(backlog=0)
     assert broken() == {OUT}
@@ -150,3 +158,5 @@ def test_a_position_beyond_what_is_committed_is_found(worked):
 def test_lanes_are_read_in_pages(worked, monkeypatch):
     monkeypatch.setattr("throttler.verify.CHUNK", 1)
     assert not broken()
+    OverflowMessage.objects.filter(customer_id="beta").delete()
+    assert broken() == {STORED}
