@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.models import QuerySet
 
 from config.database.dialects.ranges import RangeTable, ranges_of
 from config.partitions.rotation import driver_for
@@ -69,7 +70,16 @@ class DjangoStore(OverflowStore):
         return found
 
     def count(self, lane: LaneRange) -> int:
-        rows = OverflowMessage.objects.using(self.using).filter(
+        return self._rows(lane).values("offset").distinct().count()
+
+    def find(self, lane: LaneRange, notification_id: str) -> OverflowRow | None:
+        # The payloads of a long lane stay in the database.
+        found = self._rows(lane).filter(notification_id=notification_id).order_by("offset", "day")
+        row = found.values_list(*[name for name, _kind in TABLE.columns]).first()
+        return _row(*row) if row else None
+
+    def _rows(self, lane: LaneRange) -> QuerySet[OverflowMessage]:
+        return OverflowMessage.objects.using(self.using).filter(
             partition=lane.partition,
             customer_id=lane.customer_id,
             topic_id=lane.topic_id,
@@ -77,7 +87,6 @@ class DjangoStore(OverflowStore):
             offset__lte=lane.upto,
             day__gte=lane.day,
         )
-        return rows.values("offset").distinct().count()
 
     def oldest_day(self) -> date | None:
         first = driver_for(OVERFLOW, self.using).existing()[0]

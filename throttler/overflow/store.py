@@ -73,6 +73,11 @@ class OverflowStore(ABC):
         lane = LaneRange(partition, customer_id, topic_id, after_offset, LAST_OFFSET, day, limit)
         return self.read([lane])[partition, customer_id]
 
+    def find(self, lane: LaneRange, notification_id: str) -> OverflowRow | None:
+        """The first row of a lane with this notification id, for people: reads `lane.limit` rows at most."""
+        rows = self.read([lane])[lane.partition, lane.customer_id]
+        return next((row for row in rows if row.notification_id == notification_id), None)
+
 
 LAST_OFFSET = 2**63 - 1
 
