@@ -54,6 +54,7 @@ MAY_USE = {
         "live": ["limits", "customers", "overflow", "lanes"],
         "owner": ["limits", "customers", "overflow", "lanes", "live"],
         "api": ["limits", "customers", "lanes"],
+        "admin": ["limits", "customers", "overflow", "lanes"],
     },
     "notifications": {
         "mail": [],

@@ -1,0 +1,199 @@
+"""The pages of customers: who waits, the forecast in a sentence, what stands there when nothing does."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from config.database.clock import database_now
+from tests.config.admin.conftest import client_with
+from tests.throttler.admin.conftest import LIST, PAGE, add_customer, add_lane, add_owner, add_periods, lever
+from throttler.models import Customer, CustomerPeriod, Lane, LaneOwner
+
+pytestmark = pytest.mark.django_db
+INLINE = re.compile(rb"<style|\sstyle=|<script(?![^>]*\ssrc=)|\son\w+=|javascript:")
+
+
+def seen(client, url, status=200):
+    response = client.get(url)
+    assert response.status_code == status, url
+    assert not INLINE.search(response.content), url
+    return response.content.decode()
+
+
+def names(html):
+    return re.findall(r'<th class="field-customer"><a href="[^"]*">([^<]*)', html)
+
+
+# -- The list ------------------------------------------------------------------------------------------
+def test_who_waits_stands_first_with_the_largest_backlog(boss):
+    add_customer("b"), add_customer("quiet"), add_customer("held", held=True)
+    add_lane("a", 5), add_lane("b", 70_000), add_lane("held", 300), add_lane("gone", 0)
+    html = seen(boss, LIST)
+    assert names(html) == ["b", "held", "a"]
+    assert "70,000" in html
+    assert "On hold" in html
+    assert "default terms" in html
+    assert names(seen(boss, f"{LIST}?show=all")) == ["b", "held", "quiet"]
+    assert names(seen(boss, f"{LIST}?show=held")) == ["held"]
+
+
+def test_pages_of_who_waits_name_each_once(boss):
+    for number in range(120):
+        add_lane(f"c{number:03}", backlog=1 + number // 3, partition=number)
+    found, url = [], LIST
+    while url:
+        html = seen(boss, url)
+        found += names(html)
+        more = re.search(r'rel="next" href="([^"]+)"', html)
+        url = LIST + more[1].replace("&amp;", "&") if more else ""
+    backlogs = dict(Lane.objects.values_list("customer_id", "backlog"))
+    assert sorted(found) == sorted(backlogs)
+    assert [backlogs[name] for name in found] == sorted(backlogs.values(), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("", "Nobody waits"), ("?show=held", "Nobody is on hold"), ("?show=all", "No customer has own terms yet"),
+     ("?q=nobody", "Nothing has the key nobody")],
+)  # fmt: skip
+def test_empty_lists_say_what_would_be_there(boss, query, words):
+    assert words in seen(boss, LIST + query)
+
+
+def test_a_list_asks_as_often_for_fifty_as_for_one(boss):
+    add_lane("c"), add_customer("c")
+    with CaptureQueriesContext(connection) as few:
+        boss.get(LIST)
+    for number in range(49):
+        add_lane(f"c{number}", partition=number), add_customer(f"c{number}")
+    with CaptureQueriesContext(connection) as many:
+        boss.get(LIST)
+    assert len(many) == len(few)
+    assert not [query for query in many if "COUNT(" in query["sql"] and "throttler" in query["sql"]]
+
+
+def test_a_customer_is_found_by_id_with_or_without_a_row(boss):
+    add_customer("own-terms"), add_lane("only/waits")
+    CustomerPeriod.objects.create(customer_id="was over", partition=1, start=database_now())
+    for name, quoted in [("own-terms", "own-terms"), ("only/waits", "only_2Fwaits"), ("was over", "was%20over")]:
+        assert names(seen(boss, f"{LIST}?q={name}")) == [name]
+        assert boss.get("/admin/find/", {"q": name}).url == f"/admin/throttler/customer/{quoted}/change/"
+        seen(boss, f"/admin/throttler/customer/{quoted}/change/")
+    assert boss.get("/admin/throttler/customer/Own-Terms/change/").status_code == 302
+    assert b"Nothing has the key" in boss.get("/admin/find/", {"q": "nobody"}).content
+
+
+# -- One customer --------------------------------------------------------------------------------------
+def test_the_callout_says_when_it_expires_and_which_rate_avoids_it(boss, waiting):
+    html = " ".join(seen(boss, PAGE).split())
+    assert re.search(r"Messages start to expire at (\d+ \w+ )?\d\d:\d\d, in 1 h( \d+ min)?\.", html)
+    assert "They arrive at 3.5/s and leave at 2/s." in html
+    assert "From then on 1.5 a second, about 5,400 an hour, are too old to send." in html
+    assert "A rate of 4/s;150000/day or more keeps every message." in html
+    assert "Owned by throttler-2, partition 5, reported" in html
+    assert "70,140" in html
+    assert "39,060" in html
+    assert "lever/rate/?id=harbour-foods&amp;rates=4/s%3B150000/day" in html
+
+
+def test_charts_are_drawn_from_when_the_customer_went_over(boss):
+    add_customer(), add_owner(), add_periods(hours=2)
+    add_lane(backlog=CustomerPeriod.objects.order_by("-start").first().backlog, age=timedelta(minutes=52))
+    start = CustomerPeriod.objects.order_by("start").first().start
+    html = seen(boss, PAGE)
+    assert html.count(f"since {start:%H:%M}") == 2
+    assert html.count("<polyline") == 3 + 2 + 1  # two charts, and the sparkline
+    assert ">now</text>" in html
+    CustomerPeriod.objects.all().delete()
+    html = seen(boss, PAGE)
+    assert html.count("Nothing to draw") == 2
+    assert "How fast they arrive is not measured yet" in html
+
+
+def test_a_changed_rate_is_a_step_in_the_chart(boss, waiting):
+    assert steps(seen(boss, PAGE)) == 2
+    boss.post(
+        lever("rate"), {"id": "harbour-foods", "rates": "3/s", "seen": mark(boss, "rate"), "reason": "contract 4471"}
+    )
+    html = seen(boss, PAGE)
+    assert steps(html) == 4
+    assert "2/s;150000/day to 3/s" in html
+    assert "contract 4471" in html
+
+
+def steps(html):
+    return len(re.search(r'<polyline class="sw-allowed" points="([^"]*)"', html)[1].split())
+
+
+def mark(client, name):
+    return re.search(r'name="seen" value="([^"]+)"', seen(client, lever(name)))[1]
+
+
+def test_nobody_reports_when_none_did_within_ten_seconds(boss, waiting):
+    LaneOwner.objects.update(updated_at=database_now() - timedelta(seconds=30))
+    html = seen(boss, PAGE)
+    assert "No throttler reports." in html
+    assert "last report came 30 s ago" in html
+    assert "start to expire" not in html
+    assert "What a new rate would do" not in html
+    LaneOwner.objects.all().delete()
+    assert "none ever did" in seen(boss, PAGE)
+
+
+def test_one_process_without_transactions_is_named(boss, waiting):
+    assert "At least once." not in seen(boss, PAGE)
+    add_owner("demo", (1,), transactions=False)
+    assert "At least once." in seen(boss, PAGE)
+
+
+def test_a_held_customer_says_so_and_when_messages_expire(boss, waiting):
+    Customer.objects.update(held=True)
+    html = " ".join(seen(boss, PAGE).split())
+    assert "On hold.</b> 70,140 messages wait and nothing leaves until somebody resumes." in html
+    assert "in 26 min" in html or "in 25 min" in html
+    assert "lever/resume/" in html
+    assert "lever/hold/" not in html
+
+
+def test_a_backlog_that_shrinks_says_when_it_is_gone(boss):
+    add_customer(rates="10/s"), add_lane(backlog=4_000, age=timedelta(minutes=20)), add_owner()
+    add_periods(hours=1, arriving=0.5, leaving=0.4)
+    html = seen(boss, PAGE)
+    assert "Nothing expires; the backlog is gone by" in html
+    assert "Waiting" in html
+
+
+def test_a_quiet_customer_has_a_page_without_an_alarm(boss):
+    add_customer(), add_owner()
+    html = seen(boss, PAGE)
+    assert "sw-callout" not in html
+    assert "Nothing waits." in html
+    assert "not measured under the rate" in html
+
+
+def test_what_a_statement_by_hand_wrote_does_not_break_the_page(boss):
+    add_customer(rates="nonsense"), add_lane(limiter={}, oldest_at=None), add_owner()
+    seen(boss, PAGE)
+    seen(boss, LIST)
+
+
+def test_a_page_asks_as_often_however_much_waits(boss, waiting):
+    with CaptureQueriesContext(connection) as few:
+        boss.get(PAGE)
+    add_lane(partition=6, backlog=900_000), add_owner("other", (6,))
+    with CaptureQueriesContext(connection) as many:
+        boss.get(PAGE)
+    assert len(many) == len(few) <= 12
+    assert not [query for query in many if "overflowmessage" in query["sql"]]
+
+
+def test_who_may_only_look_sees_every_lever_locked(waiting):
+    html = seen(client_with("view_customer"), PAGE)
+    assert html.count('aria-disabled="true"') == 4
+    assert "needs the right “purge what a customer has buffered”" in html
+    assert "Reading the trail needs the right" in html
+    assert "needs the right “view overflow message”" in html
+    assert client_with("view_batch").get(PAGE).status_code == 403

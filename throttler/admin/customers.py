@@ -1,0 +1,267 @@
+"""Admin page of customers: who waits, why, until when, and the levers on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.core.exceptions import PermissionDenied
+from django.db import models
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.http import urlencode
+
+from config.admin import humanize
+from config.admin.html import chip, moment
+from config.admin.keyset import Keyset, KeysetChangeList
+from config.admin.read_only import ReadOnlyAdmin, Segments
+from config.database.clock import database_now
+from outbox.bookkeeping.models import OperatorAction
+from throttler.admin import charts, levers, waiting_messages, words
+from throttler.admin.lever_page import CustomerLeverPage
+from throttler.admin.situation import (
+    Situation,
+    customer_of,
+    has_row,
+    rates_of,
+    situation_of,
+    traffic_of,
+    ttl_of,
+    without_row,
+)
+from throttler.customers.models import Customer
+from throttler.lanes.models import Lane
+from throttler.limits.outlook import Outlook
+from throttler.limits.rate import BadRates, Rates, parse_rates
+
+PAGE = "admin:throttler_customer_change"
+LARGEST = Keyset("backlog", ties_opposed=True, back="More", on="Fewer")
+BY_ID = Keyset(descending=False, back="Back", on="On")
+HISTORY = timedelta(days=7)
+MOST_ACTIONS = 10
+EMPTY = {
+    "waiting": ("Nobody waits", "A customer appears here with the first message over their rate."),
+    "held": ("Nobody is on hold", "Who is held keeps what arrives in the buffer until somebody resumes."),
+    "all": ("No customer has own terms yet", "They come with import_customers, or when somebody changes a rate."),
+}
+
+
+class CustomersShown(Segments):
+    title = "show"
+    parameter_name = "show"
+    choices_in_words = [("waiting", "Waiting"), ("held", "On hold"), ("all", "All with own terms")]
+
+    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
+        return queryset.held() if self.chosen() == "held" else queryset  # type: ignore[attr-defined]
+
+
+class CustomerChangeList(KeysetChangeList):
+    """Who waits comes from the lanes, the largest backlog first, with or without a row of their own."""
+
+    @property
+    def empty(self) -> tuple[str, str]:
+        """What an empty list means."""
+        return EMPTY[self.params.get("show", "waiting")] if self.params.get("show") in EMPTY else EMPTY["waiting"]
+
+    def get_results(self, request: HttpRequest) -> None:
+        page: Any = self.model_admin
+        if self.query:
+            self.queryset = Customer.objects.none()
+        elif page.shows_waiting(self):
+            self.queryset = Lane.objects.filter(backlog__gt=0)
+        super().get_results(request)
+        if self.query:
+            self.result_list = list(page.find(self.query))
+        elif page.shows_waiting(self):
+            self.result_list = _with_rows(self.result_list)
+        _with_lanes(self.result_list)
+        self.result_count = len(self.result_list)
+
+
+def _with_rows(lanes: Iterable[Lane]) -> list[Customer]:
+    """The customer of each lane."""
+    names = list(dict.fromkeys(lane.customer_id for lane in lanes))
+    rows = Customer.objects.in_bulk(names)
+    return [rows.get(name) or without_row(name) for name in names]
+
+
+def _with_lanes(rows: Iterable[Any]) -> None:
+    found: dict[str, list[Lane]] = {row.pk: [] for row in rows}
+    for lane in Lane.objects.filter(customer_id__in=list(found)):
+        found[lane.customer_id].append(lane)
+    now = timezone.now()
+    for row in rows:
+        row.traffic = traffic_of(row, found[row.pk], 0.0, now)
+        row.outlook = Outlook(row.traffic, row.traffic.leaving(rates_of(row)))
+
+
+@admin.register(Customer)
+class CustomerAdmin(ReadOnlyAdmin):
+    place = 10
+    list_display = ["customer", "state", "count_waiting", "oldest", "rate", "lives"]
+    list_filter = [CustomersShown]
+    search_fields = ["pk"]
+    search_help_text = "Paste a customer id, capitals included. Exact match, whether they wait or not."
+
+    # -- The list -------------------------------------------------------------------------------
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetChangeList]:
+        return CustomerChangeList
+
+    def shows_waiting(self, changelist: Any) -> bool:
+        return changelist.params.get("show", "waiting") not in ("held", "all")
+
+    def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
+        return LARGEST if self.shows_waiting(changelist) and not changelist.query else BY_ID
+
+    @admin.display(description="Customer")
+    def customer(self, row: Any) -> str:
+        return row.pk if has_row(row) else format_html('{}<span class="sw-second">default terms</span>', row.pk)
+
+    @admin.display(description="State")
+    def state(self, row: Any) -> str:
+        return chip(words.state(rates_of(row).held, row.traffic.backlog, row.outlook))
+
+    @admin.display(description="Waiting")
+    def count_waiting(self, row: Any) -> str:
+        return format_html('<span class="sw-number">{}</span>', f"{row.traffic.backlog:,}")
+
+    @admin.display(description="Oldest")
+    def oldest(self, row: Any) -> str:
+        if not row.traffic.backlog:
+            return humanize.UNKNOWN
+        now = timezone.now()
+        when = now - timedelta(seconds=row.traffic.oldest)
+        return moment(when, humanize.ago(when, now))
+
+    @admin.display(description="Rate")
+    def rate(self, row: Any) -> str:
+        return row.rates.replace(";", "; ")
+
+    @admin.display(description="Messages live")
+    def lives(self, row: Any) -> str:
+        return humanize.length(ttl_of(row))
+
+    def find(self, key: str) -> Iterable[Customer]:
+        found = customer_of(key)
+        return [found] if found else []
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: models.QuerySet, search_term: str
+    ) -> tuple[models.QuerySet, bool]:
+        return queryset, False  # CustomerChangeList asks `find`: who has no row is found, too
+
+    # -- One customer ---------------------------------------------------------------------------
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        return customer_of(object_id)
+
+    def detail(self, request: HttpRequest, row: Customer) -> dict[str, Any]:
+        found = situation_of(row, database_now())
+        may_read = request.user.has_perm("outbox.view_operatoraction")
+        history = history_of(row.pk, found.now)
+        return {
+            "title": row.pk,
+            "now": found.now,
+            "found": found,
+            "new_row": not has_row(row),
+            "state": words.state_of(found),
+            "callouts": words.callouts(found),
+            "owners": words.owners_line(found),
+            "lever_states": levers.lever_states(found, request.user, self.opts, lambda one: self.url_of(one, row)),
+            "allowed": words.allowed(found.named_rates),
+            "quotas": words.quotas(found),
+            "arriving": _number(found.timeline.arriving),
+            "growth": words.growth(found.timeline.growth),
+            "trend": [one.backlog for one in found.timeline.charted],
+            "ttl": ttl_of(row),
+            "uses": words.uses(found),
+            "tried": words.tried_rates(found) if found.reporting and not row.held else [],
+            "rate_url": self.url_of(levers.RATE, row),
+            "rate_chart": charts.rate_chart(found.timeline, allowed_since(found, history)),
+            "age_chart": charts.age_chart(found, forecast=bool(found.reporting)),
+            "history": [words.deed(action) for action in history] if may_read else None,
+            "messages_url": f"{reverse('admin:throttler_customer_messages')}?{urlencode({'customer': row.pk})}",
+            "may_browse": request.user.has_perm("throttler.view_overflowmessage"),
+        }
+
+    # -- Levers and messages --------------------------------------------------------------------
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view
+        return [
+            path("messages/", view(self.messages_view), name="throttler_customer_messages"),
+            path("message/", view(self.message_view), name="throttler_customer_message"),
+            *super().get_urls(),
+        ]
+
+    def url_of(self, one: levers.CustomerLever, row: Customer) -> str:
+        return f"{self.lever_url(one.lever)}?{urlencode({'id': row.pk})}"
+
+    def lever_view(self, request: HttpRequest, name: str) -> HttpResponse:
+        one = next((one for one in levers.LEVERS if one.lever.name == name), None)
+        given = request.POST if request.method == "POST" else request.GET
+        row = self.asked(request, given.get("id", "")) if one else None
+        if one is None or row is None:
+            raise Http404
+        context = {**self.admin_site.each_context(request), "opts": self.opts}
+        page = CustomerLeverPage(
+            request, one, situation_of(row, database_now()), context, reverse(PAGE, args=[quote(row.pk)])
+        )
+        return page.answer(self.opts)
+
+    def asked(self, request: HttpRequest, customer_id: str) -> Customer | None:
+        """The customer that a page besides its own is about. Raises PermissionDenied."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return customer_of(customer_id)
+
+    def messages_view(self, request: HttpRequest) -> HttpResponse:
+        return self._overflow(request, waiting_messages.list_page)
+
+    def message_view(self, request: HttpRequest) -> HttpResponse:
+        return self._overflow(request, waiting_messages.message_page)
+
+    def _overflow(self, request: HttpRequest, show: Any) -> HttpResponse:
+        row = self.asked(request, request.GET.get("customer", ""))
+        if not request.user.has_perm("throttler.view_overflowmessage"):
+            raise PermissionDenied
+        if row is None:
+            raise Http404
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "row": row, "now": database_now()}
+        response: HttpResponse = show(request, row, context)
+        return response
+
+
+def history_of(customer_id: str, now: datetime) -> list[OperatorAction]:
+    """What people did to a customer within a week, newest first."""
+    recent = OperatorAction.objects.filter(created_at__gte=now - HISTORY, subject=f"Customer {customer_id}")
+    return list(recent.order_by("-created_at", "-pk")[:MOST_ACTIONS])
+
+
+def allowed_since(found: Situation, history: Iterable[OperatorAction]) -> list[charts.Point]:
+    """Messages a second that the shortest window allowed, and from when on, oldest first."""
+    steps, value = [], _per_second(rates_of(found.row))
+    for action in history:
+        before, after = action.detail.get("before", {}), action.detail.get("after", {})
+        if "rates" in before and "rates" in after:
+            steps.append((action.created_at, value))
+            value = _read(before["rates"])
+    return [(found.now - charts.AHEAD * 8, value), *reversed(steps)]
+
+
+def _read(text: str) -> float:
+    try:
+        return _per_second(parse_rates(text))
+    except BadRates:
+        return 0.0
+
+
+def _per_second(rates: Rates) -> float:
+    return 0.0 if rates.held else rates.windows[0].limit * 1_000_000 / rates.windows[0].period_us
+
+
+def _number(value: float | None) -> str:
+    return humanize.UNKNOWN if value is None else charts.per_second(value)

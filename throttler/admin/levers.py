@@ -1,0 +1,133 @@
+"""The levers on a customer: what each promises, which right it needs, and the change that its form asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from config.admin import humanize
+from config.admin.confirmation import LeverState
+from config.admin.levers import Lever, LeverResult
+from config.flows import Refusal
+from throttler.admin.situation import Situation, has_row
+from throttler.customers import changes
+from throttler.customers.models import Customer
+
+SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86_400}
+LENGTH = re.compile(r"([0-9]{1,9}) ?(s|min|h|d|)", re.ASCII)
+NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+Given = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class CustomerLever:
+    """A lever, the verb of its operator action, what it asks beside a reason, and the change it makes of that."""
+
+    lever: Lever
+    verb: str
+    change: Callable[[Given], changes.Change]
+    why_not: Callable[[Situation], str] = lambda found: ""
+    asks: str = ""  # "rate" or "life": which fields the form has
+    counts: bool = False  # the button says how many messages it is about
+
+
+def _lever(name: str, right: str, verb: str, icon: str, **words: Any) -> Lever:
+    return Lever(
+        name=name, verb=verb, icon=icon, right=right, nouns=("message", "messages"),
+        act=lambda keys, operator, reason: LeverResult(0, ["Open the customer's page."]),
+        ready=lambda rows: rows, why_not=lambda row: "", **words,
+    )  # fmt: skip
+
+
+def _rate(given: Given) -> changes.Change:
+    burst = given.get("burst", "").replace(",", "").strip()
+    if burst and not NUMBER.fullmatch(burst):
+        raise Refusal("burst: a whole number is needed, or nothing")
+    return changes.set_rate(given.get("rates", "").strip(), int(burst) if burst else None)
+
+
+def _life(given: Given) -> changes.Change:
+    return changes.set_ttl(seconds_of(given.get("life", "")))
+
+
+def seconds_of(text: str) -> int | None:
+    """`6 h`, `90 min`, `2d`, or seconds; nothing is the default. Raises Refusal."""
+    text = text.strip().lower()
+    if not text:
+        return None
+    found = LENGTH.fullmatch(text)
+    if not found:
+        raise Refusal(f"{text[:20]!r} is no length of time (6 h, 90 min, 2 d)")
+    return int(found[1]) * SECONDS[found[2]]
+
+
+def _nothing_waits(found: Situation) -> str:
+    return "" if found.traffic.backlog else "Nothing waits."
+
+
+RATE = CustomerLever(
+    _lever(
+        "rate", "rate_customer", "Change rate", "edit", past="Changed the rate of", keep="Leave it",
+        promise="Every throttler has the new rate within 5 s.",
+        detail="What waits leaves at it, in order. A smaller rate takes back no message that has left.",
+    ), "set_rate", _rate, asks="rate",
+)  # fmt: skip
+LIFE = CustomerLever(
+    _lever(
+        "life", "rate_customer", "Let messages live longer", "clock", past="Changed the lifetime of messages of", keep="Leave it",
+        promise="Every throttler has the new lifetime within 5 s.",
+        detail="It counts for what waits already, too. A message that names its own lifetime keeps it.",
+    ), "set_ttl", _life, asks="life",
+)  # fmt: skip
+HOLD = CustomerLever(
+    _lever(
+        "hold", "hold_customer", "Hold", "pause", past="Held", keep="Let it run",
+        promise="Nothing leaves until somebody resumes.",
+        detail="What arrives is buffered, and what waits still expires at its time.",
+    ), "hold", lambda given: changes.hold,
+)  # fmt: skip
+RESUME = CustomerLever(
+    _lever(
+        "resume", "hold_customer", "Resume", "play", past="Resumed", keep="Keep holding",
+        promise="What waits leaves at the customer's rate, in order.",
+        detail="Every throttler knows it within 5 s.",
+    ), "resume", lambda given: changes.resume,
+)  # fmt: skip
+PURGE = CustomerLever(
+    _lever(
+        "purge", "purge_customer", "Drop the backlog", "ban", past="Dropped what waited for", keep="Keep it",
+        promise="What waits now goes to notifications-expired and is never sent.",
+        detail="There is no way back. What arrives after this moment is not touched.",
+        harm=True, least=10,
+    ), "purge", lambda given: changes.purge, _nothing_waits, counts=True,
+)  # fmt: skip
+LEVERS: Sequence[CustomerLever] = (RATE, LIFE, HOLD, RESUME, PURGE)
+
+
+def offered(row: Customer) -> list[CustomerLever]:
+    """The levers of a page: hold or resume, never both."""
+    return [one for one in LEVERS if one is not (HOLD if row.held else RESUME)]
+
+
+def lever_states(found: Situation, user: Any, opts: Any, url_of: Callable[[CustomerLever], str]) -> list[LeverState]:
+    """As the page draws them: ready, without the right, or impossible for a reason."""
+    result = []
+    for one in offered(found.row):
+        right = "" if one.lever.allowed(user, opts) else one.lever.right_in_words(opts)
+        locked = "" if right else one.why_not(found)
+        result.append(LeverState(one.lever, url_of(one), locked=locked, right=right))
+    return result
+
+
+def label(one: CustomerLever, found: Situation) -> str:
+    """The words of the button."""
+    if not one.counts:
+        return one.lever.verb
+    return f"Drop {humanize.plural(found.traffic.backlog, 'message', 'messages')}"
+
+
+def mark_of(row: Customer) -> str:
+    """What the form carries of the row that the operator looked at."""
+    return row.updated_at.isoformat() if has_row(row) else "none"

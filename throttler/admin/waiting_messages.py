@@ -1,0 +1,140 @@
+"""Pages of the overflow: what waits for a customer, in the order in which it leaves, and one message of it."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.admin.utils import quote
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from config.admin.payload import pretty, visible
+from outbox.bookkeeping.audit import may_see_payloads
+from throttler.admin.masks import DOTS, masked
+from throttler.admin.situation import MOST_LANES, ttl_of
+from throttler.customers.models import Customer
+from throttler.lanes.models import Lane
+from throttler.moments import moment_of
+from throttler.overflow.django import DjangoStore
+from throttler.overflow.store import LaneRange, OverflowRow
+
+PAGE = 50
+FURTHEST = 2**63 - 2
+Context = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class WaitingMessage:
+    """A row of the store, as the pages show it."""
+
+    row: OverflowRow
+    ttl: int
+
+    @property
+    def created(self) -> datetime:
+        return moment_of(self.row.created_us)
+
+    @property
+    def expires(self) -> datetime:
+        """Its own end, or that of its customer's lifetime."""
+        return moment_of(self.row.expires_us) if self.row.expires_us else self.created + timedelta(seconds=self.ttl)
+
+    @property
+    def size(self) -> int:
+        return len(self.row.payload)
+
+    @property
+    def url(self) -> str:
+        where: Context = {"customer": self.row.customer_id, "partition": self.row.partition, "offset": self.row.offset}
+        return f"{reverse('admin:throttler_customer_message')}?{urlencode(where)}"
+
+
+def list_page(request: HttpRequest, row: Customer, context: Context) -> HttpResponse:
+    """A page of what waits, oldest first; or the one message with a notification id."""
+    lanes = _lanes(row)
+    lane = _chosen(lanes, request.GET.get("partition", ""))
+    wanted = request.GET.get("notification", "").replace("\0", "").strip()
+    after = _number(request.GET.get("after", ""))
+    rows = _rows(lanes, lane, wanted, after) if lane else []
+    context |= {
+        "title": f"Waiting for {row.pk}",
+        "lanes": lanes,
+        "lane": lane,
+        "searched": wanted,
+        "messages_shown": [WaitingMessage(one, ttl_of(row)) for one in rows[:PAGE]],
+        "more": rows[PAGE - 1].offset if len(rows) > PAGE else None,
+        "after": after,
+        "waiting": sum(lane.backlog for lane in lanes),
+        "back": reverse("admin:throttler_customer_change", args=[quote(row.pk)]),
+    }
+    return TemplateResponse(request, "admin/throttler/customer/messages.html", context)
+
+
+def message_page(request: HttpRequest, row: Customer, context: Context) -> HttpResponse:
+    """One message; 404 when the store does not have it, or has it no longer."""
+    partition, offset = (_number(request.GET.get(name, "")) for name in ("partition", "offset"))
+    lane = next((lane for lane in _lanes(row) if lane.partition == partition), None)
+    rows = _read(lane, offset - 1, offset, 1) if lane and offset is not None else []
+    if lane is None or not rows:
+        raise Http404
+    found, may_see = WaitingMessage(rows[0], ttl_of(row)), may_see_payloads(request)
+    context |= {
+        "title": f"Message {found.row.notification_id}",
+        "message": found,
+        "left": found.row.offset <= lane.drained,
+        "may_see": may_see,
+        "payload": pretty(found.row.payload if may_see else masked(found.row.payload)),
+        "headers": list(_headers(found.row.headers, may_see)),
+        "list_url": f"{reverse('admin:throttler_customer_messages')}?{urlencode({'customer': row.pk})}",
+    }
+    return TemplateResponse(request, "admin/throttler/customer/message.html", context)
+
+
+def _rows(lanes: Sequence[Lane], lane: Lane, wanted: str, after: int | None) -> list[OverflowRow]:
+    if wanted:
+        # From where this backlog began: who asks wants to know of those that have left, too.
+        found = [DjangoStore().find(_range(one, one.first - 1, one.seen, PAGE), wanted) for one in lanes]
+        return [one for one in found if one]
+    return _read(lane, lane.drained if after is None else max(after, lane.drained), lane.seen, PAGE + 1)
+
+
+def _read(lane: Lane, after: int, upto: int, limit: int) -> list[OverflowRow]:
+    asked = _range(lane, after, upto, limit)
+    return DjangoStore().read([asked])[asked.partition, asked.customer_id] if after < upto else []
+
+
+def _range(lane: Lane, after: int, upto: int, limit: int) -> LaneRange:
+    return LaneRange(lane.partition, lane.customer_id, lane.topic_id, after, upto, lane.day or _oldest_day(), limit)
+
+
+def _oldest_day() -> date:
+    """Rows of a lane that has nothing more waiting are kept this long."""
+    return datetime.now(UTC).date() - timedelta(days=settings.THROTTLER_BUFFER_DAYS)
+
+
+def _lanes(row: Customer) -> list[Lane]:
+    """Those with a backlog first."""
+    return list(Lane.objects.filter(customer_id=row.pk).order_by("-backlog", "partition")[:MOST_LANES])
+
+
+def _chosen(lanes: Sequence[Lane], partition: str) -> Lane | None:
+    return next((lane for lane in lanes if str(lane.partition) == partition), lanes[0] if lanes else None)
+
+
+def _number(text: str) -> int | None:
+    """An offset or a partition; None for anything else."""
+    found = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+    return found if found is None or found <= FURTHEST else None
+
+
+def _headers(stored: bytes, may_see: bool) -> Iterator[tuple[str, str]]:
+    for name, value in json.loads(stored) if stored else ():
+        yield name, visible(b64decode(value or "").decode("utf-8", "backslashreplace")) if may_see else DOTS
