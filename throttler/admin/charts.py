@@ -79,8 +79,8 @@ def rate_chart(timeline: Timeline, allowed: Sequence[Point]) -> Chart | None:
         "sent": scale.points(sent),
         "allowed": scale.points(steps),
     }
-    highest = max(value for _, value in arrived)
-    caption = f"Between {per_second(min(value for _, value in arrived))} and {per_second(highest)} a second arrived."
+    least, most = (per_second(end_of(value for _, value in arrived)) for end_of in (min, max))
+    caption = f"{least} a second arrived." if least == most else f"Between {least} and {most} a second arrived."
     return Chart(start, per_second(scale.top), per_second(scale.top / 2), times(scale), lines, caption)
 
 

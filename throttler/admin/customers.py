@@ -140,7 +140,7 @@ class CustomerAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Rate")
     def rate(self, row: Any) -> str:
-        return row.rates.replace(";", "; ")
+        return words.spaced(row.rates)
 
     @admin.display(description="Messages live")
     def lives(self, row: Any) -> str:
@@ -176,10 +176,11 @@ class CustomerAdmin(ReadOnlyAdmin):
             "quotas": words.quotas(found),
             "arriving": _number(found.timeline.arriving),
             "growth": words.growth(found.timeline.growth),
+            "grows": found.timeline.growth >= 1,
             "trend": [one.backlog for one in found.timeline.charted],
             "ttl": ttl_of(row),
             "uses": words.uses(found),
-            "tried": words.tried_rates(found) if found.reporting and not row.held else [],
+            "tried": words.tried_rates(found) if found.reporting and found.traffic.needed and not row.held else [],
             "rate_url": self.url_of(levers.RATE, row),
             "rate_chart": charts.rate_chart(found.timeline, allowed_since(found, history)),
             "age_chart": charts.age_chart(found, forecast=bool(found.reporting)),

@@ -85,7 +85,7 @@ class CustomerLeverPage:
 
     def _rate_fields(self) -> dict[str, Any]:
         row, rates = self.found.row, self.given.get("rates", self.found.row.rates)
-        burst = self.given.get("burst", row.burst if row.burst is not None and "rates" not in self.given else "")
+        burst = self.given.get("burst", "" if row.burst is None else row.burst)
         tried = None
         if rates != row.rates and self.found.reporting:
             tried = self._tried(rates)

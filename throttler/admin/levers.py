@@ -107,8 +107,8 @@ LEVERS: Sequence[CustomerLever] = (RATE, LIFE, HOLD, RESUME, PURGE)
 
 
 def offered(row: Customer) -> list[CustomerLever]:
-    """The levers of a page: hold or resume, never both."""
-    return [one for one in LEVERS if one is not (HOLD if row.held else RESUME)]
+    """The levers of a page, the first one first: hold or resume, never both."""
+    return [RESUME, RATE, LIFE, PURGE] if row.held else [RATE, LIFE, HOLD, PURGE]
 
 
 def lever_states(found: Situation, user: Any, opts: Any, url_of: Callable[[CustomerLever], str]) -> list[LeverState]:

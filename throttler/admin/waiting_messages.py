@@ -68,7 +68,7 @@ def list_page(request: HttpRequest, row: Customer, context: Context) -> HttpResp
         "title": f"Waiting for {row.pk}",
         "lanes": lanes,
         "lane": lane,
-        "searched": wanted,
+        "wanted": wanted,
         "messages_shown": [WaitingMessage(one, ttl_of(row)) for one in rows[:PAGE]],
         "more": rows[PAGE - 1].offset if len(rows) > PAGE else None,
         "after": after,

@@ -25,6 +25,7 @@ DEEDS = {
     "purge_customer": ("dropped the backlog", "ban"),
 }
 DAY = 86_400
+SOON = DAY / 2
 FAR = 1000 * DAY
 
 
@@ -48,6 +49,10 @@ class TriedRate:
     lost: str
     current: bool = False
     loses: bool = False
+
+    @property
+    def shown(self) -> str:
+        return spaced(self.rates)
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,12 @@ def state(held: bool, backlog: int, outlook: Outlook) -> str:
         return "on_hold"
     if not backlog:
         return "live"
-    return "expiring" if outlook.expires_in is not None else "over_rate"
+    return "expiring" if soon(outlook) else "over_rate"
+
+
+def soon(outlook: Outlook) -> bool:
+    """Whether messages expire within half a day: what lies further ahead changes before."""
+    return outlook.expires_in is not None and outlook.expires_in < SOON
 
 
 def callouts(found: Situation) -> list[Callout]:
@@ -116,7 +126,7 @@ def forecast(found: Situation) -> Callout | None:
     if outlook.expires_in is None or (not traffic.backlog and outlook.lost_per_second < 0.001):
         return _gone(found) if traffic.backlog else None
     return Callout(
-        "warn", "clock", starts_at(outlook, found.now), " ".join(_why(found)), advice(found)
+        "warn" if soon(outlook) else "info", "clock", starts_at(outlook, found.now), " ".join(_why(found)), advice(found)
     )  # fmt: skip
 
 
@@ -203,6 +213,11 @@ def tried_rate(outlook: Outlook, text: str, now: datetime, current: bool = False
     if gone is not None:
         backlog = gone_by(now, gone) if gone else "none"
     return TriedRate(text, backlog, lost, current, lost != "0")
+
+
+def spaced(rates: str) -> str:
+    """Rates with room for a line to end."""
+    return rates.replace(";", "; ")
 
 
 def uses(found: Situation) -> list[WindowUse]:
