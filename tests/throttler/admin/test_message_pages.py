@@ -1,0 +1,143 @@
+"""What waits, message by message: in order, only what waits, and hidden from who may not see payloads."""
+
+import re
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tests.config.admin.conftest import client_with
+from tests.throttler.admin.conftest import LIST, add_customer, add_lane, add_owner, store, stored
+from throttler.admin.masks import DOTS, masked
+from throttler.models import Customer, Lane
+from throttler.moments import moment_of
+
+pytestmark = pytest.mark.django_db
+INLINE = re.compile(rb"<style|\sstyle=|<script(?![^>]*\ssrc=)|\son\w+=|javascript:")
+MESSAGES = f"{LIST}messages/?customer=harbour-foods"
+LOOK = ("view_customer", "view_overflowmessage")
+
+
+def seen(client, url, status=200):
+    response = client.get(url)
+    assert response.status_code == status, url
+    assert not INLINE.search(response.content), url
+    return response.content.decode()
+
+
+def shown(html):
+    return re.findall(r">(n-\d+)</a>", html)
+
+
+def message(offset, more=""):
+    return f"{LIST}message/?customer=harbour-foods&partition=5&offset={offset}{more}"
+
+
+@pytest.fixture
+def buffered(db):
+    """130 wait behind offset 2000; 5 have left, 3 lie beyond what was decided, one belongs to somebody else."""
+    add_customer(), add_owner()
+    add_lane(backlog=130, first=1_996, drained=2_000, seen=2_130)
+    store(*[stored(1_996 + number) for number in range(138)], stored(2_050, "somebody-else"))
+
+
+def test_pages_show_what_waits_and_nothing_else_oldest_first(boss, buffered):
+    found, url = [], MESSAGES
+    while url:
+        html = seen(boss, url)
+        found += shown(html)
+        more = re.search(r'rel="next" href="([^"]+)"', html)
+        url = f"{LIST}messages/{more[1].replace('&amp;', '&')}" if more else ""
+    assert found == [f"n-{offset}" for offset in range(2_001, 2_131)]
+
+
+def test_a_page_reads_one_page_of_rows(boss, buffered):
+    with CaptureQueriesContext(connection) as captured:
+        seen(boss, MESSAGES)
+    queries = [query["sql"] for query in captured if "overflowmessage" in query["sql"]]
+    assert len(queries) == 1
+    assert "LIMIT" in queries[0] or "r.most" in queries[0]
+    assert len(captured) <= 10
+
+
+def test_a_message_is_found_by_its_notification_id_also_when_it_has_left(boss, buffered):
+    assert shown(seen(boss, f"{MESSAGES}&notification=n-2077")) == ["n-2077"]
+    assert shown(seen(boss, f"{MESSAGES}&notification=n-1998")) == ["n-1998"]
+    for nothing in ("n-2132", "N-2077", "n-207%25", "x\x00"):
+        assert "Nothing has the notification id" in seen(boss, f"{MESSAGES}&notification={nothing}")
+    Lane.objects.update(backlog=0, drained=2_130, day=None, oldest_at=None)
+    assert shown(seen(boss, f"{MESSAGES}&notification=n-2077")) == ["n-2077"]
+
+
+def test_what_has_left_says_so(boss, buffered):
+    assert "It has left the buffer" in seen(boss, message(1_998))
+    assert "It expires" in seen(boss, message(2_001))
+    assert boss.get(message(5)).status_code == 404
+    assert boss.get(message(2_001).replace("partition=5", "partition=6")).status_code == 404
+
+
+def test_payloads_are_dots_without_the_right_to_see_them(boss, buffered):
+    open_page = seen(boss, message(2_001))
+    assert "anna@example.com" in open_page
+    assert "Dear Anna" in open_page
+    for html in (seen(client_with(*LOOK), message(2_001)), seen(client_with(*LOOK), MESSAGES)):
+        assert "anna" not in html.lower()
+    hidden = seen(client_with(*LOOK), message(2_001))
+    assert "n-2001" in hidden
+    assert DOTS in hidden
+    assert "“see payloads”" in hidden
+
+
+def test_headers_are_dots_without_the_right_to_see_them(boss, buffered):
+    store(stored(2_001, "harbour-foods", headers=b'[["x-user", "YW5uYQ=="], ["empty", null]]', partition=6))
+    add_lane(partition=6, backlog=1, drained=2_000, seen=2_001)
+    url = message(2_001).replace("partition=5", "partition=6")
+    assert "<code>anna</code>" in seen(boss, url)
+    assert "anna" not in seen(client_with(*LOOK), url)
+
+
+def test_browsing_needs_both_rights(buffered):
+    for rights in (["view_customer"], ["view_overflowmessage"], []):
+        for url in (MESSAGES, message(2_001)):
+            assert client_with(*rights).get(url).status_code == 403
+    assert client_with(*LOOK).get(MESSAGES).status_code == 200
+
+
+def test_a_message_expires_at_its_own_time_or_at_that_of_its_customer(boss, buffered):
+    row = stored(2_140)
+    Lane.objects.update(seen=2_140)
+    Customer.objects.update(ttl_seconds=3_600)
+    store(stored(2_140, expires_us=row.created_us + 90_000_000))
+    html = seen(boss, message(2_140))
+    assert f"{moment_of(row.created_us + 90_000_000):%H:%M}" in html
+    assert "the lifetime of its customer" not in html
+    assert "the lifetime of its customer" in seen(boss, message(2_001))
+
+
+@pytest.mark.parametrize("more", ["&after=x", "&after=99999999999999999999", "&after=-1", "&partition=x", "&after="])
+def test_broken_places_are_the_first_page(boss, buffered, more):
+    assert shown(seen(boss, MESSAGES + more))[0] == "n-2001"
+
+
+def test_empty_pages_say_why(boss, buffered):
+    assert "No more wait here" in seen(boss, f"{MESSAGES}&after=2130")
+    Lane.objects.all().delete()
+    assert "Nothing waits" in seen(boss, MESSAGES)
+    assert boss.get(f"{LIST}messages/?customer=nobody").status_code == 404
+    assert boss.get(f"{LIST}messages/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("payload", "hidden"),
+    [
+        (b'{"a": 1, "b": [true, null, {"c": "x"}]}', '{"a": "••••", "b": ["••••", "••••", {"c": "••••"}]}'),
+        (b'{"anna@example.com": "x", "ttl_seconds": 5}', '{"••••": "••••", "ttl_seconds": 5}'),
+        (b'{"notification_id": {"name": "Anna"}}', '{"notification_id": {"name": "••••"}}'),
+        (b'["Anna"]', '["••••"]'),
+        (b"Dear Anna", DOTS),
+        (b"\xff", DOTS),
+        (b"[" * 5_000, DOTS),
+    ],
+)
+def test_a_mask_keeps_the_shape_and_nothing_that_a_person_wrote(payload, hidden):
+    assert masked(payload) == hidden
