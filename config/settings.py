@@ -171,6 +171,7 @@ FLOWS = [
     "buffer.flow.Aggregator",
     "buffer.ledger.flow.Ledger",
     "notifications.flow.Orders",
+    "throttler.flow.Throttler",
     "outbox.flow.Outbox",
 ]
 # What /v1 of the HTTP API is made of: a django-ninja router each.

@@ -43,6 +43,7 @@ def demo_environment(folder: Path, kafka_port: int) -> dict[str, str]:
         "KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka_port}",
         # The embedded broker knows the protocol up to here, and frees a dead member's place after its session.
         "KAFKA_API_VERSION": "2.3",
+        "KAFKA_TRANSACTIONS": "off",
         "KAFKA_SESSION_TIMEOUT_MS": "2000",
         "KAFKA_TOPIC_PREFIX": "",
         "CELERY_BROKER_URL": "",

@@ -118,7 +118,7 @@ class PartitionOwner:
         """Decide a batch; `done` is called when its transaction is settled. Of partitions that are not ours: nothing."""
         self.worked_at = time.monotonic()
         self._round.settled.append(done)
-        self._round.decide(batch, self.clock.now())
+        self._round.decide(batch, self.stowing, self.clock.now())
 
     def learn(self, polled: Mapping[str, CustomerTerms]) -> None:
         """Rates, holds, purges and lifetimes as the database has them now."""
@@ -161,7 +161,6 @@ class PartitionOwner:
         self._note_pages(now)
         self._round.drain(now)
         current, self._round = self._round, Round(self.rules)
-        self.stowing.take(current.out, self.parts)
         self.stowing.push()
         if current.to_send(now):
             self._transact(current)

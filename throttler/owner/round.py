@@ -11,6 +11,7 @@ from throttler.live.decide import Decisions, Decoded
 from throttler.live.partition import OwnedPartition
 from throttler.live.sending import Sending
 from throttler.owner.rules import Rules
+from throttler.owner.stowing import Stowing
 
 DRAINED = 1000  # messages of one round: batches must not wait for a long drain
 
@@ -29,14 +30,16 @@ class Round:
     def size(self) -> int:
         return self.out.size + len(self.out.rows) + len(self.out.letters)
 
-    def decide(self, batch: Sequence[Decoded], now: int) -> None:
+    def decide(self, batch: Sequence[Decoded], stowing: Stowing, now: int) -> None:
         """Take up what belongs to our partitions and was not read before they were placed."""
         rules, out = self.rules, self.out
-        rows = len(out.rows)
+        rows, letters = len(out.rows), len(out.letters)
         for decoded in batch:
             part = rules.parts.get(decoded.record.partition)
             if part and decoded.record.offset >= part.read:
                 rules.decider.decide(part, rules.checked(decoded), now, out)
+        # Before the drain hears of these lanes: it reads what no partition waits for.
+        stowing.take(out.rows[rows:], out.letters[letters:], rules.parts)
         for _decoded, row in out.rows[rows:]:
             part = rules.parts[row.partition]
             rules.drain.watch(part, part.lanes[row.customer_id], now)

@@ -9,7 +9,8 @@ from django.conf import settings
 
 from config.kafka import RecordBatch
 from config.kafka.runtime.writer import Writer
-from throttler.live.decide import Decisions
+from outbox.letters.burial import Letter
+from throttler.live.decide import Decoded
 from throttler.live.partition import OwnedPartition, Unstored
 from throttler.live.storing import Stowed
 from throttler.overflow.store import OverflowRow
@@ -29,12 +30,15 @@ class Stowing:
         self.number = 0
         self._waiting: deque[tuple[int, list[Stowed]]] = deque()
 
-    def take(self, decisions: Decisions, parts: Mapping[int, OwnedPartition]) -> None:
-        """Take over a round's rows and letters; from now on they hold the committed offsets back."""
+    def take(
+        self, rows: Iterable[tuple[Decoded, OverflowRow]], letters: Iterable[tuple[Decoded, Letter]],
+        parts: Mapping[int, OwnedPartition],
+    ) -> None:  # fmt: skip
+        """Take over rows and letters; from now on they hold the committed offsets and the drain back."""
         found: dict[int, list[Stowed]] = {}
-        for decoded, row in decisions.rows:
+        for decoded, row in rows:
             found.setdefault(row.partition, []).append(Stowed.of(decoded.record, row=row))
-        for decoded, letter in decisions.letters:
+        for decoded, letter in letters:
             found.setdefault(decoded.record.partition, []).append(Stowed.of(decoded.record, letter=letter))
         if not found:
             return
