@@ -36,7 +36,8 @@ class Drain:
         self.parts, self.terms_of, self.default_ttl_us = parts, terms_of, default_ttl_us
         self.schedule = Scheduler()
         self.pages: dict[Key, deque[OverflowRow]] = {}
-        self.asked: dict[Key, int | None] = {}  # how many rows the page has to hold; None: nobody can tell
+        # The range, and how many rows its page has to hold; None: nobody can tell.
+        self.asked: dict[Key, tuple[LaneRange, int | None]] = {}
         self.suspended: set[Key] = set()
         self._wanted: list[LaneRange] = []
 
@@ -80,19 +81,27 @@ class Drain:
     def take(self, asked: LaneRange, rows: Iterable[OverflowRow] | None, now: int) -> None:
         """What the store has of a range; None: it did not answer."""
         key = (asked.partition, asked.customer_id)
-        if key not in self.asked:
-            return  # the partition was given up meanwhile
-        expected = self.asked.pop(key)
+        if self.asked.get(key, (None, 0))[0] is not asked:
+            return  # the partition was given up meanwhile, and perhaps asks again
+        _range, expected = self.asked.pop(key)
         part, lane = self._find(key)
         if rows is None or part is None or lane is None or not lane.backlog:
             return
         found = list(rows)
         if expected is not None and len(found) < expected:
             self.suspended.add(key)
+            self.pages.pop(key, None)  # some of it may be read again
             log.error("overflow_rows_lost", customer=key[1], partition=key[0], found=len(found), expected=expected)
             return
         self.pages.setdefault(key, deque()).extend(found)
         self.schedule.reschedule(key, now, self.terms_of(lane.customer).weight)
+
+    def resume(self, key: Key, now: int) -> None:
+        """The store has again what there is of a lane."""
+        self.suspended.discard(key)
+        part, lane = self._find(key)
+        if part and lane and lane.backlog:
+            self._schedule(key, part, lane, now)
 
     def next_due(self) -> int | None:
         """When the next lane has its turn, in microseconds; None: nothing waits."""
@@ -148,8 +157,9 @@ class Drain:
         if after < upto and lane.day:
             # All of the backlog lies below `upto`, or some of it is on its way to the store.
             rest = min(ROWS, lane.backlog - len(page)) if upto == lane.seen else None
-            self.asked[key] = rest
-            self._wanted.append(LaneRange(part.number, lane.customer, part.topic_id, after, upto, lane.day, ROWS))
+            asked = LaneRange(part.number, lane.customer, part.topic_id, after, upto, lane.day, ROWS)
+            self.asked[key] = asked, rest
+            self._wanted.append(asked)
 
     def _schedule(self, key: Key, part: OwnedPartition, lane: LaneState, now: int) -> None:
         terms = self.terms_of(lane.customer)

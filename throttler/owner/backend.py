@@ -84,6 +84,7 @@ class OwnerBackend:
         self.owner.close(patience=5.0)
         self.upkeep.close()
         self.owner.pages.close()
+        self.owner.repairs.rereader.close()
         self.owner.stowing.writer.close(patience=0.5)
 
     def _raise_failure(self) -> None:

@@ -25,6 +25,7 @@ from throttler.live.partition import OwnedPartition
 from throttler.live.sending import Sending
 from throttler.live.storing import RowHandler
 from throttler.owner.reflection import Reflection
+from throttler.owner.repairs import Repairs
 from throttler.owner.round import Round
 from throttler.owner.rules import Rules
 from throttler.owner.stowing import Stowing, refused
@@ -43,10 +44,10 @@ class PartitionOwner:
 
     def __init__(
         self, producer: Any, rules: Rules, stowing: Stowing, handler: RowHandler, pages: PageReader,
-        reflection: Reflection, clock: SteadyClock,
+        repairs: Repairs, reflection: Reflection, clock: SteadyClock,
     ) -> None:  # fmt: skip
         self.producer, self.rules, self.stowing, self.handler, self.pages = producer, rules, stowing, handler, pages
-        self.reflection, self.clock = reflection, clock
+        self.repairs, self.reflection, self.clock = repairs, reflection, clock
         self.sending = Sending(producer)
         self.parts = rules.parts
         self.metadata: Any = None
@@ -108,6 +109,7 @@ class PartitionOwner:
             self.rules.drain.forget(number)
         self.stowing.drop(gone)
         self.reflection.forget(gone)
+        self.repairs.forget(gone)
 
     def give_up_all(self, done: threading.Event) -> None:
         """Before the group takes everything away: no transaction begins any more."""
@@ -159,6 +161,8 @@ class PartitionOwner:
         now = self.clock.now()
         self._note_stored()
         self._note_pages(now)
+        for part, lane in self.repairs.round(now):
+            self._round.out.touch(part, lane)
         self._round.drain(now)
         current, self._round = self._round, Round(self.rules)
         self.stowing.push()
@@ -238,7 +242,7 @@ class PartitionOwner:
     def _note_state(self) -> None:
         """For the polling thread: whether anything is due or on its way, and whether too much waits for the store."""
         drain = self.rules.drain
-        if self.stowing.busy or drain.asked or drain.schedule.due_weight:
+        if self.stowing.busy or drain.asked or drain.suspended or drain.schedule.due_weight:
             self.worked_at = time.monotonic()
         # Beyond the limit nothing more is read until the store takes rows again.
         stalled = {part.number for part in self.parts.values() if part.waiting > settings.THROTTLER_STALL_RECORDS}

@@ -88,5 +88,5 @@ def refused(row: OverflowRow, part: OwnedPartition | None) -> bool:
     lane.backlog -= 1
     if not lane.backlog:
         lane.drained, lane.day = lane.seen, None
-    part.totals["lost"] += 1
+    part.totals["refused"] += 1
     return True

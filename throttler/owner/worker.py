@@ -29,6 +29,8 @@ from throttler.owner.owner import PartitionOwner
 from throttler.owner.placing import RestoredPlacing
 from throttler.owner.plain_sender import PlainSender
 from throttler.owner.reflection import Reflection
+from throttler.owner.repairs import Repairs
+from throttler.owner.rereading import Rereader
 from throttler.owner.rules import Rules
 from throttler.owner.source import Notifications
 from throttler.owner.stowing import Stowing
@@ -85,7 +87,7 @@ class Throttler:
         topic_ids: dict[str, str] = {}
         self.owner = PartitionOwner(
             self.producer, rules, Stowing(writer, topic_ids), handler, PageReader(store),
-            Reflection(rules.drain, terms, uuid4().hex), clock,
+            Repairs(rules.drain, Rereader(store)), Reflection(rules.drain, terms, uuid4().hex), clock,
         )  # fmt: skip
         self.upkeep = Upkeep(self.owner, name, transactions)
         self.restoring = Restoring(

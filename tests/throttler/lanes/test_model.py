@@ -43,7 +43,6 @@ DECIDE, DECIDE_NEW = Decider.decide, Decider._decide_new
 LEFT_OUT = {
     "what is below decided is skipped": (Decider, "decide", decide_again),
     "drained begins at first - 1": (LaneState, "buffer", buffer_from_the_start),
-    "the drain stays below what was seen": (OwnedPartition, "readable_upto", lambda self, lane: self.stored_upto()),
     "the drain stays below what is stored": (OwnedPartition, "readable_upto", lambda self, lane: lane.seen),
     "with a backlog nothing goes live": (Decider, "_decide_new", live_beside_a_backlog),
     "the committed offset waits for the store": (OwnedPartition, "position", property(lambda self: self.decided)),
