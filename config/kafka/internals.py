@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import kafka
@@ -14,7 +15,7 @@ from kafka.consumer.fetcher import Fetcher, IsolationLevel
 
 from config.digest import WHOLE_BYTES, keepable
 from config.kafka.decompress import decompress
-from config.kafka.unpack import Received, unpack, unpack_beginning
+from config.kafka.unpack import Received, unpack, unpack_beginning, unpack_newest
 
 
 def unpack_leanly(consumer: kafka.KafkaConsumer) -> kafka.KafkaConsumer:
@@ -29,7 +30,7 @@ class LeanRecords(Fetcher.PartitionRecords):
     The checks of a whole batch (checksum, aborted transactions, control marks) remain the client's own.
     """
 
-    def _unpack_records(self, tp: Any, records: Any, *_deserializers: Any) -> Iterator[Received]:
+    def _unpack_records(self, tp: Any, records: Any, *_deserializers: Any) -> Iterator[Any]:
         while (batch := records.next_batch()) is not None:
             for record in self._records_of(batch, tp):
                 self.next_fetch_offset = record.offset + 1
@@ -38,16 +39,19 @@ class LeanRecords(Fetcher.PartitionRecords):
                 self.next_fetch_offset = batch.next_offset
         self.drain()
 
-    def _records_of(self, batch: Any, tp: Any) -> Sequence[Received]:
+    def _records_of(self, batch: Any, tp: Any) -> Sequence[Any]:
         try:
             if self.check_crcs and not batch.validate_crc():
                 raise ValueError("wrong checksum")
             self.bytes_read += batch.size_in_bytes
-            return _unpacked(batch, tp.topic, tp.partition) if self._is_for_us(batch) else ()
+            return self._content_of(batch, tp) if self._is_for_us(batch) else ()
         except (ValueError, IndexError) as error:
             raise kafka.errors.CorruptRecordError(
                 f"{tp.topic}/{tp.partition} from {batch.base_offset}: {error}"
             ) from error
+
+    def _content_of(self, batch: Any, tp: Any) -> Sequence[Any]:
+        return _unpacked(batch, tp.topic, tp.partition)
 
     def _is_for_us(self, batch: Any) -> bool:
         """Neither the mark at the end of a transaction nor part of one that was aborted."""
@@ -63,12 +67,44 @@ class LeanRecords(Fetcher.PartitionRecords):
         return not batch.is_control_batch
 
 
+def unpack_only_newest(consumer: kafka.KafkaConsumer) -> kafka.KafkaConsumer:
+    """Let the consumer give a NewestOfBatch for each batch in place of its records."""
+    consumer._fetcher.PartitionRecords = NewestRecords
+    return consumer
+
+
+@dataclass(frozen=True, slots=True)
+class NewestOfBatch:
+    """The last value of each key in a batch; `offset` is that of its last record."""
+
+    offset: int
+    values: dict[bytes, bytes | None]
+
+
+class NewestRecords(LeanRecords):
+    """What was fetched of a compacted topic, of which nobody wants to know more than the last value of each key."""
+
+    def _content_of(self, batch: Any, tp: Any) -> Sequence[Any]:
+        if batch.magic < 2:
+            return [NewestOfBatch(r.offset, {r.key or b"": r.value}) for r in batch]
+        data, whole = _data_of(batch)
+        if not whole:
+            raise ValueError("its batch is larger than KAFKA_MAX_BATCH_BYTES allows")
+        return [NewestOfBatch(batch.last_offset, unpack_newest(data, batch.records_count))]
+
+
+def _data_of(batch: Any) -> tuple[bytes, bool]:
+    """The batch without its header, and whether it is all of it."""
+    data = bytes(memoryview(batch._buffer)[batch._pos :])
+    if batch.compression_type:
+        return decompress(batch.compression_type, data, settings.KAFKA_MAX_BATCH_BYTES)
+    return data, True
+
+
 def _unpacked(batch: Any, topic: str, partition: int) -> list[Received]:
     if batch.magic < 2:  # written before Kafka 0.11
         return [Received(topic, partition, r.offset, r.timestamp, r.key, keepable(r.value), r.headers) for r in batch]
-    data, whole = bytes(memoryview(batch._buffer)[batch._pos :]), True
-    if batch.compression_type:
-        data, whole = decompress(batch.compression_type, data, settings.KAFKA_MAX_BATCH_BYTES)
+    data, whole = _data_of(batch)
     place = (topic, partition, batch.base_offset)
     if whole:
         found = unpack(data, 0, batch.records_count, place, batch.first_timestamp)

@@ -41,6 +41,11 @@ class ReadConnection:
         options = {"auto_offset_reset": "earliest", **overrides}
         self.consumer = client.new_consumer(group, **options)
 
+    def only_newest(self) -> ReadConnection:
+        """Readers on it give, in place of records, a NewestOfBatch for each batch: half the time of a record each."""
+        internals.unpack_only_newest(self.consumer)
+        return self
+
     def close(self) -> None:
         self.consumer.close(autocommit=False)
 

@@ -64,6 +64,40 @@ def unpack(data: bytes, pos: int, count: int, place: tuple[str, int, int], first
     return found
 
 
+def unpack_newest(data: bytes, count: int) -> dict[bytes, bytes | None]:
+    """The last value of each key among `count` records; ValueError or IndexError if `data` does not hold them.
+
+    Half the time of `unpack`: nothing else of a record is looked at, and no object is made of it.
+    """
+    pos = 0
+    found: dict[bytes, bytes | None] = {}
+    for _ in range(count):
+        if (more := data[pos + 1]) < 128 <= (size := data[pos]):
+            size, pos = size & 127 | more << 7, pos + 2
+        else:
+            size, pos = _varint(data, pos)
+        end = pos + (size >> 1)
+        pos += 1  # attributes
+        while data[pos] > 127:  # when it was written
+            pos += 1
+        pos += 1
+        while data[pos] > 127:  # its offset
+            pos += 1
+        key, pos = _bytes(data, pos + 1)
+        if (more := data[pos + 1]) < 128 <= (size := data[pos]):
+            size, pos = size & 127 | more << 7, pos + 2
+        else:
+            size, pos = _varint(data, pos)
+        after = pos if size & 1 else pos + (size >> 1)
+        if after >= end:
+            raise ValueError("a value is longer than its record")
+        found[key or b""] = None if size & 1 else data[pos:after]
+        pos = end
+    if pos != len(data):
+        raise ValueError(f"{len(data) - pos} bytes follow the last record")
+    return found
+
+
 def unpack_beginning(data: bytes, place: tuple[str, int, int], first: int, last_offset: int) -> list[Received]:
     """The records that `data`, the beginning of a batch that is too large, holds wholly; then what begins after them.
 

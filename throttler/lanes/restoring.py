@@ -19,7 +19,7 @@ SLICE = 1.0  # seconds an offset that is pending is waited for, before anything 
 GLANCE = 0.1  # the same while other partitions are being read
 PAUSE = 0.5  # seconds between two tries while the broker is away
 KEPT = 60.0  # seconds the connection outlives its last use
-LARGE = {"fetch_max_bytes": 50_000_000, "max_partition_fetch_bytes": 50_000_000, "max_poll_records": 1_000_000}
+LARGE = {"fetch_max_bytes": 16_000_000, "max_partition_fetch_bytes": 4_000_000, "max_poll_records": 1_000_000}
 
 Result = RestoredPartition | RefusedPartition
 
@@ -30,7 +30,7 @@ class Restore:
 
     asking: int
     log: Log | None = None  # once its committed offset is known
-    newest: dict[bytes, bytes] = field(default_factory=dict)
+    newest: dict[bytes, bytes | None] = field(default_factory=dict)
 
 
 class Restoring:
@@ -167,7 +167,7 @@ class _Worker:
 
     def _connect(self) -> Reader:
         if self.connection is None:
-            self.connection = ReadConnection(self.of.group, **LARGE)
+            self.connection = ReadConnection(self.of.group, **LARGE).only_newest()
         if self.changelog is None:
             self.changelog = Reader(self.of.changelog_topic, (), self.connection)
         return self.changelog
@@ -200,11 +200,8 @@ class _Worker:
             return
         for number, records in reader.step(GLANCE).items():
             newest = self.work[number].newest
-            for record in records:
-                if record.value is None:
-                    newest.pop(record.key or b"", None)
-                else:
-                    newest[record.key or b""] = record.value
+            for batch in records:
+                newest |= batch.values
 
     def _hand_over(self) -> None:
         if self.changelog is None:
@@ -212,14 +209,15 @@ class _Worker:
         reading = {tp.partition for tp in self.changelog.reading}
         for number, found in list(self.work.items()):
             if found.log is not None and number not in reading:
-                result = restored(
-                    number, found.log, found.newest, self.of.accept_reset, transactions=settings.KAFKA_TRANSACTIONS
-                )
-                self._finish(number, result)
+                self._finish(number, self._result(number, found.log, found.newest))
         if not self.work:
             seconds = time.monotonic() - self.began
             self.of.observe(seconds)
             log.info("lanes_restored", partitions=self.partitions, lanes=self.lanes, seconds=round(seconds, 3))
+
+    def _result(self, number: int, of: Log, values: dict[bytes, bytes | None]) -> Result:
+        newest = {key: value for key, value in values.items() if value is not None}
+        return restored(number, of, newest, self.of.accept_reset, transactions=settings.KAFKA_TRANSACTIONS)
 
     def _finish(self, number: int, result: Result) -> None:
         asking = self.work.pop(number).asking
