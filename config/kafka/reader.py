@@ -13,6 +13,7 @@ from config.kafka.positions import Log, TopicPartition
 PATIENCE = 10.0  # seconds a question to the broker may take
 PERSON_MS = 3000  # of a person who waits for a page
 QUIET = 3.0  # seconds without progress after which the broker is asked whether it is there
+JUST_MADE = 0.5  # seconds until every broker knows a topic that one of them has made
 PENDING_MS = 100  # for one offset, after some of them were found to be pending
 
 
@@ -51,13 +52,11 @@ class ReadConnection:
 
     def partitions_of(self, topic: str, wanted: Iterable[int] | None = None) -> list[Any]:
         """The topic's partitions, or the wanted ones of them; raises MissingTopic."""
-        try:
-            internals.refresh_metadata(self.consumer, topic, _ms(PATIENCE))
-            count = internals.partition_count(self.consumer, topic)
-        except client.UnknownTopicOrPartitionError:
-            count = 0
-        if not count:
-            raise MissingTopic(f"topic {topic} does not exist: create_topics makes it")
+        deadline = time.monotonic() + JUST_MADE
+        while not (count := self._count(topic)):
+            if time.monotonic() > deadline:
+                raise MissingTopic(f"topic {topic} does not exist: create_topics makes it")
+            time.sleep(0.1)
         numbers = sorted(range(count) if wanted is None else wanted)
         if numbers and numbers[-1] >= count:
             raise MissingTopic(
@@ -65,6 +64,13 @@ class ReadConnection:
                 f"create_topics makes missing topics, but adds no partition"
             )
         return [client.TopicPartition(topic, number) for number in numbers]
+
+    def _count(self, topic: str) -> int:
+        try:
+            internals.refresh_metadata(self.consumer, topic, _ms(PATIENCE))
+        except client.UnknownTopicOrPartitionError:
+            return 0
+        return internals.partition_count(self.consumer, topic)
 
     def logs(self, topic: str, partitions: Iterable[int] | None = None) -> dict[int, Log]:
         """The topic's id, and where its logs begin and end: behind whatever transaction is open. MissingTopic."""

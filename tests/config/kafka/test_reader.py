@@ -3,12 +3,54 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
+from contextlib import closing
 
 import pytest
+from kafka.structs import ConsumerGroupMetadata
 
-from config.kafka import client
-from config.kafka.reader import Reader, record_at
+from config.kafka import client, internals
+from config.kafka.positions import Log
+from config.kafka.reader import GroupOffsets, MissingTopic, ReadConnection, Reader, record_at
+
+only_real = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+only_embedded = pytest.mark.parametrize("broker", ["embedded"], indirect=True)
+
+
+@pytest.fixture
+def topic(make_topic):
+    """Three partitions with three records each: partition and number."""
+    name = make_topic("read", 3)
+    write(name, *[(partition, number) for partition in range(3) for number in range(3)])
+    return name
+
+
+@pytest.fixture
+def connection(topic):
+    with closing(ReadConnection(f"{topic}-group")) as found:
+        yield found
+
+
+def write(topic, *places):
+    with closing(client.new_producer()) as producer:
+        for partition, number in places:
+            producer.send(topic, key=b"k", value=b"%d-%d" % (partition, number), partition=partition)
+
+
+def commit(topic, partition, offset):
+    with closing(client.new_consumer(f"{topic}-group")) as consumer:
+        tp = client.TopicPartition(topic, partition)
+        consumer.assign([tp])
+        consumer.commit({tp: client.OffsetAndMetadata(offset, "", -1)})
+
+
+def stranger_of(topic):
+    """A producer with an open transaction."""
+    found = client.new_producer(transactional_id=f"t{uuid.uuid4()}")
+    found.init_transactions()
+    found.begin_transaction()
+    return found
 
 
 def values_of(reader: Reader) -> list[bytes]:
@@ -54,3 +96,145 @@ def test_what_is_committed_behind_an_open_transaction_is_read(make_topic, broker
         assert values_of(reader) == [b"behind"]
         timer.join()
     stranger.close()
+
+
+def test_chosen_partitions_are_read(topic):
+    with Reader(topic, [2, 0]) as reader:
+        assert sorted(values_of(reader)) == [b"0-0", b"0-1", b"0-2", b"2-0", b"2-1", b"2-2"]
+        assert reader.total == 6
+
+
+def test_one_connection_serves_several_readers(topic, connection):
+    for _ in range(2):
+        with Reader(topic, [1], connection) as reader:
+            assert values_of(reader) == [b"1-0", b"1-1", b"1-2"]
+    write(topic, (1, 3))
+    assert connection.logs(topic, [1])[1].end == 4
+
+
+def test_partitions_join_a_reader_that_is_at_work_and_leave_it(topic, connection):
+    reader = Reader(topic, (), connection)
+    assert (reader.reading, reader.total) == (set(), 0)
+    found = []
+    reader.add([0, 1])
+    reader.drop([0])
+    reader.add([2])
+    while reader.reading:
+        for part in reader.step(1).values():
+            found += [record.value for record in part]
+    assert sorted(found) == [b"1-0", b"1-1", b"1-2", b"2-0", b"2-1", b"2-2"]
+
+
+def test_a_partition_that_is_added_again_starts_over_and_goes_to_its_new_end(topic, connection):
+    reader = Reader(topic, [0], connection)
+    assert len(values_of(reader)) == 3
+    write(topic, (0, 3))
+    reader.add([0])
+    found = []
+    while reader.reading:
+        for part in reader.step(1).values():
+            found += [record.value for record in part]
+    assert found == [b"0-0", b"0-1", b"0-2", b"0-3"]
+
+
+def test_what_comes_after_the_end_was_taken_is_not_read(topic):
+    with Reader(topic, [0]) as reader:
+        write(topic, (0, 3))
+        assert values_of(reader) == [b"0-0", b"0-1", b"0-2"]
+
+
+def test_a_connection_may_give_the_newest_values_only(topic):
+    with closing(ReadConnection().only_newest()) as connection, Reader(topic, None, connection) as reader:
+        found = {}
+        while reader.reading:
+            for partition, batches in reader.step(1).items():
+                for batch in batches:
+                    found.setdefault(partition, {}).update(batch.values)
+    assert found == {number: {b"k": b"%d-2" % number} for number in range(3)}
+
+
+@only_real
+def test_a_missing_topic_is_one_line(topic, connection):
+    with pytest.raises(MissingTopic, match="^topic nowhere does not exist: create_topics makes it$"):
+        Reader("nowhere")
+    with pytest.raises(MissingTopic, match="^topic nowhere does not exist"):
+        connection.committed("nowhere", [0], 1)
+
+
+def test_a_missing_partition_is_one_line(topic):
+    with pytest.raises(MissingTopic, match=f"^topic {topic} has 3 partitions, 7 is not one of them.*create_topics"):
+        Reader(topic, [0, 7])
+
+
+def test_the_facts_of_a_log(topic, connection, broker):
+    found = connection.logs(topic, [1])
+    assert found == {1: Log(found[1].topic_id, 0, 3, None)}
+    assert bool(found[1].topic_id) == (broker is None)
+
+
+@only_real
+def test_a_topic_that_was_created_again_has_another_id_on_a_connection_that_was_kept(topic, connection):
+    before = connection.logs(topic, [0])[0]
+    with closing(client.new_admin()) as admin:
+        admin.delete_topics([topic])
+        for _ in range(100):
+            try:
+                admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+                break
+            except client.TopicAlreadyExistsError:
+                continue
+    after = connection.logs(topic, [0])[0]
+    assert (after.end, after.topic_id == before.topic_id) == (0, False)
+
+
+def test_what_a_group_has_committed(topic, connection):
+    commit(topic, 1, 2)
+    assert connection.committed(topic, [0, 1], 5) == GroupOffsets({0: None, 1: 2}, frozenset())
+
+
+@only_real
+def test_a_pending_offset_is_told_from_the_settled_ones(topic, connection):
+    commit(topic, 1, 2)
+    stranger = stranger_of(topic)
+    offsets = {client.TopicPartition(topic, 0): client.OffsetAndMetadata(3, "", -1)}
+    stranger.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group_id=f"{topic}-group"))
+    assert connection.committed(topic, [0, 1], 0.3) == GroupOffsets({1: 2}, frozenset({0}))
+    assert connection.committed(topic, [0], 0.3) == GroupOffsets({}, frozenset({0}))
+    stranger.commit_transaction()
+    assert connection.committed(topic, [0, 1], 5) == GroupOffsets({0: 3, 1: 2}, frozenset())
+    stranger.close()
+
+
+@only_embedded
+def test_a_broker_that_is_away_is_not_taken_for_a_pending_offset(topic, connection, broker, monkeypatch):
+    monkeypatch.setattr("config.kafka.reader.PATIENCE", 0.5)
+    assert connection.committed(topic, [0], 5).settled == {0: None}
+    broker.down()
+    with pytest.raises(client.KafkaError):
+        connection.committed(topic, [0, 1], 0.2)
+
+
+@only_embedded
+def test_an_answer_that_came_too_late_is_not_that_to_the_next_question(topic, connection, broker):
+    tps = [client.TopicPartition(topic, 0)]
+    assert internals.committed_of(connection.consumer, tps, 5000) == {}
+    broker.set_round_trip(300)
+    with pytest.raises(client.KafkaTimeoutError):
+        internals.committed_of(connection.consumer, tps, 50)
+    (late,) = connection.consumer._coordinator._offset_fetch_futures.values()
+    deadline = time.monotonic() + 30
+    while not late.is_done:
+        assert time.monotonic() < deadline
+    broker.set_round_trip(0)
+    commit(topic, 0, 2)
+    assert internals.committed_of(connection.consumer, tps, 5000) == {tps[0]: 2}
+
+
+@only_embedded
+def test_a_broker_that_dies_while_it_is_read_is_noticed(topic, connection, broker, monkeypatch):
+    reader = Reader(topic, None, connection)
+    broker.down()
+    monkeypatch.setattr("config.kafka.reader.QUIET", 0.1)
+    monkeypatch.setattr("config.kafka.reader.PATIENCE", 0.5)
+    with pytest.raises(client.KafkaError):
+        values_of(reader)
