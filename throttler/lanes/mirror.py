@@ -107,12 +107,13 @@ class MirrorPartition:
     """A partition after a committed transaction: never one in hand, which may still be refused.
 
     `lanes` are those that changed since the last mirror that was written and have a backlog, or had one within the
-    hour. `complete`: the first mirror after the lanes were restored, with every lane that has a backlog; what other
-    owners mirrored and these lanes do not name waits no more. It stays True until `mirror` has returned True.
-    `read`: the first offset that has not come since the owner began, None: all below `decided` have; rows between the
-    two may be missing in the store and are not in `waits`. `process`: a random id of this process, as one that comes
-    back under its name has the epoch of the one before. `totals` are absolute, by the names of `live.partition.PATHS`.
-    `counts` are of customers over their rate within twelve hours. `reach`: how far the log was seen to reach.
+    hour, also when the owner has forgotten them since: without them what they had seems to wait. `complete`: the first
+    mirror after the lanes were restored, with every lane that has a backlog; what other owners mirrored and these lanes
+    do not name waits no more. It stays True until `mirror` has returned True. `read`: the first offset that has not
+    come since the owner began, None: all below `decided` have; rows between the two may be missing in the store and are
+    not in `waits`. `process`: a random id of this process, as one that comes back under its name has the epoch of the
+    one before. `totals` are absolute, by the names of `live.partition.PATHS`. `counts` are of customers over their rate
+    within twelve hours. `reach`: how far the log was seen to reach.
     """
 
     number: int

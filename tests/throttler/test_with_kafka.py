@@ -1,0 +1,95 @@
+"""The throttler's mirror beside a broker, and a dead letter on its way back to the input."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import msgspec
+import pytest
+from django.db import transaction
+
+from config.database.clock import database_now
+from config.kafka import client, topic_name
+from config.kafka.reader import Reader
+from outbox.channels.handlers import Message
+from outbox.channels.kafka import KafkaHandler
+from outbox.models import DeadLetter, OutboxMessage, Watermark
+from tests.config.conftest import broker as broker
+from tests.config.conftest import make_topic as make_topic
+from tests.throttler.worked import Worked
+from throttler.flow import Throttler
+from throttler.live.sending import INPUT
+from throttler.live.storing import GROUP
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def topic(make_topic: Any) -> str:
+    return make_topic(INPUT, 4)
+
+
+def commit(topic: str, partition: int, offset: int) -> None:
+    with closing(client.new_consumer(topic_name(GROUP))) as consumer:
+        consumer.commit({client.TopicPartition(topic, partition): client.OffsetAndMetadata(offset, "", -1)})
+
+
+def problems() -> list[str]:
+    return [row["why"] for check in Throttler().verify_kafka() for row in check.rows]
+
+
+def mirrored(topic: str, offset: int, topic_id: str = "") -> None:
+    Watermark.objects.all().delete()
+    with Reader(topic) as reader:
+        place = {"group": topic_name(GROUP), "topic": topic, "partition": 0, "next_offset": offset}
+        Watermark.objects.create(**place, topic_id=topic_id or reader.topic_id, updated_at=database_now())
+
+
+def test_a_mirrored_position_is_compared_with_the_committed_one(topic):
+    assert not problems()
+    with closing(client.new_producer()) as producer:
+        for _ in range(3):
+            producer.send(topic, value=b"{}", partition=0)
+    mirrored(topic, 2)
+    assert problems() == ["mirrored, but not committed: the group or the log was changed by hand"]
+    commit(topic, 0, 2)
+    assert not problems()
+    commit(topic, 0, 3)  # the mirror follows a second later
+    assert not problems()
+    mirrored(topic, 2, "another")
+    assert problems() == ["the topic was created again"]
+
+
+def test_a_requeued_letter_is_in_the_partition_of_its_customer(topic):
+    worked = Worked()
+    body = {
+        "notification_id": "n",
+        "customer_id": "acme",
+        "recipient": "r",
+        "message": {},
+        "created_at": "2026-11-23T00:00:00Z",
+    }
+    value = msgspec.json.encode(body)
+    worked.bury(2, value)
+    letter = DeadLetter.objects.get(offset=2)
+    with transaction.atomic():
+        Throttler().requeue(letter, database_now())
+    row = OutboxMessage.objects.get()
+    handler = KafkaHandler()
+    try:
+        (outcome,) = handler.send([Message(**{name: getattr(row, name, 0) for name in Message._fields})])
+    finally:
+        handler.producer.close()
+    assert outcome.kind == "sent"
+    with Reader(topic) as reader:
+        (record,) = [one for records in reader.batches() for one in records]
+    assert (record.value, record.key) == (value, b"acme")
+    assert record.partition == right_partition("acme")
+    assert dict(record.headers)["replay_of"] == f"{topic}/0/2".encode()
+
+
+def right_partition(customer: str) -> int:
+    from kafka.partitioner.default import murmur2
+
+    return (murmur2(customer.encode()) & 0x7FFFFFFF) % 4
