@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from django.db import transaction
+from kafka.partitioner.default import murmur2
 
 from config.database.clock import database_now
 from config.kafka import client, topic_name
@@ -90,6 +91,4 @@ def test_a_requeued_letter_is_in_the_partition_of_its_customer(topic):
 
 
 def right_partition(customer: str) -> int:
-    from kafka.partitioner.default import murmur2
-
     return (murmur2(customer.encode()) & 0x7FFFFFFF) % 4
