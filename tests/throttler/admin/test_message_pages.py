@@ -114,6 +114,10 @@ def test_a_message_expires_at_its_own_time_or_at_that_of_its_customer(boss, buff
     assert "the lifetime of its customer" in seen(boss, message(2_001))
 
 
+def test_a_page_begins_behind_what_has_left(boss, buffered):
+    assert shown(seen(boss, f"{MESSAGES}&after=1990"))[0] == "n-2001"
+
+
 @pytest.mark.parametrize("more", ["&after=x", "&after=99999999999999999999", "&after=-1", "&partition=x", "&after="])
 def test_broken_places_are_the_first_page(boss, buffered, more):
     assert shown(seen(boss, MESSAGES + more))[0] == "n-2001"
