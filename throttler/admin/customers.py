@@ -172,7 +172,7 @@ class CustomerAdmin(ReadOnlyAdmin):
             "callouts": words.callouts(found),
             "owners": words.owners_line(found),
             "lever_states": levers.lever_states(found, request.user, self.opts, lambda one: self.url_of(one, row)),
-            "allowed": words.allowed(found.named_rates),
+            "allowed": words.allowed(found),
             "quotas": words.quotas(found),
             "arriving": _number(found.timeline.arriving),
             "growth": words.growth(found.timeline.growth),
@@ -180,7 +180,9 @@ class CustomerAdmin(ReadOnlyAdmin):
             "trend": [one.backlog for one in found.timeline.charted],
             "ttl": ttl_of(row),
             "uses": words.uses(found),
-            "tried": words.tried_rates(found) if found.reporting and found.traffic.needed and not row.held else [],
+            "tried": words.tried_rates(found)
+            if found.reporting and found.traffic.needed and not found.rates.held
+            else [],
             "rate_url": self.url_of(levers.RATE, row),
             "rate_chart": charts.rate_chart(found.timeline, allowed_since(found, history)),
             "age_chart": charts.age_chart(found, forecast=bool(found.reporting)),

@@ -78,7 +78,7 @@ LIFE = CustomerLever(
     _lever(
         "life", "rate_customer", "Let messages live longer", "clock", past="Changed the lifetime of messages of", keep="Leave it",
         promise="Every throttler has the new lifetime within 5 s.",
-        detail="It counts for what waits already, too. A message that names its own lifetime keeps it.",
+        detail="It counts for what waits already, too. What is older than a shorter one expires at once. A message that names its own lifetime keeps it.",
     ), "set_ttl", _life, asks="life",
 )  # fmt: skip
 HOLD = CustomerLever(

@@ -49,11 +49,15 @@ def has_row(row: Customer) -> bool:
 
 def rates_of(row: Customer) -> Rates:
     """What a customer may send; no window: held. The default where a statement by hand wrote nonsense."""
-    try:
-        rates = parse_rates(row.rates, row.burst)
-    except BadRates:
-        rates = parse_rates(settings.THROTTLER_DEFAULT_RATE)
+    rates = _set_rates(row)
     return Rates((), rates.burst) if row.held else rates
+
+
+def _set_rates(row: Customer) -> Rates:
+    try:
+        return parse_rates(row.rates, row.burst)
+    except BadRates:
+        return parse_rates(settings.THROTTLER_DEFAULT_RATE)
 
 
 def ttl_of(row: Customer) -> int:
@@ -104,11 +108,13 @@ class Situation:
     @property
     def named_rates(self) -> Rates:
         """The windows as they are set, also while the customer is held; the default where they are none."""
-        try:
-            found = parse_rates(self.row.rates, self.row.burst)
-        except BadRates:
-            found = Rates((), 1)
+        found = _set_rates(self.row)
         return parse_rates(settings.THROTTLER_DEFAULT_RATE) if found.held else found
+
+    @property
+    def zero(self) -> bool:
+        """Whether the rate itself is 0/s."""
+        return _set_rates(self.row).held
 
     @cached_property
     def traffic(self) -> Traffic:

@@ -13,7 +13,7 @@ from outbox.bookkeeping.models import OperatorAction
 from throttler.admin.charts import per_second
 from throttler.admin.situation import Situation
 from throttler.limits.outlook import Outlook
-from throttler.limits.rate import NAMES, Rates, RateWindow, rates_text
+from throttler.limits.rate import NAMES, RateWindow, rates_text
 
 PERIODS = {"s": "second", "min": "minute", "hour": "hour", "day": "day"}
 TIMES = (1.0, 1.5, 3.0)  # the needed rate
@@ -132,11 +132,10 @@ def forecast(found: Situation) -> Callout | None:
 
 def _held(found: Situation) -> Callout:
     waiting, outlook = found.traffic.backlog, found.outlook
+    end = "somebody resumes" if found.row.held else "the rate is changed: it is 0/s"
     if not waiting:
-        return Callout(
-            "info", "pause", "On hold.", "Nothing waits yet. What arrives is buffered until somebody resumes."
-        )
-    rest = f"{humanize.plural(waiting, 'message waits', 'messages wait')} and nothing leaves until somebody resumes."
+        return Callout("info", "pause", "On hold.", f"Nothing waits yet. What arrives is buffered until {end}.")
+    rest = f"{humanize.plural(waiting, 'message waits', 'messages wait')} and nothing leaves until {end}."
     return Callout("warn", "pause", "On hold.", rest, starts_at(outlook, found.now))
 
 
@@ -222,6 +221,8 @@ def spaced(rates: str) -> str:
 
 def uses(found: Situation) -> list[WindowUse]:
     """Each window with what is allowed and used, and the burst."""
+    if found.zero:
+        return [WindowUse("any", "0", "")]
     rows = [_use(window, index, found) for index, window in enumerate(found.named_rates.windows)]
     return [*rows, WindowUse("burst", f"{found.named_rates.burst:,}", "")]
 
@@ -236,9 +237,11 @@ def _use(window: RateWindow, index: int, found: Situation) -> WindowUse:
     return WindowUse(name, f"{window.limit:,}", used_rate)
 
 
-def allowed(rates: Rates) -> tuple[str, str]:
+def allowed(found: Situation) -> tuple[str, str]:
     """`2` and `/s` of the shortest window."""
-    window = rates.windows[0]
+    if found.zero:
+        return "0", "/s"
+    window = found.named_rates.windows[0]
     return f"{window.limit:,}", f"/{NAMES[window.period_us]}"
 
 

@@ -156,6 +156,14 @@ def test_a_held_customer_says_so_and_when_messages_expire(boss, waiting):
     assert "lever/hold/" not in html
 
 
+def test_a_rate_of_zero_is_a_hold_that_no_lever_resumes(boss, waiting):
+    Customer.objects.update(rates="0/s")
+    html = " ".join(seen(boss, PAGE).split())
+    assert "nothing leaves until the rate is changed: it is 0/s." in html
+    assert "<dd>0 <small>/s</small></dd>" in html
+    assert "lever/resume/" not in html
+
+
 def test_a_backlog_that_shrinks_says_when_it_is_gone(boss):
     add_customer(rates="10/s"), add_lane(backlog=4_000, age=timedelta(minutes=20)), add_owner()
     add_periods(hours=1, arriving=0.5, leaving=0.4)
