@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services import containers
+from tests.services.cassandra import Cassandra
 from tests.services.connect import Connect
 from tests.services.kafka import Kafka
 from tests.services.mariadb import MariaDB
@@ -15,7 +16,7 @@ from tests.services.mysql import MySQL
 from tests.services.postgres import Postgres
 from tests.services.service import Service, Unavailable, locked
 
-SERVICES: tuple[type[Service], ...] = (Postgres, MariaDB, MySQL, Kafka, Connect)
+SERVICES: tuple[type[Service], ...] = (Postgres, MariaDB, MySQL, Kafka, Connect, Cassandra)
 NAMES = tuple(service.name for service in SERVICES)
 VARIABLES = {service.name: service.variable for service in SERVICES}
 # What a leg of the suite needs where it is not called like its server.

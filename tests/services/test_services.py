@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import containers, supervisor
+from tests.services import cassandra, containers, supervisor
 from tests.services.connect import CONNECTORS, PROPERTIES, artifacts
 from tests.services.kafka import VERSION
 from tests.services.process import Process, birth
@@ -147,6 +147,10 @@ def test_connect_in_a_container_has_the_jars_and_options_it_has_without():
         assert told.format(*artifact.split(":")) in compose
     for line in PROPERTIES.splitlines():
         assert line.format(servers="kafka:19092") in compose
+
+
+def test_cassandra_in_a_container_is_the_one_it_is_without():
+    assert f"image: cassandra:{cassandra.VERSION}\n" in containers.COMPOSE_FILE.read_text()
 
 
 class Reader(Greeter):
