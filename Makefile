@@ -21,7 +21,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: ## .venv with everything for development
-	@$(INSTALL) test --try postgres mysql
+	@$(INSTALL) test --try postgres mysql cassandra
 
 run: ## the whole platform on SQLite and an embedded broker; FOR=60 ends after 60 s, PORT=8001 runs beside another
 	@$(INSTALL) demo
@@ -29,10 +29,10 @@ run: ## the whole platform on SQLite and an embedded broker; FOR=60 ends after 6
 
 test: ## the suite on every database and broker that can be had (LEGS=, REQUIRE=, JOBS=, START_SERVICES=0, ARGS=)
 	@$(SERVICES) prerequisites
-	@$(INSTALL) test --try postgres mysql
+	@$(INSTALL) test --try postgres mysql cassandra
 	@$(VENV)/python -m tests.legs $(ARGS)
 
-services: ## start PostgreSQL, MariaDB, MySQL, Kafka and Kafka Connect with Debezium, print their addresses
+services: ## start PostgreSQL, MariaDB, MySQL, Kafka, Kafka Connect with Debezium and Cassandra, print their addresses
 	@$(SERVICES) prerequisites
 	@$(SERVICES) up
 
@@ -48,11 +48,11 @@ check: ## style, types, migrations, deployment settings
 	@$(PRODUCTION) $(VENV)/python manage.py check --deploy --fail-level WARNING
 
 bench: ## throughput and latency on real servers (PEERS=1 compares with other tools)
-	@$(INSTALL) test --try postgres mysql
+	@$(INSTALL) test --try postgres mysql cassandra
 	@$(VENV)/python -m tests.bench $(ARGS)
 
 crash: ## kill workers at the worst moments and count what is missing
-	@$(INSTALL) test --try postgres mysql
+	@$(INSTALL) test --try postgres mysql cassandra
 	@$(VENV)/python -m tests.crash $(ARGS)
 
 requirements: ## compile requirements/*.txt again from pyproject.toml

@@ -24,12 +24,15 @@ from tests.services import supervisor
 DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb", "mysql": "MySQLdb"}
 DATABASES = ("sqlite", *DRIVERS)
 BROKERS = ("embedded", "kafka")
-LEGS = (*DATABASES, *BROKERS, "debezium")
+LEGS = (*DATABASES, *BROKERS, "debezium", "cassandra")
+MODULES = {**DRIVERS, "cassandra": "cassandra"}
 # The legs that need a server, by the name of its service: most are called the same.
-SERVED = {name: supervisor.SERVICE_OF.get(name, name) for name in (*DRIVERS, "kafka", "debezium")}
+SERVED = {name: supervisor.SERVICE_OF.get(name, name) for name in (*DRIVERS, "kafka", "debezium", "cassandra")}
 VARIABLES = {name: supervisor.VARIABLES[service] for name, service in SERVED.items()}
 # How the suite's fixtures name a test on the real broker, test_x[kafka] or test_x[2-kafka], and so on.
-MARKED = {name: re.compile(rf"\[(.*-)?{name}(-.*)?\]$") for name in ("kafka", "debezium")}
+MARKED = {name: re.compile(rf"\[(.*-)?{name}(-.*)?\]$") for name in ("kafka", "debezium", "cassandra")}
+# What stands beside the relational database and knows nothing of it: the tests of one leg say all.
+ONCE = {"cassandra"}
 LEFT_OUT = "LEGS leaves it out"
 INTERRUPTED = 2  # pytest's exit code
 COUNTING = threading.Lock()
@@ -88,7 +91,7 @@ def find_servers() -> tuple[dict[str, Leg], list[str]]:
 
 def given(name: str) -> tuple[str, str]:
     """The address that needs no starting, or the reason why starting a server would not help."""
-    driver = DRIVERS.get(name)
+    driver = MODULES.get(name)
     if driver and not importable(driver):
         return "", f"the Python driver {driver} is not installed"
     address = os.environ.get(VARIABLES[name], "")
@@ -108,7 +111,7 @@ def importable(module: str) -> bool:
 def answers(address: str) -> bool:
     """Whether something listens there; of several Kafka servers, the first."""
     where = urlsplit(address if "//" in address else f"//{address.split(',')[0]}")
-    ports = {"postgres": 5432, "postgresql": 5432, "mysql": 3306, "mariadb": 3306}
+    ports = {"postgres": 5432, "postgresql": 5432, "mysql": 3306, "mariadb": 3306, "cassandra": 9042}
     try:
         target = (where.hostname or "127.0.0.1", where.port or ports.get(where.scheme, 9092))
         with closing(socket.create_connection(target, timeout=5)):
@@ -147,10 +150,13 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
     chosen = [leg for leg in databases if not leg.reason]
     interrupted = threading.Event()
 
+    def among(leg: Leg) -> list[Leg]:
+        return [other for other in beside(servers) if leg is chosen[0] or other.name not in ONCE]
+
     def one(leg: Leg) -> None:
         if interrupted.is_set():
             leg.reason = "interrupted"
-        elif run(leg, beside(servers), arguments, Path(root) / leg.name) == INTERRUPTED:
+        elif run(leg, among(leg), arguments, Path(root) / leg.name) == INTERRUPTED:
             interrupted.set()
 
     with tempfile.TemporaryDirectory() as root:
@@ -158,7 +164,7 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
             list(pool.map(one, chosen))
         for leg in chosen:
             if jobs() > 1 and 0 < leg.failed <= RUN_AGAIN and not interrupted.is_set():
-                run_again(leg, beside(servers), arguments, Path(root) / leg.name)
+                run_again(leg, among(leg), arguments, Path(root) / leg.name)
     for other in beside(servers):
         if other.address and not other.ran:
             other.reason = f"{other.address} is up, but no test used it"
@@ -236,8 +242,8 @@ def tally(leg: Leg, others: list[Leg], cases: list[Element]) -> None:
 
 def environment(leg: Leg, others: list[Leg], directory: str) -> dict[str, str]:
     env = {**os.environ, "DATABASE_URL": database_url(leg, directory)}
-    for other in others:
-        env.pop(VARIABLES[other.name], None)
+    for name in MARKED:
+        env.pop(VARIABLES[name], None)
     return {**env, **{VARIABLES[other.name]: other.address for other in others if other.address}}
 
 
@@ -254,7 +260,7 @@ def report(databases: list[Leg], others: list[Leg]) -> int:
     missing = missing_legs([*databases, *others])
     print("\n--- databases")
     print(*databases, sep="\n")
-    print("--- brokers and Debezium (among the tests above)")
+    print("--- brokers, Debezium and Cassandra (among the tests above)")
     print(f"{'embedded':9} {'in every leg' if ran else 'not run'}")
     print(*others, sep="\n")
     for name in missing:

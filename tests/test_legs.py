@@ -73,6 +73,22 @@ def test_what_runs_beside_is_told_to_the_tests_or_kept_from_them(monkeypatch):
     assert "TEST_CONNECT_URL" not in told
 
 
+def test_the_tests_on_cassandra_run_beside_the_first_database_alone(tmp_path, monkeypatch):
+    told = {}
+    monkeypatch.setattr(legs, "run", lambda leg, others, arguments, home: told.update({leg.name: others}))
+    servers = {name: Leg(name, address="127.0.0.1:1") for name in legs.VARIABLES}
+    legs.run_all(servers, [])
+    seen = {name: {other.name for other in others} for name, others in told.items()}
+    assert seen.pop("sqlite") == {"kafka", "debezium", "cassandra"}
+    assert seen == {name: {"kafka", "debezium"} for name in ("postgres", "mariadb", "mysql")}
+
+
+def test_what_one_database_leaves_to_another_is_kept_from_its_tests(monkeypatch):
+    monkeypatch.setenv("TEST_CASSANDRA_URL", "cassandra://127.0.0.1:1")
+    told = legs.environment(Leg("sqlite"), [Leg("kafka", address="127.0.0.1:2")], "unused")
+    assert "TEST_CASSANDRA_URL" not in told
+
+
 def test_each_run_has_a_database_name_of_its_own():
     leg = Leg("postgres", address="postgres://u:p@127.0.0.1:5/spillway?a=b")
     assert legs.database_url(leg, "unused").startswith("postgres://u:p@127.0.0.1:5/spillway_")
