@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 import environ
 
 Number = TypeVar("Number", int, float)
+UNREADABLE = "it cannot be read; in a user or password write / ? # @ : [ ] % as %2F %3F %23 %40 %3A %5B %5D %25"
 
 
 class BadSetting(Exception):
@@ -28,9 +29,7 @@ def split_url(name: str, url: str) -> SplitResult:
         known = False
     # A / ? or # in a password ends the host early: the @ then stands behind it.
     if not known or "@" in parts.path + parts.query + parts.fragment:
-        raise BadSetting(
-            f"{name}: it cannot be read; in a user or password write / ? # @ : [ ] % as %2F %3F %23 %40 %3A %5B %5D %25"
-        ) from None
+        raise BadSetting(f"{name}: {UNREADABLE}") from None
     return parts
 
 

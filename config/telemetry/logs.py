@@ -51,6 +51,8 @@ def configure(options: dict[str, str]) -> None:
             "loggers": {
                 # The client logs each reconnect attempt; our own consumer says once that the broker is away.
                 "kafka": {"level": "CRITICAL"},
+                # The same, with a traceback each time; whoever asks the store says what it answered.
+                "cassandra": {"level": "CRITICAL"},
                 "django.request": {"level": "ERROR"},
                 "django.utils.autoreload": {"level": "WARNING"},
             },

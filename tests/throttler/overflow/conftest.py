@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from throttler.overflow.cassandra_url import parse_cassandra_url
+from config.environment.cassandra_url import parse_cassandra_url
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import LAST_OFFSET, LaneRange, OverflowRow
 
@@ -34,16 +35,40 @@ def offsets(found, customer="c1", partition=0):
 
 
 @pytest.fixture(params=["django", "cassandra"])
-def store(request, transactional_db):
+def store(request):
     """Each store, empty; Cassandra's only where TEST_CASSANDRA_URL names a server."""
     if request.param == "django":
+        request.getfixturevalue("transactional_db")
         yield DjangoStore()
         return
+    with cassandra_store(cassandra_place()) as store:
+        yield store
+
+
+@pytest.fixture(params=["cassandra"])
+def cassandra():
+    """The one store alone; the parameter's name tells the leg in the name of the test."""
+    with cassandra_store(cassandra_place()) as store:
+        yield store
+
+
+@pytest.fixture(params=["cassandra"])
+def place():
+    """A keyspace that is not there yet."""
+    return cassandra_place()
+
+
+def cassandra_place():
     address = os.environ.get("TEST_CASSANDRA_URL")
     if not address:
         pytest.skip("TEST_CASSANDRA_URL is not set")
+    return parse_cassandra_url(f"{address}/spillway_test_{os.getpid()}?replication=1")
+
+
+@contextmanager
+def cassandra_store(place):
+    """Made, and taken away at the end."""
     module = pytest.importorskip("throttler.overflow.cassandra", exc_type=ImportError)
-    place = parse_cassandra_url(f"{address}/spillway_test_{os.getpid()}?replication=1")
     store = module.CassandraStore(place, days=3)
     try:
         store.create()

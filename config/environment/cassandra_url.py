@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from urllib.parse import parse_qsl, unquote, urlsplit
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from config.environment.env import BadSetting
+from config.environment.env import UNREADABLE, BadSetting
 
 PORT = 9042
 OPTIONS = {"datacenter", "replication", "consistency", "cafile"}
-LEVELS = {"ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM"}
+NUMBERED = {"ONE": 1, "LOCAL_ONE": 1, "TWO": 2, "THREE": 3}
+LEVELS = {*NUMBERED, "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM"}
 
 
 @dataclass(frozen=True)
@@ -21,18 +22,30 @@ class CassandraPlace:
     port: int
     keyspace: str
     user: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
     datacenter: str = ""
     replication: int = 3
     consistency: str = "LOCAL_QUORUM"
     cafile: str = ""
 
+    def __str__(self) -> str:
+        return f"{','.join(self.hosts)}:{self.port}/{self.keyspace}"
+
+    @property
+    def reads_what_it_wrote(self) -> bool:
+        """Whether each read asks a node that has answered the write."""
+        return 2 * self.answers > self.replication
+
+    @property
+    def answers(self) -> int:
+        """How many copies answer before a request is done."""
+        quorum = self.replication // 2 + 1
+        return {"ALL": self.replication, **NUMBERED}.get(self.consistency, quorum)
+
 
 def parse_cassandra_url(text: str) -> CassandraPlace:
     """`cassandra://[user:password@]host[:port][,host…]/keyspace?…`; BadSetting says what is wrong, never a password."""
-    url = urlsplit(text)
-    if url.scheme != "cassandra":
-        raise bad("begins with cassandra://")
+    url = _split(text)
     account, _, listed = url.netloc.rpartition("@")
     user, _, password = account.partition(":")
     hosts, port = _hosts(listed)
@@ -53,6 +66,19 @@ def parse_cassandra_url(text: str) -> CassandraPlace:
         _consistency(told),
         told.get("cafile", ""),
     )
+
+
+def _split(text: str) -> SplitResult:
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        raise bad(UNREADABLE) from None
+    if url.scheme != "cassandra":
+        raise bad("begins with cassandra://")
+    # A / ? or # in a password ends the host early: the @ then stands behind it.
+    if "@" in url.path + url.query + url.fragment:
+        raise bad(UNREADABLE)
+    return url
 
 
 def bad(what: str) -> BadSetting:
