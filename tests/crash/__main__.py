@@ -1,4 +1,4 @@
-"""python -m tests.crash: orders or stock movements, repeats and poison against killed workers, on every database."""
+"""python -m tests.crash: orders, stock movements or messages, repeats and poison against killed workers, on every database."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from tests.crash import databases, outage, run, stock_run
 from tests.crash.mail import QUICK, Mails
 from tests.crash.run import Plan
+from tests.crash.throttler import run as throttler_run
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ FLOWS = {
     "ledger": Flow(stock_run, 10_000, 100_000, 1000, "payments and transfers over {} stocks"),
     "outbox": Flow(Mails("smtp"), QUICK, 20_000, 0, "order events by SMTP"),
     "outbox-keys": Flow(Mails("keys"), QUICK, 20_000, 0, "order events to a provider that honours keys"),
+    "throttler": Flow(throttler_run, 20_000, 200_000, 300, "messages of {} customers"),
     "outage": Flow(outage, 2, 30, 0, "simulated minutes without the provider", killed=False, servers_only=True),
 }
 
@@ -44,7 +46,11 @@ def main() -> int:
         return 1
     flow = FLOWS[arguments.flow]
     orders = arguments.orders or (flow.full if arguments.full else flow.quick)
-    plan = Plan(orders, min(flow.places, orders), arguments.kills, arguments.seed, arguments.seconds, arguments.logs)
+    places = min(arguments.places or flow.places, orders)
+    plan = Plan(
+        orders, places, arguments.kills, arguments.seed, arguments.seconds, arguments.logs,
+        broker_kills=arguments.broker_kills,
+    )  # fmt: skip
     chosen = databases.named(arguments.database) if arguments.database else databases.known()
     if flow.servers_only and not arguments.database:
         print(f"--flow {arguments.flow} is for servers: SQLite is left out")
@@ -68,8 +74,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--flow", choices=FLOWS, default="aggregator", help="which workers (default aggregator)")
     parser.add_argument(
         "--orders", type=int, default=0,
-        help="distinct orders, payments and transfers, or minutes (default " + ", ".join(f"{name} {flow.quick}" for name, flow in FLOWS.items()) + ")",
+        help="distinct orders, payments and transfers, messages, or minutes (default " + ", ".join(f"{name} {flow.quick}" for name, flow in FLOWS.items()) + ")",
     )  # fmt: skip
+    parser.add_argument("--places", type=int, default=0, help="warehouses, stocks or customers (default as that flow)")
+    parser.add_argument(
+        "--broker-kills", type=int, default=0, metavar="N", help="of the throttler: N SIGKILLs of a broker of its own"
+    )
     parser.add_argument("--full", action="store_true", help="ten times as many; of the outage all 30 minutes")
     parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each worker (default 3)")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="default: another each time")

@@ -40,6 +40,7 @@ class Plan:
     seconds: float = 0.0  # of traffic when nobody is killed; else it comes in shares, one for every round of kills
     logs: Path | None = None  # where the workers' logs stay; None: nowhere
     evict: bool = False  # do not wait for the sessions of the dead
+    broker_kills: int = 0  # of a broker of its own
 
     @property
     def shares(self) -> int:

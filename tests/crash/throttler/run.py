@@ -1,0 +1,208 @@
+"""One run of the throttler: three processes are killed, leave and join under load, then everything has to be out."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.crash import databases
+from tests.crash.oracle import Finding
+from tests.crash.platform import Platform
+from tests.crash.run import Outcome, Plan, directory, verified
+from tests.crash.throttler.crew import Member
+from tests.crash.throttler.notices import customers, customers_csv, notices
+from tests.crash.throttler.oracle import Seen, judge
+from tests.crash.throttler.topics import EXPIRED, INPUT, OUTPUT, TOPICS, Committed, Committeds, Source, ThrottlerWire
+from tests.crash.wire import wait_for
+from tests.services.kafka import Kafka
+
+TIMINGS = {"KAFKA_SESSION_TIMEOUT_MS": "6000", "LOG_LEVEL": "WARNING"}
+QUIET_SECONDS, RATE = 30.0, 1000  # the least time that the traffic takes; messages a second
+STUCK = 100.0  # longer than a window of a quota
+NAMES = {"a": ["--instance", "a"], "b": ["--instance", "b"], "guest": []}
+FAULTS = ("owner_failed", "overflow_rows_lost", "partition_stopped", "writer_failed", "Traceback")
+AWAY = (1.0, 5.0)  # seconds, at least and at most, that a killed broker stays away
+
+
+def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
+    """A database and topics of its own; nothing is left behind. With `plan.broker_kills` a broker of its own, too."""
+    with databases.fresh(url) as database, directory(plan.logs) as logs, ExitStack() as ends:
+        broker = ends.enter_context(own_broker(logs)) if plan.broker_kills else None
+        servers = broker.address if broker else servers
+        wire = ThrottlerWire(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
+        environment = {
+            **TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers,
+            "KAFKA_TOPIC_PREFIX": wire.prefix,
+        }  # fmt: skip
+        with Platform(logs, environment) as platform:
+            platform.manage("migrate", "--verbosity", "0")
+            platform.manage("create_topics")
+            try:
+                return Run(platform, wire, plan, say, broker).go()
+            finally:
+                if broker is None:
+                    wire.delete(*TOPICS)
+
+
+@contextmanager
+def own_broker(logs: Path) -> Iterator[Kafka]:
+    """A Kafka that may be killed."""
+    found = Kafka(logs / "services")
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
+        found.wipe()
+
+
+class Run:
+    """Workers `a` and `b`, which have names, and `guest`, which has none."""
+
+    def __init__(
+        self, platform: Platform, wire: ThrottlerWire, plan: Plan, say: Callable[[str], None], broker: Kafka | None = None
+    ) -> None:  # fmt: skip
+        self.platform, self.wire, self.plan, self.say, self.broker = platform, wire, plan, say, broker
+        self.customers = customers(plan.warehouses)
+        self.notices = notices(self.customers, plan.orders, plan.seed)
+        self.members = [
+            Member(platform, name, [*arguments], plan.kills, plan.seed) for name, arguments in NAMES.items()
+        ]
+        self.began = 0.0
+
+    def go(self) -> Outcome:
+        self._import_customers()
+        with ExitStack() as ends:
+            topics = {topic: Committeds(self.wire, topic) for topic in (INPUT, OUTPUT, EXPIRED)}
+            for topic in topics.values():
+                ends.callback(topic.close)
+            partitions = len(topics[INPUT].tps)
+            seconds = self.plan.seconds or max(QUIET_SECONDS, self.plan.orders / RATE)
+            source = Source(self.wire, self.notices, partitions, seconds, self.plan.seed)
+            self.began = time.monotonic()
+            for member in self.members:
+                member.begin()
+            wait_for(
+                lambda: any(member.has_partitions for member in self.members), 60, "a throttler to have partitions"
+            )
+            source.start()
+            self._kill_brokers(seconds)
+            source.finish()
+            for member in self.members:
+                member.finish()
+            self.say(f"{len(self.notices)} records produced after {self._took:.0f} s; settling")
+            stuck = self._settle(topics)
+            took = self._took
+            codes = {member.name: member.stop() for member in self.members}
+            return self._outcome(topics, partitions, stuck, codes, took)
+
+    @property
+    def _took(self) -> float:
+        return time.monotonic() - self.began
+
+    def _import_customers(self) -> None:
+        path = self.platform.directory / "customers.csv"
+        path.write_text(customers_csv(self.customers))
+        self.platform.manage("import_customers", str(path))
+
+    def _kill_brokers(self, seconds: float) -> None:
+        rng = random.Random(self.plan.seed)
+        for _ in range(self.plan.broker_kills):
+            time.sleep(seconds / (self.plan.broker_kills + 1))
+            assert self.broker is not None
+            assert self.broker.process.stop(signal.SIGKILL, 10)
+            away = rng.uniform(*AWAY)
+            time.sleep(away)
+            self.broker.start()
+            self.say(f"the broker was killed, and started {away:.1f} s later")
+
+    def _settle(self, topics: dict[str, Committeds]) -> str:
+        """Until everything has left and every offset is committed, or nothing has moved for long; why it is not."""
+        wanted = sum(not notice.is_poison for notice in self.notices)
+        progress, since = (-1, -1), time.monotonic()
+        while time.monotonic() - since < STUCK:
+            left = {record.number for topic in (OUTPUT, EXPIRED) for record in topics[topic].read()}
+            now = (len(left), self._unread(topics[INPUT].read()))
+            if now == (wanted, 0):
+                return ""
+            if now != progress:
+                progress, since = now, time.monotonic()
+            if dead := [member.name for member in self.members if not member.alive]:
+                return f"{dead} ended by themselves"
+            time.sleep(0.5)
+        return f"{progress[0]} of {wanted} messages have left, {progress[1]} records unread, nothing moves"
+
+    def _unread(self, records: Sequence[Committed]) -> int:
+        """Records whose offset is not committed. The marks of transactions that forwarded something count as nothing."""
+        committed = self.wire.committed(INPUT)
+        return sum(record.offset >= committed[record.partition] for record in records)
+
+    # -- the end --------------------------------------------------------------------------------------
+    def _outcome(
+        self, topics: dict[str, Committeds], partitions: int, stuck: str, codes: dict[str, Any], took: float
+    ) -> Outcome:
+        listed = self.platform.manage("dead_letters", "list", "--json").stdout.splitlines()
+        letters = [letter for letter in map(json.loads, listed) if letter["source"] == "throttler"]
+        seen = Seen(
+            self.notices, topics[INPUT].read(), topics[OUTPUT].read(), topics[EXPIRED].read(), letters,
+            self.wire.name(INPUT), partitions,
+        )  # fmt: skip
+        verify = self.platform.manage("verify", "--json", "--kafka", check=False)
+        findings = [
+            *judge(seen),
+            Finding("everything leaves in the end", f"after {took:.0f} s", [stuck] if stuck else []),
+            self._mirror_is_empty(),
+            self._killed(),
+            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
+            self._no_faults(),
+            verified(verify.returncode, verify.stdout or verify.stderr),
+        ]
+        return Outcome(findings, self._figures(seen, took))
+
+    def _mirror_is_empty(self) -> Finding:
+        url = self.platform.environment["DATABASE_URL"]
+        rows = databases.rows(url, "SELECT customer_id, backlog, drained, seen FROM throttler_lane WHERE backlog <> 0")
+        return Finding("the mirror knows of nothing that waits", "", rows)
+
+    def _killed(self) -> Finding:
+        """The proof: died by signal 9 as often as planned, not always idle; and left with exit code 0."""
+        offenders: list[Any] = []
+        for member in self.members:
+            kills = [life for life in member.lives if life.killed]
+            offenders += [(member.name, life) for life in member.lives if life.code != (-9 if life.killed else 0)]
+            if len(kills) != self.plan.kills or (kills and not any(life.done for life in kills)):
+                offenders.append((member.name, member.lives))
+        done = {member.name: [life.done for life in member.lives] for member in self.members}
+        return Finding("every worker was killed with SIGKILL, left, and came again", f"done: {done}", offenders)
+
+    def _no_faults(self) -> Finding:
+        lines = [line for worker in self.platform.workers for line in worker.text.splitlines()]
+        return Finding(
+            "no worker saw a fault", "", [line[:1500] for line in lines if any(one in line for one in FAULTS)]
+        )
+
+    def _figures(self, seen: Seen, took: float) -> dict[str, Any]:
+        return {
+            "records": len(seen.input), "sent": len(seen.output), "expired": len(seen.expired),
+            "buffered": sum(json.loads(record.value or b"")["throttled"] for record in seen.output),
+            "letters": len(seen.letters), "kills": sum(life.killed for m in self.members for life in m.lives),
+            "told": told(self.platform.workers), "load": round(os.getloadavg()[0], 1), "seconds": round(took, 1),
+        }  # fmt: skip
+
+
+def told(workers: Sequence[Any]) -> dict[str, int]:
+    """How often which warning was logged."""
+    found: dict[str, int] = {}
+    for worker in workers:
+        for line in worker.text.splitlines():
+            if line.startswith("{"):
+                event = json.loads(line).get("event", "")
+                found[event] = found.get(event, 0) + 1
+    return dict(sorted(found.items()))
