@@ -6,6 +6,7 @@ from pathlib import Path
 
 from celery.schedules import crontab
 
+from config.environment.cassandra_url import parse_cassandra_url
 from config.environment.env import BadSetting
 from config.environment.mailserver import esp_from_text, secrets_from_text, sender_from_text, server_from_url
 from config.environment.web import *  # noqa: F403 (Django takes its settings from this module)
@@ -93,9 +94,7 @@ THROTTLER_STALL_RECORDS = env.integer("THROTTLER_STALL_RECORDS", 20_000, least=1
 THROTTLER_MAX_MESSAGE_BYTES = env.integer("THROTTLER_MAX_MESSAGE_BYTES", 65_536, least=256, most=900_000)
 THROTTLER_MAX_RECIPIENTS = env.integer("THROTTLER_MAX_RECIPIENTS", 1000, least=1, most=100_000)
 THROTTLER_STORE = env.choice("THROTTLER_STORE", "django", ["django", "cassandra"])
-if THROTTLER_STORE == "cassandra":
-    raise BadSetting("THROTTLER_STORE: cassandra cannot be chosen yet, only django")
-CASSANDRA_URL = env.text("CASSANDRA_URL")
+CASSANDRA = parse_cassandra_url(env.text("CASSANDRA_URL")) if THROTTLER_STORE == "cassandra" else None
 if THROTTLER_TTL_SECONDS > (THROTTLER_BUFFER_DAYS - 1) * 86_400:
     raise BadSetting("THROTTLER_TTL_SECONDS: must end a day before THROTTLER_BUFFER_DAYS do")
 

@@ -19,5 +19,9 @@ class CustomerQuerySet(models.QuerySet):
         state: dict[str, Any] = {name: getattr(seen, name) for name in SEEN}
         return self.filter(pk=seen.pk, **state)
 
+    def outliving(self, seconds: int) -> CustomerQuerySet:
+        """Whose messages live longer than this."""
+        return self.filter(ttl_seconds__gt=seconds)
+
     def held(self) -> CustomerQuerySet:
         return self.filter(models.Q(held=True) | models.Q(rates="0/s"))

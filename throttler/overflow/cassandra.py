@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import struct
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,9 +24,10 @@ from cassandra.policies import (
     TokenAwarePolicy,
 )
 from cassandra.query import BatchStatement, BatchType
-from django.db import DataError, OperationalError, ProgrammingError
+from django.db import DatabaseError, DataError, OperationalError, ProgrammingError
 
 from config.environment.cassandra_url import CassandraPlace
+from throttler.overflow.cassandra_condition import condition, faults_of
 from throttler.overflow.cassandra_schema import OverflowSchema
 from throttler.overflow.store import LaneRange, LaneRows, OverflowRow, OverflowStore, each_offset_once
 
@@ -34,6 +36,7 @@ BATCH_BYTES = 1_000_000  # a node takes 16 MiB
 SECONDS = 8.0  # for one request
 RETRY_SECONDS = 1.0  # between two tries to reach a node; the driver's own grow to ten minutes
 DAY = timedelta(days=1)
+NOBODY = LaneRange(0, "", "", -1, 0, date.max - 2 * DAY, 1)
 MISSING = ("unconfigured table", "does not exist", "Undefined column")
 AWAY = (DriverException, NoHostAvailable, ConnectionException, ConnectionBusy, OSError)
 
@@ -88,6 +91,20 @@ class CassandraStore(OverflowStore):
     def oldest_day(self) -> date | None:
         """Every day can be stored under: rows leave by their own age."""
         return None
+
+    def diagnose(self) -> Iterator[tuple[str, bool, str]]:
+        """One line: reads a lane that nobody has, at the level of every read."""
+        try:
+            self.count(NOBODY)  # connects
+            started = time.perf_counter()
+            self.count(NOBODY)
+        except DatabaseError as error:
+            yield "overflow store", False, str(error)
+            return
+        took = (time.perf_counter() - started) * 1000
+        metadata = self.session.cluster.metadata
+        faults = "; ".join(faults_of(self.place, metadata))
+        yield "overflow store", not faults, faults or condition(self.place, metadata, took)
 
     def close(self) -> None:
         with self._connecting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -49,6 +49,16 @@ class OverflowStore(ABC):
     @abstractmethod
     def ensure(self) -> list[str]:
         """The statements that make the store, each of which may be repeated; none where `migrate` makes it."""
+
+    def create(self) -> None:  # noqa: B027 (`migrate` makes the other one)
+        """Run what `ensure` lists."""
+
+    def diagnose(self) -> Iterator[tuple[str, bool, str]]:
+        """What `doctor` says about it: name, whether it is right, what was seen. Raises nothing."""
+        yield from ()
+
+    def close(self) -> None:  # noqa: B027 (Django closes its own connections)
+        """Give its connections back; the next request opens them again."""
 
     @abstractmethod
     def store(self, rows: Sequence[OverflowRow]) -> None:

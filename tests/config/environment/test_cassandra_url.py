@@ -2,8 +2,8 @@
 
 import pytest
 
-from config.environment.env import BadSetting
 from config.environment.cassandra_url import CassandraPlace, parse_cassandra_url
+from config.environment.env import BadSetting
 
 
 def test_a_url_says_where_and_how():

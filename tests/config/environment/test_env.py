@@ -106,6 +106,8 @@ def test_a_password_that_breaks_its_url_is_told_in_one_line_and_not_repeated(nam
         ("DATABASE_URL", "postgres://u:hid/den@h/n"),
         ("EMAIL_URL", "smtp://u:hid?den@h"),
         ("CELERY_BROKER_URL", "amqp://u:hid/den@h//"),
+        ("CASSANDRA_URL", "cassandra://u:hid/den@h/spill"),
+        ("CASSANDRA_URL", ""),
     ],
 )
 def test_start_up_stops_with_one_line(name, value):
@@ -113,7 +115,7 @@ def test_start_up_stops_with_one_line(name, value):
 
     done = subprocess.run(
         [sys.executable, "manage.py", "check"],
-        env={**os.environ, name: value},
+        env={**os.environ, "THROTTLER_STORE": "cassandra", "CASSANDRA_URL": "cassandra://a/spill", name: value},
         capture_output=True,
         text=True,
         check=False,
