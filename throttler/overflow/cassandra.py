@@ -1,4 +1,4 @@
-"""The overflow store in Cassandra: a batch per lane and day, a query per lane and day, nothing ever deleted."""
+"""The overflow store in Cassandra: a batch per lane and day, a query per lane, nothing ever deleted."""
 
 from __future__ import annotations
 
@@ -73,20 +73,18 @@ class CassandraStore(OverflowStore):
                 execute_concurrent(self.session, batches, AT_ONCE)
 
     def read(self, ranges: Sequence[LaneRange]) -> LaneRows:
-        wanted = [(lane, day) for lane in ranges for day in days_of(lane)]
-        found: dict[tuple[int, str], list[OverflowRow]] = {(lane.partition, lane.customer_id): [] for lane in ranges}
-        asked = [(*bounds_of(lane, day), lane.limit) for lane, day in wanted]
+        asked = [(*bounds_of(lane), lane.limit) for lane in ranges]
         with django_errors(self.place):
-            for (lane, _day), rows in zip(wanted, self._ask(self.schema.page(), asked), strict=True):
-                found[lane.partition, lane.customer_id].extend(_row(*row) for row in rows)
+            pages = [[_row(*row) for row in rows] for rows in self._ask(self.schema.page(), asked)]
         # Each day gave its first rows: the first of all are among them.
-        limits = {(lane.partition, lane.customer_id): lane.limit for lane in ranges}
-        return {key: each_offset_once(rows)[: limits[key]] for key, rows in found.items()}
+        return {
+            (lane.partition, lane.customer_id): each_offset_once(rows)[: lane.limit]
+            for lane, rows in zip(ranges, pages, strict=True)
+        }
 
     def count(self, lane: LaneRange) -> int:
-        asked = [bounds_of(lane, day) for day in days_of(lane)]
         with django_errors(self.place):
-            return len({row[0] for rows in self._ask(self.schema.offsets(), asked) for row in rows})
+            return len({row[0] for rows in self._ask(self.schema.offsets(), [bounds_of(lane)]) for row in rows})
 
     def oldest_day(self) -> date | None:
         """Every day can be stored under: rows leave by their own age."""
@@ -206,8 +204,8 @@ def days_of(lane: LaneRange) -> list[date]:
     return [lane.day + DAY * number for number in range((last - lane.day).days + 1)]
 
 
-def bounds_of(lane: LaneRange, day: date) -> tuple[Any, ...]:
-    return lane.customer_id, day, lane.partition, lane.topic_id, lane.drained, lane.upto
+def bounds_of(lane: LaneRange) -> tuple[Any, ...]:
+    return lane.customer_id, days_of(lane), lane.partition, lane.topic_id, lane.drained, lane.upto
 
 
 def _values(row: OverflowRow) -> tuple[Any, ...]:

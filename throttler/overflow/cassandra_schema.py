@@ -17,7 +17,7 @@ TABLE = """CREATE TABLE IF NOT EXISTS {table} (
 ) WITH default_time_to_live = {seconds} AND gc_grace_seconds = 3600
 AND compaction = {{'class': 'TimeWindowCompactionStrategy',
     'compaction_window_unit': 'DAYS', 'compaction_window_size': 1}}"""
-LANE = "WHERE customer_id = ? AND day = ? AND partition = ? AND topic_id = ? AND offset > ? AND offset <= ?"
+LANE = "WHERE customer_id = ? AND day IN ? AND partition = ? AND topic_id = ? AND offset > ? AND offset <= ?"
 
 
 class OverflowSchema:
@@ -47,7 +47,8 @@ class OverflowSchema:
         return f"INSERT INTO {self.table} ({', '.join(COLUMNS)}) VALUES ({holders}) USING TTL {self.seconds}"  # noqa: S608
 
     def page(self) -> str:
-        return f"SELECT {', '.join(COLUMNS)} FROM {self.table} {LANE} LIMIT ?"  # noqa: S608
+        """The first rows of each day: days are not merged, a LIMIT of all would take those of one."""
+        return f"SELECT {', '.join(COLUMNS)} FROM {self.table} {LANE} PER PARTITION LIMIT ?"  # noqa: S608
 
     def offsets(self) -> str:
         return f"SELECT offset FROM {self.table} {LANE}"  # noqa: S608
