@@ -26,8 +26,7 @@ seed_provider:
   - class_name: org.apache.cassandra.locator.SimpleSeedProvider
     parameters:
       - seeds: "127.0.0.1:{storage}"
-commitlog_sync: periodic
-commitlog_sync_period: 10s
+{sync}
 # A keyspace that a test drops leaves nothing behind.
 auto_snapshot: false
 """
@@ -57,12 +56,13 @@ OPENED = (
 
 
 class Cassandra(Service):
-    """It waits for no other node: there is none."""
+    """It waits for no other node: there is none. Killed, it forgets what it took in the last tenth of a second."""
 
     name = "cassandra"
     variable = "TEST_CASSANDRA_URL"
     first_port = 29042
     first_storage_port = 29043
+    sync = "commitlog_sync: periodic\ncommitlog_sync_period: 10s"
     memory = ("-Xms256m", "-Xmx512m", "-XX:+ExitOnOutOfMemoryError")
 
     @property
@@ -89,7 +89,7 @@ class Cassandra(Service):
     def configure(self) -> list[str]:
         """Its two files, as the options that name them."""
         configuration, logging = self.home / "cassandra.yaml", self.home / "logback.xml"
-        configuration.write_text(CONFIGURATION.format(port=self.port, storage=self.storage_port))
+        configuration.write_text(CONFIGURATION.format(port=self.port, storage=self.storage_port, sync=self.sync))
         logging.write_text(LOGGING)
         alone = {"ring_delay_ms": "0", "skip_wait_for_gossip_to_settle": "0", "storagedir": str(self.data)}
         return [

@@ -35,10 +35,9 @@ def offsets(found, customer="c1", partition=0):
 
 
 @pytest.fixture(params=["django", "cassandra"])
-def store(request):
+def store(request, transactional_db):
     """Each store, empty; Cassandra's only where TEST_CASSANDRA_URL names a server."""
     if request.param == "django":
-        request.getfixturevalue("transactional_db")
         yield DjangoStore()
         return
     with cassandra_store(cassandra_place()) as store:

@@ -50,6 +50,14 @@ def test_a_server_that_goes_is_waited_for_and_found_again(behind, gate):
     assert offsets(behind.read([lane()])) == [1, 2]
 
 
+def test_after_a_long_outage_too_the_server_is_looked_for_every_second(place):
+    module = pytest.importorskip("throttler.overflow.cassandra", exc_type=ImportError)
+    cluster = module.cluster_of(place)
+    pauses = cluster.reconnection_policy.new_schedule()
+    cluster.shutdown()
+    assert {next(pauses) for _ in range(1000)} == {1.0}
+
+
 def until_answered(request):
     """The driver looks for the server once a second; by its own rule that grows to ten minutes."""
     for _ in range(200):
@@ -99,7 +107,8 @@ def test_rows_live_as_long_as_the_settings_say_whatever_the_table_says(cassandra
     assert 3 * 86_400 - 60 < left <= 3 * 86_400
 
 
-def test_rows_larger_than_a_batch_of_several_partitions_may_be_are_stored(cassandra):
-    cassandra.store([row(offset, payload=b"x" * 300_000) for offset in range(10)])
+def test_rows_of_one_lane_that_are_larger_than_a_request_may_be_are_stored_and_read(cassandra):
+    """A node takes 16 MiB; the worker hands over up to KAFKA_MAX_BATCH_BYTES."""
+    cassandra.store([row(offset, payload=b"x" * 300_000) for offset in range(60)])
     found = cassandra.read([lane()])[0, "c1"]
-    assert [len(one.payload) for one in found] == [300_000] * 10
+    assert [len(one.payload) for one in found] == [300_000] * 60
