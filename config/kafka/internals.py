@@ -237,15 +237,22 @@ def _uncommitted(asking: Any) -> Iterator[None]:
 def refresh_metadata(consumer: kafka.KafkaConsumer, topic: str, timeout_ms: int) -> None:
     """Ask what the topic is now; KafkaTimeoutError. The client's own calls answer from memory, or wait for ever.
 
-    UnknownTopicOrPartitionError says that it does not exist, if no other topic was asked for on this connection.
+    UnknownTopicOrPartitionError may say that it was deleted. A topic that is not known yet is looked for among all:
+    the embedded broker makes each that is asked for by name.
     """
     cluster = consumer._client.cluster
     deadline = time.monotonic() + timeout_ms / 1000
-    cluster.add_topic(topic)
-    # What is being asked already may not ask for it.
-    for _ in range(2 if cluster.metadata_refresh_in_progress else 1):
-        left = max(0.0, deadline - time.monotonic()) * 1000
-        consumer._net.run(consumer._client._manager.wait_for, cluster.request_update(), left)
+    if cluster.partitions_for_topic(topic):
+        cluster.add_topic(topic)
+    else:
+        cluster.need_all_topic_metadata = True
+    try:
+        # What is being asked already may not ask for it.
+        for _ in range(2 if cluster.metadata_refresh_in_progress else 1):
+            left = max(0.0, deadline - time.monotonic()) * 1000
+            consumer._net.run(consumer._client._manager.wait_for, cluster.request_update(), left)
+    finally:
+        cluster.need_all_topic_metadata = False
 
 
 def keep_rejoining(consumer: kafka.KafkaConsumer) -> None:
