@@ -27,7 +27,7 @@ class Throttler(Flow):
     """Every customer at their rate: at once when possible, buffered when not."""
 
     name = FLOW
-    headline = ("notifications waiting", "notifications sent")
+    headline = ("throttled now",)
 
     def workers(self) -> Sequence[Worker]:
         return [Worker("run_throttler")]
@@ -74,7 +74,7 @@ class Throttler(Flow):
             ("notifications sent", total("live", "drained")),
             ("notifications expired", total("expired", "expired_on_arrival", "purged")),
             ("dead letters of notifications", letters_ever(self.sources())),
-            ("notifications waiting", total("buffered") - total(*verify.OUT)),
+            ("throttled now", total("buffered") - total(*verify.OUT)),
         ]
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:

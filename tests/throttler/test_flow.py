@@ -93,7 +93,7 @@ def test_the_account_adds_up(worked):
     assert dict(FLOW.summary()) == {
         "notifications read": 10, "notifications sent at once": 2, "notifications buffered": 6,
         "notifications sent": 4, "notifications expired": 2, "dead letters of notifications": 1,
-        "notifications waiting": 3,
+        "throttled now": 3,
     }  # fmt: skip
 
 
