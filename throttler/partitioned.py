@@ -11,5 +11,5 @@ OVERFLOW = PartitionSpec(
     encoding="date",
     keep_days_setting="THROTTLER_BUFFER_DAYS",
     before_drop="throttler.retention.keep_what_waits",
-    locks=("throttler.Lane", "throttler.LaneOwner"),
+    locks=("throttler.Lane", "throttler.LaneOwner", "throttler.LanePartition"),
 )

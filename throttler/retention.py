@@ -7,7 +7,7 @@ from datetime import UTC, datetime, time
 from django.db.models import Q
 
 from config.partitions import Keep, Partition, PartitionSpec
-from throttler.models import Lane, LaneOwner
+from throttler.models import Lane, LaneOwner, LanePartition
 
 
 def keep_what_waits(using: str, spec: PartitionSpec, partition: Partition) -> None:
@@ -22,6 +22,9 @@ def keep_what_waits(using: str, spec: PartitionSpec, partition: Partition) -> No
     ended = datetime.combine(partition.upper, time(), UTC)
     if lane := Lane.objects.using(using).filter(backlog__gt=0, updated_at__lt=ended).first():
         raise Keep(f"the mirror of {lane.customer_id} was last written at {lane.updated_at:%F %H:%M}")
+    # An owner may report while its mirror is refused or fails.
+    if mirrored := LanePartition.objects.using(using).filter(updated_at__lt=ended).order_by("number").first():
+        raise Keep(f"the mirror of partition {mirrored.number} was last written at {mirrored.updated_at:%F %H:%M}")
     _owners_are_newer(using, ended, spec.rows(using, partition).exists())
 
 

@@ -7,7 +7,7 @@ import pytest
 from config.partitions import Keep
 from config.partitions.rotation import driver_for
 from tests.throttler.overflow.conftest import TODAY, row
-from throttler.models import Lane, LaneOwner, OverflowMessage
+from throttler.models import Lane, LaneOwner, LanePartition, OverflowMessage
 from throttler.overflow.django import DjangoStore
 from throttler.partitioned import OVERFLOW
 from throttler.retention import keep_what_waits
@@ -54,6 +54,17 @@ def test_a_lane_whose_mirror_is_older_than_the_day_keeps_it():
     waits(TODAY, at=BEFORE)
     with pytest.raises(Keep, match="the mirror of c1"):
         judge()
+
+
+def test_a_partition_whose_mirror_is_older_than_the_day_keeps_it():
+    """Its owner reports, but cannot write the mirror."""
+    owner()
+    told = {"epoch": 1, "position": 0, "decided": 0, "read": 0}
+    LanePartition.objects.create(number=4, updated_at=BEFORE, **told)
+    with pytest.raises(Keep, match="the mirror of partition 4"):
+        judge()
+    LanePartition.objects.update(updated_at=NOW)
+    judge()
 
 
 def test_an_owner_that_has_not_reported_since_keeps_it():
