@@ -145,7 +145,7 @@ def _letters_below(row: LanePartition) -> int:
     """Burial keys are kept for ever; those of a topic that was created again all count."""
     keys = BurialKey.objects.filter(
         Q(offset__lt=row.decided) | ~Q(topic_id=row.topic_id),
-        group=topic_name(GROUP), topic=topic_name(INPUT), partition=row.number, step="decode", revision=0,
+        group=topic_name(GROUP), topic=topic_name(INPUT), partition=row.number, step__in=["decode", "send"], revision=0,
     )  # fmt: skip
     return int(keys.aggregate(number=Count("pk"))["number"])
 

@@ -72,6 +72,7 @@ class TransactionalProducer:
         self._client: Any = None
         self._dead = "rebuild() has not been called"
         self._refused: RefusedRecord | None = None
+        self._failed = ""  # why the client took no more records of this transaction
         self._futures: list[Any] = []
 
     @property
@@ -95,7 +96,7 @@ class TransactionalProducer:
         """Start a transaction; what was sent and neither committed nor aborted is aborted."""
         if self._futures:
             self.abort()
-        self._refused = None
+        self._refused, self._failed = None, ""
         if not self._dead:
             try:
                 self._client.begin_transaction()
@@ -106,14 +107,14 @@ class TransactionalProducer:
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]
     ) -> None:
         """Hand one record over; `topic` is the full name."""
-        if self._dead or self._refused:
+        if self._dead or self._refused or self._failed:
             return
         try:
             self._futures.append(self._client.send(topic, value, key, headers, partition))
         except client.MessageSizeTooLargeError as error:
             self._refused = RefusedRecord(len(self._futures), topic, partition, _text(error))
         except (client.KafkaError, ValueError) as error:  # ValueError: the topic has no such partition (any more)
-            self._dead = _text(error)
+            self._failed = _text(error)  # often because a record that was sent before has been refused meanwhile
 
     def commit(self, offsets: Mapping[tuple[str, int], int], metadata: Any) -> Verdict:
         """The verdict on everything since begin(); `metadata` as the consumer had it when it was assigned.
@@ -146,7 +147,7 @@ class TransactionalProducer:
     def close(self) -> None:
         """Drop the client without waiting for anything; the broker or rebuild() aborts what was not committed."""
         found, self._client = self._client, None
-        self._dead, self._refused, self._futures = "closed", None, []
+        self._dead, self._refused, self._failed, self._futures = "closed", None, "", []
         if found is not None:
             internals.drop_producer(found)
 
@@ -160,11 +161,11 @@ class TransactionalProducer:
                 self._settle(future, deadline)
             if future.exception is not None:
                 failed.append((index, future))
-        if self._refused or not failed:
+        if self._refused or not (failed or self._failed):
             return self._refused
         suspects = [(index, future) for index, future in failed if isinstance(future.exception, client.RECORD_REFUSED)]
         if not suspects:
-            raise failed[0][1].exception
+            raise client.KafkaError(self._failed) if self._failed else failed[0][1].exception
         return _refused_record(*max(suspects, key=lambda found: _size(found[1])))
 
     def _settle(self, future: Any, deadline: float) -> None:

@@ -95,6 +95,7 @@ class PartitionOwner:
         self.rules.topic_id = part.topic_id
         self.reflection.adopted(part, now)
         self.rules.memory.forget(part, forgotten)
+        self.rules.share(now)
         for lane in part.lanes.values():
             adopt(self.rules.terms.of(lane.customer).rates, lane.limiter, now)
         for lane in part.backlogged():
@@ -110,6 +111,7 @@ class PartitionOwner:
         self.stowing.drop(gone)
         self.reflection.forget(gone)
         self.repairs.forget(gone)
+        self.rules.share(self.clock.now())
 
     def give_up_all(self, done: threading.Event) -> None:
         """Before the group takes everything away: no transaction begins any more."""
@@ -235,7 +237,8 @@ class PartitionOwner:
             self.rules.refuse(self.sending.place_of(verdict.index, current.out), verdict)
         numbers = set(self.parts)
         self.give_up(numbers)
-        if not refusal or not getattr(self.producer, "usable", True):
+        # After a refused record the client counts its records wrongly: the next transaction would fail.
+        if not isinstance(verdict, RefusedByGroup) or not getattr(self.producer, "usable", True):
             self._rebuild()
         self.dropped.put(numbers)
 

@@ -8,7 +8,7 @@ from typing import Any
 from config.kafka.murmur import partition_of
 from config.kafka.transaction import RefusedRecord
 from outbox.letters.burial import Letter
-from throttler.limits.shares import OutputLimiter
+from throttler.limits.shares import OutputLimiter, alone
 from throttler.live.decide import Decider, Decoded
 from throttler.live.decode import SOURCE, row_of
 from throttler.live.drain import Drain
@@ -40,6 +40,11 @@ class Rules:
         """Whether one more may go live; not before those whom the rate of all has cut short."""
         return self.output is None or (not self.drain.schedule.due_weight and self.output.allowance(now) > 0)
 
+    def share(self, now: int) -> None:
+        """Of the rate of all, this process has what its partitions are of all partitions."""
+        if self.output:
+            self.output.set_share(alone(len(self.parts), self.partitions), now)
+
     def spend(self, count: int) -> None:
         if self.output:
             self.output.spend(count)
@@ -54,7 +59,7 @@ class Rules:
         if not self._poisoned:
             return decoded
         record: Any = decoded.record
-        reason = self._poisoned.pop((record.partition, record.offset), "")
+        reason = self._poisoned.get((record.partition, record.offset), "")
         if not reason:
             return decoded
         return replace(

@@ -23,7 +23,7 @@ from throttler.live.clock import SteadyClock
 from throttler.live.pages import PageReader
 from throttler.live.sending import INPUT, OUTPUT
 from throttler.live.storing import GROUP, NoPositions, RowHandler
-from throttler.overflow.django import DjangoStore
+from throttler.overflow.configured import store_of_settings
 from throttler.owner.backend import OwnerBackend, OwnerFollower, PlainCommitter, TransactionCommitter
 from throttler.owner.owner import PartitionOwner
 from throttler.owner.placing import RestoredPlacing
@@ -81,7 +81,7 @@ class Throttler:
         clock = SteadyClock()
         terms = KnownTerms(settings.THROTTLER_DEFAULT_RATE)
         rules = Rules(terms, settings.THROTTLER_TTL_SECONDS * 1_000_000, partitions, output_limiter(clock))
-        store = DjangoStore()
+        store = store_of_settings()
         handler = RowHandler(store)
         writer = Writer(handler, NoPositions(), topic_name(GROUP))
         topic_ids: dict[str, str] = {}

@@ -1,12 +1,14 @@
 """A whole throttler on a broker and a database: what comes in leaves once, in order, at the customer's rate."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
 import msgspec
 import pytest
 
 from config.kafka import topic_name
 from config.kafka.runtime.ports import ConsumerStopped
+from config.kafka.transaction import TransactionalProducer, Unknown
 from outbox.bookkeeping import counters
 from outbox.letters.models import DeadLetter
 from tests.throttler.owner.conftest import home_of, ids_in, ids_of, notification, records_of
@@ -83,6 +85,60 @@ def test_a_record_in_the_wrong_partition_is_forwarded_once(send, run):
     assert sorted(ids_in(OUTPUT)["stray"]) == sorted(ids_of([value, marked]))
     totals = counters.totals(FLOW)
     assert (totals["forwarded"], totals["live"]) == (1, 2)
+    assert failed_checks() == []
+
+
+def test_the_rate_of_all_holds_back_everybody(send, run, settings):
+    settings.THROTTLER_OUTPUT_RATE = "20/s"
+    values = [notification(f"c{number % 8}") for number in range(40)]
+    send(*values)
+    run(until_idle=0.8)
+    assert sorted(chain.from_iterable(ids_in(OUTPUT).values())) == sorted(ids_of(values))
+    times = [record.timestamp for record in records_of(OUTPUT)]
+    assert max(times) - min(times) > 1500
+    assert failed_checks() == []
+
+
+@pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+def test_a_broker_that_takes_less_than_we_do_gets_a_letter(make_topic, send, run, broker, settings):
+    from config.kafka import client
+
+    admin = client.new_admin()
+    resource = client.ConfigResource(client.ConfigResourceType.TOPIC, topic_name(OUTPUT), {"max.message.bytes": "2000"})
+    admin.alter_configs([resource])
+    admin.close()
+    large, small = notification("one", message={"text": "x" * 5000}), notification("one")
+    send(large, small)
+    run()
+    assert ids_in(OUTPUT) == {"one": ids_of([small])}
+    assert letters() == ["broker_refused"]
+    assert failed_checks() == []
+
+
+@pytest.mark.parametrize("outcome", ["before", "behind"])
+@pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+def test_an_unknown_outcome_is_read_from_kafka(send, run, customer, broker, monkeypatch, outcome):
+    """The answer to a commit is lost, once; whether the commit was carried out is not known."""
+    commit, left = TransactionalProducer.commit, [3, 5]
+
+    def silent(self, offsets, metadata):
+        left[:] = [number - 1 for number in left]
+        if 0 not in left:
+            return commit(self, offsets, metadata)
+        if outcome == "behind":
+            commit(self, offsets, metadata)
+        self._dead = "lost"
+        self._futures = []
+        return Unknown("lost")
+
+    monkeypatch.setattr(TransactionalProducer, "commit", silent)
+    customer("busy", "20/s", 5)
+    values = [notification("busy") for _ in range(30)]
+    send(*values, b"{")
+    run(until_idle=1)
+    assert max(left) <= 0
+    assert ids_in(OUTPUT) == {"busy": ids_of(values)}
+    assert letters() == ["invalid_json"]
     assert failed_checks() == []
 
 
