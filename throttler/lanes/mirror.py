@@ -107,13 +107,15 @@ class MirrorPartition:
     """A partition after a committed transaction: never one in hand, which may still be refused.
 
     `lanes` are those that changed since the last mirror that was written and have a backlog, or had one within the
-    hour, also when the owner has forgotten them since: without them what they had seems to wait. `complete`: the first
-    mirror after the lanes were restored, with every lane that has a backlog; what other owners mirrored and these lanes
-    do not name waits no more. It stays True until `mirror` has returned True. `read`: the first offset that has not
-    come since the owner began, None: all below `decided` have; rows between the two may be missing in the store and are
-    not in `waits`. `process`: a random id of this process, as one that comes back under its name has the epoch of the
-    one before. `totals` are absolute, by the names of `live.partition.PATHS`. `counts` are of customers over their rate
-    within twelve hours. `reach`: how far the log was seen to reach.
+    hour, also when the owner has forgotten them since: without them what they had seems to wait. `whole`: every lane
+    that has a backlog is among them, so that whatever else the mirror knows waits no more; after each mirror that
+    failed, as the database may have come back from a backup. `complete`: the same, in the first mirror after the lanes
+    were restored, until `mirror` has returned True once; only it takes a partition over from another process of this
+    epoch. `read`: the first offset that has not come since the owner began, None: all below `decided` have; rows
+    between the two may be missing in the store and are not in `waits`. `process`: a random id of this process, as one
+    that comes back under its name has the epoch of the one before. `totals` are absolute, by the names of
+    `live.partition.PATHS`. `counts` are of customers over their rate within twelve hours. `reach`: how far the log was
+    seen to reach.
     """
 
     number: int
@@ -125,6 +127,7 @@ class MirrorPartition:
     lanes: Sequence[MirrorLane] = ()
     complete: bool = False
     counts: Sequence[MirrorCounts] = ()
+    whole: bool = False
     process: str = ""
     read: int | None = None
     reach: Reach | None = None
@@ -138,7 +141,7 @@ def mirror(partition: MirrorPartition, group: str, topic: str, now: datetime) ->
     with transaction.atomic():
         if not _take(partition, now):
             return False
-        if partition.complete:
+        if partition.complete or partition.whole:
             _empty_all(partition, now)
         _write_lanes(partition, now)
         _write_counts(partition, now)

@@ -122,6 +122,23 @@ def test_after_a_restore_waits_what_the_lanes_given_say():
     assert (gone.drained, gone.day, gone.oldest_at, gone.next_due_at) == (7, None, None, None)
 
 
+def test_after_a_database_came_back_from_a_backup_waits_what_the_lanes_given_say():
+    write(partition(lane("c1"), lane("c2"), lane("c3")))
+    backup = list(Lane.objects.all())
+    write(partition(lane("c1", backlog=0), lane("c2", backlog=2)), NOW + SECOND)
+    Lane.objects.all().delete()
+    Lane.objects.bulk_create(backup)
+    assert write(partition(lane("c2", backlog=1), lane("c3"), whole=True), NOW + 2 * SECOND)
+    assert backlogs() == {"c1": 0, "c2": 1, "c3": 3}
+
+
+def test_a_process_whose_name_was_taken_does_not_take_it_back_with_all_its_lanes():
+    write(partition(lane(), process="before"))
+    write(partition(lane(backlog=1), process="after", complete=True), NOW + SECOND)
+    assert not write(partition(lane(backlog=9), process="before", whole=True), NOW + timedelta(hours=1))
+    assert backlogs() == {"c1": 1}
+
+
 def test_lanes_that_were_kept_through_a_rebalance_stay():
     write(partition(lane("c1"), epoch=2))
     assert write(partition(lane("c2"), epoch=3), NOW + SECOND)
