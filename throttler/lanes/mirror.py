@@ -17,9 +17,9 @@ from config.as_json import as_json
 from config.database.chunks import batched
 from config.database.errors import is_duplicate
 from config.database.upsert import Upsert, new, timestamp_text
-from config.kafka.positions import Mark, Reach
+from config.kafka.positions import Reach
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.watermarks import Watermarks
+from outbox.bookkeeping.models import Watermark
 from throttler.lanes.lane import LaneState
 from throttler.lanes.models import CustomerPeriod, Lane, LaneOwner, LanePartition
 from throttler.limits.limiter import to_plain
@@ -46,6 +46,20 @@ PERIODS = Upsert(
     update={
         **{name: f"old.{name} + new.{name}" for name in ("live", "buffered", "drained", "expired")},
         "backlog": "new.backlog",
+    },
+)
+POSITIONS = Upsert(
+    Watermark,
+    columns="topic partition topic_id next_offset end_offset caught_up_at",
+    constants="group alarm updated_at",
+    key="group topic partition",
+    # MySQL assigns from left to right: what is compared changes last.
+    update={
+        "next_offset": "CASE WHEN old.topic_id = new.topic_id AND old.next_offset > new.next_offset "
+        "THEN old.next_offset ELSE new.next_offset END",
+        "end_offset": "CASE WHEN new.end_offset = 0 THEN old.end_offset ELSE new.end_offset END",
+        "caught_up_at": "CASE WHEN new.caught_up_at IS NULL THEN old.caught_up_at ELSE new.caught_up_at END",
+        **new("topic_id alarm updated_at"),
     },
 )
 OWNERS = Upsert(
@@ -239,7 +253,8 @@ def period_of(now: datetime) -> datetime:
 
 
 def _write_position(partition: MirrorPartition, group: str, topic: str, now: datetime) -> None:
-    place, marks = (topic, partition.number), Watermarks()
-    marks.advance(group, {place: Mark(partition.topic_id, partition.position)}, now)
-    if partition.reach:
-        marks.reach(group, {place: partition.reach}, now)
+    """In one row, as it is written each second; what is mirrored runs, so it has no alarm."""
+    reach = partition.reach or Reach(0, None)
+    caught_up = timestamp_text(reach.caught_up_at) if reach.caught_up_at else None
+    row = (topic, partition.number, partition.topic_id, partition.position, reach.end_offset, caught_up)
+    POSITIONS.run([row], {"group": group, "alarm": "", "updated_at": now})

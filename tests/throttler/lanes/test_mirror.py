@@ -152,6 +152,24 @@ def test_totals_and_position_never_go_back():
     assert Watermark.objects.get().next_offset == 10
 
 
+def test_a_position_keeps_what_the_next_mirror_does_not_say_and_loses_its_alarm():
+    write(partition(position=10, reach=Reach(15, NOW)))
+    Watermark.objects.update(alarm="stopped")
+    write(partition(position=11), NOW + SECOND)
+    mark = Watermark.objects.get()
+    assert (mark.next_offset, mark.end_offset, mark.caught_up_at, mark.alarm) == (11, 15, NOW, "")
+    write(partition(position=12, reach=Reach(16, None)), NOW + 2 * SECOND)
+    mark = Watermark.objects.get()
+    assert (mark.end_offset, mark.caught_up_at, mark.updated_at) == (16, NOW, NOW + 2 * SECOND)
+
+
+def test_a_topic_that_was_created_again_begins_at_its_own_position():
+    write(partition(position=10))
+    write(replace(partition(position=2), topic_id="another"), NOW + SECOND)
+    mark = Watermark.objects.get()
+    assert (mark.next_offset, mark.topic_id) == (2, "another")
+
+
 def test_a_partition_is_written_whole_or_not_at_all(monkeypatch):
     def fail(*_args):
         raise RuntimeError("the last statement fails")
@@ -170,6 +188,13 @@ def test_five_minutes_add_up_and_end_with_the_last_backlog():
     names = ("start__minute", "live", "buffered", "drained", "expired", "backlog")
     rows = CustomerPeriod.objects.filter(customer_id="c1").order_by("start").values_list(*names)
     assert list(rows) == [(5, 11, 22, 33, 44, 0), (10, 7, 0, 0, 0, 0)]
+
+
+def test_a_mirror_costs_the_same_for_ten_live_messages_as_for_a_million(django_assert_num_queries):
+    write(partition(totals={"live": 1, "read": 1}))
+    for live in (11, 1_000_011):
+        with django_assert_num_queries(7):  # the transaction, partition, position, and the totals in three
+            write(partition(totals={"live": live, "read": live}), NOW + SECOND)
 
 
 def test_many_lanes_take_a_statement_for_a_thousand(django_assert_max_num_queries, monkeypatch):
