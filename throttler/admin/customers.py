@@ -22,7 +22,7 @@ from config.admin.keyset import Keyset, KeysetChangeList
 from config.admin.read_only import ReadOnlyAdmin, Segments
 from config.database.clock import database_now
 from outbox.bookkeeping.models import OperatorAction
-from throttler.admin import charts, levers, waiting_messages, words
+from throttler.admin import charts, figures, levers, waiting_messages, words
 from throttler.admin.lever_page import CustomerLeverPage
 from throttler.admin.situation import (
     Situation,
@@ -140,7 +140,7 @@ class CustomerAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Rate")
     def rate(self, row: Any) -> str:
-        return words.spaced(row.rates)
+        return figures.spaced(row.rates)
 
     @admin.display(description="Messages live")
     def lives(self, row: Any) -> str:
@@ -170,23 +170,23 @@ class CustomerAdmin(ReadOnlyAdmin):
             "new_row": not has_row(row),
             "state": words.state_of(found),
             "callouts": words.callouts(found),
-            "owners": words.owners_line(found),
+            "owners": figures.owners_line(found),
             "lever_states": levers.lever_states(found, request.user, self.opts, lambda one: self.url_of(one, row)),
-            "allowed": words.allowed(found),
-            "quotas": words.quotas(found),
+            "allowed": figures.allowed(found),
+            "quotas": figures.quotas(found),
             "arriving": _number(found.timeline.arriving),
-            "growth": words.growth(found.timeline.growth),
+            "growth": figures.growth(found.timeline.growth),
             "grows": found.timeline.growth >= 1,
             "trend": [one.backlog for one in found.timeline.charted],
             "ttl": ttl_of(row),
-            "uses": words.uses(found),
-            "tried": words.tried_rates(found)
+            "uses": figures.uses(found),
+            "tried": figures.tried_rates(found)
             if found.reporting and found.traffic.needed and not found.rates.held
             else [],
             "rate_url": self.url_of(levers.RATE, row),
             "rate_chart": charts.rate_chart(found.timeline, allowed_since(found, history)),
             "age_chart": charts.age_chart(found, forecast=bool(found.reporting)),
-            "history": [words.deed(action) for action in history] if may_read else None,
+            "history": [figures.deed(action) for action in history] if may_read else None,
             "messages_url": f"{reverse('admin:throttler_customer_messages')}?{urlencode({'customer': row.pk})}",
             "may_browse": request.user.has_perm("throttler.view_overflowmessage"),
         }

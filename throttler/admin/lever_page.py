@@ -11,7 +11,7 @@ from django.template.response import TemplateResponse
 from config.admin import humanize
 from config.admin.levers import fault_of_reason, operator_of
 from config.flows import Refusal
-from throttler.admin import words
+from throttler.admin import figures
 from throttler.admin.levers import CustomerLever, label, mark_of
 from throttler.admin.situation import Situation, has_row, ttl_of
 from throttler.customers import changes
@@ -91,12 +91,12 @@ class CustomerLeverPage:
             tried = self._tried(rates)
         return {"rates": rates, "burst": burst, "tried": tried}
 
-    def _tried(self, text: str) -> words.TriedRate | None:
+    def _tried(self, text: str) -> figures.TriedRate | None:
         try:
             rates = parse_rates(text)
         except BadRates:
             return None
-        return words.tried_rate(self.found.after(rates), rates_text(rates), self.found.now)
+        return figures.tried_rate(self.found.after(rates), rates_text(rates), self.found.now)
 
     def _life_fields(self) -> dict[str, Any]:
         row = self.found.row
