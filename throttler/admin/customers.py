@@ -187,7 +187,7 @@ class CustomerAdmin(ReadOnlyAdmin):
             "rate_chart": charts.rate_chart(found.timeline, allowed_since(found, history)),
             "age_chart": charts.age_chart(found, forecast=bool(found.reporting)),
             "history": [figures.deed(action) for action in history] if may_read else None,
-            "messages_url": f"{reverse('admin:throttler_customer_messages')}?{urlencode({'customer': row.pk})}",
+            "messages_url": waiting_messages.list_url(row),
             "may_browse": request.user.has_perm("throttler.view_overflowmessage"),
         }
 

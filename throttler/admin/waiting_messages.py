@@ -11,22 +11,25 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.admin.utils import quote
-from django.http import Http404, HttpRequest, HttpResponse
+from django.db import DatabaseError
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
 from config.admin.payload import pretty, visible
+from config.telemetry.logs import log
 from outbox.bookkeeping.audit import may_see_payloads
 from throttler.admin.masks import DOTS, masked
 from throttler.admin.situation import MOST_LANES, ttl_of
 from throttler.customers.models import Customer
 from throttler.lanes.models import Lane
 from throttler.moments import moment_of
-from throttler.overflow.django import DjangoStore
-from throttler.overflow.store import LaneRange, OverflowRow
+from throttler.overflow.configured import store_of_settings
+from throttler.overflow.store import LaneRange, OverflowRow, OverflowStore
 
 PAGE = 50
+SEARCHED = 1000  # rows of a page that is searched
 FURTHEST = 2**63 - 2
 Context = dict[str, Any]
 
@@ -63,8 +66,13 @@ def list_page(request: HttpRequest, row: Customer, context: Context) -> HttpResp
     lane = _chosen(lanes, request.GET.get("partition", ""))
     wanted = request.GET.get("notification", "").replace("\0", "").strip()
     after = _number(request.GET.get("after", ""))
-    rows = _rows(lanes, lane, wanted, after) if lane else []
+    try:
+        rows, silent = _rows(lanes, lane, wanted, after) if lane else [], False
+    except DatabaseError as error:  # of a store that is not this database
+        log.warning("overflow_store_unavailable", error=str(error))
+        rows, silent = [], True
     context |= {
+        "silent": silent,
         "title": f"Waiting for {row.pk}",
         "lanes": lanes,
         "lane": lane,
@@ -82,7 +90,10 @@ def message_page(request: HttpRequest, row: Customer, context: Context) -> HttpR
     """One message; 404 when the store does not have it, or has it no longer."""
     partition, offset = (_number(request.GET.get(name, "")) for name in ("partition", "offset"))
     lane = next((lane for lane in _lanes(row) if lane.partition == partition), None)
-    rows = _read(lane, offset - 1, offset, 1) if lane and offset is not None else []
+    try:
+        rows = _read(lane, offset - 1, offset, 1) if lane and offset is not None else []
+    except DatabaseError:
+        return HttpResponseRedirect(list_url(row))  # which says that the store does not answer
     if lane is None or not rows:
         raise Http404
     found, may_see = WaitingMessage(rows[0], ttl_of(row)), may_see_payloads(request)
@@ -93,22 +104,30 @@ def message_page(request: HttpRequest, row: Customer, context: Context) -> HttpR
         "may_see": may_see,
         "payload": pretty(found.row.payload if may_see else masked(found.row.payload)),
         "headers": list(_headers(found.row.headers, may_see)),
-        "list_url": f"{reverse('admin:throttler_customer_messages')}?{urlencode({'customer': row.pk})}",
+        "list_url": list_url(row),
     }
     return TemplateResponse(request, "admin/throttler/customer/message.html", context)
+
+
+def list_url(row: Customer) -> str:
+    return f"{reverse('admin:throttler_customer_messages')}?{urlencode({'customer': row.pk})}"
+
+
+def _store() -> OverflowStore:
+    return store_of_settings()
 
 
 def _rows(lanes: Sequence[Lane], lane: Lane, wanted: str, after: int | None) -> list[OverflowRow]:
     if wanted:
         # From where this backlog began: who asks wants to know of those that have left, too.
-        found = [DjangoStore().find(_range(one, one.first - 1, one.seen, PAGE), wanted) for one in lanes]
+        found = [_store().find(_range(one, one.first - 1, one.seen, SEARCHED), wanted) for one in lanes]
         return [one for one in found if one]
     return _read(lane, lane.drained if after is None else max(after, lane.drained), lane.seen, PAGE + 1)
 
 
 def _read(lane: Lane, after: int, upto: int, limit: int) -> list[OverflowRow]:
     asked = _range(lane, after, upto, limit)
-    return DjangoStore().read([asked])[asked.partition, asked.customer_id] if after < upto else []
+    return _store().read([asked])[asked.partition, asked.customer_id] if after < upto else []
 
 
 def _range(lane: Lane, after: int, upto: int, limit: int) -> LaneRange:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 LaneRows = dict[tuple[int, str], list["OverflowRow"]]
@@ -84,11 +84,17 @@ class OverflowStore(ABC):
         return self.read([lane])[partition, customer_id]
 
     def find(self, lane: LaneRange, notification_id: str) -> OverflowRow | None:
-        """The first row of a lane with this notification id, for people: reads `lane.limit` rows at most."""
-        rows = self.read([lane])[lane.partition, lane.customer_id]
-        return next((row for row in rows if row.notification_id == notification_id), None)
+        """The first row of a lane with this notification id, for people: in pages of `lane.limit`, PAGES at most."""
+        for _ in range(PAGES):
+            rows = self.read([lane])[lane.partition, lane.customer_id]
+            found = next((row for row in rows if row.notification_id == notification_id), None)
+            if found or len(rows) < lane.limit:
+                return found
+            lane = replace(lane, drained=rows[-1].offset)
+        return None
 
 
+PAGES = 50  # of a search
 LAST_OFFSET = 2**63 - 1
 
 

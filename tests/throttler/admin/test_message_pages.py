@@ -3,14 +3,16 @@
 import re
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from tests.config.admin.conftest import client_with
 from tests.throttler.admin.conftest import LIST, add_customer, add_lane, add_owner, store, stored
+from throttler.admin import waiting_messages
 from throttler.admin.masks import DOTS, masked
 from throttler.models import Customer, Lane
 from throttler.moments import moment_of
+from throttler.overflow.django import DjangoStore
 
 pytestmark = pytest.mark.django_db
 INLINE = re.compile(rb"<style|\sstyle=|<script(?![^>]*\ssrc=)|\son\w+=|javascript:")
@@ -145,3 +147,17 @@ def test_empty_pages_say_why(boss, buffered):
 )
 def test_a_mask_keeps_the_shape_and_nothing_that_a_person_wrote(payload, hidden):
     assert masked(payload) == hidden
+
+
+def test_a_store_that_does_not_answer_is_said_and_no_error_page(boss, buffered, monkeypatch):
+    class Away(DjangoStore):
+        def read(self, ranges):
+            raise OperationalError("connection refused")
+
+        def find(self, lane, notification_id):
+            raise OperationalError("connection refused")
+
+    monkeypatch.setattr(waiting_messages, "DjangoStore", Away)
+    for url in (MESSAGES, f"{MESSAGES}&notification=n-2077"):
+        assert "The overflow store does not answer." in seen(boss, url)
+    assert boss.get(message(2_001)).url == MESSAGES
