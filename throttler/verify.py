@@ -27,7 +27,7 @@ from throttler.lanes.models import Lane, LanePartition
 from throttler.live.partition import IN, OUT
 from throttler.live.sending import INPUT
 from throttler.live.storing import GROUP
-from throttler.overflow.django import DjangoStore
+from throttler.overflow.configured import store_of_settings
 from throttler.overflow.store import LaneRange, OverflowStore
 
 CHUNK = 1000
@@ -39,7 +39,7 @@ def checks(store: OverflowStore | None = None) -> Iterator[Check]:
         yield every_record_has_an_outcome(FLOW, IN)
         yield _what_was_buffered_left_or_waits()
         yield _lanes_fit_themselves()
-        yield _the_store_has_what_waits(store or store_in_use())
+        yield _the_store_has_what_waits(store or store_of_settings())
         yield _every_parked_record_has_its_letter()
         yield every_position_is_kept(FLOW, topic_name(GROUP), _place_of)
         yield letters_counted([FLOW])
@@ -48,11 +48,6 @@ def checks(store: OverflowStore | None = None) -> Iterator[Check]:
 def kafka_checks() -> Iterator[Check]:
     """The mirrored positions against those that the group has committed; raises KafkaError."""
     yield _positions_are_committed(topic_name(GROUP), topic_name(INPUT))
-
-
-def store_in_use() -> OverflowStore:
-    """The store that THROTTLER_STORE names; only `django` can be chosen yet."""
-    return DjangoStore()
 
 
 def _place_of(scope: str) -> TopicPartition | None:
