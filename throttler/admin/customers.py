@@ -11,6 +11,7 @@ from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -34,6 +35,7 @@ from throttler.admin.situation import (
     ttl_of,
     without_row,
 )
+from throttler.customers.changes import fault_of_customer
 from throttler.customers.models import Customer
 from throttler.lanes.models import Lane
 from throttler.limits.outlook import Outlook
@@ -203,10 +205,25 @@ class CustomerAdmin(ReadOnlyAdmin):
     def url_of(self, one: levers.CustomerLever, row: Customer) -> str:
         return f"{self.lever_url(one.lever)}?{urlencode({'id': row.pk})}"
 
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request) and levers.RATE.lever.allowed(request.user, self.opts)
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """Asks for the id; the form of the rate does the rest."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "title": "Add a customer"}
+        return TemplateResponse(
+            request, "admin/throttler/customer/add.html", {**context, "rate_url": self.lever_url(levers.RATE.lever)}
+        )
+
     def lever_view(self, request: HttpRequest, name: str) -> HttpResponse:
         one = next((one for one in levers.LEVERS if one.lever.name == name), None)
         given = request.POST if request.method == "POST" else request.GET
-        row = self.asked(request, given.get("id", "")) if one else None
+        customer_id = given.get("id", "").strip() if "new" in given else given.get("id", "")
+        row = self.asked(request, customer_id) if one else None
+        if row is None and one is levers.RATE and "new" in given and not fault_of_customer(customer_id):
+            row = without_row(customer_id)
         if one is None or row is None:
             raise Http404
         context = {**self.admin_site.each_context(request), "opts": self.opts}

@@ -65,6 +65,7 @@ class CustomerLeverPage:
             "label": label(one, found),
             "row": found.row,
             "new_row": not has_row(found.row),
+            "new": "new" in self.given,
             "seen": self.given.get("seen") or mark_of(found.row),
             "waiting": found.traffic.backlog,
             "why_not": "" if right else one.why_not(found),

@@ -11,7 +11,7 @@ __all__ = ["chromium", "live_server", "page"]
 pytestmark = browser.pytestmark
 LONG = "customer-" + "x" * 180
 URLS = [
-    LIST, f"{LIST}?show=all", PAGE, f"{LIST}{LONG}/change/", lever("rate", more="&rates=5/s"), lever("life"), lever("purge"),
+    LIST, f"{LIST}?show=all", f"{LIST}add/", PAGE, f"{LIST}{LONG}/change/", lever("rate", more="&rates=5/s"), lever("life"), lever("purge"),
     f"{LIST}messages/?customer=harbour-foods", f"{LIST}message/?customer=harbour-foods&partition=5&offset=2001",
 ]  # fmt: skip
 OVERLAPS = """() => {

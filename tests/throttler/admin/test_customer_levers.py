@@ -7,7 +7,7 @@ import pytest
 from config.admin.levers import Operator
 from outbox.bookkeeping.models import OperatorAction
 from tests.config.admin.conftest import client_with
-from tests.throttler.admin.conftest import PAGE, add_customer, add_lane, add_owner, lever
+from tests.throttler.admin.conftest import LIST, PAGE, add_customer, add_lane, add_owner, lever
 from throttler.admin.levers import LEVERS, seconds_of
 from throttler.customers import changes
 from throttler.models import Customer
@@ -173,3 +173,25 @@ def test_lengths_of_time_are_read_as_people_write_them():
 
 def test_every_lever_is_one_of_the_commands():
     assert {one.verb for one in LEVERS} == {"set_rate", "set_ttl", "hold", "resume", "purge"}
+
+
+def test_a_customer_who_was_never_seen_is_added_with_a_rate(boss):
+    assert "As it stands in the messages" in boss.get(f"{LIST}add/").content.decode()
+    html = boss.get(lever("rate", "%20fresh%20", "&new=1")).content.decode()
+    assert "This customer has no row yet; it gets one." in html
+    assert 'name="id" value="fresh"' in html
+    data = {"id": "fresh", "new": "1", "seen": "none", "rates": "7/s", "reason": WHY}
+    assert "Changed the rate of fresh." in boss.post(lever("rate", "fresh"), data, follow=True).content.decode()
+    assert row("fresh").rates == "7/s"
+    assert "Somebody else changed fresh" in boss.post(lever("rate", "fresh"), data, follow=True).content.decode()
+
+
+def test_only_a_rate_adds_a_customer_and_only_with_its_right(boss):
+    assert boss.get(lever("hold", "fresh", "&new=1")).status_code == 404
+    assert boss.get(lever("rate", "x" * 201, "&new=1")).status_code == 404
+    assert boss.post(f"{LIST}add/", {"customer_id": "fresh", "rates": "7/s"}).status_code == 200
+    for rights in (["view_customer"], ["rate_customer"], ["view_customer", "add_customer"]):
+        assert client_with(*rights).get(f"{LIST}add/").status_code == 403
+        data = {"id": "fresh", "new": "1", "seen": "none", "rates": "7/s", "reason": WHY}
+        assert client_with(*rights).post(lever("rate", "fresh"), data).status_code == 403
+    assert not Customer.objects.exists()
