@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 
 LaneRows = dict[tuple[int, str], list["OverflowRow"]]
@@ -90,7 +90,8 @@ class OverflowStore(ABC):
             found = next((row for row in rows if row.notification_id == notification_id), None)
             if found or len(rows) < lane.limit:
                 return found
-            lane = replace(lane, drained=rows[-1].offset)
+            after = rows[-1].offset
+            lane = LaneRange(lane.partition, lane.customer_id, lane.topic_id, after, lane.upto, lane.day, lane.limit)
         return None
 
 
