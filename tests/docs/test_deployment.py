@@ -165,7 +165,7 @@ def test_a_container_reads_the_secrets_that_it_uses():
 
 def test_memory_is_limited():
     assert "\n  mem_limit: " in read(COMPOSE).split("x-environment:")[0]  # of all that is ours
-    assert all("    mem_limit: " in services()[name] for name in ("postgres", "rabbitmq"))
+    assert all("    mem_limit: " in services()[name] for name in ("postgres", "rabbitmq", "cassandra"))
 
 
 @pytest.mark.parametrize(
@@ -177,6 +177,12 @@ def test_the_web_server_opens_no_control_socket(place):
 
 def test_the_container_of_capture_starts_only_when_asked_for():
     assert [name for name, text in services().items() if "profiles: [cdc]" in text] == ["listen"]
+
+
+def test_the_containers_of_the_other_overflow_store_start_only_when_asked_for():
+    assert {name for name, text in services().items() if "profiles: [cassandra]" in text} == {"cassandra", "store"}
+    assert "manage.py create_overflow_store" in services()["store"]
+    assert "commitlog_sync: batch" in services()["cassandra"]
 
 
 def test_the_archive_of_the_outbox_outlives_its_container():
@@ -195,7 +201,7 @@ def test_an_installation_without_docker_is_told_what_to_install():
 def test_the_image_has_what_it_needs_to_send_mail_and_one_django():
     dockerfile = read(ROOT / "deploy" / "docker" / "Dockerfile")
     files = re.findall(r"-r /requirements/(\w+)\.txt", dockerfile)
-    assert {"base", "anymail"} <= set(files)
+    assert {"base", "anymail", "cassandra"} <= set(files)
     for app in {config.name for config in apps.get_app_configs()} & {
         "config",
         "outbox",

@@ -17,6 +17,7 @@ class Careful(Cassandra):
     """As the documents ask for where one node holds the only copy."""
 
     sync = "commitlog_sync: batch"
+    stop_signal = signal.SIGKILL
 
 
 @pytest.fixture
