@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from throttler.owner.rules import Rules
 from throttler.owner.stowing import Stowing
 
 DRAINED = 1000  # messages of one round: batches must not wait for a long drain
+UNTOLD_US = 200_000  # worth of messages whose lateness only this process knows
 
 
 class Round:
@@ -78,10 +80,21 @@ class Round:
     def _shifted(self, late_us: int) -> list[tuple[OwnedPartition, LaneState]]:
         """What left late counts from then on: otherwise the next ones would follow too closely."""
         found = []
-        for part, lane in self.out.changed:
-            if lane.limiter.tat:
-                lane.limiter.tat += late_us
+        for (number, customer), count in self._left().items():
+            part = self.rules.parts[number]
+            lane = part.lanes[customer]
+            lane.limiter.tat += late_us
+            rates = self.rules.terms.of(customer).rates
+            # A restart forgets the lateness of the others, which is at most what the few that left are worth. Were
+            # every lane logged again, the next transaction would be slower still, and soon each would log all of them.
+            if not rates.held and rates.worth_us(count) > UNTOLD_US:
                 found.append((part, lane))
+        return found
+
+    def _left(self) -> Counter[tuple[int, str]]:
+        """How many messages of each lane left, by partition and customer."""
+        found = Counter((part.number, row.customer_id) for part, row in self.out.drained)
+        found.update((one.record.partition, one.message.customer_id) for one in self.out.live if one.message)
         return found
 
     def _count(self) -> None:

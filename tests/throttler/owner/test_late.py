@@ -1,0 +1,59 @@
+"""A transaction that took long left later than it was decided: who sent counts from then on, nobody else."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from throttler.limits.rate import parse_rates
+from throttler.live.decide import Decoded
+from throttler.live.partition import OwnedPartition
+from throttler.owner.round import Round
+from throttler.owner.rules import Rules
+from throttler.owner.terms import KnownTerms
+
+NOW, LATE = 1_790_000_000_000_000, 300_000
+
+
+@pytest.fixture
+def rules():
+    """Ten a second and a burst of ten for everybody; one partition."""
+    rules = Rules(KnownTerms("10/s"), 3_600_000_000, 1, None)
+    rules.parts[0] = OwnedPartition(0, "t", 1, 0, 0, 0)
+    return rules
+
+
+def batch(*customers, at=0):
+    return [
+        Decoded(
+            SimpleNamespace(partition=0, offset=at + index, headers=(), topic="in", value=b"{}"),
+            SimpleNamespace(customer_id=customer, notification_id="n"), NOW,
+        )
+        for index, customer in enumerate(customers)
+    ]  # fmt: skip
+
+
+def tats(rules):
+    return {name: lane.limiter.tat - NOW for name, lane in rules.parts[0].lanes.items()}
+
+
+def test_what_left_late_counts_from_then_on(rules):
+    turn = Round(rules)
+    turn.decide(batch("few", "many", "many", "many"), NOW)
+    told = turn.committed(LATE)
+    assert tats(rules) == {"few": 100_000 + LATE, "many": 300_000 + LATE}
+    assert [lane.customer for _part, lane in told] == ["many"]
+
+
+def test_a_lane_of_which_nothing_left_keeps_its_time(rules):
+    first, second = Round(rules), Round(rules)
+    first.decide(batch("one", "one", "one"), NOW)
+    for part, lane in first.committed(LATE):
+        second.out.touch(part, lane)  # the changelog has to be told, or else they were told again for ever
+    second.decide(batch("two", at=3), NOW)
+    assert (second.committed(LATE), tats(rules)) == ([], {"one": 300_000 + LATE, "two": 100_000 + LATE})
+
+
+def test_in_time_nothing_changes(rules):
+    turn = Round(rules)
+    turn.decide(batch("one", "one", "one"), NOW)
+    assert (turn.committed(0), tats(rules)) == ([], {"one": 300_000})
