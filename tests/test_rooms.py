@@ -19,6 +19,7 @@ MAY_USE = {
         "database": ["telemetry"],
         "database/dialects": [],
         "kafka": ["telemetry", "database"],
+        "kafka/format": [],
         "kafka/runtime": ["telemetry", "database", "kafka"],
         "partitions": ["telemetry", "database"],
         "processes": ["environment", "telemetry", "database", "kafka", "kafka/runtime", "partitions"],
@@ -66,7 +67,7 @@ MAY_USE = {
     },
 }
 # Folders whose parent is a room of its own and uses them; everywhere else a parent stands below its folders.
-PARTS = {"config/database/dialects", "config/demo/embedded", "buffer/ledger/topics"}
+PARTS = {"config/database/dialects", "config/kafka/format", "config/demo/embedded", "buffer/ledger/topics"}
 # Django's own places: they hold what it looks for there, and use the app as its root does.
 DOORS = {"management", "management/commands", "templatetags"}
 

@@ -2,21 +2,24 @@
 
 kafka-python 3.0.12 forgets a transactional request whose connection breaks: its own commit_transaction() and
 send_offsets_to_transaction() then never return. And it commits without an error a transaction all of whose
-records expired before they were sent. So every wait here is limited, and every record's future is looked at.
+records expired before they were sent. So every wait here is limited, and what became of every record is looked at.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from config.kafka import client, internals
+from config.kafka.format.pack import HEADER, PackedRecords, packed
 from config.telemetry.logs import log
 
 NO_ANSWER = "no answer within the limit"
+MOST_BYTES = 256 * 1024  # of a batch of more than one record
+OVERHEAD = 100  # at most, of what is put around a record
 
 
 class FencedInstance(Exception):
@@ -58,6 +61,17 @@ class Unknown:
 Verdict = Committed | RefusedByGroup | RefusedRecord | Unknown
 
 
+@dataclass
+class PackedBatch:
+    """Records of one partition that leave together. `sends`: the number of each among all sends, and its bytes."""
+
+    topic: str
+    partition: int
+    body: bytearray = field(default_factory=lambda: bytearray(HEADER.size))
+    sends: list[tuple[int, int]] = field(default_factory=list)
+    sent: Any = None
+
+
 class TransactionalProducer:
     """One transactional id. Call rebuild() before the first begin() and after every Unknown; one thread at a time.
 
@@ -73,7 +87,9 @@ class TransactionalProducer:
         self._dead = "rebuild() has not been called"
         self._refused: RefusedRecord | None = None
         self._failed = ""  # why the client took no more records of this transaction
-        self._futures: list[Any] = []
+        self._sends = 0
+        self._open: dict[tuple[str, int], PackedBatch] = {}
+        self._sent: list[PackedBatch] = []
 
     @property
     def usable(self) -> bool:
@@ -84,6 +100,7 @@ class TransactionalProducer:
         """A new client of the same id, which settles the old one's transaction; raises KafkaError: try again later."""
         deadline = time.monotonic() + self.limit
         self.close()
+        self._forget()
         started = client.new_transactional_producer(self.transactional_id, self.limit, **self.overrides)
         try:
             _wait(internals.init_transactions(started), deadline)
@@ -94,7 +111,7 @@ class TransactionalProducer:
 
     def begin(self) -> None:
         """Start a transaction; what was sent and neither committed nor aborted is aborted."""
-        if self._futures:
+        if self._sends:
             self.abort()
         self._refused, self._failed = None, ""
         if not self._dead:
@@ -104,17 +121,25 @@ class TransactionalProducer:
                 self._dead = _text(error)
 
     def send(
-        self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]
-    ) -> None:
-        """Hand one record over; `topic` is the full name."""
-        if self._dead or self._refused or self._failed:
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+    ) -> None:  # fmt: skip
+        """Take one record; `topic` is the full name. It leaves with others, at the latest when commit() is called."""
+        if self._dead or self._refused:
             return
-        try:
-            self._futures.append(self._client.send(topic, value, key, headers, partition))
-        except client.MessageSizeTooLargeError as error:
-            self._refused = RefusedRecord(len(self._futures), topic, partition, _text(error))
-        except (client.KafkaError, ValueError) as error:  # ValueError: the topic has no such partition (any more)
-            self._failed = _text(error)  # often because a record that was sent before has been refused meanwhile
+        batch = self._open.get((topic, partition)) or self._opened(topic, partition)
+        record = packed(len(batch.sends), key, value, headers)
+        if len(batch.body) + len(record) > MOST_BYTES and batch.sends:
+            self._hand_over(batch)
+            batch = self._opened(topic, partition)
+            record = packed(0, key, value, headers)
+        if len(record) + OVERHEAD > client.MAX_REQUEST_BYTES:
+            reason = f"{len(record)} bytes, a request has at most {client.MAX_REQUEST_BYTES}"
+            self._refused = RefusedRecord(self._sends, topic, partition, reason)
+            return
+        batch.body += record
+        batch.sends.append((self._sends, len(record)))
+        self._sends += 1
 
     def commit(self, offsets: Mapping[tuple[str, int], int], metadata: Any) -> Verdict:
         """The verdict on everything since begin(); `metadata` as the consumer had it when it was assigned.
@@ -135,45 +160,61 @@ class TransactionalProducer:
             log.warning("transaction_unknown", reason=self._dead)
             return Unknown(self._dead)
         finally:
-            self._futures = []
+            self._forget()
         return Committed()
 
     def abort(self) -> None:
         """Give up what was sent since begin(); where that is not answered, rebuild() does it."""
-        self._futures = []
+        self._forget()
         self._refused = None
         self._abort(time.monotonic() + self.limit)
 
     def close(self) -> None:
         """Drop the client without waiting for anything; the broker or rebuild() aborts what was not committed."""
         found, self._client = self._client, None
-        self._dead, self._refused, self._failed, self._futures = "closed", None, "", []
+        self._dead, self._refused, self._failed = "closed", None, ""
         if found is not None:
             internals.drop_producer(found)
 
+    def _opened(self, topic: str, partition: int) -> PackedBatch:
+        batch = self._open[topic, partition] = PackedBatch(topic, partition)
+        return batch
+
+    def _hand_over(self, batch: PackedBatch) -> None:
+        """Let the client send it."""
+        del self._open[batch.topic, batch.partition]
+        if self._dead or self._failed or not batch.sends:
+            return
+        try:
+            records = PackedRecords(batch.body, len(batch.sends), int(time.time() * 1000))
+            batch.sent = internals.send_batch(self._client, batch.topic, batch.partition, records)
+        except (client.KafkaError, ValueError) as error:  # ValueError: the topic has no such partition (any more)
+            self._failed = _text(error)  # often because a record that was sent before has been refused meanwhile
+        else:
+            self._sent.append(batch)
+
+    def _forget(self) -> None:
+        self._sends, self._open, self._sent = 0, {}, []
+
     def _records(self, deadline: float) -> RefusedRecord | None:
         """Wait for every record. The client's flush() would not do: its limit counts anew for each batch."""
+        for batch in list(self._open.values()):
+            self._hand_over(batch)
         if self._dead:
             raise client.KafkaError(self._dead)
-        failed = []
-        for index, future in enumerate(self._futures):
-            if not future.is_done:
-                self._settle(future, deadline)
-            if future.exception is not None:
-                failed.append((index, future))
+        internals.wake(self._client)
+        failed = [
+            (error, batch, position)
+            for batch in self._sent
+            for position, error in internals.errors_of(batch.sent, deadline)
+        ]
         if self._refused or not (failed or self._failed):
             return self._refused
-        suspects = [(index, future) for index, future in failed if isinstance(future.exception, client.RECORD_REFUSED)]
+        suspects = [found for found in failed if isinstance(found[0], client.RECORD_REFUSED)]
         if not suspects:
-            raise client.KafkaError(self._failed) if self._failed else failed[0][1].exception
-        return _refused_record(*max(suspects, key=lambda found: _size(found[1])))
-
-    def _settle(self, future: Any, deadline: float) -> None:
-        try:
-            future.get(timeout=max(0.0, deadline - time.monotonic()))
-        except client.KafkaError:
-            if not future.is_done:
-                raise
+            raise client.KafkaError(self._failed) if self._failed else failed[0][0]
+        error, batch, position = max(suspects, key=lambda found: found[1].sends[found[2]][1])
+        return RefusedRecord(batch.sends[position][0], batch.topic, batch.partition, _text(error))
 
     def _offsets(self, offsets: Mapping[tuple[str, int], int], metadata: Any, deadline: float) -> RefusedByGroup | None:
         if not offsets:
@@ -222,17 +263,6 @@ def _remove(group: str, instance_id: str, limit: float) -> bool:
 def _wait(result: Any, deadline: float) -> None:
     if not result.wait(timeout_ms=max(0.0, deadline - time.monotonic()) * 1000):
         raise client.KafkaTimeoutError(NO_ANSWER)
-
-
-def _refused_record(index: int, future: Any) -> RefusedRecord:
-    error = future.exception
-    place = internals.place_of(future)
-    return RefusedRecord(index, place.topic, place.partition, _text(error))
-
-
-def _size(future: Any) -> int:
-    """Bytes of key, value and headers; what the client counts as -1 is not there."""
-    return sum(future.args[3:])
 
 
 def _text(error: BaseException) -> str:

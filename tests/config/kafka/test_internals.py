@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import kafka
 import pytest
 from kafka.consumer.fetcher import Fetcher
-from kafka.producer.future import FutureProduceResult, FutureRecordMetadata
+from kafka.producer.producer_batch import ProducerBatch
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from config.kafka import internals
@@ -94,11 +94,35 @@ USED: dict[str, tuple[str, Callable[[Clients], Any]]] = {
             for name in ("initialize_transactions", "send_offsets_to_transaction", "begin_commit", "begin_abort")
         ),
     ),
-    "_produce_future": (
-        "place_of: the batch's future, which knows topic and partition, and the args that _size adds up",
+    "_accumulator": (
+        "send_batch: where batches wait for the thread",
+        lambda clients: takes(clients.producer._accumulator._tp_lock, "tp"),
+    ),
+    "_appends_in_progress": (
+        "send_batch: a client that is closed by force waits until nothing is added any more",
         lambda clients: (
-            internals.place_of(FutureRecordMetadata(FutureProduceResult("place"), 0, 0, 0, 1, 2, 3)) == "place"
-            and FutureRecordMetadata(FutureProduceResult("place"), 0, 0, 0, 1, 2, 3).args[3:] == (1, 2, 3)
+            clients.producer._accumulator._appends_in_progress.get() == 0
+            and "self._appends_in_progress.get()"
+            in inspect.getsource(clients.producer._accumulator.abort_incomplete_batches)
+        ),
+    ),
+    "_tp_lock": (
+        "send_batch: held while the batches of a partition are changed",
+        lambda clients: hasattr(clients.producer._accumulator._tp_lock(("t", 0)), "__enter__"),
+    ),
+    "_batches": (
+        "send_batch: the batches of each partition, the next one first",
+        lambda clients: clients.producer._accumulator._batches[("t", 0)].append("last") is None,
+    ),
+    "_incomplete": (
+        "send_batch: batches without an answer",
+        lambda clients: "self._incomplete.add(batch)" in inspect.getsource(clients.producer._accumulator.append),
+    ),
+    "_record_futures": (
+        "send_batch: asked for only when a batch is split, for its length and then one by one",
+        lambda clients: (
+            ProducerBatch(kafka.TopicPartition("t", 0), None)._record_futures == []
+            and inspect.getsource(type(clients.producer._accumulator)).count("_record_futures") == 3
         ),
     ),
     "_lock": (

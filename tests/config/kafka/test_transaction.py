@@ -130,6 +130,14 @@ def test_another_producer_of_the_same_id_makes_the_outcome_unknown(topic, produc
     assert (producer.commit({}, None), values_of(topic)) == (Committed(), [b"again"])
 
 
+def test_a_client_that_is_made_anew_has_sent_nothing_yet(topic, producer):
+    producer.begin()
+    producer.send(topic, 0, None, b"before", [])
+    producer.rebuild()
+    producer.begin()
+    assert (producer.commit({}, None), values_of(topic)) == (Committed(), [])
+
+
 def test_a_client_that_was_never_built_commits_nothing(broker):
     producer = TransactionalProducer("never")
     producer.begin()
@@ -151,6 +159,37 @@ def test_a_record_that_is_too_large_is_named(make_topic, producer, size):
     producer.begin()
     producer.send(topic, 0, None, b"next", [])
     assert (producer.commit({}, None), values_of(topic)) == (Committed(), [b"next"])
+
+
+@pytest.mark.parametrize("large", [None, 7], ids=["all fit", "one does not"])
+def test_a_batch_that_the_broker_finds_too_large_is_split_until_its_records_fit(make_topic, producer, large):
+    topic = make_topic("smaller", 1, **{"max.message.bytes": "30000"})
+    values = [b"%02d" % index + b"x" * (50_000 if index == large else 5_000) for index in range(20)]
+    producer.begin()
+    for value in values:
+        producer.send(topic, 0, None, value, [])
+    verdict = producer.commit({}, None)
+    if large is None:
+        assert (verdict, values_of(topic)) == (Committed(), values)
+    else:
+        assert isinstance(verdict, RefusedRecord)
+        assert (verdict.index, values_of(topic)) == (large, [])
+
+
+def test_more_than_a_batch_holds_leaves_in_the_order_it_was_sent(topic, producer):
+    values = [b"%03d" % index + b"x" * 4_000 for index in range(200)]
+    producer.begin()
+    for value in values:
+        producer.send(topic, 0, b"k", value, [("empty", None)])
+    assert (producer.commit({}, None), values_of(topic)) == (Committed(), values)
+
+
+def test_a_partition_that_is_not_there_makes_the_outcome_unknown(topic, producer):
+    producer.begin()
+    producer.send(topic, 0, None, b"kept back", [])
+    producer.send(topic, 5, None, b"nowhere", [])
+    assert isinstance(producer.commit({}, None), Unknown)
+    assert values_of(topic) == []
 
 
 def test_a_member_whose_name_was_taken_is_seen_and_cannot_commit(topic, producer):

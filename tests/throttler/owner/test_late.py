@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from throttler.limits.rate import parse_rates
 from throttler.live.decide import Decoded
 from throttler.live.partition import OwnedPartition
 from throttler.owner.round import Round

@@ -1,0 +1,1 @@
+"""Records as bytes on the wire."""
