@@ -209,10 +209,12 @@ CELERY_METRICS_PORT = env.integer("CELERY_METRICS_PORT", 0, most=65535)
 CELERY_BEAT_SCHEDULE_FILENAME = env.text("CELERY_BEAT_SCHEDULE", str(BASE_DIR / "var" / "beat-schedule"))
 DAILY = {"schedule": crontab(hour="3", minute="10"), "options": {"expires": 3600}}
 EVERY_MINUTE = {"schedule": 60.0, "options": {"expires": 60}}
+EVERY_HOUR = {"schedule": crontab(minute="40"), "options": {"expires": 3600}}
 CELERY_BEAT_SCHEDULE = {
     # Not an interval: a beat that is started anew every day would never come to its end.
     "rotate-partitions": {"task": "outbox.tasks.rotate_partitions", **DAILY},
     "recover-claims": {"task": "outbox.tasks.recover_claims", **EVERY_MINUTE},
     "apply-webhooks": {"task": "notifications.tasks.apply_webhooks", **EVERY_MINUTE},
     "relay-outbox": {"task": "outbox.tasks.relay_outbox", **EVERY_MINUTE},
+    "sweep-mirror": {"task": "throttler.tasks.sweep_mirror", **EVERY_HOUR},
 }

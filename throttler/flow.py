@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from config.flows import Check, Deed, Flow, Forecast, Picture, Reading, Sample, Worker
 from config.kafka import Record, topic_name
@@ -14,13 +14,10 @@ from outbox.letters.overview import letters_ever
 from throttler import redelivery, verify
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LaneOwner
-from throttler.lanes.sweeping import sweep
 from throttler.live.sending import EXPIRED, INPUT, OUTPUT
 from throttler.live.storing import GROUP
 from throttler.messages import gate
 from throttler.samples import customers_added, notifications
-
-DAY = timedelta(days=1)
 
 
 class Throttler(Flow):
@@ -82,9 +79,6 @@ class Throttler(Flow):
         loose = LaneOwner.objects.filter(transactions=False).order_by("-updated_at").first()
         said = f"{loose.name} runs without (KAFKA_TRANSACTIONS=off): at least once, one process" if loose else "used"
         yield "throttler transactions", True, said
-
-    def sweep(self, now: datetime) -> int:
-        return sweep(now)
 
     def searched(self) -> Mapping[str, Callable[[Record], Sequence[str]]]:
         return dict.fromkeys(map(topic_name, (INPUT, OUTPUT, EXPIRED)), _names_in)

@@ -8,6 +8,7 @@ from config.database.clock import database_now
 from throttler.lanes.mirror import report_owner
 from throttler.lanes.sweeping import sweep
 from throttler.models import CustomerPeriod, Lane, LaneOwner
+from throttler.tasks import sweep_mirror
 
 pytestmark = pytest.mark.django_db
 MINUTE = timedelta(minutes=1)
@@ -24,6 +25,13 @@ def test_a_lane_that_has_been_empty_for_an_hour_goes(now):
         Lane.objects.create(customer_id=name, backlog=backlog, updated_at=now - age * MINUTE, **numbers)
     assert sweep(now) == 1
     assert set(Lane.objects.values_list("customer_id", flat=True)) == {"waits", "new"}
+
+
+def test_the_hourly_task_sweeps():
+    numbers = {"first": 1, "drained": 1, "seen": 1, "epoch": 1, "partition": 0}
+    Lane.objects.create(customer_id="old", backlog=0, updated_at=database_now() - 61 * MINUTE, **numbers)
+    assert sweep_mirror() == "1 rows swept"
+    assert not Lane.objects.exists()
 
 
 def test_five_minutes_are_kept_for_a_week(now):
