@@ -5,9 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from config.database.chunks import delete_in_chunks
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import FlowMinute
+from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import CustomerPeriod, Lane, LaneOwner
 
 EMPTY_FOR = timedelta(hours=1)
+MINUTES_KEPT = 24 * 60
 PERIODS_KEPT = timedelta(days=7)
 GONE_FOR = timedelta(days=1)
 
@@ -17,6 +21,7 @@ def sweep(now: datetime) -> int:
     return (
         delete_in_chunks(Lane.objects.filter(backlog=0, updated_at__lt=now - EMPTY_FOR))
         + delete_in_chunks(CustomerPeriod.objects.filter(start__lt=now - PERIODS_KEPT))
+        + delete_in_chunks(FlowMinute.objects.filter(flow=FLOW, minute__lt=counters.minute_of(now) - MINUTES_KEPT))
         + _sweep_owners(now)
     )
 

@@ -5,6 +5,8 @@ from datetime import timedelta
 import pytest
 
 from config.database.clock import database_now
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import FlowMinute
 from throttler.lanes.mirror import report_owner
 from throttler.lanes.sweeping import sweep
 from throttler.models import CustomerPeriod, Lane, LaneOwner
@@ -32,6 +34,14 @@ def test_the_hourly_task_sweeps():
     Lane.objects.create(customer_id="old", backlog=0, updated_at=database_now() - 61 * MINUTE, **numbers)
     assert sweep_mirror() == "1 rows swept"
     assert not Lane.objects.exists()
+
+
+def test_counts_per_minute_are_kept_for_a_day_and_those_of_other_flows_are_left(now):
+    minute = counters.minute_of(now)
+    rows = [("throttler", minute - 1441), ("throttler", minute - 1440), ("outbox", minute - 9000)]
+    FlowMinute.objects.bulk_create(FlowMinute(flow=flow, name="read", minute=at) for flow, at in rows)
+    assert sweep(now) == 1
+    assert sorted(FlowMinute.objects.values_list("flow", "minute")) == sorted(rows[1:])
 
 
 def test_five_minutes_are_kept_for_a_week(now):
