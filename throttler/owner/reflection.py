@@ -23,7 +23,8 @@ Key = tuple[int, str]
 class Told:
     """What the mirror knows of a partition, and what it does not know yet."""
 
-    complete: bool = True  # the next mirror has to name every lane that waits
+    complete: bool = True  # the next mirror is the first, and has to name every lane that waits
+    whole: bool = False  # so has this one: an earlier one failed, and the database may be another one now
     position: int = -1
     waited: dict[str, int] = field(default_factory=dict)  # customers that had a backlog, and when, in µs
     changed: set[str] = field(default_factory=set)
@@ -68,6 +69,7 @@ class Reflection:
         """The database did not take it: tell it again, with what came since."""
         if told := self._told.get(lost.number):
             told.complete |= lost.complete
+            told.whole = True
             told.changed |= {lane.customer_id for lane in lost.lanes}
             for one in lost.counts:
                 told.counts.setdefault(one.customer_id, Counter()).update(
@@ -75,16 +77,18 @@ class Reflection:
                 )
 
     def _of(self, part: OwnedPartition, told: Told, now: int) -> MirrorPartition:
-        if told.complete:
+        if told.complete or told.whole:
             told.changed |= {lane.customer for lane in part.backlogged()}
         changed, told.changed = told.changed, set()
         counts, told.counts = told.counts, {}
         complete, told.complete = told.complete, False
+        whole, told.whole = told.whole, False
         lanes = [self._lane(part, lane, now) for customer in changed if (lane := part.lanes.get(customer))]
         self._forget_old(told, now)
         return MirrorPartition(
             part.number, part.topic_id, part.epoch, part.committed, part.decided, dict(part.totals), lanes, complete,
-            [self._counts(part, customer, found) for customer, found in counts.items()], self.process,
+            [self._counts(part, customer, found) for customer, found in counts.items()], whole, self.process,
+            part.read if part.read < part.decided else None,
         )  # fmt: skip
 
     def _lane(self, part: OwnedPartition, lane: LaneState, now: int) -> MirrorLane:
