@@ -15,12 +15,12 @@ from outbox.letters.redelivery import record_of
 from outbox.messages.publish import publish
 from throttler.customers.models import Customer
 from throttler.live.sending import EXPIRED, INPUT
+from throttler.live.storing import LOST
 from throttler.messages import FORWARDED, REPLAY_OF, SECOND, SOURCE, Notification, created_us, expires_us, gate
 from throttler.moments import microseconds
 
 EVENT = "notification.replayed"
 OURS = {FORWARDED, SOURCE, REPLAY_OF}  # headers that belong to the way a record took, not to its message
-LOST = "lost"  # the step of a letter that stands for messages which are gone
 WHY_NO_REPLAY = "what was sent once would be sent again; requeue its dead letters instead"
 
 

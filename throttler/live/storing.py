@@ -16,6 +16,7 @@ from throttler.live.decode import SOURCE
 from throttler.overflow.store import OverflowRow, OverflowStore
 
 GROUP = "throttler"
+LOST = "lost"  # the step of a letter that stands for messages which neither the store nor the log has
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
-from django.db.models import QuerySet
+from django.db.models import Count, Q, QuerySet
 
+from config.database.chunks import batched
 from config.database.dialects.ranges import RangeTable, ranges_of
 from config.partitions.rotation import driver_for
 from throttler.moments import microseconds, moment_of
@@ -70,7 +73,16 @@ class DjangoStore(OverflowStore):
         return found
 
     def count(self, lane: LaneRange) -> int:
-        return self._rows(lane).values("offset").distinct().count()
+        return self.counts([lane])[0]
+
+    def counts(self, lanes: Sequence[LaneRange]) -> list[int]:
+        found: dict[tuple[Any, ...], int] = {}
+        for some in batched(lanes, LANES):
+            wanted = reduce(or_, map(_condition, some))
+            rows = OverflowMessage.objects.using(self.using).filter(wanted).order_by()
+            numbers = rows.values_list(*TABLE.lane).annotate(number=Count("offset", distinct=True))
+            found.update({tuple(key): number for *key, number in numbers})
+        return [found.get((lane.partition, lane.customer_id, lane.topic_id), 0) for lane in lanes]
 
     def find(self, lane: LaneRange, notification_id: str) -> OverflowRow | None:
         # The payloads of a long lane stay in the database.
@@ -131,6 +143,17 @@ class DjangoStore(OverflowStore):
             full = len(more) == rest
             once = each_offset_once([*once, *more])
         return once
+
+
+def _condition(lane: LaneRange) -> Q:
+    return Q(
+        partition=lane.partition,
+        customer_id=lane.customer_id,
+        topic_id=lane.topic_id,
+        offset__gt=lane.drained,
+        offset__lte=lane.upto,
+        day__gte=lane.day,
+    )
 
 
 def _microseconds(value: datetime | str | None) -> int:

@@ -72,6 +72,10 @@ class OverflowStore(ABC):
     def count(self, lane: LaneRange) -> int:
         """Distinct offsets in (drained, upto], whatever the limit."""
 
+    def counts(self, lanes: Sequence[LaneRange]) -> list[int]:
+        """`count` of each lane; each is named once."""
+        return [self.count(lane) for lane in lanes]
+
     @abstractmethod
     def oldest_day(self) -> date | None:
         """The first day that rows can be stored under; None when every day can."""

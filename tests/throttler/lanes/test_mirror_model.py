@@ -26,10 +26,9 @@ class ModelStore(DjangoStore):
     def __init__(self, world):
         self.world = world
 
-    def count(self, lane):
-        return sum(
-            customer == lane.customer_id and lane.drained < offset <= lane.upto for customer, offset in self.world.rows
-        )
+    def counts(self, lanes):
+        rows = self.world.rows
+        return [sum(name == lane.customer_id and lane.drained < at <= lane.upto for name, at in rows) for lane in lanes]
 
 
 class Mirrored(World):
