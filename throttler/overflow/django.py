@@ -91,14 +91,7 @@ class DjangoStore(OverflowStore):
         return _row(*row) if row else None
 
     def _rows(self, lane: LaneRange) -> QuerySet[OverflowMessage]:
-        return OverflowMessage.objects.using(self.using).filter(
-            partition=lane.partition,
-            customer_id=lane.customer_id,
-            topic_id=lane.topic_id,
-            offset__gt=lane.drained,
-            offset__lte=lane.upto,
-            day__gte=lane.day,
-        )
+        return OverflowMessage.objects.using(self.using).filter(_condition(lane))
 
     def oldest_day(self) -> date | None:
         first = driver_for(OVERFLOW, self.using).existing()[0]
