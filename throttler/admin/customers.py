@@ -183,11 +183,11 @@ class CustomerAdmin(ReadOnlyAdmin):
             "ttl": ttl_of(row),
             "uses": figures.uses(found),
             "tried": figures.tried_rates(found)
-            if found.reporting and found.traffic.needed and not found.rates.held
+            if found.owned and found.traffic.needed and not found.rates.held
             else [],
             "rate_url": self.url_of(levers.RATE, row),
             "rate_chart": charts.rate_chart(found.timeline, allowed_since(found, history)),
-            "age_chart": charts.age_chart(found, forecast=bool(found.reporting)),
+            "age_chart": charts.age_chart(found, forecast=found.owned),
             "history": [figures.deed(action) for action in history] if may_read else None,
             "messages_url": waiting_messages.list_url(row),
             "may_browse": request.user.has_perm("throttler.view_overflowmessage"),

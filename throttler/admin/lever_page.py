@@ -88,7 +88,7 @@ class CustomerLeverPage:
         row, rates = self.found.row, self.given.get("rates", self.found.row.rates)
         burst = self.given.get("burst", "" if row.burst is None else row.burst)
         tried = None
-        if rates != row.rates and self.found.reporting:
+        if rates != row.rates and self.found.owned:
             tried = self._tried(rates)
         return {"rates": rates, "burst": burst, "tried": tried}
 

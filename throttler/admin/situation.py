@@ -97,6 +97,11 @@ class Situation:
         return next((owner for owner in self.reporting if lane.partition in owner.partitions), None)
 
     @property
+    def owned(self) -> bool:
+        """Whether somebody works on all that waits; without it there is nothing to forecast."""
+        return bool(self.reporting) and all(self.owner_of(lane) for lane in self.lanes if lane.backlog > 0)
+
+    @property
     def at_least_once(self) -> bool:
         """Whether a process that works now sends without transactions."""
         return not all(owner.transactions for owner in self.reporting)

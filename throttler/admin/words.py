@@ -28,6 +28,13 @@ class Callout:
     advice: str = ""
 
 
+ORPHANED = Callout(
+    "bad", "octagon", "No throttler owns what waits.",
+    "Others report, and none of them has its partition. When a process ends or comes back this takes some seconds; if it "
+    "stays, nothing leaves until one takes it over.",
+)  # fmt: skip
+
+
 def state_of(found: Situation) -> str:
     """A key of `config.admin.states.STATES`."""
     return state(found.rates.held, found.traffic.backlog, found.outlook)
@@ -50,6 +57,8 @@ def callouts(found: Situation) -> list[Callout]:
     """At most two: that nobody reports or sends exactly once, and the forecast."""
     if not found.reporting:
         return [_silence(found)]
+    if not found.owned:
+        return [ORPHANED]
     told = [forecast(found)]
     if found.at_least_once:
         told.insert(0, Callout(

@@ -141,6 +141,15 @@ def test_nobody_reports_when_none_did_within_ten_seconds(boss, waiting):
     assert "none ever did" in seen(boss, PAGE)
 
 
+def test_what_waits_in_a_partition_that_nobody_owns_is_no_forecast(boss, waiting):
+    LaneOwner.objects.update(partitions=[4])
+    html = seen(boss, PAGE)
+    assert "No throttler owns what waits." in html
+    assert "Partition 5, no owner reports" in html
+    assert "start to expire" not in html
+    assert "What a new rate would do" not in html
+
+
 def test_one_process_without_transactions_is_named(boss, waiting):
     assert "At least once." not in seen(boss, PAGE)
     add_owner("demo", (1,), transactions=False)
