@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from config.environment.cassandra_url import parse_cassandra_url
+from tests.processes.proxy import Gate
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import LAST_OFFSET, LaneRange, OverflowRow
 
@@ -75,3 +77,18 @@ def cassandra_store(place):
         store.session.execute(f"DROP KEYSPACE {place.keyspace}")
     finally:
         store.close()
+
+
+@pytest.fixture
+def gate(place):
+    with closing(Gate(f"cassandra://{place.hosts[0]}:{place.port}")) as gate:
+        yield gate
+
+
+@pytest.fixture
+def behind(place, gate):
+    """A store whose only way to the server is the gate."""
+    module = pytest.importorskip("throttler.overflow.cassandra", exc_type=ImportError)
+    with cassandra_store(place):
+        with closing(module.CassandraStore(replace(place, port=gate.port), days=3)) as store:
+            yield store

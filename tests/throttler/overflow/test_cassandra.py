@@ -2,29 +2,12 @@
 
 import time
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 from django.db import DataError, OperationalError, ProgrammingError
 
 from config.database.errors import Remedy, remedy_for
-from tests.processes.proxy import Gate
-from tests.throttler.overflow.conftest import cassandra_store, lane, offsets, row
-
-
-@pytest.fixture
-def gate(place):
-    with closing(Gate(f"cassandra://{place.hosts[0]}:{place.port}")) as gate:
-        yield gate
-
-
-@pytest.fixture
-def behind(place, gate):
-    """A store whose only way to the server is the gate."""
-    module = pytest.importorskip("throttler.overflow.cassandra", exc_type=ImportError)
-    with cassandra_store(place):
-        with closing(module.CassandraStore(replace(place, port=gate.port), days=3)) as store:
-            yield store
+from tests.throttler.overflow.conftest import lane, offsets, row
 
 
 def test_a_server_that_is_away_is_waited_for_and_found_when_it_is_there(behind, gate):
