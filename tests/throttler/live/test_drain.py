@@ -190,3 +190,27 @@ def test_who_waits_much_does_not_delay_who_waits_little(basin):
     basin.answer()
     sent = basin.turn(most=20)[0]
     assert sum(offset >= 300 for offset in sent) == 10
+
+
+def test_rows_beyond_what_was_seen_are_never_asked_for(basin):
+    """An attempt that was aborted may have left some, of messages that then became something else."""
+    lane = basin.waits("a", range(100, 105))
+    basin.rows["a", 105] = replace(basin.rows["a", 104], offset=105)
+    basin.answer()
+    assert (lane.seen, basin.part.stored_upto()) == (104, 9_999)
+    assert basin.run(2) == list(range(100, 105))
+    assert lane.backlog == 0
+
+
+def test_a_page_is_taken_for_the_question_it_answers(basin):
+    """Not for a later one of the same lane, whose partition was given up and restored in between."""
+    basin.waits("a", range(100, 130))
+    (old,) = basin.drain.wanted()
+    rows = [basin.rows["a", offset] for offset in range(100, 130)]
+    basin.drain.forget(0)
+    lane = basin.part.lanes["a"]
+    lane.backlog, lane.drained = 10, 119
+    basin.drain.watch(basin.part, lane, basin.now)
+    basin.drain.take(old, rows, basin.now)
+    basin.answer()
+    assert basin.run(2) == list(range(120, 130))
