@@ -101,17 +101,19 @@ class PartitionOwner:
         for lane in part.backlogged():
             self.rules.drain.watch(part, lane, now)
 
-    def give_up(self, numbers: Iterable[int]) -> None:
-        """Partitions are somebody else's, or are read again."""
+    def give_up(self, numbers: Iterable[int], then: Callable[[set[int]], None] = lambda _gone: None) -> None:
+        """Partitions are somebody else's, or are read again; `then` is called when nothing of them is left here."""
         gone = set(numbers)
         for number in gone & self.parts.keys():
             del self.parts[number]
         for number in gone:
             self.rules.drain.forget(number)
+        self._round.drop(gone)
         self.stowing.drop(gone)
         self.reflection.forget(gone)
         self.repairs.forget(gone)
         self.rules.share(self.clock.now())
+        then(gone)
 
     def give_up_all(self, done: threading.Event) -> None:
         """Before the group takes everything away: no transaction begins any more."""

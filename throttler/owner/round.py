@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from config.telemetry import metrics
@@ -45,6 +45,15 @@ class Round:
         for _decoded, row in out.rows[rows:]:
             part = rules.parts[row.partition]
             rules.drain.watch(part, part.lanes[row.customer_id], now)
+
+    def drop(self, numbers: Set[int]) -> None:
+        """Forget what was decided of partitions that were given up: their next owner, or we, decide it again."""
+        out = self.out
+        lists: tuple[list[Any], ...] = (
+            out.live, out.expired, out.forwarded, out.rows, out.letters, out.drained, out.overdue, out.changed,
+        )  # fmt: skip
+        for decided in lists:
+            decided[:] = [one for one in decided if _partition_of(one) not in numbers]
 
     def drain(self, now: int) -> None:
         """Let leave what is due."""
@@ -109,3 +118,9 @@ class Round:
         for path, number in counts.items():
             if number:
                 metrics.THROTTLED.labels(path).inc(number)
+
+
+def _partition_of(decided: Any) -> int:
+    """Of anything that stands in decisions."""
+    first = decided[0] if isinstance(decided, tuple) else decided
+    return int(first.number if isinstance(first, OwnedPartition) else first.record.partition)
