@@ -13,13 +13,19 @@ from throttler.live.partition import OwnedPartition
 
 
 class RestoredPlacing:
-    """Asks for the restore of what was assigned, and hands over what is restored. Never waits."""
+    """Asks for the restore of what was assigned, and hands over what is restored. Never waits.
+
+    `given_up` lets the owner drop what it may still have of a partition, and then calls what it is given: what is read
+    before its last transaction ended would be older than that.
+    """
 
     def __init__(
-        self, restoring: Restoring, topic: str, adopt: Callable[[OwnedPartition, frozenset[bytes]], None], ready: Callable[[], bool],
+        self, restoring: Restoring, topic: str, adopt: Callable[[OwnedPartition, frozenset[bytes]], None],
+        given_up: Callable[[set[int], Callable[[set[int]], None]], None], ready: Callable[[], bool],
         alarmed: Callable[[Mapping[TopicPartition, str]], None],
     ) -> None:  # fmt: skip
-        self.restoring, self.topic, self.adopt, self.ready, self.alarmed = restoring, topic, adopt, ready, alarmed
+        self.restoring, self.topic, self.adopt, self.given_up = restoring, topic, adopt, given_up
+        self.ready, self.alarmed = ready, alarmed
         self.epoch = -1
         self._asked: set[int] = set()
 
@@ -30,7 +36,7 @@ class RestoredPlacing:
         wanted = {number for _topic, number in waiting}
         if new := wanted - self._asked:
             self._asked |= new
-            self.restoring.ask(new)
+            self.given_up(new, self.restoring.ask)
         found: dict[TopicPartition, Start | Stopped] = {}
         for number, outcome in self.restoring.ready().items():
             if number in wanted & self._asked:

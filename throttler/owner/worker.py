@@ -99,7 +99,7 @@ class Throttler:
         )
         self.placing = RestoredPlacing(
             self.restoring, topic_name(INPUT), lambda *found: self.owner.post(self.owner.adopt, *found),
-            self.upkeep.ready.is_set, self.upkeep.alarms.put,
+            lambda *gone: self.owner.post(self.owner.give_up, *gone), self.upkeep.ready.is_set, self.upkeep.alarms.put,
         )  # fmt: skip
 
     def start(self) -> None:
