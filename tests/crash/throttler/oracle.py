@@ -7,6 +7,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from config.kafka.murmur import partition_of
@@ -174,10 +175,14 @@ def expired_in_time(seen: Seen) -> Finding:
         original, notice = came.get(record.source[1:]), seen.notices[record.number]
         life = notice.customer.ttl if notice.ttl is None else notice.ttl
         reason = json.loads(record.value or b"{}").get("reason")
-        alive = original is not None and record.timestamp < original.timestamp + (life - notice.age) * 1000 - 1000
-        if reason != "ttl" or not life or alive:
+        if original is None or reason != "ttl" or not life or record.timestamp < _created(original) + life * 1000:
             offenders.append({"record": record, "lives": life})
     return Finding("nothing expires before its time", f"{len(seen.expired)} expired", offenders)
+
+
+def _created(record: Committed) -> float:
+    """Milliseconds since 1970; a copy that was forwarded is as old as its original."""
+    return datetime.fromisoformat(json.loads(record.value or b"")["created_at"]).timestamp() * 1000
 
 
 def letters_once(seen: Seen) -> Finding:
