@@ -32,7 +32,6 @@ from throttler.owner.stowing import Stowing, refused
 
 RECORDS, SECONDS = 2000, 0.05  # after either, what came in goes into a transaction
 SHORTEST, LONGEST = 0.002, 0.2  # seconds to wait for news
-SLOW_US = 200_000  # a transaction that took longer left later than the limiter thinks
 
 
 class PartitionOwner:
@@ -220,12 +219,12 @@ class PartitionOwner:
         self.worked_at = time.monotonic()
         before = self.clock.now()
         verdict = current.send(self.sending, self.metadata)
-        taken_us = self.clock.now() - before
-        metrics.THROTTLER_TRANSACTION_SECONDS.observe(taken_us / 1e6)
+        now = self.clock.now()
+        metrics.THROTTLER_TRANSACTION_SECONDS.observe((now - before) / 1e6)
         if not isinstance(verdict, Committed):
             return self._start_over(verdict, current)
         metrics.THROTTLER_TRANSACTIONS.labels("committed").inc()
-        for part, lane in current.committed(taken_us if taken_us > SLOW_US else 0):
+        for part, lane in current.committed(now):
             self._round.out.touch(part, lane)
         self.reflection.committed(current.out, before)
         return None

@@ -14,8 +14,9 @@ from throttler.live.sending import Sending
 from throttler.owner.rules import Rules
 from throttler.owner.stowing import Stowing
 
+LATE_US = 50_000  # from decision to commit: what left later left at another time than the limiter thinks
+LOGGED_US = 200_000  # from then on the changelog is told as well, at the price of another record a lane
 DRAINED = 1000  # messages of one round: batches must not wait for a long drain
-UNTOLD_US = 200_000  # worth of messages whose lateness only this process knows
 
 
 class Round:
@@ -24,6 +25,7 @@ class Round:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.out = Decisions()
+        self.began_us = 0  # when the first message was decided
         self.settled: list[Callable[[], None]] = []
         self.sent: list[OwnedPartition] = []
         self.gone: list[tuple[OwnedPartition, str]] = []
@@ -35,6 +37,7 @@ class Round:
     def decide(self, batch: Sequence[Decoded], stowing: Stowing, now: int) -> None:
         """Take up what belongs to our partitions and was not read before they were placed."""
         rules, out = self.rules, self.out
+        self.began_us = self.began_us or now
         rows, letters = len(out.rows), len(out.letters)
         for decoded in batch:
             part = rules.parts.get(decoded.record.partition)
@@ -58,6 +61,7 @@ class Round:
     def drain(self, now: int) -> None:
         """Let leave what is due."""
         rules, before = self.rules, len(self.out.drained)
+        self.began_us = self.began_us or now
         rules.drain.round(now, rules.room(now, DRAINED), self.out)
         if rules.output:
             rules.output.spend(len(self.out.drained) - before)
@@ -72,39 +76,36 @@ class Round:
         """One transaction; returns its verdict."""
         return sending.run(self.out, self.sent, self.gone, metadata)
 
-    def committed(self, late_us: int) -> list[tuple[OwnedPartition, LaneState]]:
-        """Make it final. `late_us`: so much later than decided it all left; returns whose limiter had to be told."""
+    def committed(self, now: int) -> list[tuple[OwnedPartition, LaneState]]:
+        """Make it final, at `now`; returns the lanes whose limiter the changelog has to be told again."""
         for part in self.sent:
             part.touched, part.committed = False, part.position
         for _part, lane in self.out.changed:
             lane.changed = False
         self._count()
-        return self._shifted(late_us) if late_us else []
+        late_us = now - self.began_us
+        moved = self._moved(now) if late_us > LATE_US else []
+        return moved if late_us > LOGGED_US else []
 
     def settle(self) -> None:
         done, self.settled = self.settled, []
         for tell in done:
             tell()
 
-    def _shifted(self, late_us: int) -> list[tuple[OwnedPartition, LaneState]]:
-        """What left late counts from then on: otherwise the next ones would follow too closely."""
-        found = []
-        for (number, customer), count in self._left().items():
-            part = self.rules.parts[number]
-            lane = part.lanes[customer]
-            lane.limiter.tat += late_us
-            rates = self.rules.terms.of(customer).rates
-            # A restart forgets the lateness of the others, which is at most what the few that left are worth. Were
-            # every lane logged again, the next transaction would be slower still, and soon each would log all of them.
-            if not rates.held and rates.worth_us(count) > UNTOLD_US:
-                found.append((part, lane))
-        return found
+    def _moved(self, now: int) -> list[tuple[OwnedPartition, LaneState]]:
+        """What left late counts from when it left: otherwise the next ones would follow too closely.
 
-    def _left(self) -> Counter[tuple[int, str]]:
-        """How many messages of each lane left, by partition and customer."""
-        found = Counter((part.number, row.customer_id) for part, row in self.out.drained)
-        found.update((one.record.partition, one.message.customer_id) for one in self.out.live if one.message)
-        return found
+        A lane whose limiter is ahead of that already stays where it is, so that a slow broker slows nobody's backlog.
+        """
+        sent = Counter((one.record.partition, one.message.customer_id) for one in self.out.live if one.message)
+        sent.update((part.number, row.customer_id) for part, row in self.out.drained)
+        moved = []
+        for part, lane in self.out.changed:
+            rates, count = self.rules.terms.of(lane.customer).rates, sent[part.number, lane.customer]
+            if count and not rates.held and (tat := now + rates.worth_us(count)) > lane.limiter.tat:
+                lane.limiter.tat = tat
+                moved.append((part, lane))
+        return moved
 
     def _count(self) -> None:
         out = self.out

@@ -34,7 +34,7 @@ class Producer:
 
     def __init__(self):
         self.committed, self.offsets, self.rebuilt = [], {}, 0
-        self.fate = Committed()
+        self.fate, self.takes = Committed(), lambda: None
 
     def rebuild(self):
         self.rebuilt += 1
@@ -46,6 +46,7 @@ class Producer:
         self.sent.append((topic, partition, key, value))
 
     def commit(self, offsets, metadata):
+        self.takes()
         verdict, self.fate = self.fate, Committed()
         if verdict == Committed():
             self.committed += self.sent
@@ -139,6 +140,14 @@ class Bench:
         self.time += round(seconds * 1e6)
         self.owner.post(lambda: None)  # it waits for nothing
         self.owner._turn()
+
+    def slow(self, seconds):
+        """Every transaction takes so long."""
+
+        def take():
+            self.time += round(seconds * 1e6)
+
+        self.producer.takes = take
 
     def run(self, seconds, step=0.1):
         """Everybody answers at once."""
@@ -245,3 +254,32 @@ def test_a_restore_is_asked_for_behind_the_transaction_in_hand(bench):
     assert asked == [{0}]
     assert not bench.rules.parts
     assert bench.producer.numbers() == []
+
+
+def test_what_left_late_counts_from_when_it_left(bench):
+    bench.adopt()
+    bench.turn()
+    bench.slow(2)
+    bench.arrive(range(10))
+    bench.turn()
+    assert len(bench.producer.numbers()) == 10
+    bench.slow(0)
+    bench.arrive(range(10, 30))
+    bench.turn()
+    assert len(bench.producer.numbers()) == 10, "all of the burst left only just now"
+    bench.run(1)
+    assert 9 <= len(bench.producer.numbers()) - 10 <= 11
+
+
+def test_a_slow_broker_slows_no_backlog(bench):
+    bench.adopt()
+    bench.arrive(range(600))
+    bench.run(1)
+    bench.slow(0.3)
+    before, began = len(bench.producer.numbers()), bench.time
+    for _ in range(100):
+        bench.store.store()
+        bench.pages.answer()
+        bench.turn(0.01)
+    sent = len(bench.producer.numbers()) - before
+    assert 0.95 <= sent / ((bench.time - began) / 1e6 * 10) <= 1.1
