@@ -27,6 +27,14 @@ POINTS = {
     "adjusted": "buffer.ledger.handler.adjust",
     "buried": "buffer.ledger.handler.bury",
     "counted": "outbox.bookkeeping.counters.add",
+    # The throttler's transaction with Kafka, call by call.
+    "decided": "throttler.owner.round.Round.decide",
+    "overflow stored": "config.kafka.runtime.writer.Writer._transact",
+    "records sent": "config.kafka.transaction.TransactionalProducer._records",  # and acknowledged
+    "offsets sent": "config.kafka.transaction.TransactionalProducer._offsets",
+    "commit sent": "config.kafka.internals.begin_commit",  # or about to be
+    "transaction committed": "throttler.owner.reflection.Reflection.committed",
+    "partition restored": "throttler.lanes.restoring.restored",  # the first of several
 }
 
 
