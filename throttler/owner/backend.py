@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from config.kafka import client, internals
@@ -20,6 +21,9 @@ from throttler.owner.plain_sender import PlainSender
 from throttler.owner.upkeep import Upkeep
 
 AHEAD = 2  # batches with the owner: one is decided while the next one is decoded
+# Fewer are always taken, in however many batches: at a thousand a second each poll brings a dozen, and what waited for
+# the second transaction after its own would take twice as long.
+FEW = 500  # records
 QUIET = 0.1  # seconds without anything due after which the owner counts as idle
 
 
@@ -31,7 +35,8 @@ class OwnerBackend:
     def __init__(self, owner: PartitionOwner, upkeep: Upkeep, topic: str) -> None:
         self.owner, self.upkeep, self.topic = owner, upkeep, topic
         self.sequence = self.done_sequence = 0
-        self._room = threading.Semaphore(AHEAD)
+        self._room = threading.Condition()
+        self._records = 0
 
     @property
     def busy(self) -> bool:
@@ -57,18 +62,26 @@ class OwnerBackend:
         return [(None, list(records))] if records else []
 
     def submit(self, _to: Any, batch: RecordBatch, timeout: float) -> bool:
-        """Hand over a batch; False when two are with the owner still after `timeout` seconds."""
+        """Hand over a batch; False when enough is with the owner still after `timeout` seconds."""
         self._raise_failure()
-        if not self._room.acquire(timeout=timeout):
-            return False
-        self.sequence += 1
-        self.owner.post(self.owner.take, batch.prepared, self._settled)
+        size = len(batch.records)
+        with self._room:
+            if not self._room.wait_for(self._has_room, timeout):
+                return False
+            self.sequence += 1
+            self._records += size
+        self.owner.post(self.owner.take, batch.prepared, partial(self._settled, size))
         return True
 
-    def _settled(self) -> None:
+    def _has_room(self) -> bool:
+        return self._records < FEW or self.sequence - self.done_sequence < AHEAD
+
+    def _settled(self, size: int) -> None:
         """In the owner's thread; batches are settled in their order."""
-        self.done_sequence += 1
-        self._room.release()
+        with self._room:
+            self.done_sequence += 1
+            self._records -= size
+            self._room.notify()
 
     def beat(self, ends: Mapping[TopicPartition, LogEnd]) -> None:
         self.upkeep.reached(ends)
