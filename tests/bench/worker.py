@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,3 +46,18 @@ def megabytes(pid: int) -> float:
     """The most memory that a living process has had; 0 once it has ended."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) / 1024 if found else 0.0
+
+
+@contextmanager
+def running(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`manage.py …` for as long as it is needed; then SIGTERM."""
+    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment})
+    try:
+        yield process
+        process.terminate()
+        if process.wait(30):
+            raise RuntimeError(f"{' '.join(arguments)} ended with {process.returncode}")
+    finally:
+        process.kill()
+        process.wait()
