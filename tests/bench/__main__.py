@@ -42,6 +42,22 @@ TABLES = {
         "From commit to mail by Debezium",
         "167 messages/s, two listeners and a relay. Goal: p99 of the whole ≤ 400 ms.",
     ),
+    "live": Table(
+        "Notifications that go live",
+        "Goals: ≥ 20 000 messages/s with 1 000 active customers, ≥ 12 000 with 100 000.",
+    ),
+    "delay": Table(
+        "Delay of notifications that go live",
+        "Goals at 1 000 messages/s: p50 ≤ 30 ms, p99 ≤ 100 ms; rows written a second ≤ 110, as at 10 messages/s.",
+    ),
+    "drain": Table(
+        "Draining 10 000 customers at their rate",
+        "Goals: ≥ 0.95 of what the rates allow, and never more than a burst (here 1) above it.",
+    ),
+    "restore": Table(
+        "Restoring 100 000 lanes after a million updates",
+        "Goal: < 2 s.",
+    ),
 }
 
 

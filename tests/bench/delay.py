@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,9 +23,10 @@ Place = tuple[int, int]  # partition and offset of the input
 
 @dataclass
 class Listener:
-    """Reads the committed output as it comes: when each input's notification arrived, in milliseconds since 1970."""
+    """Reads a topic as it comes: when each input's notification arrived, in milliseconds since 1970."""
 
     topics: Topics
+    topic: str = OUTPUT
     arrived: dict[Place, float] = field(default_factory=dict)
     ending: threading.Event = field(default_factory=threading.Event)
 
@@ -34,7 +35,7 @@ class Listener:
             "bootstrap.servers": self.topics.servers, "group.id": "bench-listener", "enable.auto.commit": False,
             "isolation.level": "read_committed",
         })  # fmt: skip
-        name = self.topics.name(OUTPUT)
+        name = self.topics.name(self.topic)
         consumer.assign([TopicPartition(name, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
         while not self.ending.is_set():
             found = consumer.poll(0.2)
@@ -51,13 +52,16 @@ class Listener:
 
 
 def source_of(found: Any) -> Place:
+    """Itself, of a record of the input."""
+    if not found.headers():
+        return found.partition(), found.offset()
     _topic, partition, offset = dict(found.headers())["source"].decode().rsplit("/", 2)
     return int(partition), int(offset)
 
 
 @contextmanager
-def listening(topics: Topics) -> Iterator[Listener]:
-    listener = Listener(topics)
+def listening(topics: Topics, topic: str = OUTPUT) -> Iterator[Listener]:
+    listener = Listener(topics, topic)
     thread = threading.Thread(target=listener.listen)
     thread.start()
     try:
@@ -80,17 +84,33 @@ def measure(servers: str, rate: int, seconds: float) -> tuple[list[float], float
             time.sleep(2)
             rows = (rows_written() - before) / (time.monotonic() - began)
             listener.wait_for(WARM_UP + round(rate * seconds))
-        sent = {(found.partition(), found.offset()): found.timestamp()[1] for found in records(topics, INPUT)}
-        return sorted(at - sent[place] for place, at in listener.arrived.items() if place not in warm), rows
+        return delays(topics, listener, warm), rows
 
 
-def steadily(source: Source, rate: int, number: int, pause: Callable[[float], None] = time.sleep) -> None:
+def bare(servers: str, rate: int, seconds: float) -> list[float]:
+    """The same from the input straight to who reads it: what the broker and this process themselves take."""
+    with fresh(servers) as topics, listening(topics, INPUT) as listener:
+        source = Source(topics, **{"linger.ms": 0})
+        steadily(source, 100, WARM_UP)
+        listener.wait_for(WARM_UP)
+        warm = set(listener.arrived)
+        steadily(source, rate, round(rate * seconds))
+        listener.wait_for(WARM_UP + round(rate * seconds))
+        return delays(topics, listener, warm)
+
+
+def delays(topics: Topics, listener: Listener, warm: set[Place]) -> list[float]:
+    sent = {source_of(found): found.timestamp()[1] for found in records(topics, INPUT)}
+    return sorted(at - sent[place] for place, at in listener.arrived.items() if place not in warm)
+
+
+def steadily(source: Source, rate: int, number: int) -> None:
     """So many messages, each at its time."""
     known, began = customers(CUSTOMERS), time.monotonic()
     for index in range(number):
         if (early := began + index / rate - time.monotonic()) > 0:
             source.producer.poll(0)
-            pause(early)
+            time.sleep(early)
         source.send(*known[index % CUSTOMERS], index)
     source.flush()
 

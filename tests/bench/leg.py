@@ -215,9 +215,34 @@ def capture(plan: Plan) -> list[dict[str, str]]:
     return capture.rows(plan)
 
 
+def live(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import throttled
+
+    return throttled.live_rows(plan)
+
+
+def delay(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import throttled
+
+    return throttled.delay_rows(plan)
+
+
+def drain(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import throttled
+
+    return throttled.drain_rows(plan)
+
+
+def restore(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import throttled
+
+    return throttled.restore_rows(plan)
+
+
 PARTS: dict[str, Callable[[Plan], list[dict[str, str]]]] = {
     "ingest": ingest, "due": due, "flush": flush, "ledger": ledger, "lookup": lookup,
     "outbox": outbox, "full": full, "promises": promises, "capture": capture,
+    "live": live, "delay": delay, "drain": drain, "restore": restore,
 }  # fmt: skip
 
 

@@ -1,0 +1,65 @@
+"""Rows of the throttler's tables, each figure beside what only reads or copies the same records."""
+
+from __future__ import annotations
+
+from tests.bench import delay, drain, live, restore
+from tests.bench.figures import median, number, ratio
+from tests.bench.leg import Plan
+from tests.bench.promises import at
+
+LIVE = {1_000: 100_000, 100_000: 200_000}  # active customers, messages
+
+
+def live_rows(plan: Plan) -> list[dict[str, str]]:
+    """Copy, process, copy, process …: what disturbs the machine meets both."""
+    return [live_row(plan, active, count // (5 if plan.quick else 1)) for active, count in LIVE.items()]
+
+
+def live_row(plan: Plan, active: int, count: int) -> dict[str, str]:
+    ceilings, ours, usages = [live.ceiling(plan.servers, active, count)], [], []
+    for _ in range(plan.repeat):
+        rate, usage = live.process(plan.servers, active, count)
+        ours.append(rate)
+        usages.append(usage)
+        ceilings.append(live.ceiling(plan.servers, active, count))
+    return {
+        "active customers": number(active), "messages/s": median(ours), "only copied/s": median(ceilings),
+        "of it": ratio(ours, ceilings),
+        "processor µs a message": median([1e6 * usage.seconds / count for usage in usages]),
+        "peak MB": number(max(usage.megabytes for usage in usages)),
+    }  # fmt: skip
+
+
+def delay_rows(plan: Plan) -> list[dict[str, str]]:
+    return [delay_row(plan, rate) for rate in (10, 1000)]
+
+
+def delay_row(plan: Plan, rate: int) -> dict[str, str]:
+    found = [delay.measure(plan.servers, rate, 5 if plan.quick else 15) for _ in range(plan.repeat)]
+    bare = [delay.bare(plan.servers, rate, 5) for _ in range(plan.repeat)]
+    cells = {f"p{share}, ms": median([at(times, share / 100) for times, _rows in found]) for share in (50, 99)}
+    return {
+        "messages/s": number(rate), **cells,
+        **{f"Kafka alone p{share}, ms": median([at(times, share / 100) for times in bare]) for share in (50, 99)},
+        "rows written/s": median([rows for _times, rows in found]),
+    }  # fmt: skip
+
+
+def drain_rows(plan: Plan) -> list[dict[str, str]]:
+    found = [drain.measure(plan.servers, 4 if plan.quick else 8) for _ in range(1 if plan.quick else plan.repeat)]
+    return [{
+        "customers": number(drain.CUSTOMERS), "rate of each": drain.RATE,
+        "drained, of what the rates allow": median([share for share, _over, _usage in found]),
+        "largest overshoot, messages": number(max(over for _share, over, _usage in found)),
+        "peak MB": number(max(usage.megabytes for _share, _over, usage in found)),
+    }]  # fmt: skip
+
+
+def restore_rows(plan: Plan) -> list[dict[str, str]]:
+    lanes, updates = (20_000, 200_000) if plan.quick else (100_000, 1_000_000)
+    found = restore.measure(plan.servers, lanes, updates, plan.repeat)
+    return [{
+        "lanes": number(lanes), "updates": number(updates), "restored, s": median(found["restored"]),
+        "of it processor time, s": median(found["processor"]), "only read, s": median(found["read"]),
+        "times that": ratio(found["restored"], found["read"]),
+    }]  # fmt: skip
