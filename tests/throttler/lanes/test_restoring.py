@@ -40,6 +40,14 @@ def test_the_same_connection_reads_what_came_later(world, restoring):
     assert (found.position, found.lanes.keys()) == (7, {"acme"})
 
 
+def test_a_connection_that_nobody_needs_is_closed_and_made_again(world, restoring, monkeypatch):
+    monkeypatch.setattr(module, "KEPT", 0.01)
+    for _ in range(2):
+        restoring.ask({0})
+        wait(restoring, 0)
+        until(lambda: restoring._worker.connection is None)
+
+
 def test_what_does_not_fit_is_refused_and_the_others_start(world, restoring):
     world.log_position(1, 5)
     world.commit(1, 6)
