@@ -110,6 +110,8 @@ class Restoring:
             return dict(self._asked)
 
     def _rest(self) -> None:
+        if self._closed:  # before its wake-up was cleared
+            return
         if not self._wake.wait(KEPT):
             self._worker.disconnect()
             self._wake.wait()

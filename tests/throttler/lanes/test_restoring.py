@@ -164,6 +164,20 @@ def test_a_missing_right_reaches_whoever_waits_for_it(world, restoring, monkeypa
         until(restoring.ready)
 
 
+def test_close_is_seen_also_between_two_rounds(world, restoring, monkeypatch):
+    real = restoring._wanted
+
+    def wanted() -> Any:
+        monkeypatch.setattr(restoring, "_wanted", real)
+        restoring._closed = True
+        restoring._wake.set()
+        return real()
+
+    restoring._wanted = wanted
+    restoring._wake.set()
+    until(lambda: not restoring._thread.is_alive())
+
+
 def test_close_ends_the_thread_whatever_it_waits_for(world, told, monkeypatch):
     idle, away = (Restoring(world.input, world.changelog, world.group) for _ in range(2))
     monkeypatch.setattr(module, "PAUSE", 1000)
