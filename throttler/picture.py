@@ -124,7 +124,7 @@ def _buffer(numbers: Numbers) -> Stage:
         f"{numbers.backlog:,}",
         "waiting",
         [f"{waiting} {humanize.word(numbers.customers, 'customer', 'customers')}", age],
-        _page("lane"),
+        _page("customer"),
         tone="warn" if near else "idle",
         word="Expiring" if near else "",
         trend=numbers.backlog_trend(),

@@ -19,6 +19,7 @@ from throttler.messages import gate
 from throttler.overflow.store import OverflowRow
 from throttler.owner.owner import PartitionOwner, partitions_dropped
 from throttler.owner.reflection import Reflection
+from throttler.owner.repairs import Repairs
 from throttler.owner.rules import Rules
 from throttler.owner.stowing import Stowing
 from throttler.owner.terms import KnownTerms
@@ -114,6 +115,7 @@ class Bench:
         handler = SimpleNamespace(refused=queue.SimpleQueue())
         self.owner = PartitionOwner(
             self.producer, self.rules, Stowing(self.store, {}), handler, self.pages,
+            Repairs(self.rules.drain, SimpleNamespace(found=queue.SimpleQueue())),
             Reflection(self.rules.drain, terms, "p"), self.clock,
         )  # fmt: skip
         self.gate = gate()
