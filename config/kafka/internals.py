@@ -1,4 +1,4 @@
-"""All that Spillway uses of kafka-python's private attributes; a test says which of them a new release changed."""
+"""What Spillway uses of the private attributes of kafka-python's consumer; a test says which a new release changed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ import kafka
 import kafka.errors
 from django.conf import settings
 from kafka.consumer.fetcher import Fetcher, IsolationLevel
-from kafka.producer.future import FutureRecordMetadata
-from kafka.producer.producer_batch import ProducerBatch
 
 from config.digest import WHOLE_BYTES, keepable
 from config.kafka.decompress import decompress
-from config.kafka.format.pack import PackedRecords
 from config.kafka.unpack import Received, unpack, unpack_beginning, unpack_newest
 
 
@@ -120,117 +117,6 @@ def _unpacked(batch: Any, topic: str, partition: int) -> list[Received]:
         for record in found:
             record.timestamp = batch.max_timestamp
     return found
-
-
-def close_producer(producer: kafka.KafkaProducer, timeout: float) -> None:
-    """Give the producer `timeout` seconds to send what it holds, then drop the rest and end its thread.
-
-    Its own close() gives up after that time and leaves the thread running for ever.
-    """
-    try:
-        producer.close(timeout=timeout)
-    except kafka.errors.KafkaError:
-        producer._sender.force_close()
-        producer._sender.join(timeout)
-        producer.close(timeout=0)
-
-
-def drop_producer(producer: kafka.KafkaProducer) -> None:
-    """End the producer's thread without waiting for what it holds; it may outlive this call by one request."""
-    producer._sender.force_close()
-    producer._sender.join(0.2)
-    try:
-        producer.close(timeout=0)
-    except kafka.errors.KafkaError:
-        producer._closed = True  # otherwise its destructor waits again
-
-
-def send_batch(producer: kafka.KafkaProducer, topic: str, partition: int, records: PackedRecords) -> ProducerBatch:
-    """Send packed records in the transaction in hand, once the thread is woken; its own send() takes them one by one.
-
-    Raises what that raises: KafkaError, or ValueError when the topic has no such partition.
-    """
-    if partition not in producer.partitions_for(topic):
-        raise ValueError(f"{topic} has no partition {partition}")
-    place, accumulator = kafka.TopicPartition(topic, partition), producer._accumulator
-    producer._transaction_manager.maybe_add_partition_to_transaction(place)
-    batch = ProducerBatch(place, records)
-    batch._record_futures = RecordFutures(batch.produce_future, records.count)
-    accumulator._appends_in_progress.increment()  # a client that is closed meanwhile ends this batch as well
-    try:
-        with accumulator._tp_lock(place):
-            if accumulator._closed:
-                raise kafka.errors.IllegalStateError("the client is closed")
-            accumulator._batches[place].append(batch)
-            accumulator._incomplete.add(batch)
-    finally:
-        accumulator._appends_in_progress.decrement()
-    return batch
-
-
-def wake(producer: kafka.KafkaProducer) -> None:
-    """Let the producer's thread see what there is to send."""
-    producer._sender.wakeup()
-
-
-class RecordFutures:
-    """The futures of a batch's records. Only a batch that the client splits, because it is too large, needs them."""
-
-    def __init__(self, of_batch: Any, count: int) -> None:
-        self.of_batch, self.count = of_batch, count
-        self.made: list[FutureRecordMetadata] = []
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> FutureRecordMetadata:
-        if not self.made:
-            self.made = [FutureRecordMetadata(self.of_batch, i, -1, None, -1, -1, -1) for i in range(self.count)]
-        return self.made[index]
-
-
-def errors_of(batch: ProducerBatch, deadline: float) -> list[tuple[int, Exception]]:
-    """Wait for the answer to a batch; which of its records failed, and why. Raises KafkaTimeoutError."""
-    answer = batch.produce_future
-    if not answer.wait(max(0.0, deadline - time.monotonic())):
-        raise kafka.errors.KafkaTimeoutError("no answer within the limit")
-    if answer.is_done:
-        error_of = answer.value[2]
-        return [(index, error_of(index)) for index in range(batch.record_count)] if error_of else []
-    found = []  # split: each half has an answer of its own, and the futures were moved there before we woke
-    for index, future in enumerate(batch._record_futures.made):
-        try:
-            future.get(timeout=max(0.0, deadline - time.monotonic()))
-        except kafka.errors.KafkaError as error:
-            if not future.is_done:
-                raise
-            found.append((index, error))
-    return found
-
-
-def init_transactions(producer: kafka.KafkaProducer) -> Any:
-    """What init_transactions() waits for, to be waited for with a limit."""
-    return _asked(producer, producer._transaction_manager.initialize_transactions())
-
-
-def send_offsets(producer: kafka.KafkaProducer, offsets: dict[Any, Any], metadata: Any) -> Any:
-    """What send_offsets_to_transaction() waits for without a limit."""
-    return _asked(producer, producer._transaction_manager.send_offsets_to_transaction(offsets, metadata))
-
-
-def begin_commit(producer: kafka.KafkaProducer) -> Any:
-    """What commit_transaction() waits for without a limit."""
-    return _asked(producer, producer._transaction_manager.begin_commit())
-
-
-def begin_abort(producer: kafka.KafkaProducer) -> Any:
-    """What abort_transaction() waits for without a limit."""
-    return _asked(producer, producer._transaction_manager.begin_abort())
-
-
-def _asked(producer: kafka.KafkaProducer, result: Any) -> Any:
-    producer._sender.wakeup()
-    return result
 
 
 def is_fenced(consumer: kafka.KafkaConsumer) -> bool:

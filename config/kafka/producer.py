@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from config.kafka import client, internals
+from config.kafka import client, producer_internals
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
@@ -140,7 +140,7 @@ class Producer:
 
     def _discard(self) -> None:
         if self._client is not None:
-            internals.close_producer(self._client, timeout=1)  # all that was sent has been waited for
+            producer_internals.close_producer(self._client, timeout=1)  # all that was sent has been waited for
             self._client = None
 
 

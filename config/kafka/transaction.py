@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from config.kafka import client, internals
+from config.kafka import client, producer_internals
 from config.kafka.format.pack import HEADER, PackedRecords, packed
 from config.telemetry.logs import log
 
@@ -103,9 +103,9 @@ class TransactionalProducer:
         self._forget()
         started = client.new_transactional_producer(self.transactional_id, self.limit, **self.overrides)
         try:
-            _wait(internals.init_transactions(started), deadline)
+            _wait(producer_internals.init_transactions(started), deadline)
         except client.KafkaError:
-            internals.drop_producer(started)
+            producer_internals.drop_producer(started)
             raise
         self._client, self._dead = started, ""
 
@@ -151,7 +151,7 @@ class TransactionalProducer:
             if verdict := self._records(deadline) or self._offsets(offsets, metadata, deadline):
                 self._abort(deadline)
                 return verdict
-            _wait(internals.begin_commit(self._client), deadline)
+            _wait(producer_internals.begin_commit(self._client), deadline)
         except client.FencedInstanceIdError:
             self._abort(deadline)
             raise FencedInstance(f"another process is {metadata.group_instance_id} of {metadata.group_id}") from None
@@ -174,7 +174,7 @@ class TransactionalProducer:
         found, self._client = self._client, None
         self._dead, self._refused, self._failed = "closed", None, ""
         if found is not None:
-            internals.drop_producer(found)
+            producer_internals.drop_producer(found)
 
     def _opened(self, topic: str, partition: int) -> PackedBatch:
         batch = self._open[topic, partition] = PackedBatch(topic, partition)
@@ -187,7 +187,7 @@ class TransactionalProducer:
             return
         try:
             records = PackedRecords(batch.body, len(batch.sends), int(time.time() * 1000))
-            batch.sent = internals.send_batch(self._client, batch.topic, batch.partition, records)
+            batch.sent = producer_internals.send_batch(self._client, batch.topic, batch.partition, records)
         except (client.KafkaError, ValueError) as error:  # ValueError: the topic has no such partition (any more)
             self._failed = _text(error)  # often because a record that was sent before has been refused meanwhile
         else:
@@ -202,11 +202,11 @@ class TransactionalProducer:
             self._hand_over(batch)
         if self._dead:
             raise client.KafkaError(self._dead)
-        internals.wake(self._client)
+        producer_internals.wake(self._client)
         failed = [
             (error, batch, position)
             for batch in self._sent
-            for position, error in internals.errors_of(batch.sent, deadline)
+            for position, error in producer_internals.errors_of(batch.sent, deadline)
         ]
         if self._refused or not (failed or self._failed):
             return self._refused
@@ -223,7 +223,7 @@ class TransactionalProducer:
             return RefusedByGroup("no member of the group")
         kept = {client.TopicPartition(*place): client.OffsetAndMetadata(end, "", -1) for place, end in offsets.items()}
         try:
-            _wait(internals.send_offsets(self._client, kept, metadata), deadline)
+            _wait(producer_internals.send_offsets(self._client, kept, metadata), deadline)
         except client.GROUP_MOVED_ON as error:
             return RefusedByGroup(_text(error))
         return None
@@ -232,7 +232,7 @@ class TransactionalProducer:
         if self._dead:
             return
         try:
-            _wait(internals.begin_abort(self._client), deadline)
+            _wait(producer_internals.begin_abort(self._client), deadline)
         except client.KafkaError as error:
             self._dead = _text(error)
 

@@ -32,7 +32,7 @@ POINTS = {
     "overflow stored": "config.kafka.runtime.writer.Writer._transact",
     "records sent": "config.kafka.transaction.TransactionalProducer._records",  # and acknowledged
     "offsets sent": "config.kafka.transaction.TransactionalProducer._offsets",
-    "commit sent": "config.kafka.internals.begin_commit",  # or about to be
+    "commit sent": "config.kafka.producer_internals.begin_commit",  # or about to be
     "transaction committed": "throttler.owner.reflection.Reflection.committed",
     "partition restored": "throttler.lanes.restoring.restored",  # the first of several
 }

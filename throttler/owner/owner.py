@@ -25,10 +25,10 @@ from throttler.live.partition import OwnedPartition
 from throttler.live.sending import Sending
 from throttler.live.storing import RowHandler
 from throttler.owner.reflection import Reflection
-from throttler.owner.repairs import Repairs
-from throttler.owner.round import Round
+from throttler.owner.round import OwnerRound
 from throttler.owner.rules import Rules
 from throttler.owner.stowing import Stowing, refused
+from throttler.repair.repairs import Repairs
 
 RECORDS, SECONDS = 2000, 0.05  # after either, what came in goes into a transaction
 SHORTEST, LONGEST = 0.002, 0.2  # seconds to wait for news
@@ -57,7 +57,7 @@ class PartitionOwner:
         self.stalled: set[int] = set()  # partitions of which too much waits for the store
         self._snapshot_wanted = False
         self._news: queue.SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = queue.SimpleQueue()
-        self._round = Round(rules)
+        self._round = OwnerRound(rules)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="throttler-owner", daemon=True)
 
@@ -167,7 +167,7 @@ class PartitionOwner:
         for part, lane in self.repairs.round(now):
             self._round.out.touch(part, lane)
         self._round.drain(now)
-        current, self._round = self._round, Round(self.rules)
+        current, self._round = self._round, OwnerRound(self.rules)
         self.stowing.push()
         if current.to_send(now):
             self._transact(current)
@@ -215,7 +215,7 @@ class PartitionOwner:
 
     # -- transactions -------------------------------------------------------------------------------
 
-    def _transact(self, current: Round) -> None:
+    def _transact(self, current: OwnerRound) -> None:
         self.worked_at = time.monotonic()
         before = self.clock.now()
         verdict = current.send(self.sending, self.metadata)
@@ -229,7 +229,7 @@ class PartitionOwner:
         self.reflection.committed(current.out, before)
         return None
 
-    def _start_over(self, verdict: Verdict, current: Round) -> None:
+    def _start_over(self, verdict: Verdict, current: OwnerRound) -> None:
         """Nothing of the transaction may count: forget all state, and let it be read from Kafka again."""
         refusal = isinstance(verdict, RefusedByGroup | RefusedRecord)
         metrics.THROTTLER_TRANSACTIONS.labels("refused" if refusal else "unknown").inc()

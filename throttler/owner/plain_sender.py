@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from config.kafka import client, internals
+from config.kafka import client, producer_internals
 from config.kafka.positions import TopicPartition
 from config.kafka.transaction import Committed, Unknown, Verdict
 
@@ -63,4 +63,4 @@ class PlainSender:
         found, self._client = self._client, None
         if found is not None:
             with suppress(client.KafkaError):
-                internals.drop_producer(found)
+                producer_internals.drop_producer(found)

@@ -19,7 +19,7 @@ LOGGED_US = 200_000  # from then on the changelog is told as well, at the price 
 DRAINED = 1000  # messages of one round: batches must not wait for a long drain
 
 
-class Round:
+class OwnerRound:
     """Decisions of one transaction. `settled` are called behind it, whatever became of it."""
 
     def __init__(self, rules: Rules) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from config.kafka.murmur import partition_of
+from config.kafka.format.murmur import partition_of
 from config.kafka.transaction import RefusedRecord
 from outbox.letters.burial import Letter
 from throttler.limits.shares import OutputLimiter, alone

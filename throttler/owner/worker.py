@@ -9,6 +9,7 @@ from uuid import uuid4
 from django.conf import settings
 
 from config.kafka import client, internals, topic_name
+from config.kafka.broker import NO_TRANSACTIONS, transactions_supported
 from config.kafka.runtime import Consumer
 from config.kafka.runtime.ports import ConsumerStopped, Parts
 from config.kafka.runtime.writer import Writer
@@ -29,13 +30,13 @@ from throttler.owner.owner import PartitionOwner
 from throttler.owner.placing import RestoredPlacing
 from throttler.owner.plain_sender import PlainSender
 from throttler.owner.reflection import Reflection
-from throttler.owner.repairs import Repairs
-from throttler.owner.rereading import Rereader
 from throttler.owner.rules import Rules
 from throttler.owner.source import Notifications
 from throttler.owner.stowing import Stowing
 from throttler.owner.terms import KnownTerms
 from throttler.owner.upkeep import Upkeep
+from throttler.repair.repairs import Repairs
+from throttler.repair.rereading import Rereader
 
 
 def throttle(
@@ -44,8 +45,9 @@ def throttle(
 ) -> None:  # fmt: skip
     """Own partitions of notifications-in until `stop`; raises ConsumerStopped when an operator has to look."""
     name = instance or uuid4().hex[:12]
+    refuse_unfit_broker()
     counts = same_counts()
-    throttler = Throttler(name, counts, accept_reset)
+    throttler = ThrottlerParts(name, counts, accept_reset)
     follower = OwnerFollower(throttler.owner, throttler.placing, topic_name(GROUP), instance)
     options: dict[str, Any] = {"follower": follower}
     if instance:
@@ -54,6 +56,18 @@ def throttle(
     log.info("throttler_starts", instance=name, transactions=settings.KAFKA_TRANSACTIONS)
     throttler.start()
     consumer.run(once=once, until_idle=until_idle)
+
+
+def refuse_unfit_broker() -> None:
+    """A broker that does not check a transaction's offsets against the group would let a zombie commit."""
+    if not settings.KAFKA_TRANSACTIONS:
+        return
+    admin = client.new_admin()
+    try:
+        if not transactions_supported(admin):
+            raise ConsumerStopped(NO_TRANSACTIONS)
+    finally:
+        admin.close()
 
 
 def same_counts() -> int:
@@ -72,7 +86,7 @@ def same_counts() -> int:
     return counts[names[0]]
 
 
-class Throttler:
+class ThrottlerParts:
     """The parts of one process."""
 
     def __init__(self, name: str, partitions: int, accept_reset: bool) -> None:

@@ -1,4 +1,4 @@
-"""kafka-python still has the private attributes that config/kafka/internals.py uses."""
+"""kafka-python still has the private attributes that the two internals.py of config/kafka use."""
 
 import ast
 import inspect
@@ -16,6 +16,7 @@ from config.kafka import internals
 from tests.tree import ROOT
 
 FOLDER = Path(internals.__file__).parent
+INTERNALS = ("internals.py", "producer_internals.py")
 NO_BROKER: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "api_version": (2, 3)}
 
 
@@ -200,19 +201,20 @@ def private_names(path: Path) -> set[str]:
         node.attr
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
-        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") and path.name != "internals.py")
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") and path.name not in INTERNALS)
     }  # fmt: skip
     return asked - own
 
 
 def test_each_private_attribute_is_asserted():
-    assert private_names(FOLDER / "internals.py") == USED.keys() - {"_unpack_records"}
+    used = set().union(*(private_names(FOLDER / name) for name in INTERNALS))
+    assert used == USED.keys() - {"_unpack_records"}
 
 
 def test_no_other_file_uses_one():
     others = {
         path.relative_to(ROOT).as_posix(): private_names(path)
         for path in sorted(FOLDER.rglob("*.py"))
-        if path.name != "internals.py"
+        if path.name not in INTERNALS
     }
     assert not {name: found for name, found in others.items() if found}

@@ -14,7 +14,7 @@ import pytest
 
 from config.database.clock import database_now
 from config.kafka import client, topic_name
-from config.kafka.murmur import partition_of
+from config.kafka.format.murmur import partition_of
 from config.kafka.reader import Reader
 from tests.config.conftest import broker, make_topic
 from throttler.customers.models import Customer

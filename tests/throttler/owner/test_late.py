@@ -6,7 +6,7 @@ import pytest
 
 from throttler.live.decide import Decoded
 from throttler.live.partition import OwnedPartition
-from throttler.owner.round import Round
+from throttler.owner.round import OwnerRound
 from throttler.owner.rules import Rules
 from throttler.owner.terms import KnownTerms
 
@@ -37,7 +37,7 @@ def tats(rules):
 
 
 def test_what_left_late_counts_from_then_on(rules):
-    turn = Round(rules)
+    turn = OwnerRound(rules)
     turn.decide(batch("few", "many", "many", "many"), STORE, NOW)
     told = turn.committed(NOW + LATE)
     assert tats(rules) == {"few": 100_000 + LATE, "many": 300_000 + LATE}
@@ -45,7 +45,7 @@ def test_what_left_late_counts_from_then_on(rules):
 
 
 def test_a_lane_of_which_nothing_left_keeps_its_time(rules):
-    first, second = Round(rules), Round(rules)
+    first, second = OwnerRound(rules), OwnerRound(rules)
     first.decide(batch("one", "one", "one"), STORE, NOW)
     for part, lane in first.committed(NOW + LATE):
         second.out.touch(part, lane)  # the changelog has to be told, or else they were told again for ever
@@ -55,6 +55,6 @@ def test_a_lane_of_which_nothing_left_keeps_its_time(rules):
 
 
 def test_in_time_nothing_changes(rules):
-    turn = Round(rules)
+    turn = OwnerRound(rules)
     turn.decide(batch("one", "one", "one"), STORE, NOW)
     assert (turn.committed(NOW), tats(rules)) == ([], {"one": 300_000})

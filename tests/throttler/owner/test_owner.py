@@ -19,10 +19,10 @@ from throttler.messages import gate
 from throttler.overflow.store import OverflowRow
 from throttler.owner.owner import PartitionOwner, partitions_dropped
 from throttler.owner.reflection import Reflection
-from throttler.owner.repairs import Repairs
 from throttler.owner.rules import Rules
 from throttler.owner.stowing import Stowing
 from throttler.owner.terms import KnownTerms
+from throttler.repair.repairs import Repairs
 
 TTL = 3_600_000_000
 PARTITIONS = 1

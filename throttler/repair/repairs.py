@@ -9,7 +9,7 @@ from throttler.lanes.lane import LaneState
 from throttler.live.drain import Drain, Key
 from throttler.live.partition import OwnedPartition
 from throttler.overflow.store import LaneRange
-from throttler.owner.rereading import Rereader, Suspect
+from throttler.repair.rereading import Rereader, Suspect
 
 
 class Repairs:

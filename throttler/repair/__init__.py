@@ -1,0 +1,1 @@
+"""What the store has lost, read again from the input."""
