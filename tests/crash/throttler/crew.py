@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tests.crash.platform import Platform, Worker
 
+AWAY_AT_START = "Unable to bootstrap"  # a worker that finds no broker when it starts ends; who runs it starts it again
 UP = 40.0  # seconds to wait for a life to do something
 LONGEST, AWAY = 4.0, 2.0  # seconds, at most, of work before the end, and until the next life
 LEAVES = 1
@@ -47,13 +48,20 @@ class Member:
         if self.failure is not None:
             raise self.failure
 
+    def attend(self) -> bool:
+        """Start it again if it found no broker; False when it ended by itself for another reason."""
+        worker = self.worker
+        if worker is None or worker.alive:
+            return True
+        if AWAY_AT_START not in worker.text:
+            return False
+        time.sleep(1.0)
+        self._start()
+        return True
+
     def stop(self) -> int:
         assert self.worker is not None
         return self.worker.stop()
-
-    @property
-    def alive(self) -> bool:
-        return self.worker is not None and self.worker.alive
 
     @property
     def has_partitions(self) -> bool:
@@ -72,11 +80,15 @@ class Member:
         self.worker = self.platform.start("run_throttler", *self.arguments, name=self.name)
 
     def _end(self, killed: bool) -> None:
-        assert self.worker is not None
-        worker, deadline = self.worker, time.monotonic() + UP
-        while not worker.count("throttler_messages_total") and worker.alive and time.monotonic() < deadline:
+        deadline = time.monotonic() + UP
+        while not self._done() and self.attend() and time.monotonic() < deadline:
             time.sleep(0.2)
         time.sleep(self.random.random() * LONGEST)
-        done = int(worker.count("throttler_messages_total"))
+        self.attend()
+        done, worker = self._done(), self.worker
+        assert worker is not None
         code = worker.kill() if killed else worker.stop()
         self.lives.append(Life(done, code, killed))
+
+    def _done(self) -> int:
+        return int(self.worker.count("throttler_messages_total")) if self.worker else 0

@@ -134,7 +134,7 @@ class Run:
                 return ""
             if now != progress:
                 progress, since = now, time.monotonic()
-            if dead := [member.name for member in self.members if not member.alive]:
+            if dead := [member.name for member in self.members if not member.attend()]:
                 return f"{dead} ended by themselves"
             time.sleep(0.5)
         return f"{progress[0]} of {wanted} messages have left, {progress[1]} records unread, nothing moves"
