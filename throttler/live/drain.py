@@ -17,6 +17,7 @@ from throttler.overflow.store import LaneRange, OverflowRow
 
 Key = tuple[int, str]  # partition, customer
 ROWS = 200  # of one page
+COUNT = 0  # the limit of a range that is counted, not read: a long lane is, once, before its first page
 AHEAD = 50  # rows in hand below which the next page is read
 RETRY_US = 20_000  # for rows that are on their way, to the store or from it
 HELD_US = 1_000_000  # what is held may expire or be purged
@@ -39,6 +40,7 @@ class Drain:
         # The range, and how many rows its page has to hold; None: nobody can tell.
         self.asked: dict[Key, tuple[LaneRange, int | None]] = {}
         self.suspended: set[Key] = set()
+        self._counted: set[Key] = set()  # long lanes of which the store has every row, as far as was last asked
         self._wanted: list[LaneRange] = []
 
     def watch(self, part: OwnedPartition, lane: LaneState, now: int) -> None:
@@ -55,7 +57,8 @@ class Drain:
 
     def forget(self, number: int) -> None:
         """The partition belongs to somebody else, or is restored."""
-        for key in [key for key in self.pages.keys() | self.asked.keys() | self.suspended if key[0] == number]:
+        known = self.pages.keys() | self.asked.keys() | self.suspended | self._counted
+        for key in [key for key in known if key[0] == number]:
             self._drop(key)
 
     def round(self, now: int, most: int, out: Decisions) -> None:
@@ -84,17 +87,38 @@ class Drain:
         if self.asked.get(key, (None, 0))[0] is not asked:
             return  # the partition was given up meanwhile, and perhaps asks again
         _range, expected = self.asked.pop(key)
-        part, lane = self._find(key)
-        if rows is None or part is None or lane is None or not lane.backlog:
+        _part, lane = self._find(key)
+        if rows is None:
+            self.doubt()
+        if rows is None or lane is None or not lane.backlog:
             return
         found = list(rows)
-        if expected is not None and len(found) < expected:
-            self.suspended.add(key)
-            self.pages.pop(key, None)  # some of it may be read again
-            log.error("overflow_rows_lost", customer=key[1], partition=key[0], found=len(found), expected=expected)
+        if self._has_all(key, len(found), expected):
+            self.pages.setdefault(key, deque()).extend(found)
+            self.schedule.reschedule(key, now, self.terms_of(lane.customer).weight)
+
+    def count(self, asked: LaneRange, rows: int | None, now: int) -> None:
+        """How many rows the store has of a range whose limit is COUNT; None: it did not answer."""
+        key = (asked.partition, asked.customer_id)
+        if self.asked.get(key, (None, 0))[0] is not asked:
             return
-        self.pages.setdefault(key, deque()).extend(found)
-        self.schedule.reschedule(key, now, self.terms_of(lane.customer).weight)
+        _range, expected = self.asked.pop(key)
+        _part, lane = self._find(key)
+        if rows is not None and lane and lane.backlog and self._has_all(key, rows, expected):
+            self._counted.add(key)
+            self.schedule.reschedule(key, now, self.terms_of(lane.customer).weight)
+
+    def doubt(self) -> None:
+        """The store was away: it may come back from an older backup, with a gap in the middle of a lane."""
+        self._counted.clear()
+
+    def _has_all(self, key: Key, found: int, expected: int | None) -> bool:
+        if expected is None or found >= expected:
+            return True
+        self.suspended.add(key)
+        self.pages.pop(key, None)  # some of it may be read again
+        log.error("overflow_rows_lost", customer=key[1], partition=key[0], found=found, expected=expected)
+        return False
 
     def resume(self, key: Key, now: int) -> None:
         """The store has again what there is of a lane."""
@@ -155,10 +179,12 @@ class Drain:
         after = page[-1].offset if page else lane.drained
         upto = part.readable_upto(lane)
         if after < upto and lane.day:
-            # All of the backlog lies below `upto`, or some of it is on its way to the store.
-            rest = min(ROWS, lane.backlog - len(page)) if upto == lane.seen else None
-            asked = LaneRange(part.number, lane.customer, part.topic_id, after, upto, lane.day, ROWS)
-            self.asked[key] = asked, rest
+            # After a start, rows that were decided then may still be missing: until they have come again nobody can tell.
+            rest = lane.backlog - len(page) - lane.waits if part.read >= part.decided else None
+            counting = rest is not None and rest > ROWS and key not in self._counted
+            limit = COUNT if counting else ROWS
+            asked = LaneRange(part.number, lane.customer, part.topic_id, after, upto, lane.day, limit)
+            self.asked[key] = asked, rest if counting or rest is None else min(ROWS, rest)
             self._wanted.append(asked)
 
     def _schedule(self, key: Key, part: OwnedPartition, lane: LaneState, now: int) -> None:
@@ -171,6 +197,7 @@ class Drain:
         self.schedule.add(key, when, terms.weight)
 
     def _drop(self, key: Any) -> None:
+        self._counted.discard(key)
         self.schedule.remove(key)
         self.pages.pop(key, None)
         self.asked.pop(key, None)

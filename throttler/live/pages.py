@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from django.db import close_old_connections, connection
 
 from config.telemetry.logs import log
-from throttler.overflow.store import LaneRange, LaneRows, OverflowRow, OverflowStore
+from throttler.live.drain import COUNT
+from throttler.overflow.store import LaneRange, OverflowRow, OverflowStore
 
 LANES = 100  # of one query
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class Page:
-    """What was asked, and what the store has of it; None: it did not answer."""
+    """What was asked, and what the store has of it: rows, or their number; neither: it did not answer."""
 
     asked: LaneRange
-    rows: Sequence[OverflowRow] | None
+    rows: Sequence[OverflowRow] | None = None
+    count: int | None = None  # of a range that was to be counted
 
 
 class PageReader:
@@ -47,16 +51,24 @@ class PageReader:
 
     def _work(self) -> None:
         while (ranges := self._asked.get()) is not None:
-            found = self._read(ranges)
-            for asked in ranges:
-                key = (asked.partition, asked.customer_id)
-                self.pages.put(Page(asked, None if found is None else found.get(key, [])))
+            for page in self._answered(ranges):
+                self.pages.put(page)
         connection.close()
 
-    def _read(self, ranges: Sequence[LaneRange]) -> LaneRows | None:
+    def _answered(self, ranges: Sequence[LaneRange]) -> Iterator[Page]:
+        counted = [asked for asked in ranges if asked.limit == COUNT]
+        read = [asked for asked in ranges if asked.limit != COUNT]
+        numbers = self._ask(self.store.counts, counted) if counted else []
+        for index, asked in enumerate(counted):
+            yield Page(asked, count=None if numbers is None else numbers[index])
+        rows = self._ask(self.store.read, read) if read else {}
+        for asked in read:
+            yield Page(asked, None if rows is None else rows.get((asked.partition, asked.customer_id), []))
+
+    def _ask(self, question: Callable[[Sequence[LaneRange]], Answer], ranges: Sequence[LaneRange]) -> Answer | None:
         try:
             close_old_connections()
-            return self.store.read(ranges)
+            return question(ranges)
         except Exception as error:  # noqa: BLE001 (whatever the store says: its lanes ask again)
             log.warning("overflow_store_unavailable", error=str(error).strip()[:300])
             connection.close()

@@ -20,6 +20,7 @@ from throttler.lanes.mirror import MirrorPartition
 from throttler.limits.limiter import adopt
 from throttler.live.clock import SteadyClock
 from throttler.live.decide import Decoded
+from throttler.live.drain import COUNT
 from throttler.live.pages import PageReader
 from throttler.live.partition import OwnedPartition
 from throttler.live.sending import Sending
@@ -211,7 +212,10 @@ class PartitionOwner:
     def _note_pages(self, now: int) -> None:
         while not self.pages.pages.empty():
             page = self.pages.pages.get()
-            self.rules.drain.take(page.asked, page.rows, now)
+            if page.asked.limit == COUNT:
+                self.rules.drain.count(page.asked, page.count, now)
+            else:
+                self.rules.drain.take(page.asked, page.rows, now)
 
     # -- transactions -------------------------------------------------------------------------------
 
@@ -248,6 +252,8 @@ class PartitionOwner:
         drain = self.rules.drain
         if self.stowing.busy or drain.asked or drain.suspended or drain.schedule.due_weight:
             self.worked_at = time.monotonic()
+        if self.stowing.writer.waiting:
+            drain.doubt()
         # Beyond the limit nothing more is read until the store takes rows again.
         stalled = {part.number for part in self.parts.values() if part.waiting > settings.THROTTLER_STALL_RECORDS}
         for number in stalled ^ self.stalled:

@@ -13,6 +13,7 @@ from config.kafka import Replayed
 from config.kafka.transaction import Committed, RefusedByGroup, Unknown
 from throttler.live.clock import SteadyClock
 from throttler.live.decode import decode
+from throttler.live.drain import COUNT
 from throttler.live.pages import Page
 from throttler.live.partition import OwnedPartition
 from throttler.messages import gate
@@ -63,7 +64,7 @@ class Producer:
 class Store:
     """A writer that stores when asked to, and its rows."""
 
-    busy = False
+    busy = waiting = False
 
     def __init__(self):
         self.jobs, self.rows, self.done = [], {}, queue.SimpleQueue()
@@ -90,7 +91,10 @@ class Pages:
     def read(self):
         """What the store has now."""
         asked, self.asked = self.asked, []
-        return [Page(one, self._rows(one)) for one in asked]
+        return [
+            Page(one, count=len(self._rows(one))) if one.limit == COUNT else Page(one, self._rows(one)[: one.limit])
+            for one in asked
+        ]
 
     def answer(self, pages=None):
         for page in self.read() if pages is None else pages:
@@ -98,7 +102,7 @@ class Pages:
 
     def _rows(self, one) -> list[OverflowRow]:
         found = [self.store.rows[at] for at in sorted(self.store.rows) if at[0] == one.customer_id]
-        return [row for row in found if one.drained < row.offset <= one.upto][: one.limit]
+        return [row for row in found if one.drained < row.offset <= one.upto]
 
 
 class Bench:
