@@ -1,166 +1,16 @@
-"""The owner's turns with a producer, a store and pages that answer when a test says so."""
+"""The owner's turns: what is sent, stored, read and forgotten when partitions come and go and transactions fail."""
 
 from __future__ import annotations
 
-import json
-import queue
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
-from config.kafka import Replayed
-from config.kafka.transaction import Committed, RefusedByGroup, Unknown
-from throttler.live.clock import SteadyClock
-from throttler.live.decode import decode
-from throttler.live.drain import COUNT
-from throttler.live.pages import Page
-from throttler.live.partition import OwnedPartition
-from throttler.messages import gate
-from throttler.overflow.store import OverflowRow
-from throttler.owner.owner import PartitionOwner, partitions_dropped
-from throttler.owner.reflection import Reflection
-from throttler.owner.rules import Rules
-from throttler.owner.stowing import Stowing
-from throttler.owner.terms import KnownTerms
-from throttler.repair.repairs import Repairs
-
-TTL = 3_600_000_000
-PARTITIONS = 1
-
-
-class Producer:
-    """Keeps what was committed; `fate` is the verdict on the next transaction."""
-
-    usable = True
-
-    def __init__(self):
-        self.committed, self.offsets, self.rebuilt = [], {}, 0
-        self.fate, self.takes = Committed(), lambda: None
-
-    def rebuild(self):
-        self.rebuilt += 1
-
-    def begin(self):
-        self.sent = []
-
-    def send(self, topic, partition, key, value, headers):
-        self.sent.append((topic, partition, key, value))
-
-    def commit(self, offsets, metadata):
-        self.takes()
-        verdict, self.fate = self.fate, Committed()
-        if verdict == Committed():
-            self.committed += self.sent
-            self.offsets |= offsets
-        return verdict
-
-    def numbers(self):
-        return [json.loads(value)["message"]["n"] for topic, *_rest, value in self.committed if topic.endswith("-out")]
-
-    def close(self): ...
-
-
-class Store:
-    """A writer that stores when asked to, and its rows."""
-
-    busy = waiting = False
-
-    def __init__(self):
-        self.jobs, self.rows, self.done = [], {}, queue.SimpleQueue()
-
-    def submit(self, batch, number, timeout):
-        self.jobs.append((batch, number))
-
-    def store(self):
-        for batch, number in self.jobs:
-            self.rows |= {(one.row.customer_id, one.offset): one.row for one in batch.records if one.row}
-            self.done.put(SimpleNamespace(sequence=number))
-        self.jobs = []
-
-
-class Pages:
-    """Questions, answered by `answer` in their order."""
-
-    def __init__(self, store):
-        self.store, self.pages, self.asked = store, queue.SimpleQueue(), []
-
-    def ask(self, ranges):
-        self.asked += ranges
-
-    def read(self):
-        """What the store has now."""
-        asked, self.asked = self.asked, []
-        return [
-            Page(one, count=len(self._rows(one))) if one.limit == COUNT else Page(one, self._rows(one)[: one.limit])
-            for one in asked
-        ]
-
-    def answer(self, pages=None):
-        for page in self.read() if pages is None else pages:
-            self.pages.put(page)
-
-    def _rows(self, one) -> list[OverflowRow]:
-        found = [self.store.rows[at] for at in sorted(self.store.rows) if at[0] == one.customer_id]
-        return [row for row in found if one.drained < row.offset <= one.upto]
-
-
-class Bench:
-    """An owner of partition 0 without its thread; each customer may send 10/s."""
-
-    def __init__(self, settings):
-        settings.THROTTLER_DEFAULT_RATE = "10/s"
-        self.time = 0
-        self.clock = SteadyClock(lambda: self.time * 1000, None)
-        self.producer, self.store = Producer(), Store()
-        self.pages = Pages(self.store)
-        terms = KnownTerms("10/s")
-        self.rules = Rules(terms, TTL, PARTITIONS, None)
-        handler = SimpleNamespace(refused=queue.SimpleQueue())
-        self.owner = PartitionOwner(
-            self.producer, self.rules, Stowing(self.store, {}), handler, self.pages,
-            Repairs(self.rules.drain, SimpleNamespace(found=queue.SimpleQueue())),
-            Reflection(self.rules.drain, terms, "p"), self.clock,
-        )  # fmt: skip
-        self.gate = gate()
-        self.settled = Counter()
-
-    def adopt(self, position=0, decided=0, lanes=None):
-        part = OwnedPartition(0, "t", 1, decided, position, position, lanes=lanes or {})
-        self.owner.post(self.owner.adopt, part)
-        return part
-
-    def arrive(self, offsets, customer="a"):
-        batch = [decode(self.record(offset, customer), self.gate, "t") for offset in offsets]
-        self.owner.post(self.owner.take, batch, lambda: self.settled.update(["done"]))
-
-    def record(self, offset, customer):
-        body = {
-            "notification_id": str(offset), "customer_id": customer, "recipient": "ada", "message": {"n": offset},
-            "created_at": "2100-01-01T00:00:00Z",
-        }  # fmt: skip
-        now = self.clock.now() // 1000
-        return Replayed("notifications-in", 0, offset, now, customer.encode(), json.dumps(body).encode(), ())
-
-    def turn(self, seconds=0.0):
-        self.time += round(seconds * 1e6)
-        self.owner.post(lambda: None)  # it waits for nothing
-        self.owner._turn()
-
-    def slow(self, seconds):
-        """Every transaction takes so long."""
-
-        def take():
-            self.time += round(seconds * 1e6)
-
-        self.producer.takes = take
-
-    def run(self, seconds, step=0.1):
-        """Everybody answers at once."""
-        for _ in range(round(seconds / step)):
-            self.store.store()
-            self.pages.answer()
-            self.turn(step)
+from config.kafka.transaction import RefusedByGroup, Unknown
+from tests.throttler.owner.bench import Bench
+from throttler.lanes.changelog import lane_from
+from throttler.owner.owner import partitions_dropped
+from throttler.owner.placing import RestoredPlacing
 
 
 @pytest.fixture
@@ -243,8 +93,6 @@ def test_nothing_of_a_transaction_that_did_not_commit_counts(bench, fate):
 
 
 def test_a_restore_is_asked_for_behind_the_transaction_in_hand(bench):
-    from throttler.owner.placing import RestoredPlacing
-
     asked = []
     restoring = SimpleNamespace(ask=asked.append, ready=dict, forget=lambda numbers: None)
     placing = RestoredPlacing(
@@ -289,3 +137,23 @@ def test_a_slow_broker_slows_no_backlog(bench):
         bench.turn(0.01)
     sent = len(bench.producer.numbers()) - before
     assert 0.95 <= sent / ((bench.time - began) / 1e6 * 10) <= 1.1
+
+
+@pytest.mark.parametrize(("fate", "seconds"), [(Unknown("no answer"), 5), (None, 0.2)])
+def test_a_restore_forgets_nothing_of_what_left_late(bench, fate, seconds):
+    """The answer was lost, or the process killed: how late it was the changelog cannot say."""
+    bench.adopt()
+    bench.turn()
+    bench.arrive(range(10))
+    if fate:
+        bench.producer.fate = fate
+    bench.slow(seconds)
+    bench.turn()
+    (value,) = [value for *_rest, key, value in bench.producer.sent if key == b"a" and b"tat" in value]
+    bench.slow(0)
+    bench.owner.post(bench.owner.give_up, {0})
+    bench.adopt(position=10, decided=10, lanes={"a": lane_from("a", value)})
+    before = len(bench.producer.numbers())
+    bench.arrive(range(10, 30))
+    bench.turn()
+    assert len(bench.producer.numbers()) == before, "a burst has left a moment ago"
