@@ -120,7 +120,7 @@ def records(topics: Topics, topic: str) -> Iterator[Any]:
     left = set(range(PARTITIONS))
     try:
         while left:
-            for message in consumer.consume(10_000, 1.0):
+            for message in consumer.consume(10_000, 0.05):
                 if message.error():
                     left.discard(message.partition())
                 else:
