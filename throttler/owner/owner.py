@@ -26,11 +26,7 @@ from throttler.live.partition import OwnedPartition
 from throttler.live.sending import Sending
 from throttler.live.storing import RowHandler
 from throttler.owner.reflection import Reflection
-<<<<<<< HEAD
-from throttler.owner.round import OwnerRound
-=======
-from throttler.owner.round import LOGGED_US, Round
->>>>>>> Restore limiters as late as what left may have been
+from throttler.owner.round import LOGGED_US, OwnerRound
 from throttler.owner.rules import Rules
 from throttler.owner.stowing import Stowing, refused
 from throttler.repair.repairs import Repairs
@@ -100,12 +96,9 @@ class PartitionOwner:
         self.rules.topic_id = part.topic_id
         self.reflection.adopted(part, now)
         self.rules.memory.forget(part, forgotten)
-<<<<<<< HEAD
         self.rules.share(now)
-=======
         # The changelog says when messages were decided, not how late they left.
         late_us = max(LOGGED_US, self._late_us.pop(part.number, 0))
->>>>>>> Restore limiters as late as what left may have been
         for lane in part.lanes.values():
             lane.limiter.tat += late_us
             adopt(self.rules.terms.of(lane.customer).rates, lane.limiter, now)
@@ -253,13 +246,9 @@ class PartitionOwner:
             self.rules.refuse(self.sending.place_of(verdict.index, current.out), verdict)
         numbers = set(self.parts)
         self.give_up(numbers)
-<<<<<<< HEAD
+        self._late_us |= dict.fromkeys(numbers, self.clock.now() - current.began_us)
         # After a refused record the client counts its records wrongly: the next transaction would fail.
         if not isinstance(verdict, RefusedByGroup) or not getattr(self.producer, "usable", True):
-=======
-        self._late_us |= dict.fromkeys(numbers, self.clock.now() - current.began_us)
-        if not refusal or not getattr(self.producer, "usable", True):
->>>>>>> Restore limiters as late as what left may have been
             self._rebuild()
         self.dropped.put(numbers)
 
