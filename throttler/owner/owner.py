@@ -26,12 +26,13 @@ from throttler.live.partition import OwnedPartition
 from throttler.live.sending import Sending
 from throttler.live.storing import RowHandler
 from throttler.owner.reflection import Reflection
-from throttler.owner.round import LOGGED_US, OwnerRound
+from throttler.owner.round import OwnerRound
 from throttler.owner.rules import Rules
 from throttler.owner.stowing import Stowing, refused
 from throttler.repair.repairs import Repairs
 
 RECORDS, SECONDS = 2000, 0.05  # after either, what came in goes into a transaction
+UNTOLD_US = 500_000  # by which messages of a process that was killed may have left later than the changelog says
 SHORTEST, LONGEST = 0.002, 0.2  # seconds to wait for news
 
 
@@ -98,7 +99,7 @@ class PartitionOwner:
         self.rules.memory.forget(part, forgotten)
         self.rules.share(now)
         # The changelog says when messages were decided, not how late they left.
-        late_us = max(LOGGED_US, self._late_us.pop(part.number, 0))
+        late_us = max(UNTOLD_US, self._late_us.pop(part.number, 0))
         for lane in part.lanes.values():
             lane.limiter.tat += late_us
             adopt(self.rules.terms.of(lane.customer).rates, lane.limiter, now)
