@@ -23,6 +23,7 @@ class Unstored:
     first: int  # offset
     last: int
     lanes: Counter[str] = field(default_factory=Counter)  # rows of each customer
+    letters: int = 0
 
 
 @dataclass
@@ -52,8 +53,8 @@ class OwnedPartition:
 
     @property
     def waiting(self) -> int:
-        """Messages that wait for the store."""
-        return sum(sum(batch.lanes.values()) for batch in self.unstored)
+        """Messages and letters that wait for the store."""
+        return sum(batch.lanes.total() + batch.letters for batch in self.unstored)
 
     def stored_upto(self) -> int:
         """The last offset of which every row below is in the store: batches of a partition are stored in order."""

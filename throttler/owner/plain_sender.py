@@ -40,8 +40,9 @@ class PlainSender:
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Any]) -> None:
         if self._error:
             return
+        known = [(name, content or b"") for name, content in headers]  # the client takes no header without a value
         try:
-            self._futures.append(self._client.send(topic, value, key, headers, partition))
+            self._futures.append(self._client.send(topic, value, key, known, partition))
         except (client.KafkaError, ValueError) as error:
             self._error = f"{type(error).__name__}: {error}"
 

@@ -46,7 +46,9 @@ class Stowing:
         for number, stowed in found.items():
             stowed.sort(key=lambda one: one.offset)
             lanes = Counter(one.row.customer_id for one in stowed if one.row)
-            parts[number].unstored.append(Unstored(self.number, stowed[0].offset, stowed[-1].offset, lanes))
+            parts[number].unstored.append(
+                Unstored(self.number, stowed[0].offset, stowed[-1].offset, lanes, len(stowed) - lanes.total())
+            )
             self._waiting.append((self.number, stowed))
 
     def push(self) -> None:

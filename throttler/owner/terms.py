@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from throttler.customers.rates_poll import CustomerTerms
-from throttler.limits.rate import parse_rates
+from throttler.limits.rate import Rates
 
 
 class KnownTerms:
     """Terms by customer; who has no row sends at the default rate. Nobody's terms are known before the first poll."""
 
-    def __init__(self, default_rate: str) -> None:
-        self.default = CustomerTerms(parse_rates(default_rate), None, 1, 0, False)
+    def __init__(self, default: Rates) -> None:
+        self.default = CustomerTerms(default, None, 1, 0, False)
         self._of: dict[str, CustomerTerms] = {}
 
     def of(self, customer: str) -> CustomerTerms:

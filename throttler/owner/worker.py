@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from django.conf import settings
 
+from config.environment.env import BadSetting
 from config.kafka import client, internals, topic_name
 from config.kafka.broker import NO_TRANSACTIONS, transactions_supported
 from config.kafka.runtime import Consumer
@@ -18,11 +19,11 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 from throttler.lanes import changelog
 from throttler.lanes.restoring import Restoring
-from throttler.limits.rate import parse_rates
+from throttler.limits.rate import BadRates, Rates, parse_rates
 from throttler.limits.shares import OutputLimiter
 from throttler.live.clock import SteadyClock
 from throttler.live.pages import PageReader
-from throttler.live.sending import INPUT, OUTPUT
+from throttler.live.sending import EXPIRED, INPUT, OUTPUT
 from throttler.live.storing import GROUP, NoPositions, RowHandler
 from throttler.overflow.configured import store_of_settings
 from throttler.owner.backend import OwnerBackend, OwnerFollower, PlainCommitter, TransactionCommitter
@@ -71,10 +72,10 @@ def refuse_unfit_broker() -> None:
 
 
 def same_counts() -> int:
-    """How many partitions input, output and changelog have; raises ConsumerStopped when they differ."""
+    """How many partitions input, outputs and changelog have; raises ConsumerStopped when they differ."""
     consumer = client.new_consumer(None)
     try:
-        names = [topic_name(name) for name in (INPUT, OUTPUT, changelog.TOPIC)]
+        names = [topic_name(name) for name in (INPUT, OUTPUT, EXPIRED, changelog.TOPIC)]
         counts = {name: len(consumer.partitions_for_topic(name) or ()) for name in names}
     finally:
         consumer.close(autocommit=False)
@@ -93,7 +94,7 @@ class ThrottlerParts:
         transactions = settings.KAFKA_TRANSACTIONS
         self.producer: Any = TransactionalProducer(f"{topic_name(GROUP)}-{name}") if transactions else PlainSender()
         clock = SteadyClock()
-        terms = KnownTerms(settings.THROTTLER_DEFAULT_RATE)
+        terms = KnownTerms(rates_of_setting("THROTTLER_DEFAULT_RATE"))
         rules = Rules(terms, settings.THROTTLER_TTL_SECONDS * 1_000_000, partitions, output_limiter(clock))
         store = store_of_settings()
         handler = RowHandler(store)
@@ -135,4 +136,15 @@ def output_limiter(clock: SteadyClock) -> OutputLimiter | None:
     """The rate of all; None when THROTTLER_OUTPUT_RATE is empty."""
     if not settings.THROTTLER_OUTPUT_RATE:
         return None
-    return OutputLimiter(parse_rates(settings.THROTTLER_OUTPUT_RATE).windows[0], clock.now())
+    rates = rates_of_setting("THROTTLER_OUTPUT_RATE")
+    if not rates.plain:
+        raise BadSetting("THROTTLER_OUTPUT_RATE: one rate such as 500/s, and not 0")
+    return OutputLimiter(rates.windows[0], clock.now())
+
+
+def rates_of_setting(name: str) -> Rates:
+    """What a setting says; raises BadSetting, which names it."""
+    try:
+        return parse_rates(getattr(settings, name))
+    except BadRates as error:
+        raise BadSetting(f"{name}: {error}") from None

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 from config.kafka import Replayed
 from config.kafka.transaction import Committed
+from throttler.limits.rate import parse_rates
 from throttler.live.clock import SteadyClock
 from throttler.live.decode import decode
 from throttler.live.drain import COUNT
@@ -112,7 +113,7 @@ class Bench:
         self.clock = SteadyClock(lambda: self.time * 1000, None)
         self.producer, self.store = Producer(), Store()
         self.pages = Pages(self.store)
-        terms = KnownTerms("10/s")
+        terms = KnownTerms(parse_rates("10/s"))
         self.rules = Rules(terms, TTL, PARTITIONS, None)
         handler = SimpleNamespace(refused=queue.SimpleQueue())
         self.owner = PartitionOwner(

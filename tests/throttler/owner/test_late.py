@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from throttler.limits.rate import parse_rates
 from throttler.live.decide import Decoded
 from throttler.live.partition import OwnedPartition
 from throttler.owner.round import OwnerRound
@@ -17,7 +18,7 @@ STORE = SimpleNamespace(take=lambda rows, letters, parts: None)
 @pytest.fixture
 def rules():
     """Ten a second and a burst of ten for everybody; one partition."""
-    rules = Rules(KnownTerms("10/s"), 3_600_000_000, 1, None)
+    rules = Rules(KnownTerms(parse_rates("10/s")), 3_600_000_000, 1, None)
     rules.parts[0] = OwnedPartition(0, "t", 1, 0, 0, 0)
     return rules
 

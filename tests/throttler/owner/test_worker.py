@@ -6,6 +6,7 @@ from itertools import chain
 import msgspec
 import pytest
 
+from config.environment.env import BadSetting
 from config.kafka import topic_name
 from config.kafka.runtime.ports import ConsumerStopped
 from config.kafka.transaction import TransactionalProducer, Unknown
@@ -146,7 +147,19 @@ def test_an_unknown_outcome_is_read_from_kafka(send, run, customer, broker, monk
 def test_topics_of_different_partition_counts_stop_it(make_topic, run, broker, topics, settings):
     settings.KAFKA_TOPIC_PREFIX += "other."
     make_topic(INPUT, 2)
-    make_topic(OUTPUT, 3)
+    make_topic(OUTPUT, 2)
+    make_topic(EXPIRED, 1)
     make_topic("notifications-changelog", 2)
     with pytest.raises(ConsumerStopped, match="equally many partitions"):
+        run()
+
+
+@pytest.mark.parametrize("broker", ["embedded"], indirect=True)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("THROTTLER_OUTPUT_RATE", "0/s"), ("THROTTLER_OUTPUT_RATE", "5/s;9/day"), ("THROTTLER_DEFAULT_RATE", "quick")],
+)
+def test_a_rate_that_makes_no_sense_is_named(run, broker, settings, name, value):
+    setattr(settings, name, value)
+    with pytest.raises(BadSetting, match=name):
         run()
