@@ -157,7 +157,7 @@ def test_a_store_that_does_not_answer_is_said_and_no_error_page(boss, buffered, 
         def find(self, lane, notification_id):
             raise OperationalError("connection refused")
 
-    monkeypatch.setattr(waiting_messages, "DjangoStore", Away)
+    monkeypatch.setattr(waiting_messages, "store_of_settings", Away)
     for url in (MESSAGES, f"{MESSAGES}&notification=n-2077"):
         assert "The overflow store does not answer." in seen(boss, url)
     assert boss.get(message(2_001)).url == MESSAGES
