@@ -174,12 +174,12 @@ def report_owner(
     OWNERS.run([row], {"starts": 1, "updated_at": now})
 
 
-def retire_owner(name: str) -> None:
-    """A process ends and asks for nothing any more.
+def retire_owner(name: str, process: str = "") -> None:
+    """A process ends and asks for nothing any more; another one that has its name by now is left alone.
 
     Its partitions stay with it until others report them: without a mirror of them no day of the buffer is dropped.
     """
-    LaneOwner.objects.filter(pk=name).update(demand=0)
+    LaneOwner.objects.filter(pk=name, process=process).update(demand=0)
 
 
 def _take(partition: MirrorPartition, now: datetime) -> bool:

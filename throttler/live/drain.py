@@ -20,6 +20,7 @@ ROWS = 200  # of one page
 COUNT = 0  # the limit of a range that is counted, not read: a long lane is, once, before its first page
 AHEAD = 50  # rows in hand below which the next page is read
 RETRY_US = 20_000  # for rows that are on their way, to the store or from it
+AWAY_US = 500_000  # for a store that did not answer: thousands of lanes would ask it all the time
 HELD_US = 1_000_000  # what is held may expire or be purged
 LOOK_US = 60_000_000  # and so may what waits for a slow rate
 
@@ -40,6 +41,7 @@ class Drain:
         # The range, and how many rows its page has to hold; None: nobody can tell.
         self.asked: dict[Key, tuple[LaneRange, int | None]] = {}
         self.suspended: set[Key] = set()
+        self._away_until = 0  # the store did not answer: nobody asks before
         self._counted: set[Key] = set()  # long lanes of which the store has every row, as far as was last asked
         self._wanted: list[LaneRange] = []
 
@@ -70,7 +72,7 @@ class Drain:
                 self._drop(key)
                 continue
             self._give(key, part, lane, count, now, out)
-            self._ask(key, part, lane)
+            self._ask(key, part, lane, now)
             if not lane.backlog:
                 self._drop(key)
             elif key not in self.schedule:
@@ -89,7 +91,7 @@ class Drain:
         _range, expected = self.asked.pop(key)
         _part, lane = self._find(key)
         if rows is None:
-            self.doubt()
+            self._missed(now)
         if rows is None or lane is None or not lane.backlog:
             return
         found = list(rows)
@@ -104,6 +106,8 @@ class Drain:
             return
         _range, expected = self.asked.pop(key)
         _part, lane = self._find(key)
+        if rows is None:
+            self._missed(now)
         if rows is not None and lane and lane.backlog and self._has_all(key, rows, expected):
             self._counted.add(key)
             self.schedule.reschedule(key, now, self.terms_of(lane.customer).weight)
@@ -111,6 +115,10 @@ class Drain:
     def doubt(self) -> None:
         """The store was away: it may come back from an older backup, with a gap in the middle of a lane."""
         self._counted.clear()
+
+    def _missed(self, now: int) -> None:
+        self.doubt()
+        self._away_until = now + AWAY_US
 
     def _has_all(self, key: Key, found: int, expected: int | None) -> bool:
         if expected is None or found >= expected:
@@ -172,9 +180,15 @@ class Drain:
     def _reason(self, row: OverflowRow, terms: CustomerTerms, now: int) -> str:
         return reason_to_expire(row.created_us, row.expires_us, terms, self.default_ttl_us, now)
 
-    def _ask(self, key: Key, part: OwnedPartition, lane: LaneState) -> None:
+    def _ask(self, key: Key, part: OwnedPartition, lane: LaneState, now: int) -> None:
         page = self.pages.get(key, ())
-        if not lane.backlog or len(page) >= AHEAD or key in self.asked or key in self.suspended:
+        if (
+            now < self._away_until
+            or not lane.backlog
+            or len(page) >= AHEAD
+            or key in self.asked
+            or key in self.suspended
+        ):
             return
         after = page[-1].offset if page else lane.drained
         upto = part.readable_upto(lane)
@@ -192,8 +206,8 @@ class Drain:
         due = None if terms.held else next_due(terms.rates, lane.limiter, now)
         when = now + HELD_US if due is None else min(due, now + LOOK_US)
         if not self.pages.get(key):
-            self._ask(key, part, lane)
-            when = max(when, now + RETRY_US)
+            self._ask(key, part, lane, now)
+            when = max(when, now + RETRY_US, self._away_until)
         self.schedule.add(key, when, terms.weight)
 
     def _drop(self, key: Any) -> None:

@@ -31,7 +31,7 @@ class PageReader:
     """Takes ranges, gives pages in the order asked, one query at a time."""
 
     def __init__(self, store: OverflowStore) -> None:
-        self.store = store
+        self.store, self._away = store, False
         self.pages: queue.SimpleQueue[Page] = queue.SimpleQueue()
         self._asked: queue.SimpleQueue[Sequence[LaneRange] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="throttler-pages", daemon=True)
@@ -68,8 +68,12 @@ class PageReader:
     def _ask(self, question: Callable[[Sequence[LaneRange]], Answer], ranges: Sequence[LaneRange]) -> Answer | None:
         try:
             close_old_connections()
-            return question(ranges)
+            found = question(ranges)
         except Exception as error:  # noqa: BLE001 (whatever the store says: its lanes ask again)
-            log.warning("overflow_store_unavailable", error=str(error).strip()[:300])
+            if not self._away:
+                log.warning("overflow_store_unavailable", error=str(error).strip()[:300])
+            self._away = True
             connection.close()
             return None
+        self._away = False
+        return found

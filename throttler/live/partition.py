@@ -24,6 +24,10 @@ class Unstored:
     last: int
     lanes: Counter[str] = field(default_factory=Counter)  # rows of each customer
     letters: int = 0
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = self.lanes.total() + self.letters
 
 
 @dataclass
@@ -54,7 +58,7 @@ class OwnedPartition:
     @property
     def waiting(self) -> int:
         """Messages and letters that wait for the store."""
-        return sum(batch.lanes.total() + batch.letters for batch in self.unstored)
+        return sum(batch.size for batch in self.unstored)
 
     def stored_upto(self) -> int:
         """The last offset of which every row below is in the store: batches of a partition are stored in order."""

@@ -6,7 +6,6 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -105,6 +104,8 @@ class Upkeep:
     def _mirror(self) -> None:
         self.owner.post(self.owner.want_snapshot)
         found = self._snapshots()
+        if found is None or self.owner.failure:
+            return  # somebody else has its name, and what it owned
         left = found[::-1]
         try:
             now = database_now()
@@ -119,13 +120,14 @@ class Upkeep:
             self.owner.post(self.owner.not_mirrored, left)
             raise
 
-    def _snapshots(self) -> list[MirrorPartition]:
-        """The one that was asked for, and others that came too late for an earlier round: oldest first."""
-        found = []
-        with suppress(queue.Empty):
-            found += self.owner.snapshots.get(timeout=SNAPSHOT)
-            while True:
-                found += self.owner.snapshots.get_nowait()
+    def _snapshots(self) -> list[MirrorPartition] | None:
+        """The one that was asked for, and others that came too late for an earlier round, oldest first; None: none."""
+        try:
+            found = self.owner.snapshots.get(timeout=SNAPSHOT)
+        except queue.Empty:
+            return None
+        while not self.owner.snapshots.empty():
+            found = [*found, *self.owner.snapshots.get()]
         return found
 
     def _write(self, partition: MirrorPartition, now: datetime) -> None:
@@ -135,7 +137,5 @@ class Upkeep:
             log.warning("mirror_of_a_newer_owner", partition=partition.number)
 
     def _retire(self) -> None:
-        if self.owner.failure:
-            return  # somebody else has its name, and its row
         self._mirror()
-        retire_owner(self.name)
+        retire_owner(self.name, self.owner.reflection.process)

@@ -24,7 +24,7 @@ class Basin:
     """Lanes of one partition, with rows in a store that answers when a test says so."""
 
     def __init__(self):
-        self.now, self.rows = NOW, {}
+        self.now, self.rows, self.asks = NOW, {}, 0
         self.part = OwnedPartition(0, "t", 1, decided=10_000, committed=10_000, read=10_000)
         self.terms = {}
         self.drain = Drain({0: self.part}, self.terms_of, TTL)
@@ -252,3 +252,15 @@ def test_what_comes_again_after_a_start_is_not_missed_yet(basin):
     basin.run(1)
     assert not basin.drain.suspended
     assert lane.backlog < 300
+
+
+def test_a_store_that_is_away_is_not_asked_all_the_time(basin):
+    basin.waits("a", range(5))
+    for _ in range(100):
+        for asked in basin.drain.wanted():
+            basin.drain.take(asked, None, basin.now)
+            basin.asks += 1
+        basin.now += RETRY_US
+        basin.drain.round(basin.now, 1000, Decisions())
+    assert 2 <= basin.asks <= 6
+    assert basin.run(1) == [0, 1, 2, 3, 4]
