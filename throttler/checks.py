@@ -1,4 +1,4 @@
-"""System checks of this app: an overflow store in which messages would be lost, or nothing could be kept."""
+"""System checks of this app: a store in which messages would be lost, and rates that cannot be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import DatabaseError
 
 from config.environment.cassandra_url import CassandraPlace
+from config.environment.env import BadSetting
 from throttler.customers.changes import longest_ttl
+from throttler.limits.configured import default_rates, output_rate
 from throttler.models import Customer
 
 DAY_SECONDS = 86_400
@@ -43,6 +45,18 @@ def _settings(place: CassandraPlace) -> Iterator[CheckMessage]:
         )
     if place.cafile and not Path(place.cafile).is_file():
         yield Error(f"CASSANDRA_URL: there is no file {place.cafile} (cafile).", id="spillway.E053")
+
+
+@register(Tags.compatibility)
+def rates_make_sense(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """The rates of settings can be read: otherwise no throttler would start."""
+    found = []
+    for rates in (default_rates, output_rate):
+        try:
+            rates()
+        except BadSetting as error:
+            found.append(Error(f"{error}.", id="spillway.E055"))
+    return found
 
 
 @register(Tags.database)

@@ -70,3 +70,13 @@ def test_a_lifetime_that_was_set_while_rows_lived_longer_is_named(cassandra, mon
     now = timezone.now()
     Customer.objects.create(customer_id="C-7", rates="1/s", ttl_seconds=ttl, created_at=now, updated_at=now)
     assert found(["default"]) == which
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("THROTTLER_DEFAULT_RATE", "quick"), ("THROTTLER_OUTPUT_RATE", "5/s;9/day"),
+                        ("THROTTLER_OUTPUT_RATE", "0/s")]
+)  # fmt: skip
+def test_rates_of_settings_that_cannot_be_read_are_named(settings, name, value):
+    setattr(settings, name, value)
+    (message,) = [one for one in checks.run_checks(tags=[checks.Tags.compatibility]) if one.id == "spillway.E055"]
+    assert message.msg.startswith(f"{name}: ")

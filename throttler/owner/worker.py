@@ -8,7 +8,6 @@ from uuid import uuid4
 
 from django.conf import settings
 
-from config.environment.env import BadSetting
 from config.kafka import client, internals, topic_name
 from config.kafka.broker import NO_TRANSACTIONS, transactions_supported
 from config.kafka.runtime import Consumer
@@ -19,7 +18,7 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 from throttler.lanes import changelog
 from throttler.lanes.restoring import Restoring
-from throttler.limits.rate import BadRates, Rates, parse_rates
+from throttler.limits.configured import default_rates, output_rate
 from throttler.limits.shares import OutputLimiter
 from throttler.live.clock import SteadyClock
 from throttler.live.pages import PageReader
@@ -94,7 +93,7 @@ class ThrottlerParts:
         transactions = settings.KAFKA_TRANSACTIONS
         self.producer: Any = TransactionalProducer(f"{topic_name(GROUP)}-{name}") if transactions else PlainSender()
         clock = SteadyClock()
-        terms = KnownTerms(rates_of_setting("THROTTLER_DEFAULT_RATE"))
+        terms = KnownTerms(default_rates())
         rules = Rules(terms, settings.THROTTLER_TTL_SECONDS * 1_000_000, partitions, output_limiter(clock))
         store = store_of_settings()
         handler = RowHandler(store)
@@ -133,18 +132,6 @@ class ThrottlerParts:
 
 
 def output_limiter(clock: SteadyClock) -> OutputLimiter | None:
-    """The rate of all; None when THROTTLER_OUTPUT_RATE is empty."""
-    if not settings.THROTTLER_OUTPUT_RATE:
-        return None
-    rates = rates_of_setting("THROTTLER_OUTPUT_RATE")
-    if not rates.plain:
-        raise BadSetting("THROTTLER_OUTPUT_RATE: one rate such as 500/s, and not 0")
-    return OutputLimiter(rates.windows[0], clock.now())
-
-
-def rates_of_setting(name: str) -> Rates:
-    """What a setting says; raises BadSetting, which names it."""
-    try:
-        return parse_rates(getattr(settings, name))
-    except BadRates as error:
-        raise BadSetting(f"{name}: {error}") from None
+    """This process's part of the rate of all; None when THROTTLER_OUTPUT_RATE is empty."""
+    rate = output_rate()
+    return OutputLimiter(rate, clock.now()) if rate else None
