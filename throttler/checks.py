@@ -50,7 +50,7 @@ def _settings(place: CassandraPlace) -> Iterator[CheckMessage]:
 @register(Tags.compatibility)
 def rates_make_sense(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """The rates of settings can be read: otherwise no throttler would start."""
-    found = []
+    found: list[CheckMessage] = []
     for rates in (default_rates, output_rate):
         try:
             rates()
