@@ -28,7 +28,7 @@ POINTS = {
     "buried": "buffer.ledger.handler.bury",
     "counted": "outbox.bookkeeping.counters.add",
     # The throttler's transaction with Kafka, call by call.
-    "decided": "throttler.owner.round.Round.decide",
+    "decided": "throttler.owner.round.OwnerRound.decide",
     "overflow stored": "config.kafka.runtime.writer.Writer._transact",
     "records sent": "config.kafka.transaction.TransactionalProducer._records",  # and acknowledged
     "offsets sent": "config.kafka.transaction.TransactionalProducer._offsets",
