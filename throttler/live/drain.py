@@ -193,13 +193,21 @@ class Drain:
         after = page[-1].offset if page else lane.drained
         upto = part.readable_upto(lane)
         if after < upto and lane.day:
-            # After a start, rows that were decided then may still be missing: until they have come again nobody can tell.
-            rest = lane.backlog - len(page) - lane.waits if part.read >= part.decided else None
+            rest = self._stored(part, lane, upto)
+            rest = None if rest is None else rest - len(page)
             counting = rest is not None and rest > ROWS and key not in self._counted
             limit = COUNT if counting else ROWS
             asked = LaneRange(part.number, lane.customer, part.topic_id, after, upto, lane.day, limit)
             self.asked[key] = asked, rest if counting or rest is None else min(ROWS, rest)
             self._wanted.append(asked)
+
+    @staticmethod
+    def _stored(part: OwnedPartition, lane: LaneState, upto: int) -> int | None:
+        """How many rows of the lane the store was given up to here; None: nobody can tell."""
+        if upto == lane.seen:
+            return lane.backlog
+        # After a start, rows that were decided then may still be missing until they have come again.
+        return lane.backlog - lane.waits if part.read >= part.decided else None
 
     def _schedule(self, key: Key, part: OwnedPartition, lane: LaneState, now: int) -> None:
         terms = self.terms_of(lane.customer)
