@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from config.kafka import client, internals
+from config.kafka import client, producer_internals
 from config.kafka.reader import Reader
 from config.kafka.transaction import Committed, TransactionalProducer, Unknown
 from tests.services.kafka import Kafka
@@ -134,7 +134,7 @@ def test_a_broker_that_is_killed_leaves_nothing_waiting_and_nothing_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert in_time(transact, producer, topic, b"before", 1) == Committed()
-    place = internals if hasattr(internals, step) else producer
+    place = producer_internals if hasattr(producer_internals, step) else producer
     real = getattr(place, step)
 
     def killed_before(*arguments: Any) -> Any:
