@@ -186,5 +186,6 @@ class OwnerFollower(Follower):
         )
 
     def left(self) -> None:
-        if self.instance:
+        # Who was fenced would remove the process that has its name now.
+        if self.instance and not isinstance(self.owner.failure, FencedInstance):
             remove_static_member(self.group, self.instance, limit=2.0)

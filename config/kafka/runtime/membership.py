@@ -42,6 +42,7 @@ class Membership:
         self.counts: dict[str, int] = {}
         self.joined, self.rejoining = False, True
         self.held = self.broker_away = False
+        self.taken_over = False  # another process has our name: what the group knows under it is not ours
 
     def connect(self) -> Any:
         named = {"group_instance_id": self.instance} if self.instance else {}
@@ -55,7 +56,8 @@ class Membership:
         try:
             self.consumer.close(autocommit=False)
         finally:
-            self.follower.left()
+            if not self.taken_over:
+                self.follower.left()
 
     # -- polling ------------------------------------------------------------------------------------
 
@@ -67,7 +69,8 @@ class Membership:
         except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
             self.start_over(self.owned())
             return []
-        except client.FATAL:
+        except client.FATAL as error:
+            self.taken_over = isinstance(error, client.FencedInstanceIdError)
             raise
         except client.KafkaError as error:
             self.broker_is_away(error)  # whatever the error is, polling joins the group again
@@ -186,6 +189,7 @@ class Membership:
 
     def _refuse_if_fenced(self) -> None:
         if self.is_fenced(self.consumer):  # the client is told so, and says nothing
+            self.taken_over = True
             raise ConsumerStopped(f"another process works under the name {self.instance}")
 
     def _start_recreated_topics_over(self) -> None:

@@ -1,0 +1,62 @@
+"""A process that ends takes its name out of the group, unless another one has the name by then."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from config.kafka import client
+from config.kafka.runtime.membership import Membership
+from config.kafka.runtime.ports import ConsumerStopped, Follower
+from config.kafka.transaction import FencedInstance
+from throttler.owner import backend
+from throttler.owner.backend import OwnerFollower
+
+
+@pytest.fixture
+def removed(monkeypatch):
+    found = []
+    monkeypatch.setattr(backend, "remove_static_member", lambda group, name, limit: found.append(name))
+    return found
+
+
+@pytest.mark.parametrize(("failure", "names"), [(None, ["a"]), (FencedInstance("taken"), []), (OSError("x"), ["a"])])
+def test_who_was_fenced_by_a_transaction_removes_nobody(removed, failure, names):
+    OwnerFollower(SimpleNamespace(failure=failure), None, "g", "a").left()
+    assert removed == names
+
+
+class Told(Follower):
+    def __init__(self):
+        self.gone = 0
+
+    def left(self):
+        self.gone += 1
+
+
+class Client:
+    """What poll() needs of the consumer; `error` is raised by it."""
+
+    def __init__(self, error=None):
+        self.error, self._coordinator = error, SimpleNamespace(rejoining=False)
+
+    def poll(self, timeout_ms):
+        raise self.error or client.KafkaError("no more")
+
+    def close(self, autocommit):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "fenced", "gone"),
+    [(client.FencedInstanceIdError("taken"), False, 0), (None, True, 0), (client.FATAL[0]("x"), False, 1)],
+)
+def test_who_was_fenced_by_the_group_removes_nobody(error, fenced, gone):
+    follower, stop = Told(), threading.Event()
+    stop.set()  # nothing is waited for
+    member = Membership("g", [], "w", stop, None, follower=follower, instance="a", is_fenced=lambda _consumer: fenced)
+    member.consumer = Client(error)
+    with pytest.raises((ConsumerStopped, client.KafkaError)):
+        member.poll(0)
+    member.leave()
+    assert follower.gone == gone
