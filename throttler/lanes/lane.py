@@ -43,7 +43,11 @@ class LaneState:
 
     def leave(self, offset: int) -> None:
         """The oldest message has left, expired, or been given up."""
-        self.backlog -= 1
         self.drained = offset
+        self.lose(1)
+
+    def lose(self, count: int) -> None:
+        """So many of those that wait do so no more, wherever they stood."""
+        self.backlog -= count
         if not self.backlog:
             self.drained, self.day = self.seen, None

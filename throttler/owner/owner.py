@@ -249,7 +249,7 @@ class PartitionOwner:
         self.give_up(numbers)
         self._late_us |= dict.fromkeys(numbers, self.clock.now() - current.began_us)
         # After a refused record the client counts its records wrongly: the next transaction would fail.
-        if not isinstance(verdict, RefusedByGroup) or not getattr(self.producer, "usable", True):
+        if not isinstance(verdict, RefusedByGroup) or not self.producer.usable:
             self._rebuild()
         self.dropped.put(numbers)
 

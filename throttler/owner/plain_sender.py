@@ -19,6 +19,8 @@ class PlainSender:
     """Stands in for a `TransactionalProducer`. The offsets of what was acknowledged wait in `offsets` for the polling
     thread, which commits them: a process that is killed in between sends again."""
 
+    usable = True  # no outcome makes it useless but Unknown, after which it is rebuilt anyway
+
     def __init__(self, limit: float = 8.0) -> None:
         self.limit = limit
         self.offsets: queue.SimpleQueue[Offsets] = queue.SimpleQueue()

@@ -25,7 +25,6 @@ class Told:
 
     complete: bool = True  # the next mirror is the first, and has to name every lane that waits
     whole: bool = False  # so has this one: an earlier one failed, and the database may be another one now
-    position: int = -1
     waited: dict[str, int] = field(default_factory=dict)  # customers that had a backlog, and when, in µs
     changed: set[str] = field(default_factory=set)
     counts: dict[str, Counter[str]] = field(default_factory=dict)

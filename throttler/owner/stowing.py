@@ -87,8 +87,6 @@ def refused(row: OverflowRow, part: OwnedPartition | None) -> bool:
     lane = part.lanes.get(row.customer_id) if part else None
     if part is None or lane is None or not lane.waits_for(row.offset):
         return False
-    lane.backlog -= 1
-    if not lane.backlog:
-        lane.drained, lane.day = lane.seen, None
+    lane.lose(1)
     part.totals["refused"] += 1
     return True

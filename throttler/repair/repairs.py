@@ -54,10 +54,8 @@ class Repairs:
         self.drain.resume(key, now)
         if part is None or lane is None or not gone:
             return []
-        lane.backlog -= gone
+        lane.lose(gone)
         part.totals["lost"] += gone
-        if not lane.backlog:
-            lane.drained, lane.day = lane.seen, None
         return [(part, lane)]
 
     def _find(self, key: Key) -> tuple[OwnedPartition | None, LaneState | None]:

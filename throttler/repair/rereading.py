@@ -20,7 +20,7 @@ from outbox.letters.burial import Letter, bury
 from throttler.live.decide import is_forwarded
 from throttler.live.decode import SOURCE, decode, row_of
 from throttler.live.sending import INPUT
-from throttler.live.storing import GROUP
+from throttler.live.storing import GROUP, LOST
 from throttler.messages import gate
 from throttler.overflow.store import LaneRange, OverflowRow, OverflowStore
 
@@ -140,7 +140,7 @@ class Rereader:
             "the store nor in the log any more"
         )
         place = Replayed(topic_name(INPUT), lane.partition, lane.drained + 1, -1, lane.customer_id.encode(), None)
-        letter = Letter(SOURCE, "lost", "messages_lost", text, place, lane.topic_id, business_key=lane.customer_id)
+        letter = Letter(SOURCE, LOST, "messages_lost", text, place, lane.topic_id, business_key=lane.customer_id)
         with transaction.atomic():
             bury([letter], topic_name(GROUP), database_now())
 
