@@ -85,7 +85,7 @@ def new_consumer(group: str | None, **overrides: Any) -> kafka.KafkaConsumer:
         "auto_offset_reset": "none",
         "isolation_level": "read_committed",
         "session_timeout_ms": session,
-        "heartbeat_interval_ms": max(session // 5, 300),
+        "heartbeat_interval_ms": heartbeat_ms(),
         "max_poll_records": settings.KAFKA_POLL_RECORDS,
         "fetch_max_bytes": 16 * 1024 * 1024,
         "fetch_max_wait_ms": 100,
@@ -94,6 +94,11 @@ def new_consumer(group: str | None, **overrides: Any) -> kafka.KafkaConsumer:
         "metrics_enabled": False,
     }
     return unpack_leanly(kafka.KafkaConsumer(**{**options, **overrides}))
+
+
+def heartbeat_ms() -> int:
+    """How often a member of a group says that it is there."""
+    return max(settings.KAFKA_SESSION_TIMEOUT_MS // 5, 300)
 
 
 def new_producer(**overrides: Any) -> kafka.KafkaProducer:

@@ -75,9 +75,10 @@ def unpack_only_newest(consumer: kafka.KafkaConsumer) -> kafka.KafkaConsumer:
 
 @dataclass(frozen=True, slots=True)
 class NewestOfBatch:
-    """The last value of each key in a batch; `offset` is that of its last record."""
+    """The last value of each key in a batch; `offset` is that of its last record, `timestamp` its newest (ms)."""
 
     offset: int
+    timestamp: int
     values: dict[bytes, bytes | None]
 
 
@@ -86,11 +87,11 @@ class NewestRecords(LeanRecords):
 
     def _content_of(self, batch: Any, tp: Any) -> Sequence[Any]:
         if batch.magic < 2:
-            return [NewestOfBatch(r.offset, {r.key or b"": r.value}) for r in batch]
+            return [NewestOfBatch(r.offset, r.timestamp, {r.key or b"": r.value}) for r in batch]
         data, whole = _data_of(batch)
         if not whole:
             raise ValueError("its batch is larger than KAFKA_MAX_BATCH_BYTES allows")
-        return [NewestOfBatch(batch.last_offset, unpack_newest(data, batch.records_count))]
+        return [NewestOfBatch(batch.last_offset, batch.max_timestamp, unpack_newest(data, batch.records_count))]
 
 
 def _data_of(batch: Any) -> tuple[bytes, bool]:
@@ -129,6 +130,14 @@ def is_fenced(consumer: kafka.KafkaConsumer) -> bool:
         return False
     with coordinator._lock:  # a finished join becomes stable first, then turns them on
         return coordinator.stable() and not coordinator._heartbeat_enabled and not coordinator.rejoining
+
+
+def confirmed_at(consumer: kafka.KafkaConsumer) -> float:
+    """When this member was certainly in its group: as `time.monotonic()` said when the heartbeat was sent that the
+    broker answered last; minus infinity while one is under way. Any thread may ask."""
+    heartbeat = consumer._coordinator.heartbeat
+    sent = heartbeat.last_send  # read first: an answer that comes between the two is to this one, or a later one
+    return float(sent) if heartbeat.last_receive >= sent else float("-inf")
 
 
 def topic_id_of(consumer: kafka.KafkaConsumer, topic: str) -> str:
@@ -200,6 +209,17 @@ def refresh_metadata(consumer: kafka.KafkaConsumer, topic: str, timeout_ms: int)
             consumer._net.run(consumer._client._manager.wait_for, cluster.request_update(), left)
     finally:
         cluster.need_all_topic_metadata = False
+
+
+def unpark(consumer: kafka.KafkaConsumer) -> None:
+    """Let the next poll look at what it kept of partitions while they were paused.
+
+    kafka-python 3.0.12 does so only while it reads no other partition; one that was read to its end still counts. A
+    partition that was paused alone would be neither given nor fetched again.
+    """
+    fetcher = consumer._fetcher
+    if not fetcher._next_partition_records:  # of none, or of one that was read to its end
+        fetcher._next_partition_records = None
 
 
 def keep_rejoining(consumer: kafka.KafkaConsumer) -> None:

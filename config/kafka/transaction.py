@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +22,6 @@ MOST_BYTES = 256 * 1024  # of a batch of more than one record
 OVERHEAD = 100  # at most, of what is put around a record
 
 
-class FencedInstance(Exception):
-    """Another process has this member's name; the text is one line."""
-
-
 @dataclass(frozen=True)
 class Committed:
     """Records and offsets are there, exactly once."""
@@ -36,6 +32,15 @@ class RefusedByGroup:
     """The group has moved on: nothing of the transaction counts, and the member has to join again."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class FencedInstance(RefusedByGroup):
+    """Another member has this one's name: another process, or this one under the id that it is just getting.
+
+    A member that was thrown out while the broker was away joins again under a new id. Which of the two it is, the
+    group tells the polling thread.
+    """
 
 
 @dataclass(frozen=True)
@@ -96,11 +101,20 @@ class TransactionalProducer:
         """Whether begin() makes sense; otherwise rebuild()."""
         return not self._dead
 
-    def rebuild(self) -> None:
-        """A new client of the same id, which settles the old one's transaction; raises KafkaError: try again later."""
+    def rebuild(self, member: Any = None) -> None:
+        """A new client of the same id, which settles the old one's transaction; raises KafkaError: try again later.
+
+        `member`: the group's metadata of a member with a name. While another one has the name, nothing is built: it
+        has the transactional id as well, and would be fenced. Whether it is really another one, or this process
+        under the id it has just got, the group tells the polling thread.
+        """
         deadline = time.monotonic() + self.limit
         self.close()
         self._forget()
+        if member is not None and member.group_instance_id:
+            holder = holder_of_name(member.group_id, member.group_instance_id, self.limit)
+            if holder not in ("", member.member_id):
+                raise client.KafkaError(f"another member is {member.group_instance_id} of {member.group_id} now")
         started = client.new_transactional_producer(self.transactional_id, self.limit, **self.overrides)
         try:
             _wait(producer_internals.init_transactions(started), deadline)
@@ -142,10 +156,7 @@ class TransactionalProducer:
         self._sends += 1
 
     def commit(self, offsets: Mapping[tuple[str, int], int], metadata: Any) -> Verdict:
-        """The verdict on everything since begin(); `metadata` as the consumer had it when it was assigned.
-
-        Raises FencedInstance.
-        """
+        """The verdict on everything since begin(); `metadata` as the consumer had it when it was assigned."""
         deadline = time.monotonic() + self.limit
         try:
             if verdict := self._records(deadline) or self._offsets(offsets, metadata, deadline):
@@ -154,7 +165,7 @@ class TransactionalProducer:
             _wait(producer_internals.begin_commit(self._client), deadline)
         except client.FencedInstanceIdError:
             self._abort(deadline)
-            raise FencedInstance(f"another process is {metadata.group_instance_id} of {metadata.group_id}") from None
+            return FencedInstance(f"another member is {metadata.group_instance_id} of {metadata.group_id}")
         except client.KafkaError as error:
             self._dead = self._dead or _text(error)
             log.warning("transaction_unknown", reason=self._dead)
@@ -239,25 +250,43 @@ class TransactionalProducer:
 
 def remove_static_member(group: str, instance_id: str, limit: float = 8.0) -> bool:
     """Let the group give a named member's partitions to others at once; whether the broker said so in time."""
-    answers: list[bool] = []
-    # A thread: the administration client looks for the coordinator for as long as it takes.
-    asking = threading.Thread(target=lambda: answers.append(_remove(group, instance_id, limit)), daemon=True)
-    asking.start()
-    asking.join(limit)
-    return answers == [True]
-
-
-def _remove(group: str, instance_id: str, limit: float) -> bool:
+    member = client.MemberToRemove(group_instance_id=instance_id)
     try:
-        admin = client.new_admin(request_timeout_ms=int(limit * 1000), bootstrap_timeout_ms=int(limit * 1000))
-        try:
-            found = admin.remove_group_members(group, [client.MemberToRemove(group_instance_id=instance_id)])
-        finally:
-            admin.close()
+        found = _asked(lambda admin: admin.remove_group_members(group, [member]), limit)
     except client.KafkaError as error:
         log.warning("member_not_removed", member=instance_id, error=_text(error))
         return False
     return all(outcome is client.NoError for outcome in found.values())
+
+
+def holder_of_name(group: str, instance_id: str, limit: float = 8.0) -> str:
+    """The id of the member that has this name in the group now, "" when none has; raises KafkaError."""
+    members = _asked(lambda admin: admin.describe_groups([group]), limit)[group]["members"]
+    return next((found["member_id"] for found in members if found["group_instance_id"] == instance_id), "")
+
+
+def _asked(question: Callable[[Any], Any], limit: float) -> Any:
+    """What an administration client answers within `limit` seconds; raises KafkaError."""
+    answers: list[Any] = []
+
+    def ask() -> None:
+        try:
+            admin = client.new_admin(request_timeout_ms=int(limit * 1000), bootstrap_timeout_ms=int(limit * 1000))
+            try:
+                answers.append(question(admin))
+            finally:
+                admin.close()
+        except client.KafkaError as error:
+            answers.append(error)
+
+    # A thread: the administration client looks for the coordinator for as long as it takes.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(limit)
+    answer = answers[0] if answers else client.KafkaTimeoutError(NO_ANSWER)
+    if isinstance(answer, client.KafkaError):
+        raise answer
+    return answer
 
 
 def _wait(result: Any, deadline: float) -> None:

@@ -83,6 +83,7 @@ class Consumer:
         if lost := self.backend.lost():
             self.member.start_over(lost)
         self.member.hold(self.backend.pressed or self.backend.waiting)
+        self.member.hold_only(self.backend.full())
         polled = self.member.poll(self._patience())
         records = [*self.pending, *polled]
         gathers = self.source.gathers and self.backend.busy and len(records) < settings.KAFKA_POLL_RECORDS

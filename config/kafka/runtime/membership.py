@@ -42,6 +42,7 @@ class Membership:
         self.counts: dict[str, int] = {}
         self.joined, self.rejoining = False, True
         self.held = self.broker_away = False
+        self.full: set[TopicPartition] = set()  # paused alone
         self.taken_over = False  # another process has our name: what the group knows under it is not ours
 
     def connect(self) -> Any:
@@ -65,6 +66,7 @@ class Membership:
         """The records of the partitions that run."""
         try:
             internals.keep_rejoining(self.consumer)
+            internals.unpark(self.consumer)
             found = self.consumer.poll(timeout_ms=timeout_ms)
         except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
             self.start_over(self.owned())
@@ -94,10 +96,27 @@ class Membership:
         if hold == self.held:
             return
         self.held = hold
-        resting = self.resting
-        running = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) not in resting]
-        (self.consumer.pause if hold else self.consumer.resume)(*running)
+        running = self.owned() - self.resting - self.full
+        self._pause(hold, running)
         log.info("consumer_paused" if hold else "consumer_resumed", worker=self.name)
+
+    def hold_only(self, full: set[TopicPartition]) -> None:
+        """Pause these and no others, whatever `hold` says of all."""
+        if not full and not self.full:  # in nearly every round
+            return
+        running = self.owned() - self.resting
+        changed = (full ^ self.full) & running
+        self.full = full & running
+        if not changed:
+            return
+        self._pause(True, changed & self.full)
+        if not self.held:
+            self._pause(False, changed - self.full)
+        numbers = sorted(number for _topic, number in self.full)
+        log.info("partitions_paused" if numbers else "partitions_resumed", worker=self.name, partitions=numbers)
+
+    def _pause(self, pause: bool, partitions: Iterable[TopicPartition]) -> None:
+        (self.consumer.pause if pause else self.consumer.resume)(*(client.TopicPartition(*tp) for tp in partitions))
 
     # -- partitions come and go ---------------------------------------------------------------------
 
@@ -129,6 +148,7 @@ class Membership:
     def forget(self, gone: set[TopicPartition]) -> None:
         self.holder.drop(gone)
         self.unplaced -= gone
+        self.full -= gone  # whoever starts them again runs them
         for tp in gone & self.stopped.keys():
             del self.stopped[tp]
 

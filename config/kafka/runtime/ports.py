@@ -42,6 +42,9 @@ class Backend(Protocol):
     def working(self) -> bool:
         """It has something to do besides the batches it was given."""
 
+    def full(self) -> set[TopicPartition]:
+        """Partitions of which it has so much that no more shall be read, while others go on."""
+
     def lost(self) -> set[TopicPartition]:
         """Partitions of which it has dropped what it was given: they are read again."""
 

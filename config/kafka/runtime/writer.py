@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import close_old_connections, connection, transaction
@@ -32,6 +32,9 @@ class Handler(ABC):
     # Whether records wait for the writer in one batch, not in several behind each other: sooner done, but less is
     # decoded meanwhile.
     gathers = False
+    # Whether `write` stores in the relational database; otherwise it runs without a transaction of that, whose being
+    # away it does not notice. What it repeats must change nothing.
+    in_database = True
 
     @abstractmethod
     def prepare(self, batch: RecordBatch) -> Any:
@@ -195,11 +198,14 @@ class Writer:
         if batch.prepared is None:
             batch.prepared = self.handler.prepare(batch)
         started = time.perf_counter()
-        close_old_connections()
-        with transaction.atomic():
-            now = database_now()
-            self.handler.write(batch, now)
-            self.positions.advance(self.group, batch.marks, now)
+        if self.handler.in_database:
+            close_old_connections()
+            with transaction.atomic():
+                now = database_now()
+                self.handler.write(batch, now)
+                self.positions.advance(self.group, batch.marks, now)
+        else:
+            self.handler.write(batch, datetime.now(UTC))
         self.waiting = False
         metrics.INGEST_SECONDS.labels(self.handler.name).observe(time.perf_counter() - started)
 

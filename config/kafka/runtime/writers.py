@@ -98,6 +98,10 @@ class Writers:
         """Nothing but batches makes work here."""
         return False
 
+    def full(self) -> set[TopicPartition]:
+        """What waits for the database is bounded for all partitions together."""
+        return set()
+
     def lost(self) -> set[TopicPartition]:
         """A batch that was taken is written, whatever it takes."""
         return set()

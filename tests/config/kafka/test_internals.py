@@ -53,6 +53,14 @@ USED: dict[str, tuple[str, Callable[[Clients], Any]]] = {
             and "self.PartitionRecords(" in inspect.getsource(Fetcher)
         ),
     ),
+    "_next_partition_records": (
+        "unpark: what was kept of paused partitions is looked at only while this is None",
+        lambda clients: (
+            clients.consumer._fetcher._next_partition_records is None
+            and "if self._next_partition_records is None:\n            for tp in list(self._paused_partition_records):"
+            in inspect.getsource(Fetcher.fetched_records)
+        ),
+    ),
     "_unpack_records": (
         "LeanRecords: PartitionRecords makes its records with it, of (tp, records, deserializers)",
         lambda clients: (
@@ -218,3 +226,13 @@ def test_no_other_file_uses_one():
         if path.name not in INTERNALS
     }
     assert not {name: found for name, found in others.items() if found}
+
+
+def test_a_member_is_confirmed_when_the_heartbeat_was_sent_that_was_answered(clients):
+    heartbeat = clients.consumer._coordinator.heartbeat
+    heartbeat.last_send, heartbeat.last_receive = 10.0, 11.0
+    assert internals.confirmed_at(clients.consumer) == 10.0
+    heartbeat.sent_heartbeat()
+    assert internals.confirmed_at(clients.consumer) == float("-inf")
+    heartbeat.received_heartbeat()
+    assert internals.confirmed_at(clients.consumer) == heartbeat.last_send > 10.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,8 +24,10 @@ from config.kafka.transaction import (
     Unknown,
     remove_static_member,
 )
+from tests.processes.proxy import BrokerGate
 
 SESSION_MS = 40_000
+END_TRANSACTION = 26  # as Kafka's protocol numbers its requests
 
 pytestmark = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 
@@ -176,6 +179,46 @@ def test_a_batch_that_the_broker_finds_too_large_is_split_until_its_records_fit(
         assert (verdict.index, values_of(topic)) == (large, [])
 
 
+def test_a_transaction_whose_records_all_expired_is_not_committed(topic, settings):
+    """The client itself commits such a one without an error, and nothing was written."""
+    (server,) = settings.KAFKA_BOOTSTRAP_SERVERS
+    with closing(BrokerGate(server)) as gate:
+        settings.KAFKA_BOOTSTRAP_SERVERS = [gate.address]
+        brief = {"delivery_timeout_ms": 1000, "request_timeout_ms": 900}
+        with closing(TransactionalProducer(f"id-{topic}", **brief)) as producer:
+            producer.rebuild()
+            assert producer._client.partitions_for(topic)  # it is not asked for while the gate is shut
+            producer.begin()
+            gate.shut()
+            producer.send(topic, 0, None, b"expired", [])
+            back = threading.Timer(2.0, gate.reopen)
+            back.start()
+            verdict = producer.commit({}, None)
+            back.join()
+    settings.KAFKA_BOOTSTRAP_SERVERS = [server]
+    assert (type(verdict), values_of(topic)) == (Unknown, [])
+
+
+def test_giving_a_transaction_up_takes_no_longer_than_the_limit(topic, settings):
+    (server,) = settings.KAFKA_BOOTSTRAP_SERVERS
+    verdicts = []
+    with closing(BrokerGate(server)) as gate:
+        settings.KAFKA_BOOTSTRAP_SERVERS = [gate.address]
+        with closing(TransactionalProducer(f"id-{topic}", limit=4.0)) as producer:
+            producer.rebuild()
+            producer.begin()
+            producer.send(topic, 0, None, b"zombie", [])
+            gate.cut_at(END_TRANSACTION, "before")
+            stale = ConsumerGroupMetadata(f"{topic}-group", 5, "gone", None)
+            giving_up = threading.Thread(target=lambda: verdicts.append(producer.commit({(topic, 0): 1}, stale)))
+            giving_up.daemon = True
+            giving_up.start()
+            giving_up.join(30)
+            assert gate.cut.is_set()
+            assert [type(verdict) for verdict in verdicts] == [RefusedByGroup]
+            assert not producer.usable
+
+
 def test_more_than_a_batch_holds_leaves_in_the_order_it_was_sent(topic, producer):
     values = [b"%03d" % index + b"x" * 4_000 for index in range(200)]
     producer.begin()
@@ -201,9 +244,23 @@ def test_a_member_whose_name_was_taken_is_seen_and_cannot_commit(topic, producer
             poll_until([first], lambda: internals.is_fenced(first))
             producer.begin()
             producer.send(topic, 0, None, b"zombie", [])
-            with pytest.raises(FencedInstance, match=r"another process is one of .*-group"):
-                producer.commit({(topic, 0): 1}, metadata)
+            assert producer.commit({(topic, 0): 1}, metadata) == FencedInstance(f"another member is one of {group}")
     assert values_of(topic) == []
+
+
+def test_a_member_whose_name_was_taken_does_not_fence_the_producer_of_the_other(topic, producer):
+    group = f"{topic}-group"
+    with closing(join(topic, group, "one")) as first, closing(TransactionalProducer("other")) as zombie:
+        zombie.transactional_id = producer.transactional_id
+        metadata = first.group_metadata()
+        with closing(join(topic, group, "one")) as second:
+            producer.rebuild(second.group_metadata())
+            with pytest.raises(client.KafkaError, match=r"another member is one of .*-group now"):
+                zombie.rebuild(metadata)
+            producer.begin()
+            assert producer.commit({(topic, 0): 1}, second.group_metadata()) == Committed()
+        assert remove_static_member(group, "one")
+        zombie.rebuild(metadata)  # nobody has the name: nobody is fenced
 
 
 def test_a_removed_member_leaves_its_partitions_to_the_other(topic):

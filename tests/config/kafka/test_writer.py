@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from django.db import DataError, OperationalError, connection
+from django.db import DataError, OperationalError, connection, transaction
 
 from config.database import contention
 from config.kafka.records import RecordBatch, Replayed
@@ -102,6 +102,18 @@ def test_a_database_that_is_away_is_waited_for(writer, handler):
     store(writer, batch(1))
     assert handler.stored == [1]
     assert not writer.waiting
+
+
+def test_what_is_stored_elsewhere_does_not_notice_that_the_database_is_away(writer, handler, monkeypatch):
+    def away():
+        raise OperationalError("the database is away")
+
+    handler.in_database = False
+    handler.failures = [caused(2006, "its own store is away")]
+    monkeypatch.setattr(transaction, "atomic", away)
+    monkeypatch.setattr("config.kafka.runtime.writer.database_now", away)
+    store(writer, batch(1, 2))
+    assert (handler.stored, writer.waiting) == ([1, 2], False)
 
 
 def test_a_missing_partition_is_made(writer, handler):
