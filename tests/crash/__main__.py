@@ -12,6 +12,7 @@ from typing import Any
 from tests.crash import databases, outage, run, stock_run
 from tests.crash.mail import QUICK, Mails
 from tests.crash.run import Plan
+from tests.crash.throttler import broker_away
 from tests.crash.throttler import run as throttler_run
 
 
@@ -34,6 +35,7 @@ FLOWS = {
     "outbox": Flow(Mails("smtp"), QUICK, 20_000, 0, "order events by SMTP"),
     "outbox-keys": Flow(Mails("keys"), QUICK, 20_000, 0, "order events to a provider that honours keys"),
     "throttler": Flow(throttler_run, 20_000, 200_000, 300, "messages of {} customers"),
+    "broker-away": Flow(broker_away, 6, 20, 0, "messages of a customer for each absence of the broker", killed=False),
     "outage": Flow(outage, 2, 30, 0, "simulated minutes without the provider", killed=False, servers_only=True),
 }
 
@@ -44,12 +46,15 @@ def main() -> int:
     if not servers:
         print("TEST_KAFKA_SERVERS is not set and no broker runs here: make services starts one", file=sys.stderr)
         return 1
+    if arguments.store == "cassandra" and not databases.cassandra():
+        print("TEST_CASSANDRA_URL is not set and no Cassandra runs here: make services starts one", file=sys.stderr)
+        return 1
     flow = FLOWS[arguments.flow]
     orders = arguments.orders or (flow.full if arguments.full else flow.quick)
     places = min(arguments.places or flow.places, orders)
     plan = Plan(
         orders, places, arguments.kills, arguments.seed, arguments.seconds, arguments.logs,
-        broker_kills=arguments.broker_kills,
+        broker_kills=arguments.broker_kills, store=arguments.store,
     )  # fmt: skip
     chosen = databases.named(arguments.database) if arguments.database else databases.known()
     if flow.servers_only and not arguments.database:
@@ -79,6 +84,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--places", type=int, default=0, help="warehouses, stocks or customers (default as that flow)")
     parser.add_argument(
         "--broker-kills", type=int, default=0, metavar="N", help="of the throttler: N SIGKILLs of a broker of its own"
+    )
+    parser.add_argument(
+        "--store", choices=("django", "cassandra"), default="django", help="of the throttler's overflow (django)"
     )
     parser.add_argument("--full", action="store_true", help="ten times as many; of the outage all 30 minutes")
     parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each worker (default 3)")

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from config.environment.cassandra_url import parse_cassandra_url
 from tests.services import supervisor
+from tests.services.cassandra import Cassandra
 from tests.services.kafka import Kafka
 
 DATABASES = ("postgres", "mariadb", "mysql")
@@ -33,6 +35,26 @@ def named(url: str) -> dict[str, str]:
 
 def kafka_servers() -> str:
     return os.environ.get(Kafka.variable) or supervisor.addresses(["kafka"]).get(Kafka.variable, "")
+
+
+def cassandra() -> str:
+    """The server's address, or "" where there is none."""
+    return os.environ.get(Cassandra.variable) or supervisor.addresses(["cassandra"]).get(Cassandra.variable, "")
+
+
+@contextmanager
+def fresh_keyspace() -> Iterator[dict[str, str]]:
+    """The environment of a throttler with a keyspace of its own, dropped at the end; `create_overflow_store` makes it."""
+    from throttler.overflow.cassandra import connected
+
+    url = f"{cassandra()}/spillway_crash_{os.getpid()}?replication=1"
+    try:
+        yield {"THROTTLER_STORE": "cassandra", "CASSANDRA_URL": url}
+    finally:
+        place = parse_cassandra_url(url)
+        session = connected(place)
+        session.execute(f"DROP KEYSPACE IF EXISTS {place.keyspace}")
+        session.cluster.shutdown()
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def _run(name: str, url: str, servers: str, plan: mail_run.Plan, logs: Path | No
 
 def resume() -> bool:
     """What an operator does when the credentials are good again."""
-    from outbox.bookkeeping.audit import Operator
+    from config.admin.levers import Operator
     from outbox.channels import admission
 
     return admission.resume("email", Operator("crash run"), "the credentials are good again")

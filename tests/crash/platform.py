@@ -110,12 +110,16 @@ class Platform:
         return self.launch(["manage.py", command, *arguments], name or command, environment)
 
     def launch(self, program: list[str], name: str, environment: Mapping[str, str]) -> Worker:
+        port = free_port()
+        return self.run([*program, "--metrics-port", str(port)], name, environment, port)
+
+    def run(self, program: list[str], name: str, environment: Mapping[str, str], port: int = 0) -> Worker:
+        """Any program of Python's; `port` is where it shows metrics."""
         self.lives[name] += 1
         log = self.directory / f"{name}.{self.lives[name]}.log"
-        port = free_port()
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, *program, "--metrics-port", str(port)], cwd=ROOT, stdin=subprocess.DEVNULL,
+                [sys.executable, *program], cwd=ROOT, stdin=subprocess.DEVNULL,
                 env={**self.environment, **environment}, stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
         worker = Worker(name, process, log, port)

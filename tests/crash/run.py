@@ -41,6 +41,7 @@ class Plan:
     logs: Path | None = None  # where the workers' logs stay; None: nowhere
     evict: bool = False  # do not wait for the sessions of the dead
     broker_kills: int = 0  # of a broker of its own
+    store: str = "django"  # of the throttler's overflow
 
     @property
     def shares(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.apps import apps
@@ -11,13 +12,13 @@ Backup = list[tuple[type[models.Model], list[Any]]]
 APPS = ("buffer", "outbox")
 
 
-def take() -> Backup:
-    tables = [model for app in APPS for model in apps.get_app_config(app).get_models()]
+def take(names: Sequence[str] = APPS) -> Backup:
+    tables = [model for app in names for model in apps.get_app_config(app).get_models()]
     return [(model, list(model._default_manager.all())) for model in tables]
 
 
 @transaction.atomic
 def restore(backup: Backup) -> None:
     for model, rows in backup:
-        model._default_manager.all().delete()
+        models.QuerySet.delete(model._default_manager.all())  # some refuse to delete anything
         model._default_manager.bulk_create(rows, batch_size=500)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.crash.oracle import Produced, Published
 from tests.crash.platform import ROOT, Platform, Worker, free_port
 from tests.crash.traffic import Sample
 from tests.crash.wire import BATCHES, REQUESTS, Output, Wire, wait_for
+from tests.processes.proxy import Gate
 
 PARTITIONS = 4
 # The demo's timings: short, but far enough apart that no rule can be taken for another.
@@ -145,6 +147,15 @@ def workers(transactional_db: None, broker: Broker, tmp_path: Path) -> Iterator[
     """Starts manage.py processes on the test database; nothing outlives the test."""
     with Platform(tmp_path, {**TIMINGS, **broker.environment, "DATABASE_URL": database_url()}) as platform:
         yield platform
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """The way to the test database, which can be shut."""
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has no server that could be away")
+    with closing(Gate(database_url())) as found:
+        yield found
 
 
 @pytest.fixture

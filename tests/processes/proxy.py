@@ -1,8 +1,9 @@
-"""A gate in front of a database server: closed, it drops every connection and lets none through."""
+"""A gate in front of a database server or a broker: closed, it drops every connection and lets none through."""
 
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -85,6 +86,79 @@ class Cutter(Gate):
 
         for way in (up, down):
             threading.Thread(target=until_cut, args=(way, client, server), daemon=True).start()
+
+
+class BrokerGate(Gate):
+    """A way to a Kafka broker of which clients hear no other: where the broker says its address, this one stands.
+
+    `cut_at` shuts the gate at a request: "before" the broker hears of it, or "behind", when its answer is there, which
+    is lost. `cut` says that it happened.
+    """
+
+    def __init__(self, servers: str) -> None:
+        self.cut = threading.Event()
+        self._wanted: tuple[int, str] | None = None
+        self._lock = threading.Lock()
+        super().__init__(f"kafka://{servers.split(',')[0]}")
+        host, port = self.target
+        self.address = f"127.0.0.1:{self.port}"
+        self.theirs, self.ours = ((host or "").encode() + struct.pack("!i", at) for at in (port, self.port))
+
+    def cut_at(self, api: int, moment: str) -> None:
+        """At the next request with this key (as the protocol numbers them)."""
+        self.cut.clear()
+        with self._lock:
+            self._wanted = api, moment
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        unanswered: set[int] = set()
+
+        def up() -> None:
+            while frame := frame_of(client):
+                api, _version, correlation = struct.unpack_from("!hhi", frame, 4)
+                moment = self._moment(api)
+                if moment == "before":
+                    return self._cut()
+                if moment:
+                    unanswered.add(correlation)
+                server.sendall(frame)
+            return None
+
+        def down() -> None:
+            while frame := frame_of(server):
+                if struct.unpack_from("!i", frame, 4)[0] in unanswered:
+                    return self._cut()
+                client.sendall(frame.replace(self.theirs, self.ours))
+            return None
+
+        for way in (up, down):
+            threading.Thread(target=until_cut, args=(way, client, server), daemon=True).start()
+
+    def _moment(self, api: int) -> str:
+        with self._lock:
+            if self._wanted is None or self._wanted[0] != api:
+                return ""
+            (_, moment), self._wanted = self._wanted, None
+            return moment
+
+    def _cut(self) -> None:
+        self.shut()
+        self.cut.set()
+
+
+def frame_of(source: socket.socket) -> bytes:
+    """A request or an answer, its length before it; nothing when the connection has ended."""
+    head = whole(source, 4)
+    return head + whole(source, struct.unpack("!i", head)[0]) if head else b""
+
+
+def whole(source: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        if not (data := source.recv(min(size - len(found), 65_536))):
+            return b""
+        found += data
+    return bytes(found)
 
 
 def until_cut(way: Callable[[], None], *ends: socket.socket) -> None:

@@ -32,9 +32,14 @@ POINTS = {
     "overflow stored": "config.kafka.runtime.writer.Writer._transact",
     "records sent": "config.kafka.transaction.TransactionalProducer._records",  # and acknowledged
     "offsets sent": "config.kafka.transaction.TransactionalProducer._offsets",
+    "transaction begun": "config.kafka.transaction.TransactionalProducer.begin",
+    "records given": "throttler.live.sending.Sending._send_messages",  # to the client
+    "records asked": "config.kafka.producer_internals.wake",  # or about to be; so is the next
+    "offsets asked": "config.kafka.producer_internals.send_offsets",
     "commit sent": "config.kafka.producer_internals.begin_commit",  # or about to be
     "transaction committed": "throttler.owner.reflection.Reflection.committed",
     "partition restored": "throttler.lanes.restoring.restored",  # the first of several
+    "mirror given": "throttler.owner.upkeep.Upkeep._snapshots",  # nothing of it is in the database
 }
 
 

@@ -35,15 +35,17 @@ def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None
     """A database and topics of its own; nothing is left behind. With `plan.broker_kills` a broker of its own, too."""
     with databases.fresh(url) as database, directory(plan.logs) as logs, ExitStack() as ends:
         broker = ends.enter_context(own_broker(logs)) if plan.broker_kills else None
+        store = ends.enter_context(databases.fresh_keyspace()) if plan.store == "cassandra" else {}
         servers = broker.address if broker else servers
         wire = ThrottlerWire(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
         environment = {
             **TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers,
-            "KAFKA_TOPIC_PREFIX": wire.prefix,
+            "KAFKA_TOPIC_PREFIX": wire.prefix, **store,
         }  # fmt: skip
         with Platform(logs, environment) as platform:
             platform.manage("migrate", "--verbosity", "0")
             platform.manage("create_topics")
+            platform.manage("create_overflow_store")
             try:
                 return Run(platform, wire, plan, say, broker).go()
             finally:

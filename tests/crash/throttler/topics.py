@@ -14,7 +14,7 @@ from kafka.errors import KafkaError
 
 from config.kafka.format.murmur import partition_of
 from tests.crash.throttler.notices import Notice
-from tests.crash.wire import CHUNK, Wire, partitions_of
+from tests.crash.wire import CHUNK, Wire, partitions_of, wait_for
 
 INPUT, OUTPUT, EXPIRED = "notifications-in", "notifications-out", "notifications-expired"
 TOPICS = (INPUT, OUTPUT, EXPIRED, "notifications-changelog")
@@ -70,7 +70,8 @@ class Committeds:
             enable_auto_commit=False, auto_offset_reset="earliest", isolation_level="read_committed",
             max_poll_records=20_000, **wire.options,
         )  # fmt: skip
-        self.tps = partitions_of(self.consumer, wire.name(topic))
+        # A broker that is busy tells later of a topic that it has just made.
+        self.tps = wait_for(lambda: partitions_of(self.consumer, wire.name(topic)), 30, f"{topic} to be known")
         self.consumer.assign(self.tps)
         self.consumer.seek_to_beginning(*self.tps)
 

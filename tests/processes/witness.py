@@ -1,0 +1,71 @@
+"""What a zombie may not change: the changelog, the committed offsets and the mirror only ever move forward."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+from django.db import connection
+
+from tests.crash.throttler.topics import INPUT, Committeds, ThrottlerWire
+from throttler.lanes import changelog
+from throttler.lanes.models import LanePartition
+
+Place = tuple[int, ...]
+
+
+class Witness(threading.Thread):
+    """Notes the rows of the mirror, many times a second, until `finish`."""
+
+    def __init__(self, wire: ThrottlerWire) -> None:
+        super().__init__(name="witness", daemon=True)
+        self.wire = wire
+        self.committed = wire.committed(INPUT)
+        self.seen: dict[int, list[tuple[Place, str]]] = defaultdict(list)
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        while not self._end.wait(0.02):
+            for row in LanePartition.objects.all():
+                found = (row.epoch, row.decided, row.position), row.process
+                if self.seen[row.number][-1:] != [found]:
+                    self.seen[row.number].append(found)
+        connection.close()
+
+    def finish(self) -> None:
+        """Say what has moved back since the witness was called."""
+        self._end.set()
+        self.join()
+        now = self.wire.committed(INPUT)
+        assert all(now[number] >= offset for number, offset in self.committed.items()), (self.committed, now)
+        for number, rows in self.seen.items():
+            places = [place for place, _process in rows]
+            assert places == sorted(places), (number, rows)
+            processes = [process for i, (_place, process) in enumerate(rows) if not i or rows[i - 1][1] != process]
+            assert len(processes) == len(set(processes)), (number, "written by a process of before", rows)
+
+
+def assert_changelog_moves_forward(wire: ThrottlerWire) -> None:
+    """Whoever wrote late would have logged an older generation, or an offset that was passed already."""
+    log = Committeds(wire, changelog.TOPIC)
+    newest: dict[tuple[int, bytes | None], Place] = {}
+    try:
+        for record in sorted(log.read(), key=lambda record: record.place):
+            key = record.partition, record.key
+            place = _place_of(record.key, record.value)
+            assert place >= newest.get(key, place), (record, newest[key])
+            newest[key] = place
+    finally:
+        log.close()
+    assert newest
+
+
+def _place_of(key: bytes | None, value: bytes | None) -> Place:
+    if value is None:
+        return ()
+    found: Any = msgspec.json.decode(value)
+    if key == changelog.PARTITION_KEY:
+        return found["position"], found["decided"]
+    return found["epoch"], found["seen"], found["drained"]
