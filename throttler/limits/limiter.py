@@ -67,16 +67,32 @@ def spend(rates: Rates, state: LimiterState, now_us: int, count: int) -> None:
 
 
 def next_due(rates: Rates, state: LimiterState, now_us: int) -> int | None:
-    """When the next one may leave, `now_us` at the earliest; None: held."""
+    """When the next one may leave, `now_us` at the earliest; None: held. Nothing is changed: `now_us` may be past."""
     if rates.held:
         return None
-    cap(rates, state, now_us)
-    due = max(now_us, state.tat - rates.room_us)
+    due = max(now_us, min(state.tat, now_us + rates.burst_us) - rates.room_us)
     for window in rates.windows[1:]:
-        period, start, used = quota_of(state, window, now_us)
-        if used >= window.limit:
+        period = window.period_us
+        start, used = next(((at, used) for of, at, used in state.quota if of == period), (0, 0))
+        if start > now_us + period:  # as quota_of corrects it
+            start = now_us - now_us % period
+        if used >= window.limit and now_us < start + period:
             due = max(due, start + period)
     return due
+
+
+def left_late(rates: Rates, state: LimiterState, decided_us: int, left_us: int, count: int) -> bool:
+    """Let `count` that were spent count from when they left; whether that says more than the state did.
+
+    What left in a later window than that of its decision counts in both.
+    """
+    tat = left_us + rates.worth_us(count)
+    later = [window for window in rates.windows[1:] if left_us // window.period_us > decided_us // window.period_us]
+    told_more = tat > state.tat or bool(later)
+    state.tat = max(tat, state.tat)
+    for window in later:
+        quota_of(state, window, left_us)[2] += count
+    return told_more
 
 
 def adopt(rates: Rates, state: LimiterState, now_us: int) -> None:

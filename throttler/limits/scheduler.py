@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 
 
 class Turn:
@@ -27,7 +27,7 @@ class Scheduler:
         self._heap: list[tuple[int, int, Turn]] = []
         self._round: deque[Turn] = deque()
         self._count = 0
-        self.due_weight = 0
+        self.due_weight = self.due_count = 0
 
     def __len__(self) -> int:
         return len(self._turns)
@@ -51,6 +51,11 @@ class Scheduler:
         turn = self._turns.pop(key, None)
         if turn and turn.due_us is None:
             self.due_weight -= turn.weight
+            self.due_count -= 1
+
+    def waiting(self) -> Iterator[Hashable]:
+        """Who stands in the round: `due_count` of them."""
+        return (turn.key for turn in self._round if self._stands(turn))
 
     def next_due(self) -> int | None:
         """When the next one is due, 0 when one is waiting for its turn; None: nobody ever."""
@@ -98,6 +103,7 @@ class Scheduler:
             if self._stands(turn):
                 turn.due_us = None
                 self.due_weight += turn.weight
+                self.due_count += 1
                 self._round.append(turn)
 
     def _stands(self, turn: Turn) -> bool:

@@ -1,61 +1,85 @@
-"""The output rate of all, divided among the owners by demand: what each may act on, and its limiter; pure, in ints.
+"""This process's part of the output rate at any moment, and the limiter that spends it; pure, in ints.
 
-A report of second k counts in second k + 2 and in no other, so that all who use it had time to see it. Owners without
-a report keep the part of their partitions. Whoever cannot know what others made of its report takes the lesser part.
+Three threads meet here, each replacing what it alone writes: the polling one says what the group has given us, the
+upkeep's what was granted, and the owner's asks what it may send.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+from throttler.limits.demand import PARTS, DemandMeter
+from throttler.limits.division import FRESH_US, HOLDS_US, SURE_US, alone
 from throttler.limits.rate import RateWindow
 
-PARTS = 1_000_000
-BURST_US = 50_000
+BURST_US = 250_000  # also what is earned while a transaction runs: with less, a slow broker leaves some unused
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """What the group has given us: partitions, each since when without a break, in which generation.
+
+    `confirmed_us`: a moment at which they were certainly ours; any later one is unknown.
+    """
+
+    since: Mapping[int, int] = field(default_factory=dict)
+    generation: int = -1
+    confirmed_us: int = 0
+
+    def assigned(self, numbers: set[int], generation: int, before: Assigned, now_us: int) -> Assigned:
+        """A join has ended. `before` is what we had last: nobody was between it and the generation after it."""
+        kept = before.since if generation in (before.generation, before.generation + 1) else {}
+        return replace(self, since={one: kept.get(one, now_us) for one in numbers}, generation=generation)
 
 
 @dataclass(frozen=True, slots=True)
-class DemandReport:
-    """What an owner said in one second: the weight of its due lanes, and how many partitions it owns."""
+class Grant:
+    """A part in millionths, and until when it holds. `said`: when we said what of us that others may still count on."""
 
-    owner: str
-    demand: int
-    partitions: int
-
-
-def alone(owned: int, partitions: int) -> int:
-    """The share, in millionths, of an owner that has reported nothing for this second."""
-    return owned * PARTS // partitions
+    share: int = 0
+    until_us: int = 0
+    said: tuple[tuple[int, int], ...] = ()
 
 
-def agreed(reports: Iterable[DemandReport], owner: str, owned: int, partitions: int, *, sure: bool) -> int:
-    """The share, in millionths, by the reports of the second before the last.
+class OutputShare:
+    """The part as it is now. `sure_us`: for how long a confirmation of the group may be used."""
 
-    Not `sure`: our report was written so late that others may have missed it.
-    """
-    known = {report.owner: report for report in reports}
-    mine = known.get(owner)
-    if mine is None:
-        return alone(owned, partitions)
-    # Nobody's demand is nothing: what comes in a moment should not wait for the next second.
-    total = sum(max(report.demand, 1) for report in known.values())
-    spoken = min(sum(report.partitions for report in known.values()), partitions)
-    share = PARTS * spoken * max(mine.demand, 1) // (partitions * total)
-    return share if sure else min(share, alone(min(owned, mine.partitions), partitions))
+    def __init__(self, partitions: int, sure_us: int) -> None:
+        self.partitions, self.sure_us = partitions, sure_us
+        self.standing, self.grant = Assigned(), Grant()
+
+    def at(self, now_us: int) -> int:
+        """In millionths: the grant, and when it has ended the part of our partitions, or the least that we asked for."""
+        grant = self.grant
+        if now_us < grant.until_us:
+            return grant.share
+        return min([self._alone(now_us), *(share for said_us, share in grant.said if now_us < said_us + SURE_US)])
+
+    def ask(self, share: int, now_us: int) -> None:
+        """Before it is written: from now on no more than before, nor than this, whatever becomes of the question."""
+        grant = self.grant
+        said = tuple(one for one in grant.said if now_us < one[0] + SURE_US)
+        self.grant = Grant(min(grant.share, share), grant.until_us, (*said, (now_us, share)))
+
+    def granted(self, share: int, asked_us: int) -> None:
+        """It stands in the record; `asked_us` is before that was read."""
+        self.grant = replace(self.grant, share=share, until_us=asked_us + HOLDS_US)
+
+    def _alone(self, now_us: int) -> int:
+        """Only partitions that nobody else can count as theirs any more, nor anybody by their word."""
+        held_us = self.sure_us + FRESH_US + HOLDS_US + 1_000_000
+        held = sum(since + held_us <= now_us for since in self.standing.since.values())
+        return alone(held, self.partitions)
 
 
 class OutputLimiter:
-    """This owner's share of the output rate; saves up 50 ms and one message, never more."""
+    """Spends a part of the output rate; saves up 250 ms and one message, never more."""
 
-    def __init__(self, rate: RateWindow, now_us: int, share: int = 0) -> None:
-        self.rate, self.share, self._now, self._credit = rate, share, now_us, 0
+    def __init__(self, rate: RateWindow, share: OutputShare, now_us: int) -> None:
+        self.rate, self.share, self.meter = rate, share, DemandMeter()
+        self._now, self._part, self._credit = now_us, 0, 0
         self._cost = rate.period_us * PARTS
-
-    def set_share(self, share: int, now_us: int) -> None:
-        """In millionths; what was earned until now was earned at the old share."""
-        self._earn(now_us)
-        self.share = share
 
     def allowance(self, now_us: int) -> int:
         self._earn(now_us)
@@ -65,7 +89,8 @@ class OutputLimiter:
         self._credit -= count * self._cost
 
     def _earn(self, now_us: int) -> None:
-        speed = self.rate.limit * self.share
+        before, self._part = self._part, self.share.at(now_us)
+        speed = self.rate.limit * min(before, self._part)  # what changed meanwhile may have changed at its beginning
         earned = max(now_us - self._now, 0) * speed
         self._now = now_us
-        self._credit = min(self._credit + earned, self._cost + BURST_US * speed)
+        self._credit = min(self._credit + earned, self._cost + BURST_US * self.rate.limit * self._part)

@@ -51,6 +51,29 @@ def test_no_span_carries_more_than_burst_and_rate(rates, schedule):
     check_spans(rates, run(rates, LimiterState(), schedule)[0])
 
 
+LATE = st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(1, 60), st.integers(0, 2 * MINUTE)), min_size=1)
+
+
+@given(RATES, LATE)
+def test_what_left_late_keeps_to_the_rates_by_when_it_left(rates, schedule):
+    state, now, steps = LimiterState(), NOW, []
+    for step, wanted, late in schedule:
+        now += step
+        count = limiter.allowance(rates, state, now, wanted)
+        limiter.spend(rates, state, now, count)
+        if count:
+            limiter.left_late(rates, state, now, now + late, count)
+        limiter.next_due(rates, state, now)  # of a moment that has passed: it must not matter
+        now += late
+        steps.append((now, now, count))
+    check_spans(rates, steps)
+    for window in rates.windows[1:]:
+        counts = Counter()
+        for _, left, count in steps:
+            counts[left // window.period_us] += count
+        assert all(count <= window.limit for count in counts.values())
+
+
 @given(RATES, SCHEDULE)
 def test_no_quota_window_carries_more_than_its_limit(rates, schedule):
     steps = run(rates, LimiterState(), schedule)[0]

@@ -1,30 +1,91 @@
-"""The output rate divided among owners: its sum stays below the limit, whoever knows what of whom."""
+"""A process's part of the output rate as time goes by, and the limiter that spends it."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from throttler.limits.demand import PARTS
+from throttler.limits.division import FRESH_US, HOLDS_US, SURE_US
 from throttler.limits.rate import RateWindow
-from throttler.limits.shares import BURST_US, PARTS, DemandReport, OutputLimiter, agreed, alone
+from throttler.limits.shares import BURST_US, Assigned, OutputLimiter, OutputShare
 
-OWNERS = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 6), st.booleans()), min_size=1, max_size=6)
-
-
-@given(OWNERS, st.integers(0, 5), st.sets(st.integers(0, 5)))
-def test_the_sum_is_never_above_the_limit_also_when_some_missed_a_late_report(owners, late, missed):
-    partitions = sum(owned for _, owned, _ in owners)
-    reports = {i: DemandReport(str(i), demand, owned) for i, (demand, owned, speaks) in enumerate(owners) if speaks}
-    total = 0
-    for i, (_, owned, _) in enumerate(owners):
-        seen = [report for j, report in reports.items() if j == i or not (j == late and i in missed)]
-        total += agreed(seen, str(i), owned, partitions, sure=i != late)
-    assert total <= PARTS
+SECOND = 1_000_000
+SURE = 5 * SECOND
+HELD = SURE + FRESH_US + HOLDS_US + SECOND
 
 
-def test_demand_divides_and_the_silent_keep_the_part_of_their_partitions():
-    reports = [DemandReport("a", 30, 2), DemandReport("b", 10, 2)]
-    assert agreed(reports, "a", 2, 4, sure=True) == 750_000
-    assert agreed(reports, "a", 2, 8, sure=True) == 375_000
-    assert agreed(reports, "c", 4, 8, sure=True) == alone(4, 8) == 500_000
+class Part:
+    """A part that a test sets."""
+
+    def __init__(self, share=0):
+        self.share = share
+
+    def at(self, _now):
+        return self.share
+
+
+@pytest.fixture
+def share():
+    """A process that has had 3 of 12 partitions for long."""
+    found = OutputShare(12, SURE)
+    found.standing = Assigned(assigned(Assigned(), {0, 1, 2}, 7, -HELD).since, 7)
+    return found
+
+
+def assigned(standing, numbers, generation, now, before=None):
+    return standing.assigned(numbers, generation, before or Assigned(), now)
+
+
+def test_a_grant_holds_for_three_seconds_from_before_it_was_read(share):
+    share.ask(600_000, 1000)
+    share.granted(600_000, 500)
+    assert share.at(500 + HOLDS_US - 1) == 600_000
+    assert share.at(500 + HOLDS_US) == 250_000
+
+
+def test_a_part_is_lowered_before_it_is_written_and_raised_when_it_is(share):
+    share.ask(600_000, 0)
+    share.granted(600_000, 0)
+    share.ask(100_000, SECOND)
+    assert share.at(SECOND) == 100_000
+    share.granted(100_000, SECOND)
+    share.ask(800_000, 2 * SECOND)
+    assert share.at(2 * SECOND) == 100_000
+    share.granted(800_000, 2 * SECOND)
+    assert share.at(2 * SECOND) == 800_000
+
+
+def test_without_the_database_the_part_is_that_of_the_partitions_once_nobody_counts_on_less(share):
+    share.ask(40_000, 0)
+    share.granted(40_000, 0)
+    assert share.at(SURE_US - 1) == 40_000
+    assert share.at(SURE_US) == 250_000
+
+
+def test_an_answer_that_was_lost_counts_as_given_and_as_not_given(share):
+    share.ask(600_000, 0)
+    share.granted(600_000, 0)
+    share.ask(30_000, 2 * SECOND)
+    assert share.at(SURE_US) == 30_000
+    assert share.at(2 * SECOND + SURE_US) == 250_000
+
+
+def test_a_database_that_can_only_be_read_leaves_the_part_of_the_partitions(share):
+    for second in range(60):
+        share.ask(PARTS, second * SECOND)
+    assert share.at(60 * SECOND) == 250_000
+
+
+def test_new_partitions_count_when_nobody_else_can_count_them_any_more(share):
+    share.standing = assigned(Assigned(), {0, 1, 2, 3}, 8, 0, share.standing)
+    assert share.at(HELD - 1) == 250_000
+    assert share.at(HELD) == 333_333
+
+
+def test_partitions_that_others_may_have_had_in_between_count_as_new(share):
+    share.standing = assigned(Assigned(), {0, 1, 2}, 9, 0, share.standing)
+    assert share.at(HELD - 1) == 0
+    assert share.at(HELD) == 250_000
 
 
 STEPS = st.lists(st.tuples(st.integers(-1000, 200_000), st.integers(0, PARTS)), min_size=1, max_size=40)
@@ -32,27 +93,29 @@ STEPS = st.lists(st.tuples(st.integers(-1000, 200_000), st.integers(0, PARTS)), 
 
 @given(STEPS, st.integers(1, 5000))
 def test_no_span_carries_more_than_its_shares_and_a_small_burst(steps, limit):
-    rate, now, share, left, earned = RateWindow(limit, 1_000_000), 0, 0, [], [0]
-    output = OutputLimiter(rate, now)
+    rate, now, part, left, earned = RateWindow(limit, SECOND), 0, Part(), [], [0]
+    output = OutputLimiter(rate, part, now)
     for step, new in steps:
         now += step
-        earned.append(earned[-1] + max(step, 0) * limit * share)
+        earned.append(earned[-1] + max(step, 0) * limit * part.share)
         left.append(output.allowance(now))
         output.spend(left[-1])
-        output.set_share(new, now)
-        share = new
-    burst = 1_000_000 * PARTS + BURST_US * limit * PARTS
+        part.share = new
+    burst = SECOND * PARTS + BURST_US * limit * PARTS
     for begin in range(len(steps)):
         for end in range(begin, len(steps)):
-            assert sum(left[begin : end + 1]) * 1_000_000 * PARTS <= burst + earned[end + 1] - earned[begin + 1]
+            assert sum(left[begin : end + 1]) * SECOND * PARTS <= burst + earned[end + 1] - earned[begin + 1]
 
 
-def test_a_new_share_counts_from_when_it_was_set():
-    output = OutputLimiter(RateWindow(100, 1_000_000), 0)
-    output.set_share(PARTS, 1_000_000)
-    assert output.allowance(1_000_000) == 0
+def test_a_part_that_was_raised_counts_from_when_it_is_seen():
+    part = Part()
+    output = OutputLimiter(RateWindow(100, SECOND), part, 0)
+    part.share = PARTS
+    assert output.allowance(SECOND) == 0
+    assert output.allowance(SECOND + 10_000) == 1
 
 
 def test_a_clock_that_steps_back_earns_nothing():
-    output = OutputLimiter(RateWindow(100, 1_000_000), 1_000_000, PARTS)
+    output = OutputLimiter(RateWindow(100, SECOND), Part(PARTS), SECOND)
+    output.allowance(SECOND)
     assert output.allowance(0) == 0
