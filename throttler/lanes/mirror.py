@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q
 
 from config.as_json import as_json
 from config.database.chunks import batched
@@ -62,15 +62,17 @@ POSITIONS = Upsert(
         **new("topic_id alarm updated_at"),
     },
 )
-OWNERS = Upsert(
+
+
+NAMES = Upsert(
     LaneOwner,
-    columns="name partitions demand transactions process",
-    constants="starts updated_at",
+    columns="name transactions process",
+    constants="partitions demand starts updated_at",
     key="name",
     # MySQL assigns from left to right: what is compared changes last.
     update={
         "starts": "CASE WHEN old.process = new.process THEN old.starts ELSE old.starts + 1 END",
-        **new("partitions demand transactions updated_at process"),
+        **new("transactions updated_at process"),
     },
 )
 
@@ -166,12 +168,27 @@ def mirror(partition: MirrorPartition, group: str, topic: str, now: datetime) ->
     return True
 
 
+def take_name(name: str, transactions: bool, now: datetime, process: str = "") -> None:
+    """A process begins, before it joins the group: whoever had the name before reports and mirrors nothing any more."""
+    NAMES.run([(name, int(transactions), process)], {"partitions": "[]", "demand": 0.0, "starts": 1, "updated_at": now})
+
+
 def report_owner(
     name: str, partitions: Iterable[int], demand: float, transactions: bool, now: datetime, process: str = ""
-) -> None:
-    """A process works: what it owns, and what it asks of the output rate. `process` tells those of one name apart."""
-    row = (name, as_json(sorted(partitions)), float(demand), int(transactions), process)
-    OWNERS.run([row], {"starts": 1, "updated_at": now})
+) -> bool:
+    """A process works: what it owns, and what it asks of the output rate. `process` tells those of one name apart.
+
+    False: another process has the name and has reported within a minute; after that its row may be that of a backup.
+    """
+    mine = Q(process=process) | Q(updated_at__lt=now - SILENT)
+    values = {
+        "partitions": sorted(partitions), "demand": float(demand), "transactions": transactions, "process": process,
+        "updated_at": now,
+    }  # fmt: skip
+    found = LaneOwner.objects.filter(pk=name)
+    if found.filter(mine).update(**values):
+        return True
+    return not found.exists() and _create(LaneOwner, name=name, **values)
 
 
 def retire_owner(name: str, process: str = "") -> None:
@@ -191,17 +208,21 @@ def _take(partition: MirrorPartition, now: datetime) -> bool:
     }  # fmt: skip
     mine = Q(epoch__lt=partition.epoch) | Q(epoch=partition.epoch, process=partition.process)
     if partition.complete:
-        # Who has just restored is no zombie. It may be back under its name, which keeps the epoch; and a group that
-        # was forgotten counts its generations from 1 again.
-        mine |= Q(epoch=partition.epoch) | Q(updated_at__lt=now - SILENT)
+        # Who has just restored may be back under its name, which keeps the epoch; and a group that was forgotten
+        # counts its generations from 1 again.
+        # One that was frozen while it restored is: the process that has the name now has mirrored meanwhile.
+        named = LaneOwner.objects.filter(process=OuterRef("process")).exclude(process="")
+        mine |= (Q(epoch=partition.epoch) & ~Exists(named)) | Q(updated_at__lt=now - SILENT)
     found = LanePartition.objects.filter(pk=partition.number)
-    return bool(found.filter(mine).update(**values)) or (not found.exists() and _insert(partition.number, values))
+    if found.filter(mine).update(**values):
+        return True
+    return not found.exists() and _create(LanePartition, number=partition.number, **values)
 
 
-def _insert(number: int, values: Mapping[str, Any]) -> bool:
+def _create(model: Any, **values: Any) -> bool:
     try:
         with transaction.atomic():
-            LanePartition.objects.create(number=number, **values)
+            model.objects.create(**values)
     except IntegrityError as error:
         if not is_duplicate(error):
             raise

@@ -1,4 +1,4 @@
-"""The mirror of the lanes and of those who own them: a second old, for people, never read back by the throttler."""
+"""The mirror of the lanes and of those who own them, for people, never read back; and how owners divide the output rate."""
 
 from __future__ import annotations
 
@@ -70,6 +70,16 @@ class LaneOwner(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class OutputDivision(models.Model):
+    """How the owners divide THROTTLER_OUTPUT_RATE: one row, whose entries they replace by turns. No mirror: it counts."""
+
+    version = models.BigIntegerField(help_text="One more with each change: who has read another one changes nothing.")
+    entries = models.JSONField(default=dict, help_text="By owner: its part in millionths, its partitions, its demand.")
+
+    def __str__(self) -> str:
+        return f"version {self.version}"
 
 
 class CustomerPeriod(models.Model):

@@ -11,6 +11,7 @@ from config.kafka.positions import Log
 from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_of, lane_record_from, partition_from
 from throttler.lanes.lane import LaneState
 
+LATEST_US = 10_000_000  # no transaction lives longer: whatever is above is a difference between clocks
 ACCEPT = "start with --accept-reset to"
 
 
@@ -19,8 +20,9 @@ class RestoredPartition:
     """A partition as its last committed transaction left it.
 
     It is read from `position`; everything below `decided` was decided, `totals` counts it. `reset` is the alarm that
-    was accepted, "" as a rule. The first transaction has to log null for every key in `forgotten`: otherwise the next
-    restore finds those lanes again.
+    was accepted, "" as a rule. `late_us`: how much later than decided the last transaction's
+    messages left. The first transaction has to log null for every key in `forgotten`: otherwise the next restore finds
+    those lanes again.
     """
 
     number: int
@@ -31,6 +33,7 @@ class RestoredPartition:
     lanes: dict[str, LaneState]
     forgotten: frozenset[bytes] = frozenset()
     reset: str = ""
+    late_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,13 @@ class Changelog:
 
 
 def restored(
-    number: int, log: Log, newest: Mapping[bytes, bytes], accept_reset: bool, *, transactions: bool = True
-) -> RestoredPartition | RefusedPartition:
+    number: int, log: Log, newest: Mapping[bytes, bytes], accept_reset: bool, *, transactions: bool = True,
+    written_ms: int = 0,
+) -> RestoredPartition | RefusedPartition:  # fmt: skip
     """Decide how a partition starts.
 
     `newest` is the last value of each key of the partition's changelog, without those whose last value is null.
+    `written_ms` is the broker's time of the partition's own record.
     Without `transactions` the offset is committed after the changelog, so that a kill may leave it behind.
     """
     changelog = _decode(newest, log.topic_id)
@@ -69,8 +74,13 @@ def restored(
         return RestoredPartition(number, log.topic_id, log.begin, log.begin, {}, {}, frozenset(changelog.stale))
     position = record.position if log.committed is None else log.committed
     return RestoredPartition(
-        number, log.topic_id, position, record.decided, record.totals, changelog.lanes, frozenset(changelog.stale)
-    )
+        number, log.topic_id, position, record.decided, record.totals, changelog.lanes, frozenset(changelog.stale),
+        late_us=_late_us(record, written_ms),
+    )  # fmt: skip
+
+
+def _late_us(record: PartitionRecord, written_ms: int) -> int:
+    return min(max(0, written_ms * 1000 - record.began), LATEST_US) if record.began else 0
 
 
 def _decode(newest: Mapping[bytes, bytes], topic_id: str) -> Changelog:

@@ -13,6 +13,7 @@ from config.kafka import client
 from config.kafka.positions import Log
 from config.kafka.reader import MissingTopic, ReadConnection, Reader
 from config.telemetry.logs import log
+from throttler.lanes.changelog import PARTITION_KEY
 from throttler.lanes.restore import RefusedPartition, RestoredPartition, restored
 
 SLICE = 1.0  # seconds an offset that is pending is waited for, before anything else is looked at
@@ -31,6 +32,7 @@ class Restore:
     asking: int
     log: Log | None = None  # once its committed offset is known
     newest: dict[bytes, bytes | None] = field(default_factory=dict)
+    written_ms: int = 0  # the broker's time of the partition's own record
 
 
 class Restoring:
@@ -201,9 +203,11 @@ class _Worker:
         if not reader.reading:
             return
         for number, records in reader.step(GLANCE).items():
-            newest = self.work[number].newest
+            restore = self.work[number]
             for batch in records:
-                newest |= batch.values
+                restore.newest |= batch.values
+                if PARTITION_KEY in batch.values:
+                    restore.written_ms = batch.timestamp
 
     def _hand_over(self) -> None:
         if self.changelog is None:
@@ -211,15 +215,18 @@ class _Worker:
         reading = {tp.partition for tp in self.changelog.reading}
         for number, found in list(self.work.items()):
             if found.log is not None and number not in reading:
-                self._finish(number, self._result(number, found.log, found.newest))
+                self._finish(number, self._result(number, found, found.log))
         if not self.work:
             seconds = time.monotonic() - self.began
             self.of.observe(seconds)
             log.info("lanes_restored", partitions=self.partitions, lanes=self.lanes, seconds=round(seconds, 3))
 
-    def _result(self, number: int, of: Log, values: dict[bytes, bytes | None]) -> Result:
-        newest = {key: value for key, value in values.items() if value is not None}
-        return restored(number, of, newest, self.of.accept_reset, transactions=settings.KAFKA_TRANSACTIONS)
+    def _result(self, number: int, restore: Restore, of: Log) -> Result:
+        newest = {key: value for key, value in restore.newest.items() if value is not None}
+        return restored(
+            number, of, newest, self.of.accept_reset, transactions=settings.KAFKA_TRANSACTIONS,
+            written_ms=restore.written_ms,
+        )  # fmt: skip
 
     def _finish(self, number: int, result: Result) -> None:
         asking = self.work.pop(number).asking

@@ -26,8 +26,25 @@ class SteadyClock:
         self._last = max(self._last, self._monotonic() // 1000 + self._offset)
         return self._last
 
-    def measured(self, database: datetime) -> int:
-        """Take up the database's time; returns by how many microseconds it was off. Only small corrections count."""
-        off = microseconds(database) - (self._monotonic() // 1000 + self._offset)
-        self._offset += max(-LARGEST_STEP, min(LARGEST_STEP, off))
+    def of(self, monotonic: float) -> int:
+        """When that was, in the seconds of `time.monotonic()`; any thread may ask."""
+        return int(monotonic * 1e6) + self._offset
+
+    def reading(self) -> int:
+        """The time for other threads than the owner's: it may go back by one correction."""
+        return self._monotonic() // 1000 + self._offset
+
+    def ticks(self) -> int:
+        """The monotonic clock, in nanoseconds."""
+        return self._monotonic()
+
+    def measured(self, database: datetime, asked: int, answered: int) -> int:
+        """Take up the database's time, which it told between two ticks; returns the microseconds it was off.
+
+        Only small corrections count, and none that the time it took to ask explains: under load that is a second.
+        """
+        off = microseconds(database) - ((asked + answered) // 2000 + self._offset)
+        doubt = (answered - asked) // 2000
+        sure = max(0, off - doubt) + min(0, off + doubt)
+        self._offset += max(-LARGEST_STEP, min(LARGEST_STEP, sure))
         return off

@@ -34,8 +34,9 @@ class World:
     def log(self, partition: int, key: bytes, value: bytes | None) -> None:
         self.producer.send(self.changelog, key=key, value=value, partition=partition).get(10)
 
-    def log_position(self, partition: int, position: int) -> None:
-        self.log(partition, PARTITION_KEY, partition_bytes(PartitionRecord("", position, position, {"live": position})))
+    def log_position(self, partition: int, position: int, began: int = 0) -> None:
+        record = PartitionRecord("", position, position, {"live": position}, began)
+        self.log(partition, PARTITION_KEY, partition_bytes(record))
 
     def commit(self, partition: int, offset: int) -> None:
         with closing(client.new_consumer(self.group)) as consumer:

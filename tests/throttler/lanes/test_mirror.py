@@ -13,7 +13,15 @@ from tests.conftest import TOPIC_ID
 from tests.outbox.race import race
 from throttler.lanes import mirror as mirroring
 from throttler.lanes.lane import LaneState
-from throttler.lanes.mirror import MirrorCounts, MirrorLane, MirrorPartition, mirror, report_owner, retire_owner
+from throttler.lanes.mirror import (
+    MirrorCounts,
+    MirrorLane,
+    MirrorPartition,
+    mirror,
+    report_owner,
+    retire_owner,
+    take_name,
+)
 from throttler.models import CustomerPeriod, Lane, LaneOwner, LanePartition
 from throttler.moments import moment_of
 
@@ -101,6 +109,18 @@ def test_a_process_whose_name_was_taken_changes_nothing():
     assert write(partition(lane(backlog=1), process="after", complete=True), NOW + SECOND)
     assert not write(partition(lane(backlog=9), process="before"), NOW + SECOND)
     assert backlogs() == {"c1": 1}
+
+
+def test_a_process_that_was_frozen_while_it_restored_changes_nothing():
+    """It has never mirrored its lanes before, and has the epoch of whoever has its name now."""
+    for process in ("before", "after"):
+        take_name("a", True, NOW, process)
+    write(partition(lane(backlog=1), process="after", complete=True))
+    assert not write(partition(lane(backlog=9), process="before", complete=True), NOW + SECOND)
+    assert backlogs() == {"c1": 1}
+    take_name("a", True, NOW + SECOND, "last")
+    assert write(partition(lane(backlog=2), process="last", complete=True), NOW + SECOND)
+    assert backlogs() == {"c1": 2}
 
 
 def test_a_group_that_was_forgotten_begins_anew_after_a_minute():
@@ -225,10 +245,22 @@ def test_an_owner_reports_and_retires():
 
 
 def test_a_name_says_how_many_processes_have_had_it():
-    for process in ("a", "a", "b", "b", "a"):
-        report_owner("one", [0], 0, True, NOW, process)
+    for process in ("a", "a", "b", "b", "c"):
+        take_name("one", True, NOW, process)
+        assert report_owner("one", [0], 0, True, NOW, process)
     row = LaneOwner.objects.get()
-    assert (row.starts, row.process) == (3, "a")
+    assert (row.starts, row.process, row.partitions) == (3, "c", [0])
+
+
+def test_a_process_whose_name_was_taken_does_not_report_until_a_minute_is_over():
+    report_owner("one", [0], 5, True, NOW, "a")
+    take_name("one", True, NOW + SECOND, "b")
+    row = LaneOwner.objects.values().get()
+    assert (row["process"], row["partitions"], row["demand"]) == ("b", [0], 5), "it takes over a second later"
+    assert not report_owner("one", [1], 7, True, NOW + 61 * SECOND, "a")
+    retire_owner("one", "a")
+    assert LaneOwner.objects.values().get() == row
+    assert report_owner("one", [1], 7, True, NOW + 62 * SECOND, "a"), "the row is that of a backup"
 
 
 @pytest.mark.django_db(transaction=True)

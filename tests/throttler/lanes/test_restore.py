@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from config.kafka.positions import Log
@@ -26,7 +28,7 @@ def log(committed: int | None, begin: int = 0, end: int = 100, topic_id: str = I
     return Log(topic_id, begin, end, committed)
 
 
-def start(newest: dict[bytes, bytes], of: Log, accept: bool = False, **options: bool) -> RestoredPartition:
+def start(newest: dict[bytes, bytes], of: Log, accept: bool = False, **options: Any) -> RestoredPartition:
     found = restored(3, of, newest, accept, **options)
     assert isinstance(found, RestoredPartition), found.alarm
     return found
@@ -52,6 +54,16 @@ def test_a_partition_starts_at_the_committed_offset_with_its_lanes():
     acme = found.lanes["acme"]
     assert (acme.customer, acme.drained, acme.seen, acme.backlog, acme.waits) == ("acme", 33, 40, 7, 0)
     assert (found.forgotten, found.reset) == (frozenset(), "")
+
+
+@pytest.mark.parametrize(
+    ("began", "written_ms", "late_us"),
+    [(7_000_000, 7_400, 400_000), (7_000_000, 6_900, 0), (7_000_000, 70_000, 10_000_000), (0, 7_400, 0), (7, 0, 0)],
+)
+def test_what_left_late_is_known_from_the_brokers_time(began, written_ms, late_us):
+    """Clocks may differ, in either direction; an older version has not said when it began."""
+    record = partition_bytes(PartitionRecord(ID, 50, 50, {}, began))
+    assert start({PARTITION_KEY: record}, log(50), written_ms=written_ms).late_us == late_us
 
 
 def test_a_partition_that_nobody_read_starts_where_its_log_begins():

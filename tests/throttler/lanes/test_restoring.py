@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from typing import Any
 
@@ -27,6 +28,15 @@ def test_lanes_come_back_with_the_offset_and_the_totals(world, restoring, told):
     assert {name: each.backlog for name, each in found[1].lanes.items()} == {"acme": 3}
     until(lambda: told.times["lanes_restored"])
     assert (told.last["lanes_restored"]["partitions"], told.last["lanes_restored"]["lanes"]) == (2, 1)
+
+
+def test_the_brokers_time_of_a_partitions_record_tells_how_late_it_was(world, restoring):
+    began = int((time.time() - 5) * 1e6)
+    world.log_position(1, 5, began)
+    world.log(1, b"acme", lane(1))  # later, and of another transaction
+    world.commit(1, 5)
+    restoring.ask({1})
+    assert 5_000_000 <= wait(restoring, 1)[1].late_us + 1000 <= 8_000_000
 
 
 def test_the_same_connection_reads_what_came_later(world, restoring):
