@@ -9,7 +9,7 @@ from datetime import date
 import msgspec
 
 from config.gate import InvalidRecord
-from config.kafka import Record
+from config.kafka import Record, Replayed
 from config.kafka.client import MAX_REQUEST_BYTES
 from outbox.letters.burial import Letter
 from throttler.live.decide import Decoded
@@ -38,6 +38,19 @@ def _check_size(record: Record) -> None:
     size = len(record.value or b"") + len(record.key or b"") + headers + OVERHEAD
     if size > MAX_REQUEST_BYTES:
         raise InvalidRecord("too_large", f"{size} bytes with headers, the broker takes {MAX_REQUEST_BYTES}")
+
+
+def refusal(record: Record, step: str, reason: str, topic_id: str) -> Letter:
+    """The letter of a record that the broker never takes on its way out: of "send" at once, of "drain" later."""
+    return Letter(SOURCE, step, "broker_refused", reason, record, topic_id)
+
+
+def record_of(row: OverflowRow, topic: str) -> Record:
+    """The record that a row was made of; its key as it leaves, its time that of the message."""
+    return Replayed(
+        topic, row.partition, row.offset, row.created_us // 1000, row.customer_id.encode(), row.payload,
+        [(name, value or b"") for name, value in unpacked(row.headers)],
+    )  # fmt: skip
 
 
 def row_of(decoded: Decoded, topic_id: str, day: date) -> OverflowRow:

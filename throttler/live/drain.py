@@ -29,7 +29,8 @@ class Drain:
     """The lanes that wait. One thread; whoever reads `wanted()` from the store gives the pages to `take`.
 
     `parts` is the owner's own dictionary. `suspended` holds lanes of which the store has fewer rows than it was given:
-    nothing of them leaves until they were read again from the input.
+    nothing of them leaves until they were read again from the input. `refused` holds lanes whose next message the broker
+    never takes, as `poisoned` says by partition and offset: nothing of them leaves until that one is a letter.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class Drain:
         # The range, and how many rows its page has to hold; None: nobody can tell.
         self.asked: dict[Key, tuple[LaneRange, int | None]] = {}
         self.suspended: set[Key] = set()
+        self.poisoned: dict[tuple[int, int], str] = {}
+        self.refused: dict[Key, OverflowRow] = {}
         self._away_until = 0  # the store did not answer: nobody asks before
         self._counted: set[Key] = set()  # long lanes of which the store has every row, as far as was last asked
         self._wanted: list[LaneRange] = []
@@ -59,7 +62,7 @@ class Drain:
 
     def forget(self, number: int) -> None:
         """The partition belongs to somebody else, or is restored."""
-        known = self.pages.keys() | self.asked.keys() | self.suspended | self._counted
+        known = self.pages.keys() | self.asked.keys() | self.suspended | self.refused.keys() | self._counted
         for key in [key for key in known if key[0] == number]:
             self._drop(key)
 
@@ -72,6 +75,7 @@ class Drain:
                 self._drop(key)
                 continue
             self._give(key, part, lane, count, now, out)
+            self._stop_before_poison(key)
             self._ask(key, part, lane, now)
             if not lane.backlog:
                 self._drop(key)
@@ -135,6 +139,37 @@ class Drain:
         if part and lane and lane.backlog:
             self._schedule(key, part, lane, now)
 
+    def pass_over(self, key: Key, row: OverflowRow, now: int) -> tuple[OwnedPartition, LaneState] | None:
+        """The refused message is a letter now, and its lane goes on behind it. None: not ours any more."""
+        part, lane = self._find(key)
+        if self.refused.get(key) is not row or part is None or lane is None:
+            return None
+        del self.refused[key]
+        page = self.pages.get(key)
+        if page and page[0] is row:
+            page.popleft()
+        lane.leave(row.offset)
+        part.totals["refused"] += 1
+        if lane.backlog:
+            self._schedule(key, part, lane, now)
+        else:
+            self._drop(key)
+        return part, lane
+
+    def _stop_before_poison(self, key: Key) -> None:
+        page = self.pages.get(key)
+        if page and self.poisoned and (key[0], page[0].offset) in self.poisoned:
+            self.refused[key] = page[0]
+
+    def could(self, key: Any) -> tuple[str, int, int]:
+        """A lane that waits for its turn: customer, thousandths of a message a second that it could send, weight."""
+        terms, (_part, lane) = self.terms_of(key[1]), self._find(key)
+        if terms.held or lane is None:
+            return key[1], 0, terms.weight
+        shortest = terms.rates.windows[0]
+        rate = shortest.limit * 1_000_000_000 // shortest.period_us
+        return key[1], min(rate, lane.backlog * 1000), terms.weight
+
     def next_due(self) -> int | None:
         """When the next lane has its turn, in microseconds; None: nothing waits."""
         return self.schedule.next_due()
@@ -147,11 +182,13 @@ class Drain:
         """How many of the rows in hand may leave now: sent at the rate, or expired at once."""
         page, terms = self.pages.get(key), self.terms_of(key[1])
         _part, lane = self._find(key)
-        if not page or lane is None or key in self.suspended:
+        if not page or lane is None or key in self.suspended or key in self.refused:
             return 0
         room = 0 if terms.held else allowance(terms.rates, lane.limiter, now, len(page))
         ready = 0
         for row in page:
+            if self.poisoned and (key[0], row.offset) in self.poisoned:
+                break
             if not self._reason(row, terms, now):
                 if not room:
                     break
@@ -224,3 +261,4 @@ class Drain:
         self.pages.pop(key, None)
         self.asked.pop(key, None)
         self.suspended.discard(key)
+        self.refused.pop(key, None)

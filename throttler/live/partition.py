@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from throttler.lanes.changelog import PartitionRecord
@@ -30,6 +30,36 @@ class Unstored:
         self.size = self.lanes.total() + self.letters
 
 
+class UnstoredBatches:
+    """The batches of a partition that one writer has not stored yet, oldest first; `size` counts their records.
+
+    While the store is away there are thousands of them, and the size is asked for in every round.
+    """
+
+    def __init__(self) -> None:
+        self._batches: deque[Unstored] = deque()
+        self.size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    @property
+    def first(self) -> int:
+        """The oldest offset; there must be one."""
+        return self._batches[0].first
+
+    def append(self, batch: Unstored) -> None:
+        self._batches.append(batch)
+        self.size += batch.size
+
+    def take(self, number: int) -> Iterator[Unstored]:
+        """Those up to this job, which are stored now."""
+        while self._batches and self._batches[0].number <= number:
+            batch = self._batches.popleft()
+            self.size -= batch.size
+            yield batch
+
+
 @dataclass
 class OwnedPartition:
     """State of one input partition; only the owner's thread touches it.
@@ -47,39 +77,41 @@ class OwnedPartition:
     read: int
     lanes: dict[str, LaneState] = field(default_factory=dict)
     totals: Counter[str] = field(default_factory=Counter)
-    unstored: deque[Unstored] = field(default_factory=deque)
+    unstored: UnstoredBatches = field(default_factory=UnstoredBatches)
+    unburied: UnstoredBatches = field(default_factory=UnstoredBatches)  # letters with a writer of their own
+    late_us: int = 0  # how much later than the changelog says the messages of the last owner may have left
     touched: bool = False  # the next transaction carries its offset
 
     @property
     def position(self) -> int:
         """The offset to commit: that of the oldest message which only this process remembers."""
-        return self.unstored[0].first if self.unstored else self.read
+        return min(self.stored_upto() + 1, self.unburied.first if self.unburied else self.read)
 
     @property
     def waiting(self) -> int:
         """Messages and letters that wait for the store."""
-        return sum(batch.size for batch in self.unstored)
+        return self.unstored.size + self.unburied.size
 
     def stored_upto(self) -> int:
         """The last offset of which every row below is in the store: batches of a partition are stored in order."""
-        return self.position - 1
+        return (self.unstored.first if self.unstored else self.read) - 1
 
     def readable_upto(self, lane: LaneState) -> int:
         """Where a page of the lane ends: beyond `seen` lie rows that an aborted attempt left."""
         return min(lane.seen, self.stored_upto())
 
-    def stored(self, number: int) -> bool:
-        """Batches up to this job are in the store; False when nothing of this partition was among them."""
-        before = len(self.unstored)
-        while self.unstored and self.unstored[0].number <= number:
-            for customer, rows in self.unstored.popleft().lanes.items():
+    def stored(self, number: int, letters: int = 0) -> None:
+        """Batches up to this job are in the store; and, where letters have a writer of their own, up to that one."""
+        for batch in self.unstored.take(number):
+            for customer, rows in batch.lanes.items():
                 if lane := self.lanes.get(customer):
                     lane.waits -= rows
-        return len(self.unstored) < before
+        for _batch in self.unburied.take(letters):
+            pass
 
-    def record(self) -> PartitionRecord:
-        """What the changelog says of the partition when the transaction in hand is committed."""
-        return PartitionRecord(self.topic_id, self.position, self.decided, dict(self.totals))
+    def record(self, began_us: int = 0) -> PartitionRecord:
+        """What the changelog says of the partition when the transaction in hand, begun then, is committed."""
+        return PartitionRecord(self.topic_id, self.position, self.decided, dict(self.totals), began_us)
 
     def backlogged(self) -> Iterable[LaneState]:
         return (lane for lane in self.lanes.values() if lane.backlog)

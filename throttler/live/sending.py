@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from config.kafka import topic_name
+from config.kafka import Record, topic_name
 from config.kafka.positions import TopicPartition
 from throttler.lanes import changelog
 from throttler.lanes.lane import LaneState
@@ -39,24 +39,24 @@ class Sending:
 
     def run(
         self, decisions: Decisions, parts: Sequence[OwnedPartition], forgotten: Iterable[tuple[OwnedPartition, str]],
-        metadata: Any,
+        metadata: Any, began_us: int = 0,
     ) -> Any:  # fmt: skip
         """Send all of it in one transaction; returns the producer's verdict. `parts`: those whose offset moves on."""
         self.producer.begin()
         self._send_messages(decisions)
-        self._send_changelog(decisions.changed, parts, forgotten)
+        self._send_changelog(decisions.changed, parts, forgotten, began_us)
         return self.producer.commit({(self.input, part.number): part.position for part in parts}, metadata)
 
     @staticmethod
-    def place_of(index: int, decisions: Decisions) -> tuple[int, int] | None:
-        """Partition and offset of the input record behind the send of this index; None: it was the changelog's."""
-        places: list[Any] = [
+    def sent_as(index: int, decisions: Decisions) -> Record | OverflowRow | None:
+        """The input record or the buffered row behind the send of this index; None: it was the changelog's."""
+        sent: list[Any] = [
             *(decoded.record for decoded in decisions.live), *(row for _part, row in decisions.drained),
             *(decoded.record for decoded, _reason in decisions.expired),
             *(row for _part, row, _reason in decisions.overdue),
             *(decoded.record for decoded, _partition in decisions.forwarded),
         ]  # fmt: skip
-        return (places[index].partition, places[index].offset) if index < len(places) else None
+        return sent[index] if index < len(sent) else None
 
     def _send_messages(self, decisions: Decisions) -> None:
         send = self.producer.send
@@ -84,7 +84,7 @@ class Sending:
 
     def _send_changelog(
         self, changed: Iterable[tuple[OwnedPartition, LaneState]], parts: Iterable[OwnedPartition],
-        forgotten: Iterable[tuple[OwnedPartition, str]],
+        forgotten: Iterable[tuple[OwnedPartition, str]], began_us: int,
     ) -> None:  # fmt: skip
         send = self.producer.send
         for part, lane in changed:
@@ -93,7 +93,8 @@ class Sending:
         for part, customer in forgotten:
             send(self.changelog, part.number, customer.encode(), None, [])
         for part in parts:
-            send(self.changelog, part.number, changelog.PARTITION_KEY, changelog.partition_bytes(part.record()), [])
+            value = changelog.partition_bytes(part.record(began_us))
+            send(self.changelog, part.number, changelog.PARTITION_KEY, value, [])
 
     def _headers(self, decoded: Decoded) -> list[Any]:
         record = decoded.record

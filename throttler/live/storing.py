@@ -1,4 +1,4 @@
-"""Stores overflow rows and dead letters through Kafka's writer: reruns, waits and bisection are its own."""
+"""Stores overflow rows and dead letters through Kafka's writers: reruns, waits and bisection are their own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
+
 from config.kafka import Record, RecordBatch, Replayed, topic_name
 from config.kafka.positions import Mark, Reach, TopicPartition
+from config.kafka.runtime.writer import Writer
 from outbox.letters.burial import Letter, bury
 from outbox.letters.handler import LetterHandler
 from throttler.live.decode import SOURCE
@@ -33,7 +36,7 @@ class Stowed(Replayed):
 
 
 class RowHandler(LetterHandler):
-    """The writer's handler: rows into the store, letters into their table, one transaction a batch.
+    """The handler of rows: into the store, with letters into their table where both are in one transaction.
 
     `refused` gives the rows that the store would not take: each is a letter now, and no longer in its lane.
     """
@@ -43,7 +46,7 @@ class RowHandler(LetterHandler):
     topics: list[str] = []
 
     def __init__(self, store: OverflowStore) -> None:
-        self.store = store
+        self.store, self.in_database = store, store.in_database
         self.refused: queue.SimpleQueue[OverflowRow] = queue.SimpleQueue()
 
     def prepare(self, batch: RecordBatch) -> Sequence[Any]:
@@ -52,13 +55,29 @@ class RowHandler(LetterHandler):
 
     def write(self, batch: RecordBatch, now: datetime) -> None:
         """Both are stored again without harm."""
-        self.store.store([stowed.row for stowed in batch.prepared if stowed.row])
+        if rows := [stowed.row for stowed in batch.prepared if stowed.row]:
+            self.store.store(rows)
         bury([stowed.letter for stowed in batch.prepared if stowed.letter], topic_name(self.group), now)
 
     def park(self, batch: RecordBatch, record: Any, error: BaseException, trace: str, now: datetime) -> None:
         super().park(batch, record, error, trace, now)
-        if record.row:
-            self.refused.put(record.row)
+        if row := record.row:  # it may still be rolled back, and parked again
+            transaction.on_commit(lambda: self.refused.put(row))
+
+
+class BurialHandler(RowHandler):
+    """The handler of letters beside a store that is not in the database."""
+
+    def __init__(self, store: OverflowStore) -> None:
+        super().__init__(store)
+        self.in_database = True
+
+
+def writers_of(handler: RowHandler) -> tuple[Writer, Writer | None]:
+    """The writer of rows, and that of letters where rows do not need the relational database."""
+    group = topic_name(GROUP)
+    rows = Writer(handler, NoPositions(), group)
+    return rows, None if handler.in_database else Writer(BurialHandler(handler.store), NoPositions(), group)
 
 
 class NoPositions:

@@ -48,6 +48,8 @@ class CassandraStore(OverflowStore):
     while the table is missing, DataError for a row that it refuses.
     """
 
+    in_database = False
+
     def __init__(self, place: CassandraPlace, days: int) -> None:
         self.place = place
         self.schema = OverflowSchema(place, days)

@@ -24,6 +24,14 @@ class OverflowMessage(models.Model):
     expires_at = models.DateTimeField(null=True, help_text="Empty: its customer's TTL when it is judged.")
     headers = models.BinaryField(help_text="JSON of [[name, base64 value], …], or nothing.")
     payload = models.BinaryField(help_text="The record's value, byte for byte.")
+    notification_hash = models.SmallIntegerField(
+        null=True, help_text="One of 4,096, of the notification id: people search by it."
+    )
+
+    class Meta:
+        # Few hashes, each in the order of offsets: rows go to the ends of 4,096 runs, which stay in memory however
+        # large the table is, and a search passes one row in 4,096.
+        indexes = [models.Index(fields=["notification_hash", "offset"], name="overflow_notification")]
 
     def __str__(self) -> str:
         return f"{self.customer_id} {self.partition}@{self.offset}"

@@ -46,6 +46,8 @@ class LaneRange:
 class OverflowStore(ABC):
     """Where messages over the rate wait. Errors are those of the database beneath."""
 
+    in_database = True  # False: beside the relational database, which may be away while rows are stored and read
+
     @abstractmethod
     def ensure(self) -> list[str]:
         """The statements that make the store, each of which may be repeated; none where `migrate` makes it."""
@@ -86,6 +88,10 @@ class OverflowStore(ABC):
         """A page of a lane behind an offset, for people."""
         lane = LaneRange(partition, customer_id, topic_id, after_offset, LAST_OFFSET, day, limit)
         return self.read([lane])[partition, customer_id]
+
+    def searched(self, limit: int) -> int | None:
+        """How many rows of a lane `find` looks at, in pages of `limit`; None: all, by an index."""
+        return PAGES * limit
 
     def find(self, lane: LaneRange, notification_id: str) -> OverflowRow | None:
         """The first row of a lane with this notification id, for people: in pages of `lane.limit`, PAGES at most."""

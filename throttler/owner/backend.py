@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from config.kafka.positions import TopicPartition
 from config.kafka.records import RecordBatch
 from config.kafka.runtime.ports import ConsumerStopped, Follower
 from config.kafka.runtime.writer import LogEnd
-from config.kafka.transaction import FencedInstance, remove_static_member
+from config.kafka.transaction import remove_static_member
 from config.telemetry.logs import log
 from throttler.owner.owner import PartitionOwner, partitions_dropped
 from throttler.owner.placing import RestoredPlacing
@@ -30,7 +30,7 @@ QUIET = 0.1  # seconds without anything due after which the owner counts as idle
 class OwnerBackend:
     """Hands batches to the owner; called from the polling thread only."""
 
-    waiting = False  # the database being away stops nobody who is under the rate
+    waiting = pressed = False  # the database being away stops nobody who is under the rate
 
     def __init__(self, owner: PartitionOwner, upkeep: Upkeep, topic: str) -> None:
         self.owner, self.upkeep, self.topic = owner, upkeep, topic
@@ -44,14 +44,13 @@ class OwnerBackend:
         return self.done_sequence < self.sequence
 
     @property
-    def pressed(self) -> bool:
-        """More waits for the store than memory should hold."""
-        return bool(self.owner.stalled)
-
-    @property
     def working(self) -> bool:
         """Something was due a moment ago, or is on its way to the store or from it."""
         return time.monotonic() - self.owner.worked_at < QUIET
+
+    def full(self) -> set[TopicPartition]:
+        """Partitions of which more waits for the store than memory should hold."""
+        return {(self.topic, number) for number in self.owner.stalled}
 
     def lost(self) -> set[TopicPartition]:
         """Partitions whose records have to be read again; raises what ended the owner."""
@@ -98,14 +97,11 @@ class OwnerBackend:
         self.upkeep.close()
         self.owner.pages.close()
         self.owner.repairs.rereader.close()
-        self.owner.stowing.writer.close(patience=0.5)
+        self.owner.stowing.close(patience=0.5)
 
     def _raise_failure(self) -> None:
-        failure = self.owner.failure
-        if isinstance(failure, FencedInstance):
-            raise ConsumerStopped(str(failure)) from failure
-        if failure is not None:
-            raise failure
+        if self.owner.failure is not None:
+            raise self.owner.failure
 
 
 class TransactionCommitter:
@@ -166,18 +162,24 @@ class PlainCommitter(TransactionCommitter):
 class OwnerFollower(Follower):
     """Tells the owner what becomes of the membership."""
 
-    def __init__(self, owner: PartitionOwner, placing: RestoredPlacing, group: str, instance: str) -> None:
-        self.owner, self.placing, self.group, self.instance = owner, placing, group, instance
+    def __init__(
+        self, owner: PartitionOwner, placing: RestoredPlacing, group: str, instance: str,
+        told: Callable[[set[int] | None, int], None] = lambda _numbers, _generation: None,
+    ) -> None:  # fmt: skip
+        self.owner, self.placing, self.group, self.instance, self.told = owner, placing, group, instance, told
 
     def assigned(self, partitions: set[TopicPartition], metadata: Any) -> None:
         self.placing.epoch = metadata.generation_id
         self.placing.forget({number for _topic, number in partitions})
+        self.owner.member = metadata
         self.owner.post(self.owner.assigned, metadata)
+        self.told({number for _topic, number in partitions}, metadata.generation_id)
 
     def released(self, partitions: set[TopicPartition], lost: bool) -> None:
         gone = {number for _topic, number in partitions}
         self.placing.forget(gone)
         self.owner.post(self.owner.give_up, gone)
+        self.told(None, -1)
 
     def recounted(self, topic: str, before: int, now: int) -> None:
         raise ConsumerStopped(
@@ -187,5 +189,5 @@ class OwnerFollower(Follower):
 
     def left(self) -> None:
         # Who was fenced would remove the process that has its name now.
-        if self.instance and not isinstance(self.owner.failure, FencedInstance):
+        if self.instance and not self.owner.doubted:
             remove_static_member(self.group, self.instance, limit=2.0)

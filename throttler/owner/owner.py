@@ -26,13 +26,12 @@ from throttler.live.partition import OwnedPartition
 from throttler.live.sending import Sending
 from throttler.live.storing import RowHandler
 from throttler.owner.reflection import Reflection
-from throttler.owner.round import OwnerRound
+from throttler.owner.round import LOGGED_US, OwnerRound
 from throttler.owner.rules import Rules
-from throttler.owner.stowing import Stowing, refused
+from throttler.owner.stowing import Refusals, Stowing
 from throttler.repair.repairs import Repairs
 
 RECORDS, SECONDS = 2000, 0.05  # after either, what came in goes into a transaction
-UNTOLD_US = 500_000  # by which messages of a process that was killed may have left later than the changelog says
 SHORTEST, LONGEST = 0.002, 0.2  # seconds to wait for news
 
 
@@ -52,12 +51,15 @@ class PartitionOwner:
         self.sending = Sending(producer)
         self.parts = rules.parts
         self.metadata: Any = None
+        self.member: Any = None  # the same as it is now, also while a transaction of before is in hand
+        self._fenced: Any = None  # as what the group did not take us any more
         self.dropped: queue.SimpleQueue[set[int]] = queue.SimpleQueue()  # partitions that have to be placed anew
         self.snapshots: queue.SimpleQueue[list[MirrorPartition]] = queue.SimpleQueue()
         self.failure: BaseException | None = None
         self.worked_at = time.monotonic()
         self.stalled: set[int] = set()  # partitions of which too much waits for the store
         self._late_us: dict[int, int] = {}  # of partitions whose last transaction may have left without our knowing
+        self._refusals = Refusals(handler.refused)
         self._snapshot_wanted = False
         self._news: queue.SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = queue.SimpleQueue()
         self._round = OwnerRound(rules)
@@ -66,6 +68,11 @@ class PartitionOwner:
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def doubted(self) -> bool:
+        """Whether another member has our name: another process, or we under an id that we have not heard yet."""
+        return self._fenced is not None and self._fenced == self.member
 
     @property
     def alive(self) -> bool:
@@ -97,9 +104,8 @@ class PartitionOwner:
         self.rules.topic_id = part.topic_id
         self.reflection.adopted(part, now)
         self.rules.memory.forget(part, forgotten)
-        self.rules.share(now)
-        # The changelog says when messages were decided, not how late they left.
-        late_us = max(UNTOLD_US, self._late_us.pop(part.number, 0))
+        # The changelog says when messages were decided, not how late they left: of earlier transactions it was told.
+        late_us = max(LOGGED_US, part.late_us, self._late_us.pop(part.number, 0))
         for lane in part.lanes.values():
             lane.limiter.tat += late_us
             adopt(self.rules.terms.of(lane.customer).rates, lane.limiter, now)
@@ -117,7 +123,6 @@ class PartitionOwner:
         self.stowing.drop(gone)
         self.reflection.forget(gone)
         self.repairs.forget(gone)
-        self.rules.share(self.clock.now())
         then(gone)
 
     def give_up_all(self, done: threading.Event) -> None:
@@ -160,8 +165,7 @@ class PartitionOwner:
             self._snap(self.clock.now())
         except BaseException as failure:  # noqa: BLE001 (raised again where the consumer runs)
             self.failure = failure
-            if not isinstance(failure, FencedInstance):
-                log.exception("owner_failed")
+            log.exception("owner_failed")
         finally:
             self._round.settle()
 
@@ -181,7 +185,7 @@ class PartitionOwner:
         if wanted := self.rules.drain.wanted():
             self.pages.ask(wanted)
         self._note_state()
-        self._snap(now)
+        self._snap(self.clock.now())
 
     def _hear(self) -> None:
         """Wait for news until something is due; then take what there is, up to a transaction's worth."""
@@ -197,22 +201,16 @@ class PartitionOwner:
                 return
 
     def _patience(self) -> float:
-        if self.stowing.busy or self.rules.drain.asked:
+        if self.stowing.answers_soon or self.rules.drain.asked:
             return SHORTEST
-        due = self.rules.drain.next_due()
-        if due is None:
+        if (due := self.rules.drain.next_due()) is None:
             return LONGEST
         return min(LONGEST, max(SHORTEST, (due - self.clock.now()) / 1e6))
 
     def _note_stored(self) -> None:
-        upto = self.stowing.finished()
-        while not self.handler.refused.empty():  # before its number counts as stored: the lane must not wait for it
-            row = self.handler.refused.get()
-            if refused(row, part := self.parts.get(row.partition)) and part:
-                self._round.out.touch(part, part.lanes[row.customer_id])
-        if upto:
-            for part in self.parts.values():
-                part.stored(upto)
+        self.stowing.note_stored(self.parts.values())
+        for part, lane in self._refusals.round(self.parts):
+            self._round.out.touch(part, lane)
 
     def _note_pages(self, now: int) -> None:
         while not self.pages.pages.empty():
@@ -244,7 +242,8 @@ class PartitionOwner:
         metrics.THROTTLER_TRANSACTIONS.labels("refused" if refusal else "unknown").inc()
         log.warning("transaction_refused" if refusal else "transaction_unknown", reason=verdict.reason)  # type: ignore[union-attr]
         if isinstance(verdict, RefusedRecord):
-            self.rules.refuse(self.sending.place_of(verdict.index, current.out), verdict)
+            self.rules.refuse(self.sending.sent_as(verdict.index, current.out), verdict)
+        self._fenced = self.metadata if isinstance(verdict, FencedInstance) else self._fenced
         numbers = set(self.parts)
         self.give_up(numbers)
         self._late_us |= dict.fromkeys(numbers, self.clock.now() - current.began_us)
@@ -256,12 +255,16 @@ class PartitionOwner:
     def _note_state(self) -> None:
         """For the polling thread: whether anything is due or on its way, and whether too much waits for the store."""
         drain = self.rules.drain
-        if self.stowing.busy or drain.asked or drain.suspended or drain.schedule.due_weight:
+        if self.stowing.busy or drain.asked or drain.suspended or drain.refused or drain.schedule.due_weight:
             self.worked_at = time.monotonic()
-        if self.stowing.writer.waiting:
+        if self.stowing.store_is_away:
             drain.doubt()
-        # Beyond the limit nothing more is read until the store takes rows again.
-        stalled = {part.number for part in self.parts.values() if part.waiting > settings.THROTTLER_STALL_RECORDS}
+        # Beyond the limit nothing more of it is read, until half of that is stored: not for a moment each time.
+        most = settings.THROTTLER_STALL_RECORDS
+        stalled = {
+            number for number, part in self.parts.items()
+            if part.waiting > (most // 2 if number in self.stalled else most)
+        }  # fmt: skip
         for number in stalled ^ self.stalled:
             metrics.THROTTLER_STALLED.labels(str(number)).set(number in stalled)
         self.stalled = stalled
@@ -276,7 +279,7 @@ class PartitionOwner:
         told = False
         while not self._ending.is_set():
             try:
-                return self.producer.rebuild()
+                return self.producer.rebuild(self.member)
             except client.KafkaError as error:
                 if not told:
                     log.warning("producer_unavailable", error=str(error))

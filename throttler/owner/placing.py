@@ -56,7 +56,7 @@ class RestoredPlacing:
             return Stopped(outcome.alarm)
         part = OwnedPartition(
             outcome.number, outcome.topic_id, self.epoch, outcome.decided, outcome.position, outcome.position,
-            lanes=outcome.lanes, totals=Counter(outcome.totals),
+            lanes=outcome.lanes, totals=Counter(outcome.totals), late_us=outcome.late_us,
         )  # fmt: skip
         self.adopt(part, outcome.forgotten)
         return Start(outcome.position)

@@ -28,7 +28,7 @@ class PlainSender:
         self._futures: list[Any] = []
         self._error = ""
 
-    def rebuild(self) -> None:
+    def rebuild(self, _member: Any = None) -> None:
         """A new client; raises KafkaError: try again later."""
         self.close()
         milliseconds = int(self.limit * 1000)

@@ -8,6 +8,7 @@ from typing import Any
 
 from config.telemetry import metrics
 from throttler.lanes.lane import LaneState
+from throttler.limits.limiter import left_late
 from throttler.live.decide import Decisions, Decoded
 from throttler.live.partition import OwnedPartition
 from throttler.live.sending import Sending
@@ -65,6 +66,7 @@ class OwnerRound:
         rules.drain.round(now, rules.room(now, DRAINED), self.out)
         if rules.output:
             rules.output.spend(len(self.out.drained) - before)
+            rules.measure(now)
 
     def to_send(self, now: int) -> bool:
         """Whether there is anything to tell: messages, lanes to forget, or an offset that has moved on."""
@@ -74,7 +76,7 @@ class OwnerRound:
 
     def send(self, sending: Sending, metadata: Any) -> Any:
         """One transaction; returns its verdict."""
-        return sending.run(self.out, self.sent, self.gone, metadata)
+        return sending.run(self.out, self.sent, self.gone, metadata, self.began_us)
 
     def committed(self, now: int) -> list[tuple[OwnedPartition, LaneState]]:
         """Make it final, at `now`; returns the lanes whose limiter the changelog has to be told again."""
@@ -83,6 +85,7 @@ class OwnerRound:
         for _part, lane in self.out.changed:
             lane.changed = False
         self._count()
+        self._meter()
         late_us = now - self.began_us
         moved = self._moved(now) if late_us > LATE_US else []
         return moved if late_us > LOGGED_US else []
@@ -102,10 +105,16 @@ class OwnerRound:
         moved = []
         for part, lane in self.out.changed:
             rates, count = self.rules.terms.of(lane.customer).rates, sent[part.number, lane.customer]
-            if count and not rates.held and (tat := now + rates.worth_us(count)) > lane.limiter.tat:
-                lane.limiter.tat = tat
+            if count and not rates.held and left_late(rates, lane.limiter, self.began_us, now, count):
                 moved.append((part, lane))
         return moved
+
+    def _meter(self) -> None:
+        """For the rate of all: what each customer has sent."""
+        if self.rules.output:
+            meter = self.rules.output.meter
+            meter.sent(one.message.customer_id for one in self.out.live if one.message)
+            meter.sent(row.customer_id for _part, row in self.out.drained)
 
     def _count(self) -> None:
         out = self.out

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from config.kafka import Record
 from config.kafka.format.murmur import partition_of
 from config.kafka.transaction import RefusedRecord
-from outbox.letters.burial import Letter
-from throttler.limits.shares import OutputLimiter, alone
+from throttler.limits.shares import OutputLimiter
 from throttler.live.decide import Decider, Decoded
-from throttler.live.decode import SOURCE, row_of
+from throttler.live.decode import refusal, row_of
 from throttler.live.drain import Drain
 from throttler.live.partition import OwnedPartition
+from throttler.overflow.store import OverflowRow
 from throttler.owner.memory import LaneMemory
 from throttler.owner.terms import KnownTerms
 
@@ -36,23 +37,25 @@ class Rules:
         """How many of the backlogs may leave now."""
         return min(most, self.output.allowance(now)) if self.output else most
 
+    def measure(self, now: int) -> None:
+        """What our customers could send, for those who divide the rate of all."""
+        if self.output:
+            schedule = self.drain.schedule
+            self.output.meter.measure(now, schedule.waiting(), schedule.due_count, self.drain.could, self._weight_of)
+
     def has_room(self, now: int) -> bool:
         """Whether one more may go live; not before those whom the rate of all has cut short."""
         return self.output is None or (not self.drain.schedule.due_weight and self.output.allowance(now) > 0)
-
-    def share(self, now: int) -> None:
-        """Of the rate of all, this process has what its partitions are of all partitions."""
-        if self.output:
-            self.output.set_share(alone(len(self.parts), self.partitions), now)
 
     def spend(self, count: int) -> None:
         if self.output:
             self.output.spend(count)
 
-    def refuse(self, place: tuple[int, int] | None, verdict: RefusedRecord) -> None:
-        """The broker will never take what this record becomes: a dead letter when it comes again."""
-        if place:
-            self._poisoned[place] = verdict.reason
+    def refuse(self, sent: Record | OverflowRow | None, verdict: RefusedRecord) -> None:
+        """The broker will never take what this record or row becomes: a dead letter when it comes again."""
+        if sent:
+            poisoned = self.drain.poisoned if isinstance(sent, OverflowRow) else self._poisoned
+            poisoned[sent.partition, sent.offset] = verdict.reason
 
     def checked(self, decoded: Decoded) -> Decoded:
         """The record, or the letter it has become since it was refused."""
@@ -62,9 +65,10 @@ class Rules:
         reason = self._poisoned.get((record.partition, record.offset), "")
         if not reason:
             return decoded
-        return replace(
-            decoded, message=None, letter=Letter(SOURCE, "send", "broker_refused", reason, record, self.topic_id)
-        )
+        return replace(decoded, message=None, letter=refusal(record, "send", reason, self.topic_id))
+
+    def _weight_of(self, customer: str) -> int:
+        return self.terms.of(customer).weight
 
     def _right_partition(self, customer: str) -> int:
         return partition_of(customer.encode(), self.partitions)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import close_old_connections, connection
@@ -19,29 +19,32 @@ from config.kafka.runtime.writer import LogEnd
 from config.telemetry.logs import log
 from outbox.letters.handler import AlarmedWatermarks
 from throttler.customers.rates_poll import changed_terms
-from throttler.lanes.mirror import MirrorPartition, mirror, report_owner, retire_owner
+from throttler.lanes.mirror import MirrorPartition, mirror, report_owner, retire_owner, take_name
 from throttler.live.decode import SOURCE
 from throttler.live.sending import INPUT
 from throttler.live.storing import GROUP
 from throttler.owner.owner import PartitionOwner
+from throttler.owner.sharing import Sharing
 
-TERMS_EACH, CLOCK_EACH = 2.0, 30.0  # seconds
+TERMS_EACH, CLOCK_EACH, SHARE_EACH = 2.0, 30.0, 1.0  # seconds
 SNAPSHOT = 2.0  # seconds to wait for one: a transaction may take longer, and then it comes with the next round
 
 
 class Upkeep:
     """The database's part of an owner that is not on any message's way: with the database away, all of it waits."""
 
-    def __init__(self, owner: PartitionOwner, name: str, transactions: bool) -> None:
-        self.owner, self.name, self.transactions = owner, name, transactions
+    def __init__(self, owner: PartitionOwner, name: str, transactions: bool, sharing: Sharing | None = None) -> None:
+        self.owner, self.name, self.transactions, self.sharing = owner, name, transactions, sharing
         self.ready = threading.Event()  # the terms of all customers are known
         self.alarms: queue.SimpleQueue[Mapping[TopicPartition, str]] = queue.SimpleQueue()
         self.group, self.topic = topic_name(GROUP), topic_name(INPUT)
         self._ends: dict[TopicPartition, LogEnd] = {}
         self._since: datetime | None = None
-        self._next_terms = self._next_clock = 0.0
+        self._named = False
+        self._refused: set[int] = set()  # partitions whose last mirror was refused
+        self._next_terms = self._next_clock = self._next_share = 0.0
         self._away = False
-        self._ending = threading.Event()
+        self._ending, self._wanted = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="throttler-upkeep", daemon=True)
 
     def start(self) -> None:
@@ -51,14 +54,22 @@ class Upkeep:
         """How far the log reaches; told with the next mirror."""
         self._ends = {**self._ends, **ends}
 
+    def share_soon(self) -> None:
+        """Partitions have come: ask for a part of the output rate at once."""
+        self._next_share = 0.0
+        self._wanted.set()
+
     def close(self, patience: float = 2.0) -> None:
         """Mirror once more and retire; given up after `patience` seconds."""
         self._ending.set()
+        self._wanted.set()
         self._thread.join(patience)
 
     def _work(self) -> None:
-        while not self._ending.wait(0 if not self.ready.is_set() and not self._away else 1.0):
+        while not self._ending.is_set():
             self._try(self._round)
+            self._wanted.wait(1.0)
+            self._wanted.clear()
         if not self._away:
             self._try(self._retire)
         connection.close()
@@ -75,7 +86,11 @@ class Upkeep:
             connection.close()
 
     def _round(self) -> None:
+        self._share()
         now = time.monotonic()
+        if not self._named:
+            take_name(self.name, self.transactions, database_now(), self.owner.reflection.process)
+            self._named = True
         if now >= self._next_terms:
             polled, self._since = changed_terms(self._since)
             self.owner.post(self.owner.learn, polled)
@@ -88,11 +103,17 @@ class Upkeep:
             self._alarm(self.alarms.get())
         self._mirror()
 
+    def _share(self) -> None:
+        """Each second, however long the mirror takes: what was granted holds for three."""
+        if self.sharing and time.monotonic() >= self._next_share:
+            self._next_share = time.monotonic() + SHARE_EACH
+            self.sharing.round()
+
     def _measure_clock(self) -> None:
-        before = time.monotonic()
+        clock = self.owner.clock
+        asked = clock.ticks()
         moment = database_now()
-        halfway = timedelta(seconds=(time.monotonic() - before) / 2)
-        self.owner.post(self.owner.clock.measured, moment + halfway)
+        self.owner.post(clock.measured, moment, asked, clock.ticks())
 
     def _alarm(self, alarms: Mapping[TopicPartition, str]) -> None:
         try:
@@ -104,7 +125,7 @@ class Upkeep:
     def _mirror(self) -> None:
         self.owner.post(self.owner.want_snapshot)
         found = self._snapshots()
-        if found is None or self.owner.failure:
+        if found is None or self.owner.failure or self.owner.doubted:
             return  # somebody else has its name, and what it owned
         left = found[::-1]
         try:
@@ -112,6 +133,7 @@ class Upkeep:
             while left:
                 self._write(left[-1], now)
                 left.pop()
+                self._share()
             weight = float(self.owner.rules.drain.schedule.due_weight)
             report_owner(
                 self.name, list(self.owner.parts), weight, self.transactions, now, self.owner.reflection.process
@@ -133,9 +155,17 @@ class Upkeep:
     def _write(self, partition: MirrorPartition, now: datetime) -> None:
         end = self._ends.pop((self.topic, partition.number), None)
         reach = Reach(end.end_offset, now if end.caught_up else None) if end else None
-        if not mirror(replace(partition, reach=reach), self.group, self.topic, now):
+        if mirror(replace(partition, reach=reach), self.group, self.topic, now):
+            self._refused.discard(partition.number)
+            return
+        # Told again with the next one: the other owner may be one that a group knew which was forgotten since.
+        self.owner.post(self.owner.not_mirrored, [partition])
+        if partition.number not in self._refused:
             log.warning("mirror_of_a_newer_owner", partition=partition.number)
+        self._refused.add(partition.number)
 
     def _retire(self) -> None:
         self._mirror()
+        if self.sharing:
+            self.sharing.leave()
         retire_owner(self.name, self.owner.reflection.process)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -12,18 +13,17 @@ from config.kafka import client, internals, topic_name
 from config.kafka.broker import NO_TRANSACTIONS, transactions_supported
 from config.kafka.runtime import Consumer
 from config.kafka.runtime.ports import ConsumerStopped, Parts
-from config.kafka.runtime.writer import Writer
 from config.kafka.transaction import TransactionalProducer
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from throttler.lanes import changelog
 from throttler.lanes.restoring import Restoring
 from throttler.limits.configured import default_rates, output_rate
-from throttler.limits.shares import OutputLimiter
+from throttler.limits.shares import OutputLimiter, OutputShare
 from throttler.live.clock import SteadyClock
 from throttler.live.pages import PageReader
 from throttler.live.sending import EXPIRED, INPUT, OUTPUT
-from throttler.live.storing import GROUP, NoPositions, RowHandler
+from throttler.live.storing import GROUP, RowHandler, writers_of
 from throttler.overflow.configured import store_of_settings
 from throttler.owner.backend import OwnerBackend, OwnerFollower, PlainCommitter, TransactionCommitter
 from throttler.owner.owner import PartitionOwner
@@ -31,12 +31,16 @@ from throttler.owner.placing import RestoredPlacing
 from throttler.owner.plain_sender import PlainSender
 from throttler.owner.reflection import Reflection
 from throttler.owner.rules import Rules
+from throttler.owner.sharing import Sharing
 from throttler.owner.source import Notifications
 from throttler.owner.stowing import Stowing
 from throttler.owner.terms import KnownTerms
 from throttler.owner.upkeep import Upkeep
 from throttler.repair.repairs import Repairs
 from throttler.repair.rereading import Rereader
+
+# The group must have answered one of the last heartbeats, so many seconds later at most: we know then what is ours.
+HEARTBEATS, LATE = 2, 1.5
 
 
 def throttle(
@@ -48,7 +52,7 @@ def throttle(
     refuse_unfit_broker()
     counts = same_counts()
     throttler = ThrottlerParts(name, counts, accept_reset)
-    follower = OwnerFollower(throttler.owner, throttler.placing, topic_name(GROUP), instance)
+    follower = OwnerFollower(throttler.owner, throttler.placing, topic_name(GROUP), instance, throttler.assigned)
     options: dict[str, Any] = {"follower": follower}
     if instance:
         options |= {"instance": instance, "is_fenced": internals.is_fenced}
@@ -94,16 +98,18 @@ class ThrottlerParts:
         self.producer: Any = TransactionalProducer(f"{topic_name(GROUP)}-{name}") if transactions else PlainSender()
         clock = SteadyClock()
         terms = KnownTerms(default_rates())
-        rules = Rules(terms, settings.THROTTLER_TTL_SECONDS * 1_000_000, partitions, output_limiter(clock))
+        output = output_limiter(partitions, clock)
+        rules = Rules(terms, settings.THROTTLER_TTL_SECONDS * 1_000_000, partitions, output)
+        self.sharing = Sharing(name, output, clock) if output else None
         store = store_of_settings()
         handler = RowHandler(store)
-        writer = Writer(handler, NoPositions(), topic_name(GROUP))
+        rows, letters = writers_of(handler)
         topic_ids: dict[str, str] = {}
         self.owner = PartitionOwner(
-            self.producer, rules, Stowing(writer, topic_ids), handler, PageReader(store),
+            self.producer, rules, Stowing(rows, topic_ids, letters), handler, PageReader(store),
             Repairs(rules.drain, Rereader(store)), Reflection(rules.drain, terms, uuid4().hex), clock,
         )  # fmt: skip
-        self.upkeep = Upkeep(self.owner, name, transactions)
+        self.upkeep = Upkeep(self.owner, name, transactions, self.sharing)
         self.restoring = Restoring(
             topic_name(INPUT),
             topic_name(changelog.TOPIC),
@@ -113,14 +119,30 @@ class ThrottlerParts:
         )
         self.placing = RestoredPlacing(
             self.restoring, topic_name(INPUT), lambda *found: self.owner.post(self.owner.adopt, *found),
-            lambda *gone: self.owner.post(self.owner.give_up, *gone), self.upkeep.ready.is_set, self.upkeep.alarms.put,
+            lambda *gone: self.owner.post(self.owner.give_up, *gone), self.ready, self.upkeep.alarms.put,
         )  # fmt: skip
+
+    def assigned(self, numbers: set[int] | None, generation: int) -> None:
+        """What the group has given us, or None when it takes everything away."""
+        if not self.sharing:
+            return
+        if numbers is None:
+            self.sharing.group.released()
+        else:
+            self.sharing.group.assigned(numbers, generation)
+            self.upkeep.share_soon()
 
     def start(self) -> None:
         self.owner.start()
         self.upkeep.start()
 
+    def ready(self) -> bool:
+        """Whether lanes may be restored: the customers' rates are known, and that it is we who own them."""
+        return self.upkeep.ready.is_set() and not self.owner.doubted
+
     def parts(self, consumer: Any) -> Parts:
+        if self.sharing:
+            self.sharing.group.heard = partial(internals.confirmed_at, consumer)
         backend = OwnerBackend(self.owner, self.upkeep, topic_name(INPUT))
         sender = self.producer
         committer = (
@@ -131,7 +153,8 @@ class ThrottlerParts:
         return Parts(backend, committer, self.placing)
 
 
-def output_limiter(clock: SteadyClock) -> OutputLimiter | None:
+def output_limiter(partitions: int, clock: SteadyClock) -> OutputLimiter | None:
     """This process's part of the rate of all; None when THROTTLER_OUTPUT_RATE is empty."""
     rate = output_rate()
-    return OutputLimiter(rate, clock.now()) if rate else None
+    sure = HEARTBEATS * client.heartbeat_ms() / 1000 + LATE
+    return OutputLimiter(rate, OutputShare(partitions, int(sure * 1_000_000)), clock.now()) if rate else None

@@ -139,9 +139,23 @@ def test_the_offset_to_commit_stays_at_the_oldest_that_the_store_does_not_have(d
     part.unstored.append(Unstored(1, 11, 11, Counter(acme=1)))
     part.unstored.append(Unstored(2, 12, 12, Counter(acme=1)))
     assert (part.position, part.stored_upto(), part.waiting) == (11, 10, 2)
-    assert part.stored(1)
-    assert (part.position, part.lanes["acme"].waits) == (12, 1)
-    assert not part.stored(1)
+    part.stored(1)
+    assert (part.position, part.lanes["acme"].waits, part.waiting) == (12, 1, 1)
+    part.stored(1)
+    assert (part.position, part.lanes["acme"].waits, part.waiting) == (12, 1, 1)
+
+
+def test_a_letter_with_a_writer_of_its_own_holds_the_offset_to_commit_and_not_the_drain(desk):
+    part = desk.part
+    for offset in (10, 11, 12):
+        desk.take(offset)
+    part.unstored.append(Unstored(1, 12, 12, Counter(acme=1)))
+    part.unburied.append(Unstored(1, 11, 11, letters=1))
+    assert (part.position, part.stored_upto(), part.waiting) == (11, 11, 2)
+    part.stored(1)
+    assert (part.position, part.stored_upto(), part.waiting) == (11, 12, 1)
+    part.stored(0, 1)
+    assert (part.position, part.waiting) == (13, 0)
 
 
 def test_the_changelog_gives_back_what_it_was_told(desk):

@@ -4,6 +4,7 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
+from django.db import OperationalError, transaction
 
 from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed
@@ -62,6 +63,14 @@ def test_a_row_that_the_store_refuses_becomes_a_letter_and_holds_up_nothing(writ
     assert offsets() == [1, 3]
     assert [(letter.offset, letter.reason) for letter in DeadLetter.objects.all()] == [(2, "database_refused")]
     assert writer.handler.refused.get(timeout=1).offset == 2
+
+
+def test_a_row_counts_as_refused_when_its_letter_is_there(writer, today):
+    record = stowed(2, today)
+    with pytest.raises(OperationalError), transaction.atomic():
+        writer.handler.park(RecordBatch([record], {}), record, ValueError("offset 2"), "", database_now())
+        raise OperationalError("gone before the commit")
+    assert writer.handler.refused.empty()
 
 
 class Picky(DjangoStore):

@@ -1,9 +1,13 @@
 """A message is found by its notification id within its lane, by every store and by reading page after page."""
 
 import pytest
+from django.db import connection
 
-from tests.throttler.overflow.conftest import TODAY, lane, row
+from tests.outbox.delivery.test_plans import explained
+from tests.throttler.overflow.conftest import DAY, TODAY, lane, row
+from throttler.models import OverflowMessage
 from throttler.overflow import store as interface
+from throttler.overflow.django import DjangoStore, hash_of
 from throttler.overflow.store import OverflowStore
 
 
@@ -37,3 +41,33 @@ def test_a_search_page_by_page_ends(store, monkeypatch):
     store.store([row(offset) for offset in range(20)])
     assert OverflowStore.find(store, lane(limit=4), "n-11").offset == 11
     assert OverflowStore.find(store, lane(limit=4), "n-12") is None
+
+
+@pytest.fixture
+def table(transactional_db):
+    """A lane of 3,000 in the relational table, a third of it from yesterday."""
+    table = DjangoStore()
+    table.store([row(offset, day=TODAY if offset % 3 else TODAY - DAY) for offset in range(3000)])
+    if connection.vendor == "postgresql":
+        connection.cursor().execute("ANALYZE throttler_overflowmessage")
+    return table
+
+
+def test_a_search_goes_by_the_hash_and_not_through_the_lane(table):
+    found = table._rows_with(lane(), "n-2999").filter(notification_hash=hash_of("n-2999")).order_by("offset", "day")
+    plan = explained(*found.query.sql_with_params())
+    assert "overflow_notification" in plan or "_notification_hash_offset_" in plan
+    assert table.find(lane(), "n-2999").offset == 2999
+
+
+def test_two_ids_with_one_hash_are_told_apart(table):
+    others = [f"x-{number}" for number in range(100_000) if hash_of(f"x-{number}") == hash_of("n-7")]
+    assert table.find(lane(), others[0]) is None
+    table.store([row(3000, notification_id=others[0])])
+    assert table.find(lane(), others[0]).offset == 3000
+
+
+def test_a_row_of_a_worker_of_the_last_release_is_found(table):
+    OverflowMessage.objects.filter(offset=5).update(notification_hash=None)
+    assert table.find(lane(), "n-5").offset == 5
+    assert table.find(lane(), "n-x") is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 from config.kafka import Replayed
@@ -37,7 +38,7 @@ class Producer:
         self.committed, self.offsets, self.rebuilt = [], {}, 0
         self.fate, self.takes = Committed(), lambda: None
 
-    def rebuild(self):
+    def rebuild(self, member):
         self.rebuilt += 1
 
     def begin(self):
@@ -107,30 +108,35 @@ class Pages:
 class Bench:
     """An owner of partition 0 without its thread; each customer may send 10/s."""
 
-    def __init__(self, settings):
+    def __init__(self, settings, letters=None):
         settings.THROTTLER_DEFAULT_RATE = "10/s"
         self.time = 0
         self.clock = SteadyClock(lambda: self.time * 1000, None)
         self.producer, self.store = Producer(), Store()
-        self.pages = Pages(self.store)
+        self.pages, self.asked = Pages(self.store), []  # what was to be read again from the input
         terms = KnownTerms(parse_rates("10/s"))
         self.rules = Rules(terms, TTL, PARTITIONS, None)
-        handler = SimpleNamespace(refused=queue.SimpleQueue())
+        self.handler = handler = SimpleNamespace(refused=queue.SimpleQueue())
         self.owner = PartitionOwner(
-            self.producer, self.rules, Stowing(self.store, {}), handler, self.pages,
-            Repairs(self.rules.drain, SimpleNamespace(found=queue.SimpleQueue())),
+            self.producer, self.rules, Stowing(self.store, {}, letters), handler, self.pages,
+            Repairs(self.rules.drain, SimpleNamespace(found=queue.SimpleQueue(), ask=self.asked.append)),
             Reflection(self.rules.drain, terms, "p"), self.clock,
         )  # fmt: skip
         self.gate = gate()
         self.settled = Counter()
 
-    def adopt(self, position=0, decided=0, lanes=None):
-        part = OwnedPartition(0, "t", 1, decided, position, position, lanes=lanes or {})
+    def adopt(self, position=0, decided=0, lanes=None, late_us=0):
+        part = OwnedPartition(0, "t", 1, decided, position, position, lanes=lanes or {}, late_us=late_us)
         self.owner.post(self.owner.adopt, part)
         return part
 
     def arrive(self, offsets, customer="a"):
         batch = [decode(self.record(offset, customer), self.gate, "t") for offset in offsets]
+        self.owner.post(self.owner.take, batch, lambda: self.settled.update(["done"]))
+
+    def arrive_poison(self, offsets):
+        records = [replace(self.record(offset, "a"), value=b"{bad") for offset in offsets]
+        batch = [decode(record, self.gate, "t") for record in records]
         self.owner.post(self.owner.take, batch, lambda: self.settled.update(["done"]))
 
     def record(self, offset, customer):
@@ -145,6 +151,8 @@ class Bench:
         self.time += round(seconds * 1e6)
         self.owner.post(lambda: None)  # it waits for nothing
         self.owner._turn()
+        while not self.owner._news.empty():  # on a slow machine one turn does not hear all
+            self.owner._turn()
 
     def slow(self, seconds):
         """Every transaction takes so long."""
