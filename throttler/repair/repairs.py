@@ -1,15 +1,14 @@
-"""Lanes of which the store has fewer rows than it was given: read again from the input, then they go on."""
+"""Lanes that stand: the store has fewer rows than it was given, or the broker refuses the next message."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 from throttler.lanes.lane import LaneState
 from throttler.live.drain import Drain, Key
 from throttler.live.partition import OwnedPartition
-from throttler.overflow.store import LaneRange
-from throttler.repair.rereading import Rereader, Suspect
+from throttler.overflow.store import LaneRange, OverflowRow
+from throttler.repair.rereading import Buried, Rereader, Suspect
 
 
 class Repairs:
@@ -18,26 +17,42 @@ class Repairs:
     def __init__(self, drain: Drain, rereader: Rereader) -> None:
         self.drain, self.rereader = drain, rereader
         self._asked: dict[Key, LaneRange] = {}
+        self._buried: dict[Key, OverflowRow] = {}  # on their way to the letters
 
     def round(self, now: int) -> list[tuple[OwnedPartition, LaneState]]:
         """Ask for what is suspended, take up what was repaired; returns the lanes that lost messages for good."""
         if self.drain.suspended.difference(self._asked):
             self._ask()
+        for key, row in self.drain.refused.items():
+            if self._buried.get(key) is not row:
+                self._buried[key] = row
+                self.rereader.bury(row, self.drain.poisoned[row.partition, row.offset])
         changed = []
         while not self.rereader.found.empty():
             found = self.rereader.found.get()
+            if isinstance(found, Buried):
+                changed += self._pass_over(found.row, now)
+                continue
             key = (found.lane.partition, found.lane.customer_id)
             if self._asked.get(key) is found.lane:
                 del self._asked[key]
                 changed += self._go_on(key, found.gone, now)
         return changed
 
+    def _pass_over(self, row: OverflowRow, now: int) -> list[tuple[OwnedPartition, LaneState]]:
+        key = (row.partition, row.customer_id)
+        if self._buried.get(key) is row:
+            del self._buried[key]
+        passed = self.drain.pass_over(key, row, now)
+        return [passed] if passed else []
+
     def forget(self, numbers: Iterable[int]) -> None:
         gone = set(numbers)
         self._asked = {key: lane for key, lane in self._asked.items() if key[0] not in gone}
+        self._buried = {key: row for key, row in self._buried.items() if key[0] not in gone}
 
     def _ask(self) -> None:
-        found = defaultdict(list)
+        found = []
         for key in self.drain.suspended.difference(self._asked):
             part, lane = self._find(key)
             if part and lane and lane.day:
@@ -45,18 +60,19 @@ class Repairs:
                 upto, backlog = part.readable_upto(lane), lane.backlog - lane.waits
                 asked = LaneRange(part.number, lane.customer, part.topic_id, lane.drained, upto, lane.day, backlog)
                 self._asked[key] = asked
-                found[part.number].append(Suspect(asked, backlog, bool(lane.misplaced)))
-        for suspects in found.values():
-            self.rereader.ask(suspects)
+                found.append(Suspect(asked, backlog, bool(lane.misplaced)))
+        if found:
+            self.rereader.ask(found)
 
     def _go_on(self, key: Key, gone: int, now: int) -> list[tuple[OwnedPartition, LaneState]]:
         part, lane = self._find(key)
-        self.drain.resume(key, now)
-        if part is None or lane is None or not gone:
-            return []
-        lane.lose(gone)
-        part.totals["lost"] += gone
-        return [(part, lane)]
+        changed = []
+        if part and lane and gone:
+            lane.lose(gone)
+            part.totals["lost"] += gone
+            changed = [(part, lane)]
+        self.drain.resume(key, now)  # at last: it asks for a page of what waits then
+        return changed
 
     def _find(self, key: Key) -> tuple[OwnedPartition | None, LaneState | None]:
         part = self.drain.parts.get(key[0])
