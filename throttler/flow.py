@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from uuid import UUID
 
+from django.conf import settings
 from django.db.models import F, Q
 
 from config.database.clock import database_now
-from config.flows import Check, Deed, Flow, Forecast, Picture, Reading, Sample, Worker
+from config.flows import Check, Deed, Effect, Flow, Judgement, Picture, Reading, Sample, Worker
 from config.kafka import Record, topic_name
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
+from outbox.models import ChannelState
 from throttler import redelivery, verify
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LaneOwner
 from throttler.live.sending import EXPIRED, INPUT, OUTPUT
 from throttler.live.storing import GROUP
-from throttler.messages import gate
+from throttler.messages import NAMED, READABLE, gate
 from throttler.samples import customers_added, notifications
 
 RECENT = timedelta(seconds=5)
@@ -93,14 +96,32 @@ class Throttler(Flow):
 
     # -- dead letters -----------------------------------------------------------------------------------
 
+    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        return ChannelState.objects.why_closed(["kafka"], now)
+
     def sources(self) -> Sequence[str]:
         return [FLOW]
 
-    def requeue(self, letter: DeadLetter, now: datetime) -> str:
-        return redelivery.requeue(letter, now)
+    def readable(self, source: str) -> Sequence[str]:
+        return READABLE
 
-    def forecast(self, letter: DeadLetter) -> Forecast | None:
-        return redelivery.forecast(letter)
+    def named(self, source: str) -> Sequence[str]:
+        return NAMED
+
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
+        return redelivery.judge(letters)
+
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        return redelivery.take_back(letters, now)
+
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        return redelivery.effect(letters)
+
+    def awaited(self, source: str, step: str = "") -> bool:
+        return True
+
+    def patience(self, source: str) -> timedelta:
+        return max(super().patience(source), timedelta(seconds=settings.THROTTLER_TTL_SECONDS))
 
     def not_replayed(self) -> Mapping[str, str]:
         return {INPUT: redelivery.WHY_NO_REPLAY}

@@ -18,6 +18,10 @@ FORWARDED, REPLAY_OF, SOURCE = "forwarded", "replay_of", "source"
 SECOND = 1_000_000
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
+# What may be read of a notification without a reveal, and which names.
+READABLE = ("notification_id", "customer_id", "created_at", "ttl_seconds")
+NAMED = ("recipient", "message")
+
 Headers = Iterable[tuple[str, bytes | None]]
 
 

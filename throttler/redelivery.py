@@ -2,63 +2,190 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
 
 from django.conf import settings
 
 from config.database.clock import database_now
-from config.flows import Forecast, Refusal
+from config.flows import Effect, Judgement, Refusal
 from config.gate import InvalidRecord
-from config.kafka import Replayed
+from config.kafka import Replayed, topic_name
+from config.telemetry.masks import masked_error
+from outbox.bookkeeping.models import Watermark
+from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
-from outbox.letters.redelivery import record_of
+from outbox.letters.redelivery import failed_again, record_of, would_refuse
+from outbox.messages.models import OutboxMessage
 from outbox.messages.publish import publish
 from throttler.customers.models import Customer
+from throttler.lanes.models import Lane
+from throttler.live.decode import SOURCE as SOURCE_NAME
 from throttler.live.sending import EXPIRED, INPUT
-from throttler.live.storing import LOST
+from throttler.live.storing import GROUP, LOST
 from throttler.messages import FORWARDED, REPLAY_OF, SECOND, SOURCE, Notification, created_us, expires_us, gate
 from throttler.moments import microseconds
 
 EVENT = "notification.replayed"
+ON_ITS_WAY = f"on its way to {INPUT}"
+Place = tuple[int, int]  # partition and offset in the input
+
+
+class Carrier(NamedTuple):
+    """The message of a letter: the fields are its columns."""
+
+    id: UUID
+    state: str
+    receipt: str
+
+
 OURS = {FORWARDED, SOURCE, REPLAY_OF}  # headers that belong to the way a record took, not to its message
 WHY_NO_REPLAY = "what was sent once would be sent again; requeue its dead letters instead"
 
 
-def requeue(letter: DeadLetter, now: datetime) -> str:
-    """Promise the letter's record to the input, in the caller's transaction; poison is not sent.
+def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+    """Promise the letters' records to the input, in the caller's transaction; poison is a letter once more.
 
-    A letter that is requeued twice is sent once. Raises Refusal for one that holds no record.
+    Each becomes one message, however often this is run.
     """
-    record = _record(letter)
+    found: dict[UUID, Effect] = {}
+    failed: list[Letter] = []
+    before = _messages(letters)
+    for letter in letters:
+        try:
+            record = _record(letter)
+            message = gate().decode(record.value)
+            promised = _promise(letter, record, message, before.get(letter.carrier), now)
+            found[letter.pk] = Effect("waiting", ON_ITS_WAY, carrier=promised)
+        except InvalidRecord as refusal:
+            place = (record, letter.topic_id, letter.revision + 1)
+            failed.append(Letter(SOURCE_NAME, "decode", refusal.reason, str(refusal), *place))
+        except Refusal as refusal:
+            found[letter.pk] = Effect("refused", str(refusal))
+    bury(failed, topic_name(GROUP), now)
+    return found | failed_again(failed)
+
+
+def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
+    """What `take_back` would do now."""
+    found: dict[UUID, Judgement] = {}
+    decoded: list[tuple[DeadLetter, Replayed, Notification]] = []
+    for letter in letters:
+        try:
+            record = _record(letter)
+            decoded.append((letter, record, gate().decode(record.value)))
+        except InvalidRecord as refusal:
+            found[letter.pk] = Judgement(False, "Fails again.", masked_error(str(refusal)), "warn")
+        except Refusal as refusal:
+            found[letter.pk] = would_refuse(str(refusal))
+    customers = Customer.objects.in_bulk([message.customer_id for _, _, message in decoded])
+    now = microseconds(database_now())
+    for letter, record, message in decoded:
+        found[letter.pk] = _judged(record, message, customers.get(message.customer_id), now)
+    return found
+
+
+def _judged(record: Replayed, message: Notification, customer: Customer | None, now: int) -> Judgement:
+    if reason := _reason_to_expire(record, message, customer, now):
+        return Judgement(True, f"It goes to {EXPIRED}.", reason, "warn")
+    why = f"It takes its turn among what {message.customer_id} sends."
+    return Judgement(True, "It is sent again.", why, "ok")
+
+
+def _promise(
+    letter: DeadLetter, record: Replayed, message: Notification, before: Carrier | None, now: datetime
+) -> UUID:
+    # A letter that was restored after its message was cancelled gets another one.
+    again = f"/{before.id.hex}" if before and before.state == OutboxMessage.State.CANCELLED else ""
     try:
-        message = gate().decode(record.value)
-    except InvalidRecord as refusal:
-        return f"failed again: {refusal}"[:200]
-    try:
-        publish(
+        return publish(
             EVENT,
             f"customer/{message.customer_id}"[:200],
             _payload(record, message),
-            idempotency_key=f"throttler/{letter.pk}",
+            idempotency_key=f"throttler/{letter.pk}{again}",
             channel="kafka",
             correlation_id=letter.correlation_id,
             now=now,
         )
     except ValueError as error:
         raise Refusal(f"the outbox does not take it: {error}") from error
-    return f"on its way to {INPUT}"
 
 
-def forecast(letter: DeadLetter) -> Forecast:
-    """What `requeue` would do now; raises Refusal like it."""
-    record = _record(letter)
-    try:
-        message = gate().decode(record.value)
-    except InvalidRecord as refusal:
-        return Forecast("warn", "Fails again.", str(refusal))
-    if reason := _reason_to_expire(record, message):
-        return Forecast("warn", f"It goes to {EXPIRED}.", reason)
-    return Forecast("ok", "It is sent again.", f"It takes its turn among what {message.customer_id} sends.")
+def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
+    """Proven when the throttler has passed the position of the record, and its lane has drained it."""
+    messages = _messages(letters)
+    places = {letter.pk: place for letter in letters if (place := _place(messages.get(letter.carrier)))}
+    reached = _reached({partition for partition, _ in places.values()})
+    buried = _buried(places.values())
+    lanes = _lanes(letters, places)
+    found: dict[UUID, Effect] = {}
+    for letter in letters:
+        if (place := places.get(letter.pk)) is None:
+            found[letter.pk] = _unsent(messages.get(letter.carrier))
+        elif after := buried.get(place):
+            found[letter.pk] = Effect("failed_again", after.error, successor=after.pk)
+        else:
+            found[letter.pk] = _decided(place, reached.get(place[0], 0), lanes.get(letter.pk))
+    return found
+
+
+def _messages(letters: Sequence[DeadLetter]) -> dict[UUID | None, Carrier]:
+    rows = OutboxMessage.objects.among([letter.carrier for letter in letters if letter.carrier])
+    return {row.id: row for row in map(Carrier._make, rows.values_list(*Carrier._fields))}
+
+
+def _place(message: Carrier | None) -> Place | None:
+    """Partition and offset in the input: the receipt of a message that was sent."""
+    if message is None or message.state != OutboxMessage.State.SENT:
+        return None
+    partition, _, offset = message.receipt.partition("/")
+    return (int(partition), int(offset)) if partition.isdigit() and offset.isdigit() else None
+
+
+def _unsent(message: Carrier | None) -> Effect:
+    if message is None:
+        return Effect("waiting", "its message is not kept any more")
+    if message.state == OutboxMessage.State.CANCELLED:
+        return Effect("discarded", "its message was cancelled")
+    return Effect("waiting", f"its message is {message.state.replace('_', ' ')}")
+
+
+def _reached(partitions: set[int]) -> dict[int, int]:
+    marks = Watermark.objects.of_group(GROUP).of_topic(INPUT).filter(partition__in=partitions)
+    return dict(marks.values_list("partition", "next_offset"))
+
+
+def _buried(places: Collection[Place]) -> dict[Place, DeadLetter]:
+    """The letters of records at these positions."""
+    partitions, offsets = {partition for partition, _ in places}, {offset for _, offset in places}
+    rows = DeadLetter.objects.filter(topic=topic_name(INPUT), partition__in=partitions, offset__in=offsets)
+    return {(row.partition, row.offset): row for row in rows.only("pk", "partition", "offset", "error")}  # type: ignore[misc]
+
+
+def _lanes(letters: Sequence[DeadLetter], places: Mapping[UUID, Place]) -> dict[UUID, Lane]:
+    """The lane that each of these letters' records is in, where it has a backlog."""
+    customers = {}
+    for letter in letters:
+        if letter.pk in places:
+            with suppress(InvalidRecord):
+                customers[letter.pk] = gate().decode(record_of(letter).value).customer_id
+    rows = Lane.objects.filter(customer_id__in=set(customers.values()), backlog__gt=0)
+    lanes = {(row.customer_id, row.partition): row for row in rows}
+    found = {pk: lanes.get((customer, places[pk][0])) for pk, customer in customers.items()}
+    return {pk: lane for pk, lane in found.items() if lane}
+
+
+def _decided(place: Place, reached: int, lane: Lane | None) -> Effect:
+    partition, offset = place
+    at = f"{INPUT}/{partition}/{offset}"
+    if reached <= offset:
+        return Effect("waiting", f"{at} is not read yet")
+    if lane and lane.drained < offset <= lane.seen:
+        return Effect("waiting", f"{at} waits for its customer's rate")
+    return Effect("resolved", f"the throttler has passed {at}")
 
 
 def _record(letter: DeadLetter) -> Replayed:
@@ -75,10 +202,9 @@ def _payload(record: Replayed, message: Notification) -> dict[str, object]:
     return {"topic": INPUT, "key": message.customer_id, "value": value, "headers": headers}
 
 
-def _reason_to_expire(record: Replayed, message: Notification) -> str:
+def _reason_to_expire(record: Replayed, message: Notification, customer: Customer | None, now: int) -> str:
     """Why the throttler would give it up, or an empty text."""
-    customer = Customer.objects.filter(pk=message.customer_id).first()
-    created, now = created_us(message, record.timestamp), microseconds(database_now())
+    created = created_us(message, record.timestamp)
     if customer and customer.purge_before and created < microseconds(customer.purge_before):
         return f"{message.customer_id} was purged after it was created."
     seconds = (customer and customer.ttl_seconds) or settings.THROTTLER_TTL_SECONDS

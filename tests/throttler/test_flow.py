@@ -12,7 +12,7 @@ from config.telemetry import metrics
 from outbox.bookkeeping.models import Watermark
 from tests.throttler.worked import Worked
 from throttler.flow import Throttler
-from throttler.lanes.mirror import report_owner
+from throttler.lanes.mirror import report_owner, take_name
 from throttler.limits.rate import parse_rates
 from throttler.messages import gate
 from throttler.models import Customer, Lane, LaneOwner
@@ -68,8 +68,8 @@ def test_a_throttler_that_does_not_report_any_more_is_a_need(worked):
 
 def test_gauges_say_backlog_age_life_lag_and_letters(worked):
     report_owner("one", [0], 0, True, worked.now, "a")
-    report_owner("two", [1], 0, True, worked.now, "a")
-    report_owner("two", [1], 0, True, worked.now, "b")
+    take_name("two", True, worked.now, "a")
+    take_name("two", True, worked.now, "b")
     found = {(one.gauge, *one.labels.values()): one.value for one in FLOW.gauges(worked.now)}
     assert found[(metrics.THROTTLER_BACKLOG,)] == 3
     assert found[(metrics.THROTTLER_OLDEST,)] == 60

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from django.db import transaction
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import Refusal
 from config.kafka import Replayed, topic_name
-from outbox.bookkeeping.audit import Operator
 from outbox.channels.handlers import Message
 from outbox.channels.kafka import record_of
 from outbox.letters.burial import Letter, bury
@@ -80,9 +80,10 @@ def test_a_letter_that_is_opened_and_requeued_again_is_sent_once():
 def test_poison_fails_again_and_nothing_is_sent(content):
     found = letter(content, step="decode")
     assert forecast(found).verdict == "Fails again."
-    assert requeue([found.pk], ME, "try").requeued == 1
+    ((_letter, effect),) = requeue([found.pk], ME, "try").failed
     found.refresh_from_db()
-    assert found.note.startswith("failed again: ")
+    again = DeadLetter.objects.get(pk=effect.successor)
+    assert (found.status, again.predecessor, again.revision) == ("failed_again", found.pk, 1)
     assert not OutboxMessage.objects.exists()
 
 

@@ -19,7 +19,7 @@ FIT = "throttler: the numbers of every lane fit each other"
 STORED = "throttler: every message that waits is in the store"
 LETTER = "throttler: every parked record has its letter"
 MARK = "throttler: every partition that was read has its watermark"
-GROUPS = "failure groups of throttler count their open letters"
+GROUPS = "failure groups of throttler count their open and requeued letters"
 
 
 @pytest.fixture

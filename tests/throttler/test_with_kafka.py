@@ -75,7 +75,7 @@ def test_a_requeued_letter_is_in_the_partition_of_its_customer(topic):
     worked.bury(2, value)
     letter = DeadLetter.objects.get(offset=2)
     with transaction.atomic():
-        Throttler().requeue(letter, database_now())
+        Throttler().take_back([letter], database_now())
     row = OutboxMessage.objects.get()
     handler = KafkaHandler()
     try:

@@ -22,7 +22,7 @@ from config.admin.html import chip, moment
 from config.admin.keyset import Keyset, KeysetChangeList
 from config.admin.read_only import ReadOnlyAdmin, Segments
 from config.database.clock import database_now
-from outbox.bookkeeping.models import OperatorAction
+from outbox.trail.models import OperatorAction
 from throttler.admin import charts, figures, levers, waiting_messages, words
 from throttler.admin.lever_page import CustomerLeverPage
 from throttler.admin.situation import (
@@ -257,8 +257,8 @@ class CustomerAdmin(ReadOnlyAdmin):
 
 def history_of(customer_id: str, now: datetime) -> list[OperatorAction]:
     """What people did to a customer within a week, newest first."""
-    recent = OperatorAction.objects.filter(created_at__gte=now - HISTORY, subject=f"Customer {customer_id}")
-    return list(recent.order_by("-created_at", "-pk")[:MOST_ACTIONS])
+    recent = OperatorAction.objects.about("throttler.customer", customer_id, MOST_ACTIONS)
+    return list(recent.filter(created_at__gte=now - HISTORY)[:MOST_ACTIONS])
 
 
 def allowed_since(found: Situation, history: Iterable[OperatorAction]) -> list[charts.Point]:

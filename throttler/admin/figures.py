@@ -8,7 +8,7 @@ from datetime import datetime
 
 from config.admin import humanize
 from config.telemetry.redaction import without_addresses
-from outbox.bookkeeping.models import OperatorAction
+from outbox.trail.models import OperatorAction
 from throttler.admin.charts import per_second
 from throttler.admin.situation import Situation
 from throttler.admin.words import gone_by, hourly
@@ -118,7 +118,7 @@ def quotas(found: Situation) -> str:
     told = []
     for window in found.named_rates.windows[1:]:
         share = round(100 * found.traffic.used(window.period_us) / window.limit)
-        told.append(f"{window.limit:,} a {PERIODS[NAMES[window.period_us]]}, {share} % used")
+        told.append(f"{window.limit:,} a {PERIODS[NAMES[window.period_us]]}, {share}\u00a0% used")
     return f"and {'; '.join(told)}" if told else ""
 
 
@@ -126,7 +126,7 @@ def growth(per_minute: float) -> str:
     """How the backlog moves, in words."""
     if abs(per_minute) < 1:
         return "stays as it is"
-    return f"{'grows' if per_minute > 0 else 'shrinks'} by {humanize.rate(round(abs(per_minute), 1))} a minute"
+    return f"{'grows' if per_minute > 0 else 'shrinks'} by {humanize.rate(round(abs(per_minute), 1 if abs(per_minute) < 10 else None))} a minute"
 
 
 def deed(action: OperatorAction) -> HistoryLine:

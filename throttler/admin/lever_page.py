@@ -33,7 +33,7 @@ class CustomerLeverPage:
         """GET shows the form, POST carries it out. Without the right: 403, and the page names the right."""
         lever = self.one.lever
         if not lever.allowed(self.request.user, opts):
-            return self.show(right=lever.right_in_words(opts), status=403)
+            return self.show(right=lever.right_in_words(opts), role=lever.role(opts), status=403)
         if self.request.method != "POST":
             return self.show()
         reason = self.given.get("reason", "").strip()
@@ -54,7 +54,7 @@ class CustomerLeverPage:
         seen = row if has_row(row) else None
         changes.change(row.pk, self.one.verb, change, operator_of(self.request.user), reason, seen)
 
-    def show(self, problem: str = "", at: str = "", right: str = "", status: int = 200) -> HttpResponse:
+    def show(self, problem: str = "", at: str = "", right: str = "", role: str = "", status: int = 200) -> HttpResponse:
         """The page; `problem` stands at the field `at`."""
         one, found = self.one, self.found
         context = {
@@ -72,6 +72,7 @@ class CustomerLeverPage:
             "problem": problem,
             "at": at,
             "right": right,
+            "role": role,
             "reason": self.given.get("reason", ""),
             "back": self.back,
             "now": found.now,
@@ -82,6 +83,8 @@ class CustomerLeverPage:
     def _fields(self) -> dict[str, Any]:
         if self.one.asks == "rate":
             return self._rate_fields()
+        if self.one.asks == "weight":
+            return {"weight": self.given.get("weight", self.found.row.weight), "most": changes.MOST_WEIGHT}
         return self._life_fields() if self.one.asks == "life" else {}
 
     def _rate_fields(self) -> dict[str, Any]:

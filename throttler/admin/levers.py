@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
+
 from config.admin import humanize
 from config.admin.confirmation import LeverState
 from config.admin.levers import Lever, LeverResult
@@ -29,7 +31,7 @@ class CustomerLever:
     verb: str
     change: Callable[[Given], changes.Change]
     why_not: Callable[[Situation], str] = lambda found: ""
-    asks: str = ""  # "rate" or "life": which fields the form has
+    asks: str = ""  # "rate", "life" or "weight": which fields the form has
     counts: bool = False  # the button says how many messages it is about
 
 
@@ -50,6 +52,13 @@ def _rate(given: Given) -> changes.Change:
 
 def _life(given: Given) -> changes.Change:
     return changes.set_ttl(seconds_of(given.get("life", "")))
+
+
+def _weight(given: Given) -> changes.Change:
+    weight = given.get("weight", "").strip()
+    if not NUMBER.fullmatch(weight):
+        raise Refusal("weight: a whole number is needed")
+    return changes.set_weight(int(weight))
 
 
 def seconds_of(text: str) -> int | None:
@@ -81,6 +90,13 @@ LIFE = CustomerLever(
         detail="It counts for what waits already, too. What is older than a shorter one expires at once. A message that names its own lifetime keeps it.",
     ), "set_ttl", _life, asks="life",
 )  # fmt: skip
+WEIGHT = CustomerLever(
+    _lever(
+        "weight", "rate_customer", "Change weight", "edit", past="Changed the weight of", keep="Leave it",
+        promise="Every throttler has the new weight within 5 s.",
+        detail="It counts while customers wait for the rate of all: so many messages leave in one turn. Nobody goes over their own rate.",
+    ), "set_weight", _weight, asks="weight",
+)  # fmt: skip
 HOLD = CustomerLever(
     _lever(
         "hold", "hold_customer", "Hold", "pause", past="Held", keep="Let it run",
@@ -103,12 +119,13 @@ PURGE = CustomerLever(
         harm=True, least=10,
     ), "purge", lambda given: changes.purge, _nothing_waits, counts=True,
 )  # fmt: skip
-LEVERS: Sequence[CustomerLever] = (RATE, LIFE, HOLD, RESUME, PURGE)
+LEVERS: Sequence[CustomerLever] = (RATE, LIFE, WEIGHT, HOLD, RESUME, PURGE)
 
 
 def offered(row: Customer) -> list[CustomerLever]:
-    """The levers of a page, the first one first: hold or resume, never both."""
-    return [RESUME, RATE, LIFE, PURGE] if row.held else [RATE, LIFE, HOLD, PURGE]
+    """The levers of a page, the first one first: hold or resume, never both; the weight where there is a rate of all."""
+    weight = [WEIGHT] if settings.THROTTLER_OUTPUT_RATE or row.weight != 1 else []
+    return [RESUME, RATE, LIFE, *weight, PURGE] if row.held else [RATE, LIFE, *weight, HOLD, PURGE]
 
 
 def lever_states(found: Situation, user: Any, opts: Any, url_of: Callable[[CustomerLever], str]) -> list[LeverState]:
@@ -117,7 +134,8 @@ def lever_states(found: Situation, user: Any, opts: Any, url_of: Callable[[Custo
     for one in offered(found.row):
         right = "" if one.lever.allowed(user, opts) else one.lever.right_in_words(opts)
         locked = "" if right else one.why_not(found)
-        result.append(LeverState(one.lever, url_of(one), locked=locked, right=right))
+        role = one.lever.role(opts) if right else ""
+        result.append(LeverState(one.lever, url_of(one), locked=locked, right=right, role=role))
     return result
 
 

@@ -144,6 +144,8 @@ class Situation:
 def situation_of(row: Customer, now: datetime) -> Situation:
     """Three queries: the lanes, the owners, and the five-minute rows of a day."""
     lanes = Lane.objects.filter(customer_id=row.pk).order_by("partition")[:MOST_LANES]
-    owners = LaneOwner.objects.order_by("-updated_at")[:MOST_OWNERS]
+    owners = list(LaneOwner.objects.order_by("-updated_at")[:MOST_OWNERS])
     periods = CustomerPeriod.objects.filter(customer_id=row.pk, start__gte=now - KNOWN)
-    return Situation(row, list(lanes), list(owners), Timeline.of(list(periods.order_by("start")), now), now)
+    # Behind the last report nothing is known: counted as time without messages, it would look like a fall.
+    told = min(now, owners[0].updated_at) if owners else now
+    return Situation(row, list(lanes), owners, Timeline.of(list(periods.order_by("start")), told), now)

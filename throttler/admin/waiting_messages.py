@@ -17,18 +17,20 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from config.admin.payload import pretty, visible
+from config.admin.payload import visible
 from config.telemetry.logs import log
-from outbox.bookkeeping.audit import may_see_payloads
-from throttler.admin.masks import DOTS, masked
+from config.telemetry.masks import DOTS
+from outbox.trail import reveal
 from throttler.admin.situation import MOST_LANES, ttl_of
 from throttler.customers.models import Customer
 from throttler.lanes.models import Lane
+from throttler.messages import NAMED, READABLE
 from throttler.moments import moment_of
 from throttler.overflow.configured import store_of_settings
 from throttler.overflow.store import LaneRange, OverflowRow, OverflowStore
 
 PAGE = 50
+SUBJECT = "throttler.overflowmessage"
 SEARCHED = 1000  # rows of a page that is searched
 FURTHEST = 2**63 - 2
 Context = dict[str, Any]
@@ -77,6 +79,7 @@ def list_page(request: HttpRequest, row: Customer, context: Context) -> HttpResp
         "lanes": lanes,
         "lane": lane,
         "wanted": wanted,
+        "searched": _store().searched(SEARCHED),
         "messages_shown": [WaitingMessage(one, ttl_of(row)) for one in rows[:PAGE]],
         "more": rows[PAGE - 1].offset if len(rows) > PAGE else None,
         "after": after,
@@ -96,14 +99,19 @@ def message_page(request: HttpRequest, row: Customer, context: Context) -> HttpR
         return HttpResponseRedirect(list_url(row))  # which says that the store does not answer
     if lane is None or not rows:
         raise Http404
-    found, may_see = WaitingMessage(rows[0], ttl_of(row)), may_see_payloads(request)
+    found = WaitingMessage(rows[0], ttl_of(row))
+    subject = f"{found.row.partition}/{found.row.offset}/{row.pk}"
+    if request.method == "POST":
+        return reveal.answer(request, SUBJECT, subject, f"Buffered message {found.row.notification_id}", found.url)
+    sight = reveal.sight_of(request.user, SUBJECT, subject, found.url)
     context |= {
         "title": f"Message {found.row.notification_id}",
         "message": found,
         "left": found.row.offset <= lane.drained,
-        "may_see": may_see,
-        "payload": pretty(found.row.payload if may_see else masked(found.row.payload)),
-        "headers": list(_headers(found.row.headers, may_see)),
+        "sight": sight,
+        "size": found.size,
+        "payload": sight.payload(found.row.payload, READABLE, NAMED),
+        "headers": list(_headers(found.row.headers, sight.shown)),
         "list_url": list_url(row),
     }
     return TemplateResponse(request, "admin/throttler/customer/message.html", context)
@@ -119,10 +127,16 @@ def _store() -> OverflowStore:
 
 def _rows(lanes: Sequence[Lane], lane: Lane, wanted: str, after: int | None) -> list[OverflowRow]:
     if wanted:
-        # From where this backlog began: who asks wants to know of those that have left, too.
-        found = [_store().find(_range(one, one.first - 1, one.seen, SEARCHED), wanted) for one in lanes]
+        found = [_store().find(_searched(one), wanted) for one in lanes]
         return [one for one in found if one]
     return _read(lane, lane.drained if after is None else max(after, lane.drained), lane.seen, PAGE + 1)
+
+
+def _searched(lane: Lane) -> LaneRange:
+    # From where this backlog began: who asks wants to know of those that have left, too. A store that looks at some
+    # rows only looks at those that leave next.
+    after = lane.first - 1 if _store().searched(SEARCHED) is None else lane.drained
+    return _range(lane, after, lane.seen, SEARCHED)
 
 
 def _read(lane: Lane, after: int, upto: int, limit: int) -> list[OverflowRow]:
@@ -154,6 +168,7 @@ def _number(text: str) -> int | None:
     return found if found is None or found <= FURTHEST else None
 
 
-def _headers(stored: bytes, may_see: bool) -> Iterator[tuple[str, str]]:
+def _headers(stored: bytes, shown: bool) -> Iterator[tuple[str, str]]:
     for name, value in json.loads(stored) if stored else ():
-        yield name, visible(b64decode(value or "").decode("utf-8", "backslashreplace")) if may_see else DOTS
+        text = visible(b64decode(value or "").decode("utf-8", "backslashreplace"))
+        yield (name, text) if shown else (DOTS, DOTS)

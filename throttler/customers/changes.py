@@ -14,11 +14,12 @@ from config.admin.levers import LEAST_REASON, Operator, fault_of_reason
 from config.database.clock import database_now
 from config.fields import IDENTIFIER_LENGTH
 from config.flows import Refusal
-from outbox.bookkeeping import audit
+from outbox.trail import audit
 from throttler.customers.models import Customer
 from throttler.lanes.models import Lane
 from throttler.limits.rate import BadRates, parse_rates, rates_text
 
+MOST_WEIGHT = 100  # of one customer; others wait for as many messages
 MOMENT = timedelta(microseconds=1)
 Change = Callable[[Customer, datetime], Mapping[str, Any]]  # new values of the columns; raises Refusal
 
@@ -37,6 +38,13 @@ def set_ttl(seconds: int | None) -> Change:
     if fault := fault_of_ttl(seconds):
         raise Refusal(fault)
     return lambda row, now: {"ttl_seconds": seconds}
+
+
+def set_weight(weight: int) -> Change:
+    """How many messages leave in one turn when customers wait for the rate of all; raises Refusal."""
+    if not 1 <= weight <= MOST_WEIGHT:
+        raise Refusal(f"weight: must be 1 to {MOST_WEIGHT}")
+    return lambda row, now: {"weight": weight}
 
 
 def hold(row: Customer, now: datetime) -> Mapping[str, Any]:
@@ -127,7 +135,18 @@ def _record(row: Customer, verb: str, values: Mapping[str, Any], operator: Opera
     before = {name: getattr(row, name) for name in values}
     detail = {"before": _plain(before), "after": _plain(values), "waiting": waiting(row.pk)}
     result = ", ".join(f"{name} {before[name]} to {values[name]}" for name in values)
-    audit.record(operator, f"{verb}_customer", f"Customer {row.pk}", reason=reason, result=result, detail=detail)
+    about: dict[str, Any] = {"subject_type": "throttler.customer", "subject_id": row.pk}
+    states: dict[str, Any] = {"before": detail["before"], "after": detail["after"]}
+    audit.record(
+        operator,
+        f"{verb}_customer",
+        f"Customer {row.pk}",
+        reason=reason,
+        result=result,
+        detail=detail,
+        **about,
+        **states,
+    )
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

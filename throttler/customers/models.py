@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 from django.db import models
+from django.db.models import ProtectedError
 
 from config.fields import IdentifierField
-from throttler.customers.queries import CustomerQuerySet
+from throttler.customers.queries import KEPT, CustomerQuerySet
 
 
 class Customer(models.Model):
@@ -35,6 +38,9 @@ class Customer(models.Model):
             ("hold_customer", "Can hold and resume customers"),
             ("purge_customer", "Can purge what a customer has buffered"),
         ]
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise ProtectedError(KEPT, {self})
 
     def __str__(self) -> str:
         return self.customer_id

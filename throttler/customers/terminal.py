@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from config.admin.humanize import plural
+from config.admin.levers import Operator
 from config.database.chunks import by_key
 from config.database.clock import database_now
 from config.flows import Refusal
-from outbox.bookkeeping.audit import Operator
 from throttler.customers import changes
 from throttler.customers.models import Customer
 
@@ -66,16 +66,20 @@ def _change(verb: str, value: str, burst: int | None) -> changes.Change:
         return changes.set_rate(value, burst)
     if verb == "set-ttl":
         return changes.set_ttl(_seconds(value))
+    if verb == "set-weight":
+        return changes.set_weight(_number("weight", value))
     if value:
         raise Refusal(f"{verb} takes no {value}")
     return PLAIN[verb]
 
 
 def _seconds(text: str) -> int | None:
-    if text == "default":
-        return None
+    return None if text == "default" else _number("seconds", text, ", or “default”")
+
+
+def _number(name: str, text: str, otherwise: str = "") -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise Refusal("seconds: give a whole number, or “default”")
+        raise Refusal(f"{name}: give a whole number{otherwise}")
     return int(text)
 
 

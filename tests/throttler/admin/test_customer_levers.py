@@ -5,7 +5,7 @@ import re
 import pytest
 
 from config.admin.levers import Operator
-from outbox.bookkeeping.models import OperatorAction
+from outbox.trail.models import OperatorAction
 from tests.config.admin.conftest import client_with
 from tests.throttler.admin.conftest import LIST, PAGE, add_customer, add_lane, add_owner, lever
 from throttler.admin.levers import LEVERS, seconds_of
@@ -14,7 +14,7 @@ from throttler.models import Customer
 
 pytestmark = pytest.mark.django_db
 WHY = "they asked for it on the phone"
-RIGHTS = {"rate": "rate_customer", "life": "rate_customer", "hold": "hold_customer", "resume": "hold_customer",
+RIGHTS = {"rate": "rate_customer", "life": "rate_customer", "weight": "rate_customer", "hold": "hold_customer", "resume": "hold_customer",
           "purge": "purge_customer"}  # fmt: skip
 
 
@@ -53,6 +53,15 @@ def test_hold_and_resume_and_a_longer_life(boss, waiting):
     assert not row().held
 
 
+def test_a_weight_is_changed_where_there_is_a_rate_of_all(boss, waiting, settings):
+    assert "Change weight" not in boss.get(PAGE).content.decode()
+    settings.THROTTLER_OUTPUT_RATE = "500/s"
+    assert "Change weight" in boss.get(PAGE).content.decode()
+    assert "Changed the weight of harbour-foods" in pull(boss, "weight", weight="3")
+    assert row().weight == 3
+    assert 'value="3"' in boss.get(lever("weight")).content.decode()
+
+
 def test_the_button_that_drops_the_backlog_says_how_many(boss, waiting):
     html = boss.get(lever("purge")).content.decode()
     assert "Drop 70,140 messages" in html
@@ -76,13 +85,20 @@ def test_each_lever_asks_its_own_right(waiting, name):
     before = Customer.objects.values().get()
     others = set(RIGHTS.values()) - {RIGHTS[name]}
     without = client_with("view_customer", *others)
-    data = {"id": "harbour-foods", "reason": WHY, "rates": "1/s", "life": "1 h", "seen": row().updated_at.isoformat()}
+    data = {
+        "id": "harbour-foods",
+        "reason": WHY,
+        "rates": "1/s",
+        "life": "1 h",
+        "weight": "3",
+        "seen": row().updated_at.isoformat(),
+    }
     refused = without.post(lever(name), data)
     assert refused.status_code == 403
     assert b"Nothing was changed." in refused.content
     assert without.get(lever(name)).status_code == 403
     assert Customer.objects.values().get() == before
-    assert not OperatorAction.objects.exists()
+    assert OperatorAction.objects.get().verb == "refused"
     assert client_with(RIGHTS[name]).post(lever(name), data).status_code == 403  # who may not look at it
     assert client_with("view_customer", RIGHTS[name]).post(lever(name), data).status_code == 302
 
@@ -99,6 +115,8 @@ def test_each_lever_asks_its_own_right(waiting, name):
         ("life", {"life": "soon"}, "no length of time"),
         ("life", {"life": "30 d"}, "must be 1 to"),
         ("life", {"life": "0"}, "must be 1 to"),
+        ("weight", {"weight": "0"}, "must be 1 to 100"),
+        ("weight", {"weight": "x"}, "a whole number is needed"),
         ("purge", {"reason": "short"}, "At least 10 characters"),
         ("hold", {"reason": ""}, "A reason is required"),
         ("resume", {}, "is not held"),
@@ -172,7 +190,7 @@ def test_lengths_of_time_are_read_as_people_write_them():
 
 
 def test_every_lever_is_one_of_the_commands():
-    assert {one.verb for one in LEVERS} == {"set_rate", "set_ttl", "hold", "resume", "purge"}
+    assert {one.verb for one in LEVERS} == {"set_rate", "set_ttl", "set_weight", "hold", "resume", "purge"}
 
 
 def test_a_customer_who_was_never_seen_is_added_with_a_rate(boss):

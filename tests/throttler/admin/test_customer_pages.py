@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from config.database.clock import database_now
 from tests.config.admin.conftest import client_with
 from tests.throttler.admin.conftest import LIST, PAGE, add_customer, add_lane, add_owner, add_periods, lever
+from throttler.admin.situation import situation_of
 from throttler.models import Customer, CustomerPeriod, Lane, LaneOwner
 
 pytestmark = pytest.mark.django_db
@@ -139,6 +140,14 @@ def test_nobody_reports_when_none_did_within_ten_seconds(boss, waiting):
     assert "What a new rate would do" not in html
     LaneOwner.objects.all().delete()
     assert "none ever did" in seen(boss, PAGE)
+
+
+def test_what_is_measured_ends_with_the_last_report(waiting):
+    now = database_now()
+    LaneOwner.objects.update(updated_at=now)
+    found = situation_of(waiting.row, now + timedelta(minutes=4)).timeline
+    assert found.arriving == pytest.approx(3.5, rel=0.05)
+    assert found.periods[-1].sent == pytest.approx(2.0, rel=0.2)
 
 
 def test_what_waits_in_a_partition_that_nobody_owns_is_no_forecast(boss, waiting):

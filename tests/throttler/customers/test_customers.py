@@ -8,11 +8,12 @@ from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db.models import ProtectedError
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import Refusal
-from outbox.bookkeeping.audit import Operator
-from outbox.bookkeeping.models import OperatorAction
+from outbox.trail.models import OperatorAction
 from throttler.customers import changes
 from throttler.customers.rates_poll import changed_terms
 from throttler.models import Customer, Lane
@@ -108,11 +109,23 @@ def test_a_rate_and_a_lifetime_are_set():
     assert (row().rates, row().burst, row().ttl_seconds) == ("20/s;10000/day", 40, 3600)
     customers("set-ttl", "C-7", "default", reason=WHY)
     assert row().ttl_seconds is None
+    customers("set-weight", "C-7", "3", reason=WHY)
+    assert row().weight == 3
+    assert changed_terms(None)[0]["C-7"].weight == 3
+
+
+def test_a_customer_is_not_deleted():
+    customers("set-weight", "C-7", "3", reason=WHY)
+    for delete in (row().delete, Customer.objects.all().delete, Customer.objects.filter(weight=3).delete):
+        with pytest.raises(ProtectedError, match="set their rate"):
+            delete()
+    assert row().weight == 3
 
 
 @pytest.mark.parametrize(
     "given",
     [("set-rate", "C-7", "x"), ("set-rate", "C-7"), ("set-ttl", "C-7", "172801"), ("set-ttl", "C-7", "-1"),
+     ("set-weight", "C-7", "0"), ("set-weight", "C-7", "101"), ("set-weight", "C-7"), ("set-weight", "C-7", "default"),
      ("hold", ""), ("hold", "a\0b"), ("purge", "C-7", "5")],
 )  # fmt: skip
 def test_nonsense_is_refused_in_a_sentence(given):

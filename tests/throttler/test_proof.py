@@ -1,0 +1,119 @@
+"""A requeued letter of the throttler is closed when the throttler has passed its record, and its lane has drained it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from django.db import transaction
+
+from config.admin.levers import Operator
+from config.database.clock import database_now
+from config.kafka import Replayed, topic_name
+from outbox.letters import levers, proof
+from outbox.letters.burial import Letter, bury
+from outbox.letters.models import DeadLetter
+from outbox.models import FailureGroup, OutboxMessage, Watermark
+from tests.conftest import TOPIC_ID
+from throttler.lanes.models import Lane
+
+pytestmark = pytest.mark.django_db
+INPUT = topic_name("notifications-in")
+
+
+@pytest.fixture(autouse=True)
+def registered(settings):
+    settings.FLOWS = list(dict.fromkeys([*settings.FLOWS, "throttler.flow.Throttler"]))
+
+
+def value(customer: str = "acme") -> bytes:
+    body = {"notification_id": "n-1", "customer_id": customer, "recipient": "a", "message": {}}
+    return msgspec.json.encode({**body, "created_at": datetime.now(UTC).isoformat()})
+
+
+def letter_at(offset: int, partition: int = 3, headers: list[tuple[str, bytes]] | None = None) -> DeadLetter:
+    record = Replayed(INPUT, partition, offset, 1_900_000_000_000, b"acme", value(), headers or [])
+    with transaction.atomic():
+        bury([Letter("throttler", "store", "reason", "text", record, TOPIC_ID)], "throttler", database_now())
+    return DeadLetter.objects.get(offset=offset)
+
+
+@pytest.fixture
+def letter() -> DeadLetter:
+    """One that was taken back, and whose message stands at 5/40 of the input."""
+    found = letter_at(17)
+    assert levers.requeue([found.pk], Operator("me"), "try").requeued == 1
+    return found
+
+
+def sent() -> None:
+    OutboxMessage.objects.update(state="sent", receipt="5/40", sent_at=database_now())
+
+
+def passed(offset: int) -> None:
+    place = {"group": topic_name("throttler"), "topic": INPUT, "partition": 5}
+    Watermark.objects.update_or_create(**place, defaults={"next_offset": offset, "updated_at": database_now()})
+
+
+def lane(drained: int, seen: int, customer: str = "acme") -> None:
+    Lane.objects.all().delete()
+    about = {"epoch": 1, "backlog": seen - drained, "first": drained + 1, "updated_at": database_now()}
+    Lane.objects.create(customer_id=customer, partition=5, drained=drained, seen=seen, **about)
+
+
+def look(letter: DeadLetter) -> str:
+    proof.look_after(database_now())
+    return DeadLetter.objects.get(pk=letter.pk).status
+
+
+def test_it_is_resolved_when_it_was_sent_passed_and_drained(letter):
+    assert look(letter) == "requeued"
+    sent()
+    assert look(letter) == "requeued"
+    passed(40)  # the next to be read: it was not read yet
+    assert look(letter) == "requeued"
+    passed(41)
+    lane(30, 60)
+    assert look(letter) == "requeued"
+    lane(40, 60)
+    assert look(letter) == "resolved"
+    assert DeadLetter.objects.get().evidence == "the throttler has passed notifications-in/5/40"
+
+
+def test_the_lane_of_another_customer_is_not_waited_for(letter):
+    sent()
+    passed(41)
+    lane(30, 60, "other")
+    assert look(letter) == "resolved"
+
+
+def test_a_letter_at_its_new_place_is_failed_again(letter):
+    sent()
+    passed(41)
+    after = letter_at(40, 5)
+    assert look(letter) == "failed_again"
+    before = DeadLetter.objects.get(pk=letter.pk)
+    after.refresh_from_db()
+    assert (before.successor, after.predecessor) == (after.pk, before.pk)
+
+
+@pytest.mark.parametrize(
+    ("headers", "state"), [([], "regressed"), ([("replay_of", INPUT.encode() + b"/3/17")], "open")]
+)
+def test_a_letter_that_its_own_replay_brings_back_is_no_recurrence(letter, headers, state):
+    sent()
+    passed(41)
+    assert look(letter) == "resolved"
+    assert FailureGroup.objects.get().state == "resolved"
+    letter_at(99, headers=headers)
+    assert FailureGroup.objects.get().state == state
+
+
+def test_a_cancelled_message_closes_it_as_discarded_and_a_restored_letter_gets_another(letter):
+    OutboxMessage.objects.update(state="cancelled")
+    assert look(letter) == "discarded"
+    assert levers.restore([letter.pk], Operator("me"), "again") == 1
+    assert levers.requeue([letter.pk], Operator("me"), "try").requeued == 1
+    assert sorted(OutboxMessage.objects.values_list("state", flat=True)) == ["cancelled", "pending"]
+    assert look(letter) == "requeued"
