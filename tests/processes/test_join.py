@@ -70,6 +70,7 @@ def test_what_polling_again_does_not_mend_ends_the_worker(consumer: Consumer, mo
         raise error("refused")
 
     monkeypatch.setattr(internals, "keep_rejoining", lambda _: None)
+    monkeypatch.setattr(internals, "unpark", lambda _: None)
     consumer.member.consumer = SimpleNamespace(poll=fail)
     with pytest.raises(error):
         consumer.member.poll(0)

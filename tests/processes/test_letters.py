@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from buffer.events.models import Batch, BufferedEvent
-from outbox.bookkeeping.models import OperatorAction
 from outbox.letters.models import DeadLetter
+from outbox.trail.models import OperatorAction
 from tests.conftest import order
 from tests.crash.platform import Platform
 from tests.crash.wire import BATCHES, wait_for
@@ -41,10 +41,11 @@ def test_a_late_change_that_is_requeued_goes_out_as_a_supplement(broker: Broker,
     ]  # fmt: skip
     pull(workers, "requeue", poison["id"])
     again = [letter for letter in letters(workers) if letter["reason"] == "invalid_json"]
-    assert [(letter["status"], letter["revision"]) for letter in again] == [("requeued", 0), ("open", 1)]
-    pull(workers, "discard", again[1]["id"])
+    # What is known to fail again is not taken back: it stays open, and there is no second letter.
+    assert [(letter["status"], letter["revision"]) for letter in again] == [("open", 0)]
+    pull(workers, "discard", again[0]["id"])
     assert DeadLetter.objects.filter(status="open").count() == 0
-    assert OperatorAction.objects.count() == 3
+    assert [OperatorAction.objects.filter(verb=verb).count() for verb in ("requeue", "discard", "export")] == [2, 1, 2]
     assert_verified()
 
 

@@ -109,14 +109,6 @@ def frozen(service: Kafka) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    if connection.vendor == "sqlite":
-        pytest.skip("SQLite has no server that could be away")
-    with closing(Gate(database_url())) as found:
-        yield found
-
-
 @on_kafka
 def test_a_database_that_is_away_for_a_while_loses_nothing(
     broker: Broker, workers: Platform, gate: Gate, pairs: range

@@ -1,4 +1,4 @@
-"""Throttlers as processes: killed at every point of a transaction, frozen, taken over, and asked to stop."""
+"""Throttlers as processes: killed at every point of a transaction, taken over, and asked to stop."""
 
 from __future__ import annotations
 
@@ -33,20 +33,6 @@ def test_a_named_throttler_that_dies_anywhere_sends_every_message_once(throttler
     last = throttlers.start("a")
     throttlers.assert_all_left_once()
     assert last.stop() == 0
-
-
-def test_a_frozen_throttler_adds_nothing_to_what_its_heir_sends(throttlers: Throttlers) -> None:
-    throttlers.send(EACH)
-    zombie = throttlers.sabotaged("offsets sent", "freeze")
-    wait_for(lambda: zombie.frozen, 60, "the throttler to freeze")
-    heir = throttlers.start("b")
-    throttlers.assert_all_left_once()  # behind the end of its session and of its transaction
-    zombie.thaw()
-    wait_for(lambda: "transaction_" in zombie.text, 60, "the zombie to hear that its time is over")
-    throttlers.send(EACH)
-    throttlers.assert_all_left_once()
-    assert [worker.stop() for worker in (zombie, heir)] == [0, 0]
-    throttlers.assert_all_left_once()
 
 
 def test_a_second_throttler_of_a_name_takes_the_place_of_the_first(throttlers: Throttlers) -> None:

@@ -155,18 +155,3 @@ def test_a_broker_that_is_killed_leaves_nothing_waiting_and_nothing_twice(
     if there == [b"before"]:
         assert in_time(transact, producer, topic, b"once", 2) == Committed()
     assert values_of(topic) == [b"before", b"once"]
-
-
-def test_a_transaction_whose_records_all_expired_is_not_committed(
-    own_kafka: Kafka, topic: str, producer: TransactionalProducer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The client itself commits such a one without an error, and nothing was written."""
-    producer.begin()
-    kill(own_kafka)
-    producer.send(topic, 0, None, b"expired", [])
-    restart = threading.Timer(LIMIT / 2, own_kafka.start)
-    restart.start()
-    verdict = in_time(producer.commit, {}, None)
-    restart.join()
-    until_built(producer)
-    assert (values_of(topic) == [b"expired"]) == (verdict == Committed())
