@@ -54,10 +54,37 @@ TABLES = {
         "Draining 10 000 customers at their rate",
         "Goals: ≥ 0.95 of what the rates allow, and never more than a burst (here 1) above it.",
     ),
+    "fairness": Table(
+        "Customers under one output rate",
+        "300 customers, 60 % of them with one process of three; 1 000/s of all. Goals: Jain's index > 0.99 with one process, "
+        "> 0.95 with three; never above the limit but for a burst.",
+    ),
+    "noisy": Table(
+        "1 000 quiet customers beside one at 100 times its rate",
+        "Added delay of the quiet ones. Goal: p99 ≤ 150 ms.",
+    ),
+    "pages": Table(
+        "Pages of the console over a million dead letters",
+        "Goal: < 100 ms each, a constant number of queries; home at most 80, the others at most 25.",
+    ),
     "restore": Table(
         "Restoring 100 000 lanes after a million updates",
         "Goal: < 2 s.",
     ),
+    "restart": Table(
+        "A named throttler killed and started again",
+        "10 000 lanes, two processes. Goals: each partition sends ≤ 1 s after the process says that it starts; those of the "
+        "other process go on; a partition that is added stops both within 60 s.",
+    ),
+    "overflow": Table(
+        "The overflow table",
+        "Goals: ≥ 0.7 of the bare statement; a page < 2 ms and 100 lanes < 50 ms, flat from 10 000 to a million.",
+    ),
+    "bunches": Table(
+        "Bunches by HTTP",
+        "Goal: 2 000 notifications in bunches of 100 accepted in < 2 s by one web server of four threads.",
+    ),
+    "waiting": Table("Pages of the admin over the overflow table", "Goal: < 100 ms of server time."),
 }
 
 

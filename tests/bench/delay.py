@@ -121,6 +121,7 @@ def rows_written() -> int:
         # Not those of the whole database: they count the catalogue's own rows as well.
         ((written,),) = databases.rows("SELECT SUM(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_user_tables")
         return int(written)
-    names = "'Innodb_rows_inserted', 'Innodb_rows_updated', 'Innodb_rows_deleted'"
-    found = databases.rows(f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")
+    # MariaDB counts the handler's rows without those of temporary tables, and InnoDB's not at all; MySQL the reverse.
+    counted = "Handler_(write|update|delete)" if databases.connection.mysql_is_mariadb else "Innodb_rows_(in|up|de).*"
+    found = databases.rows(f"SHOW GLOBAL STATUS WHERE Variable_name REGEXP '^{counted}$'")
     return sum(int(value) for _name, value in found)

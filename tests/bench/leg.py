@@ -197,6 +197,12 @@ def outbox(plan: Plan) -> list[dict[str, str]]:
     return outbox.drain_rows(plan)
 
 
+def pages(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import letters
+
+    return list(letters.bench(plan.quick))
+
+
 def full(plan: Plan) -> list[dict[str, str]]:
     from tests.bench import outbox
 
@@ -239,10 +245,47 @@ def restore(plan: Plan) -> list[dict[str, str]]:
     return throttled.restore_rows(plan)
 
 
+def restart(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import throttled
+
+    return throttled.restart_rows(plan)
+
+
+def overflow(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import overflow
+
+    return overflow.rows(plan)
+
+
+def waiting(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import overflow
+
+    return overflow.page_rows(plan)
+
+
+def bunches(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import bunches
+
+    return bunches.rows(plan)
+
+
+def fairness(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import throttled
+
+    return throttled.fairness_rows(plan)
+
+
+def noisy(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench import throttled
+
+    return throttled.noisy_rows(plan)
+
+
 PARTS: dict[str, Callable[[Plan], list[dict[str, str]]]] = {
     "ingest": ingest, "due": due, "flush": flush, "ledger": ledger, "lookup": lookup,
     "outbox": outbox, "full": full, "promises": promises, "capture": capture,
-    "live": live, "delay": delay, "drain": drain, "restore": restore,
+    "live": live, "delay": delay, "drain": drain, "restore": restore, "restart": restart, "pages": pages,
+    "overflow": overflow, "waiting": waiting, "bunches": bunches, "fairness": fairness, "noisy": noisy,
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ INPUT, OUTPUT, EXPIRED = "notifications-in", "notifications-out", "notifications
 CHANGELOG = "notifications-changelog"
 TOPICS = (INPUT, OUTPUT, EXPIRED, CHANGELOG)
 TABLES = (
-    "throttler_lane", "throttler_laneowner", "throttler_lanepartition", "throttler_customerperiod",
+    "throttler_lane", "throttler_laneowner", "throttler_outputdivision", "throttler_lanepartition", "throttler_customerperiod",
     "throttler_overflowmessage", "throttler_customer", "outbox_watermark", "outbox_flowcounter", "outbox_flowminute",
 )  # fmt: skip
 NUMBERS = itertools.count()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.bench import delay, drain, live, restore
+from tests.bench import delay, drain, fairness, live, restart, restore
 from tests.bench.figures import median, number, ratio
 from tests.bench.leg import Plan
 from tests.bench.promises import at
@@ -63,3 +63,42 @@ def restore_rows(plan: Plan) -> list[dict[str, str]]:
         "of it processor time, s": median(found["processor"]), "only read, s": median(found["read"]),
         "times that": ratio(found["restored"], found["read"]),
     }]  # fmt: skip
+
+
+def restart_rows(plan: Plan) -> list[dict[str, str]]:
+    lanes = 2_000 if plan.quick else 10_000
+    found = [restart.measure(plan.servers, lanes) for _ in range(1 if plan.quick else plan.repeat)]
+    return [{
+        "lanes": number(lanes), "first message, s": median([one.first for one in found]),
+        "since the process was started, s": median([one.from_start for one in found]),
+        "longest pause of the other, s": median([one.others for one in found]),
+        "stopped by an added partition, s": median([one.alarm for one in found]),
+    }]  # fmt: skip
+
+
+def fairness_rows(plan: Plan) -> list[dict[str, str]]:
+    return [fairness_row(plan, processes) for processes in (1, 3)]
+
+
+def fairness_row(plan: Plan, processes: int) -> dict[str, str]:
+    found = [fairness.share_out(plan.servers, processes) for _ in range(1 if plan.quick else plan.repeat)]
+    return {
+        "processes": number(processes), "Jain's index of served / allowed": f"{min(one for one, *_ in found):.4f}",
+        "of the limit that left": median([used for _index, used, _over in found]),
+        "most above limit × span, messages": number(max(over for *_, over in found)),
+    }  # fmt: skip
+
+
+def noisy_rows(plan: Plan) -> list[dict[str, str]]:
+    """With, without, with …: what disturbs the machine meets both."""
+    found: dict[bool, list[list[float]]] = {True: [], False: []}
+    for _ in range(plan.repeat):
+        for noisy in (False, True):
+            found[noisy].append(fairness.beside(plan.servers, 5 if plan.quick else 15, noisy))
+    return [
+        {
+            "noisy customer": "yes" if noisy else "no",
+            **{f"p{share}, ms": median([at(times, share / 100) for times in runs]) for share in (50, 99)},
+        }
+        for noisy, runs in sorted(found.items())
+    ]
