@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
+from uuid import UUID
 
 from buffer import verify
-from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.events.models import Batch, Bucket
+from buffer.flush import redelivery as flush
 from buffer.flush import verify_kafka
 from buffer.ingest.handler import Ingest
+from buffer.letters import redelivery as orders
+from buffer.letters import supplement
 from buffer.retention import sweep_batches, sweep_minutes
 from buffer.samples import transfer_requests
 from buffer.streams import Stream, streams
-from buffer.supplement import foresee, send_late
-from config.flows import Check, Flow, Forecast, Picture, Reading, Refusal, Sample, Worker
+from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Sample, Worker
 from config.kafka import Record, topic_name
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
-from outbox.letters.redelivery import batch_of
 
 
 class Aggregator(Flow):
@@ -89,59 +91,55 @@ class Aggregator(Flow):
 
     # -- dead letters -----------------------------------------------------------------------------------
 
+    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        stream = streams()[letters[0].source]
+        stores = any(letter.step not in ("publish", "late") for letter in letters)
+        return f"{stream.name} is full and takes no more for now" if stores and Ingest(stream).pressure() else ""
+
     def sources(self) -> Sequence[str]:
         return list(streams())
 
-    def requeue(self, letter: DeadLetter, now: datetime) -> str:
-        stream = streams()[letter.source]
-        if letter.step == "publish":
-            return _free_batch(letter)
-        if letter.step == "late":
-            return send_late(stream, letter, now)
-        return _handle_again(stream, letter, now)
+    def readable(self, source: str) -> Sequence[str]:
+        return streams()[source].readable
 
-    def forecast(self, letter: DeadLetter) -> Forecast | None:
-        stream = streams()[letter.source]
-        if letter.step == "late":
-            return foresee(stream, letter)
-        if letter.step == "publish":
-            return Forecast("warn", "Its batch is published again.", "The broker refuses it until its limit is raised.")
-        batch = batch_of(letter)
-        failed = Ingest(stream).prepare(batch).letters
-        return Forecast("warn", "Fails again.", failed[0].error) if failed else None
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
+        late, refused, others = _by_step(letters)
+        stream = streams()[letters[0].source]
+        return {**supplement.foresee(stream, late), **flush.judge(refused), **orders.judge(stream, others)}
+
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        late, refused, others = _by_step(letters)
+        stream = streams()[letters[0].source]
+        # Orders, then buckets, then counters: the order in which an ingester locks them.
+        found = {**orders.take_back(stream, others, now), **flush.take_back(refused)}
+        return {**found, **supplement.send_late(stream, late, now)}
+
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        late, refused, others = _by_step(letters)
+        stream = streams()[letters[0].source]
+        return {**orders.effect(stream, [*late, *others]), **flush.effect(refused)}
+
+    def awaited(self, source: str, step: str = "") -> bool:
+        return step == flush.STEP
+
+    def patience(self, source: str) -> timedelta:
+        return max(super().patience(source), 2 * streams()[source].cap)
 
     def replays(self) -> Mapping[str, Callable[[], Ingest]]:
         return {stream.topic: partial(Ingest, stream) for stream in streams().values()}
 
     def discard(self, letter: DeadLetter, now: datetime) -> str:
-        return _discard_batch(letter, now) if letter.step == "publish" else "discarded"
+        return flush.discard(letter, now) if letter.step == flush.STEP else "discarded"
+
+    def restore(self, letter: DeadLetter, now: datetime) -> str:
+        return flush.restore(letter, now) if letter.step == flush.STEP else "open again"
 
 
-def _handle_again(stream: Stream, letter: DeadLetter, now: datetime) -> str:
-    """Store the letter's record with the flow's own handler, at its position and the next revision."""
-    batch = batch_of(letter)
-    handler = Ingest(stream)
-    batch.prepared = handler.prepare(batch)
-    handler.write(batch, now)
-    failed = batch.prepared.letters
-    return f"failed again: {failed[0].error}"[:200] if failed else "handled again"
-
-
-def _free_batch(letter: DeadLetter) -> str:
-    if not Batch.objects.parked().filter(pk=letter.business_key).put(Batch.Status.CLAIMED):
-        raise Refusal("the batch is no longer parked")
-    return "the batch is published again"
-
-
-def _discard_batch(letter: DeadLetter, now: datetime) -> str:
-    batch = Batch.objects.parked().select_for_update().filter(pk=letter.business_key).first()
-    if batch is None:
-        raise Refusal("the batch is no longer parked")
-    # Its orders first: as soon as the batch is no longer parked they read as sent.
-    rows = BufferedEvent.objects.discard_claimed(batch, now)
-    Batch.objects.parked().filter(pk=batch.pk).update(status=Batch.Status.DISCARDED)
-    counters.add({(batch.stream, "flush", "discarded"): rows}, now)
-    return f"the batch and its {rows} orders are discarded"
+def _by_step(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter], list[DeadLetter]]:
+    """Late orders, refused batches, all others: records that were never stored."""
+    late = [letter for letter in letters if letter.step == "late"]
+    refused = [letter for letter in letters if letter.step == flush.STEP]
+    return late, refused, [letter for letter in letters if letter.step not in ("late", flush.STEP)]
 
 
 def _order_in(stream: Stream, record: Record) -> Sequence[str]:

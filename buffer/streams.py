@@ -35,6 +35,13 @@ class TransferRequest(msgspec.Struct):
     items: Annotated[list[Item], msgspec.Meta(min_length=1)]
 
 
+# What may be read of a request, and of a batch of them, without a reveal.
+READABLE = (
+    "order_id", "location_id", "ordered_at", "items[].sku", "items[].quantity", "batch_id", "flushed_at", "order_ids[]",
+    "supplement_of",
+)  # fmt: skip
+
+
 class Stream:
     """One topic that is debounced into another. Subclass it, name it in `STREAMS` (docs/adding.md).
 
@@ -43,6 +50,7 @@ class Stream:
     """
 
     message: type[Any] = TransferRequest
+    readable: Sequence[str] = READABLE
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.name = name

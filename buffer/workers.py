@@ -9,6 +9,7 @@ from functools import partial
 from buffer.flush.flusher import Flusher
 from buffer.flush.gap import Gap
 from buffer.ingest.handler import Ingest
+from buffer.ledger.handler import Track
 from buffer.streams import Stream, chosen
 from config.kafka import Producer
 from config.kafka.runtime import consumer_of
@@ -51,3 +52,13 @@ def flush(
             producer.close()
 
     loop.together([rounds] * parallel_writers(), stop)
+
+
+def track(
+    stop: threading.Event, *, accept_reset: bool = False, once: bool = False, until_idle: float | None = None
+) -> None:
+    """Read all stock topics until `stop`."""
+    handler = Track()
+    positions = AlarmedWatermarks(handler.source)
+    consumer = consumer_of(handler, positions, stop, accept_reset=accept_reset, writers=parallel_writers())
+    consumer.run(once=once, until_idle=until_idle)

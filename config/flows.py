@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
 
 from django.conf import settings
 from django.utils.module_loading import import_string
+from django.utils.text import capfirst
 
 from config.telemetry.metrics import Gauge
+from config.verdicts import Effect, Judgement, Refusal, Tone
 
 if TYPE_CHECKING:
     from config.kafka.runtime.writer import Replayable
 
-Tone = Literal["bad", "warn", "info", "ok", "idle"]
 Urgency = Literal["now", "soon", "watch"]
 
 
@@ -123,19 +125,6 @@ class Reading:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """What requeueing a letter would do now: a tone, the bold first words, the rest."""
-
-    tone: Tone
-    verdict: str
-    why: str = ""
-
-
-class Refusal(Exception):
-    """A lever cannot do this now; the text tells the person why."""
-
-
 class Flow:
     """Base of a flow; every method may be left as it is."""
 
@@ -185,9 +174,58 @@ class Flow:
         """
         raise Refusal("this flow takes no letters back")
 
-    def forecast(self, letter: Any) -> Forecast | None:
+    def forecast(self, letter: Any) -> Judgement | None:
         """What `requeue` would do now, without doing it; None when only trying tells. May raise Refusal like it."""
         return None
+
+    def judge(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Judgement]:
+        """What `take_back` would do with each of at most 500 letters of one source; nothing is written."""
+        return {letter.pk: self._judge_alone(letter) for letter in letters}
+
+    def _judge_alone(self, letter: Any) -> Judgement:
+        try:
+            seen = self.forecast(letter)
+        except Refusal as refusal:
+            return Judgement(False, "It would be refused now.", f"{capfirst(str(refusal))}.", "warn")
+        return seen or Judgement(True, "Only trying tells.")
+
+    def take_back(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
+        """Handle at most 500 letters of one source again, in the caller's transaction; they are locked and open.
+
+        A letter that cannot be taken now is `refused`, with the reason as its evidence. May raise a DatabaseError
+        about the data of one of them: the caller then tries parts of them.
+        """
+        return {letter.pk: self._take_alone(letter, now) for letter in letters}
+
+    def _take_alone(self, letter: Any, now: datetime) -> Effect:
+        try:
+            return Effect("waiting", self.requeue(letter, now))
+        except Refusal as refusal:
+            return Effect("refused", str(refusal))
+
+    def effect(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
+        """What became of at most 500 requeued letters of one source, by keyed looks; `waiting` without proof."""
+        return {}
+
+    def awaited(self, source: str, step: str = "") -> bool:
+        """Whether the effect comes later and goes through something that can be flooded: a replay keeps a window."""
+        return False
+
+    def holdup(self, letters: Sequence[Any], now: datetime) -> str:
+        """Why a replay of these letters of one source has to wait now, in one line; empty when they can go."""
+        return ""
+
+    def pace(self, source: str) -> float:
+        """Letters a second that what awaits their effect takes; 0 where nobody has set a limit."""
+        return 0.0
+
+    def patience(self, source: str) -> timedelta:
+        """How long a requeued letter may be without its effect before somebody should look."""
+        return timedelta(hours=1)
+
+    def restore(self, letter: Any, now: datetime) -> str:
+        """Open again what `discard` closed besides the letter; raises Refusal when that cannot be done."""
+        return "open again"
 
     def replays(self) -> Mapping[str, Callable[[], Replayable]]:
         """The handler of each topic (by its contract name) whose past `replay_topic` can apply again."""
@@ -204,6 +242,14 @@ class Flow:
     def discard(self, letter: Any, now: datetime) -> str:
         """Close what else belongs to a letter that is discarded."""
         return "discarded"
+
+    def readable(self, source: str) -> Sequence[str]:
+        """Paths in this source's JSON whose values anybody may read who sees the page: `order_id`, `items[].sku`."""
+        return ()
+
+    def named(self, source: str) -> Sequence[str]:
+        """Paths whose names may be read, and whose values only after a reveal."""
+        return ()
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         """(name, is it right, what was seen) for `doctor`."""
@@ -227,18 +273,18 @@ def flows() -> list[Flow]:
     return [import_string(path)() for path in settings.FLOWS]
 
 
-def status_line(room: int = 90) -> str:
-    """The headlines of all flows on one line; what finds no room is left out."""
-    named = [(flow.headline, figure) for flow in flows() for figure in flow.summary()]
-    figures = [f"{name} {number:,}" for headline, (name, number) in named if name in headline]
-    while len(line := "   ".join(figures)) > room:
-        figures.pop()
-    return line
-
-
 def flow_of(source: str) -> Flow:
     """The flow a dead-letter source belongs to; raises Refusal when there is none."""
     for flow in flows():
         if source in flow.sources():
             return flow
     raise Refusal(f"no flow of FLOWS takes letters of {source!r}")
+
+
+def mask_of(source: str) -> tuple[Sequence[str], Sequence[str]]:
+    """What may be read of a payload of this source: paths of values, paths of names. Nothing without a flow."""
+    try:
+        flow = flow_of(source)
+    except Refusal:
+        return (), ()
+    return flow.readable(source), flow.named(source)

@@ -18,7 +18,6 @@ T = TypeVar("T")
 
 MAX_DEPTH = 32
 NUL_ESCAPE = b"\\u0000"
-POSITION = re.compile(r" \(byte \d+\)|\d+")
 
 
 class InvalidRecord(Exception):
@@ -80,11 +79,6 @@ def depth_of(value: bytes) -> int:
         elif mark in (b"]", b"}"):
             depth -= 1
     return deepest
-
-
-def template_of(text: str) -> str:
-    """An error text with its numbers taken out: the same cause gives the same template."""
-    return POSITION.sub("…", text)[:200]
 
 
 def _has_nul(value: bytes) -> bool:

@@ -17,12 +17,12 @@ from buffer.streams import streams
 from config.admin import humanize
 from config.admin.html import chip
 from config.admin.keyset import Keyset, KeysetChangeList
-from config.admin.payload import pretty
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column, number_column
+from config.flows import mask_of
 from config.kafka import topic_name
 from config.uuid7 import is_uuid
-from outbox.bookkeeping.audit import may_see_payloads
 from outbox.letters.models import DeadLetter
+from outbox.trail.reveal import Revealing
 
 MOST_FOUND = 20
 RECENT_BATCHES = 10
@@ -43,14 +43,14 @@ class StateOfBatch(Segments):
 
 
 @admin.register(Batch)
-class BatchAdmin(ReadOnlyAdmin):
+class BatchAdmin(Revealing, ReadOnlyAdmin):
     place = 10
     keyset = Keyset("claimed_at", ties_opposed=True)
     list_display = ["batch", "state", "count_events", "rule", "cut", "went_to"]
     list_filter = [StateOfBatch]
     links = ["stream", "location_id", "batch_id"]
     search_fields = ["pk"]
-    search_help_text = "Paste a batch id. Exact match, in the chosen state."
+    search_help_text = "Paste a batch id. Exact match, in every state."
     count_events = number_column("event_count", "Orders")
     cut = age_column("claimed_at", "Cut")
 
@@ -84,7 +84,7 @@ class BatchAdmin(ReadOnlyAdmin):
         return list(Batch.objects.filter(pk=key).defer("payload", "headers", "event_ids")) if is_uuid(key) else []
 
     def detail(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
-        message = msgspec.json.decode(row.payload)
+        message, sight = msgspec.json.decode(row.payload), self.sight(request, row)
         rows = BufferedEvent.objects.in_months(row.months).filter(pk__in=row.event_ids[:MOST_EVENTS])
         buckets = Bucket.objects.filter(stream=row.stream, location_id=row.location_id)
         return {
@@ -93,9 +93,11 @@ class BatchAdmin(ReadOnlyAdmin):
             "items": message["items"],
             "order_ids": message["order_ids"] if not row.event_ids else [],
             "events": list(rows.defer("payload").oldest_first()),
-            "payload": pretty(row.payload) if may_see_payloads(request) else "",
+            "payload": sight.payload(row.payload, *mask_of(row.stream)),
             "size": len(row.payload.encode()),
-            "may_see": may_see_payloads(request),
+            "sight": sight,
+            "error": sight.error(row.error),
+            "headers": [(name, sight.text(value)) for name, value in row.headers.items()],
             "went_to": went_to(row),
             "bucket": buckets.first(),
             "letters": list(DeadLetter.objects.filter(business_key=str(row.pk)).newest_first()[:MOST_FOUND]),

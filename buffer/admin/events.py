@@ -19,10 +19,10 @@ from buffer.streams import streams
 from config.admin import humanize
 from config.admin.html import chip
 from config.admin.levers import Lever
-from config.admin.payload import pretty
 from config.admin.read_only import ReadOnlyAdmin, age_column
-from outbox.bookkeeping.audit import may_see_payloads
+from config.flows import mask_of
 from outbox.letters.models import DeadLetter
+from outbox.trail.reveal import Revealing
 
 WITHDRAW = Lever(
     name="withdraw", verb="Withdraw", past="Withdrew", icon="ban",
@@ -37,7 +37,7 @@ MOST_FOUND = 20
 
 
 @admin.register(BufferedEvent)
-class BufferedEventAdmin(ReadOnlyAdmin):
+class BufferedEventAdmin(Revealing, ReadOnlyAdmin):
     place = 30
     levers = (WITHDRAW,)
     list_display = ["order_id", "state", "location_id", "version", "position", "arrived"]
@@ -68,15 +68,15 @@ class BufferedEventAdmin(ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, Any]:
         batches = Batch.objects.defer("payload", "headers", "event_ids")
-        batch = batches.filter(pk=row.batch_id).first()
+        batch, sight = batches.filter(pk=row.batch_id).first(), self.sight(request, row)
         return {
             "title": f"Order {row.order_id}",
             "batch": batch,
             "source": explain.source_of(row),
             "bucket": Bucket.objects.filter(stream=row.stream, location_id=row.location_id).first(),
             "letters": list(DeadLetter.objects.filter(business_key=row.order_id).newest_first()[:MOST_FOUND]),
-            "payload": pretty(row.payload) if may_see_payloads(request) else "",
+            "payload": sight.payload(row.payload, *mask_of(row.stream)),
             "size": len(row.payload.encode()),
-            "may_see": may_see_payloads(request),
+            "sight": sight,
             "retention_months": settings.BUFFER_RETENTION_MONTHS,
         }

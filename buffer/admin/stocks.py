@@ -132,7 +132,7 @@ class StockAdmin(ReadOnlyAdmin):
         page = {**self.admin_site.each_context(request), "title": f"Stocktake of {row.pk}", "opts": self.opts}
         given = {name: request.POST.get(name, "") for name in ("counted", "reason", "adjustment")}
         given["adjustment"] = given["adjustment"] or f"stocktake-{uuid.uuid4()}"
-        context = {**page, **given, "row": row, "problem": problem, "right": right}
+        context = {**page, **given, "row": row, "problem": problem, "right": right, "role": STOCKTAKE.role(self.opts)}
         return TemplateResponse(request, "admin/buffer/inventorystock/stocktake.html", context, status=status)
 
 

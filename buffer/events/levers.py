@@ -10,9 +10,10 @@ from typing import Any
 from django.db import transaction
 
 from buffer.events.models import Bucket, BufferedEvent
+from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.bookkeeping import audit, counters
-from outbox.bookkeeping.audit import Operator
+from outbox.bookkeeping import counters
+from outbox.trail import audit
 
 
 def flush_now(bucket_ids: Sequence[int], operator: Operator, reason: str) -> int:
@@ -67,7 +68,11 @@ def _shrink_buckets(rows: Sequence[BufferedEvent], now: datetime) -> None:
 def _done(operator: Operator, verb: str, ids: Sequence[int], changed: int, reason: str, **detail: Any) -> int:
     if changed:
         detail["ids"] = list(ids)[:1000]
-        audit.record(operator, verb, _subject(verb, ids), reason=reason, rows=changed, detail=detail)
+        about: dict[str, Any] = {
+            "subject_type": "buffer.bufferedevent" if verb == "withdraw" else "buffer.bucket",
+            "subject_ids": ids,
+        }
+        audit.record(operator, verb, _subject(verb, ids), reason=reason, rows=changed, detail=detail, **about)
     return changed
 
 

@@ -71,6 +71,10 @@ class EventQuerySet(models.QuerySet):
         rows = self.in_months(batch.months).filter(id__in=batch.event_ids, batch_id=batch.pk, status="claimed")
         return rows.update(status="discarded", updated_at=now)
 
+    def discarded_with(self, batch: Any) -> EventQuerySet:
+        """The orders that were discarded with this batch, and were not opened again."""
+        return self.in_months(batch.months).filter(id__in=batch.event_ids, batch_id=batch.pk, status="discarded")
+
 
 class BucketQuerySet(models.QuerySet):
     """One row per location; what is due is found through (stream, due_at), however much is pending."""

@@ -6,12 +6,14 @@ import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 
 from buffer.events.models import Batch
 from buffer.flush.freeze import LeasedBatch
+from buffer.flush.redelivery import STEP, newest_letter
 from buffer.streams import Stream, streams
 from config.backoff import full_jitter
 from config.database.clock import database_now
@@ -158,5 +160,7 @@ def park(batch: LeasedBatch, error: str, now: datetime) -> None:
     topic, pk = topic_name(streams()[batch.stream].output), str(batch.pk)
     key, value = batch.location_id.encode(), batch.payload.encode()
     record = Replayed(topic, -1, batch.attempts, int(now.timestamp() * 1000), key, value)
-    letter = Letter(batch.stream, "publish", "batch_refused", error, record, pk, business_key=pk)
-    bury([letter], "", now)
+    told: dict[str, Any] = {"business_key": pk}
+    if before := newest_letter(batch.pk):
+        told |= {"revision": before.revision + 1, "predecessor": before.pk}
+    bury([Letter(batch.stream, STEP, "batch_refused", error, record, pk, **told)], "", now)

@@ -106,7 +106,11 @@ class Ingest(LetterHandler, Replayable):
     # -- on the writer's thread, inside its transaction ------------------------------------------------
 
     def write(self, batch: RecordBatch, now: datetime) -> None:
-        """Store a prepared batch: events first.
+        outcome = self.apply(batch, now)
+        batch.tally = outcome.tally(batch) if batch.from_log else batch.tally
+
+    def apply(self, batch: RecordBatch, now: datetime) -> StoredBatch:
+        """Store a prepared batch: events first; says what became of its records.
 
         Then the rows that workers share: buckets in sorted order, letters and their groups, counters. Two
         workers therefore never deadlock.
@@ -117,7 +121,7 @@ class Ingest(LetterHandler, Replayable):
         else:
             self._store_again(batch, regaining, outcome, now)
         self._share(outcome, batch.revision, now)
-        batch.tally = outcome.tally(batch) if batch.from_log else batch.tally
+        return outcome
 
     def _store_again(self, batch: RecordBatch, regaining: Regain, outcome: StoredBatch, now: datetime) -> None:
         """After a restore, in two steps: up to the version that was sent, then what came after it."""

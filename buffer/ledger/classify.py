@@ -31,6 +31,11 @@ class Verdict:
     def text(self) -> str:
         return REASONS[self.outcome].format(self.about)
 
+    @property
+    def template(self) -> str:
+        """The same without the stock."""
+        return REASONS[self.outcome].format("…")
+
 
 @dataclass
 class MovementClassifier:

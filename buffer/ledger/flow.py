@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from uuid import UUID
 
 from django.conf import settings
 
+from buffer.ledger import redelivery
 from buffer.ledger.handler import GROUP, Track
 from buffer.ledger.samples import stock_traffic
 from buffer.ledger.statements import NAME
 from buffer.ledger.topics.effects import Movements
+from buffer.ledger.topics.messages import READABLE
 from buffer.ledger.topics.movements import Source, sources
 from buffer.ledger.verify import checks
-from config.flows import Check, Flow, Forecast, Picture, Reading, Refusal, Sample, Worker
-from config.kafka import Record, RecordBatch, topic_name
+from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Sample, Worker
+from config.kafka import Record, topic_name
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.verify import positions_fit_the_log
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
-from outbox.letters.redelivery import batch_of
 
 
 class Ledger(Flow):
@@ -84,25 +86,17 @@ class Ledger(Flow):
     def sources(self) -> Sequence[str]:
         return [NAME]
 
-    def requeue(self, letter: DeadLetter, now: datetime) -> str:
-        """Handle the letter's record again, at its position and the next revision."""
-        batch = _batch_of(letter)
-        handler = Track()
-        batch.prepared = handler.prepare(batch)
-        applied = handler.apply(batch, now)
-        if applied.letters:
-            return f"failed again: {applied.letters[0].error}"[:200]
-        return "applied" if applied.number("applied") else "nothing was missing"
+    def readable(self, source: str) -> Sequence[str]:
+        return READABLE
 
-    def forecast(self, letter: DeadLetter) -> Forecast | None:
-        failed = Track().prepare(_batch_of(letter)).letters
-        return Forecast("warn", "Fails again.", failed[0].error) if failed else None
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
+        return redelivery.judge(letters)
 
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        return redelivery.take_back(letters, now)
 
-def _batch_of(letter: DeadLetter) -> RecordBatch:
-    if letter.topic not in {topic_name(name) for name in settings.MOVEMENTS}:
-        raise Refusal(f"topic {letter.topic} is not in MOVEMENTS any more")
-    return batch_of(letter)
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        return redelivery.effect(letters)
 
 
 def _reference_in(source: Source, record: Record) -> Sequence[str]:

@@ -10,7 +10,7 @@ from functools import partial
 from django.conf import settings
 from django.db import transaction
 
-from buffer.ledger.classify import MovementClassifier
+from buffer.ledger.classify import MovementClassifier, Verdict
 from buffer.ledger.mirror import mirror
 from buffer.ledger.models import InventoryStock
 from buffer.ledger.prepared import Applied, Key, Place, Prepared, Tracked
@@ -146,7 +146,7 @@ class Track(LetterHandler, Replayable):
     def _record_classified(self, batch: RecordBatch, applied: Applied, now: datetime) -> tuple[Fresh, list[Tracked]]:
         """Classify each record under the locks of its stocks; record those that apply, bury the others."""
         while True:
-            classifier = self._classifier(batch)
+            classifier = self._classifier(batch, InventoryStock.objects.locked(batch.prepared.stocks))
             verdicts = [(tracked, classifier.verdict(tracked)) for tracked in batch.prepared.tracked]
             before = transaction.savepoint()
             inserted = sum(
@@ -159,16 +159,19 @@ class Track(LetterHandler, Replayable):
             transaction.savepoint_rollback(before)
         for tracked, verdict in verdicts:
             if verdict.is_refusal:
-                reference = tracked.movements.reference_id
-                applied.letters.append(
-                    self.letter(batch, tracked.record, "effect", verdict.outcome, verdict.text, reference)
-                )
+                about = {"key": tracked.movements.reference_id, "template": verdict.template}
+                said = (verdict.outcome, verdict.text)
+                applied.letters.append(self.letter(batch, tracked.record, "effect", *said, **about))
                 applied.settle(tracked.record, "parked")
         return classifier.wanted, [tracked for tracked, verdict in verdicts if not verdict.is_refusal]
 
-    def _classifier(self, batch: RecordBatch) -> MovementClassifier:
+    def foresee(self, batch: RecordBatch) -> dict[int, Verdict]:
+        """What each record of a prepared batch would be now, by its identity; nothing is locked or written."""
+        classifier = self._classifier(batch, InventoryStock.objects.quantities(batch.prepared.stocks))
+        return {id(tracked.record): classifier.verdict(tracked) for tracked in batch.prepared.tracked}
+
+    def _classifier(self, batch: RecordBatch, quantities: dict[str, int]) -> MovementClassifier:
         prepared: Prepared = batch.prepared
-        quantities = InventoryStock.objects.locked(prepared.stocks)
         known: dict[tuple[Group, Key], KnownMovement] = {
             (group, key): found
             for group, rows in prepared.rows.items()

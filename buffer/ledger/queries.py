@@ -18,6 +18,10 @@ class StockQuerySet(models.QuerySet):
         """`{stock id: quantity}` of those that exist, locked in sorted order so that two workers cannot deadlock."""
         return dict(self.select_for_update().order_by("pk")._among(stock_ids, "pk", "quantity"))
 
+    def quantities(self, stock_ids: Iterable[str]) -> dict[str, int]:
+        """`{stock id: quantity}` of those that exist, as they are just now."""
+        return dict(self._among(stock_ids, "pk", "quantity"))
+
     def existing(self, stock_ids: Iterable[str]) -> set[str]:
         return {found for (found,) in self._among(stock_ids, "pk")}
 

@@ -11,11 +11,11 @@ from buffer.ledger.models import InventoryStock, InventoryTracking
 from buffer.ledger.opening import count_movements
 from buffer.ledger.statements import adjust, record
 from buffer.ledger.topics.effects import LARGEST_DELTA
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.fields import IDENTIFIER_LENGTH
 from config.flows import Refusal
-from outbox.bookkeeping import audit
-from outbox.bookkeeping.audit import Operator
+from outbox.trail import audit
 
 
 def take_stock(stock_id: str, counted: int, seen: int, adjustment_id: str, operator: Operator, reason: str) -> Adjusted:
@@ -73,7 +73,11 @@ def adjust_stock(
         adjust({stock_id: change}, now)
         result = f"{change:+d}, now {quantity + change}"
         detail = {"adjustment": adjustment_id, "before": quantity, "delta": change, "counted": counted}
-        audit.record(operator, "adjust_stock", f"Stock {stock_id}", reason=reason, result=result, detail=detail)
+        audit.record(
+            operator, "adjust_stock", f"Stock {stock_id}", reason=reason, result=result, detail=detail,
+            subject_type="buffer.inventorystock", subject_id=stock_id,
+            before={"quantity": quantity}, after={"quantity": quantity + change},
+        )  # fmt: skip
         count_movements("adjustment", 1, now)
         return Adjusted(change, quantity + change)
 

@@ -22,7 +22,7 @@ from notifications.mail.deliveries import Delivery
 from notifications.mail.suppression import Suppression
 from notifications.webhooks.inbox import WebhookEvent
 from notifications.webhooks.providers import PROVIDERS
-from outbox.bookkeeping.audit import may_see_payloads
+from outbox.trail.reveal import Revealing, Sight
 
 
 def _suppress(keys: list[Any], operator: Operator, reason: str) -> int:
@@ -48,9 +48,9 @@ SUPPRESS = Lever(
 MOST_FOUND = 20
 
 
-def shown(request: HttpRequest, address: str) -> str:
-    """An address, to those who may read it."""
-    return address if may_see_payloads(request) else recipients.masked(address)
+def address_seen(sight: Sight, address: str) -> str:
+    """An address, to those to whom its row is revealed."""
+    return address if sight.shown else recipients.masked(address)
 
 
 class StatusOfDelivery(Segments):
@@ -61,7 +61,7 @@ class StatusOfDelivery(Segments):
 
 
 @admin.register(Delivery)
-class DeliveryAdmin(ReadOnlyAdmin):
+class DeliveryAdmin(Revealing, ReadOnlyAdmin):
     place = 20
     levers = (SUPPRESS,)
     list_display = ["mail", "state", "provider", "accepted", "changed"]
@@ -88,10 +88,13 @@ class DeliveryAdmin(ReadOnlyAdmin):
         return list(Delivery.objects.filter(provider__in=names, provider_message_id=key)[:MOST_FOUND])
 
     def detail(self, request: HttpRequest, row: Delivery) -> dict[str, Any]:
+        sight = self.sight(request, row)
+        address = address_seen(sight, row.recipient)
         return {
-            "title": f"Mail to {shown(request, row.recipient)}",
-            "address": shown(request, row.recipient),
-            "words": row.detail and (row.detail if may_see_payloads(request) else "not shown"),
+            "title": f"Mail to {address}",
+            "address": address,
+            "sight": sight,
+            "words": sight.text(row.detail),
             "suppressed": Suppression.objects.of([row.recipient]).first(),
             "events": list(WebhookEvent.objects.filter(message_id=row.pk).order_by("-id")[:MOST_FOUND]),
             "message_url": reverse("admin:outbox_outboxmessage_change", args=[row.pk]),

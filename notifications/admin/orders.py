@@ -22,7 +22,7 @@ from notifications.mail.content import short
 from notifications.mail.recipients import masked
 from notifications.orders.mails import OrderMail, mails_of
 from notifications.orders.models import NUMBER_DIGITS, Order
-from outbox.bookkeeping.audit import may_see_payloads
+from outbox.trail.reveal import Revealing
 
 MOST_FOUND = 20
 # As it stands in a mail, and as people copy it: "Order 0EB1806D21", "#0eb1806d21".
@@ -40,7 +40,7 @@ class StatusOfOrder(Segments):
 
 
 @admin.register(Order)
-class OrderAdmin(ReadOnlyAdmin):
+class OrderAdmin(Revealing, ReadOnlyAdmin):
     place = 10
     list_display = ["order", "state", "total", "refunded", "created"]
     list_filter = [StatusOfOrder]
@@ -86,11 +86,11 @@ class OrderAdmin(ReadOnlyAdmin):
             return ()
 
     def detail(self, request: HttpRequest, row: Order) -> dict[str, Any]:
-        may_see = may_see_payloads(request)
+        sight = self.sight(request, row)
         return {
             "title": f"Order {short(row.pk)}",
-            "address": row.user_email if may_see else masked(row.user_email),
-            "may_see": may_see,
+            "address": row.user_email if sight.shown else masked(row.user_email),
+            "sight": sight,
             "total": money(row.total_amount, row.currency),
             "refunded": money(row.refunded_amount, row.currency),
             "left": money(row.total_amount - row.refunded_amount, row.currency),

@@ -14,10 +14,10 @@ from config.admin import humanize
 from config.admin.keyset import Keyset, KeysetChangeList
 from config.admin.levers import Lever, operator_of
 from config.admin.read_only import ReadOnlyAdmin, age_column
-from notifications.admin.deliveries import shown
+from notifications.admin.deliveries import address_seen
 from notifications.mail import recipients, suppression
 from notifications.mail.suppression import Suppression
-from outbox.bookkeeping.audit import may_see_payloads
+from outbox.trail.reveal import Revealing
 
 LIFT = Lever(
     name="lift", verb="Lift", past="Lifted", icon="play",
@@ -48,7 +48,7 @@ class NewSuppression(forms.ModelForm):
 
 
 @admin.register(Suppression)
-class SuppressionAdmin(ReadOnlyAdmin):
+class SuppressionAdmin(Revealing, ReadOnlyAdmin):
     place = 40
     levers = (LIFT,)
     form = NewSuppression
@@ -67,10 +67,6 @@ class SuppressionAdmin(ReadOnlyAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)
 
-    def get_list_display(self, request: HttpRequest) -> Any:
-        """The note can be a provider's words, which name the address."""
-        return [*self.list_display, "note"] if may_see_payloads(request) else self.list_display
-
     @admin.display(description="Address")
     def to(self, row: Suppression) -> str:
         return str(row)
@@ -83,13 +79,14 @@ class SuppressionAdmin(ReadOnlyAdmin):
         return list(Suppression.objects.of([key])) if "@" in key else ()
 
     def detail(self, request: HttpRequest, row: Suppression) -> dict[str, Any]:
+        sight = self.sight(request, row)
         facts = [
-            ("Address", shown(request, row.address)),
+            ("Address", address_seen(sight, row.address)),
             ("Because", self.because(row)),
             ("Since", f"{row.since:%Y-%m-%d %H:%M:%S} UTC"),
-            ("Note", (row.note or humanize.UNKNOWN) if may_see_payloads(request) else "not shown"),
+            ("Note", sight.text(row.note) or humanize.UNKNOWN),  # a provider's words, which may name the address
         ]
-        return {"facts": facts}
+        return {"facts": facts, "sight": sight}
 
     def save_model(self, request: HttpRequest, obj: Suppression, form: Any, change: bool) -> None:
         suppression.add([obj.address], operator_of(request.user), obj.note)

@@ -12,13 +12,12 @@ from django.utils.html import format_html
 
 from config.admin import humanize
 from config.admin.html import chip
-from config.admin.payload import pretty
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from config.uuid7 import is_uuid
-from notifications.admin.deliveries import shown
+from notifications.admin.deliveries import address_seen
 from notifications.mail.deliveries import Delivery
 from notifications.webhooks.inbox import WebhookEvent
-from outbox.bookkeeping.audit import may_see_payloads
+from outbox.trail.reveal import Revealing
 
 MOST_FOUND = 20
 
@@ -39,7 +38,7 @@ class VerdictOfEvent(Segments):
 
 
 @admin.register(WebhookEvent)
-class WebhookEventAdmin(ReadOnlyAdmin):
+class WebhookEventAdmin(Revealing, ReadOnlyAdmin):
     place = 30
     list_display = ["event", "outcome", "provider", "occurred", "received"]
     list_filter = [VerdictOfEvent]
@@ -69,19 +68,20 @@ class WebhookEventAdmin(ReadOnlyAdmin):
         return [*rows.filter(pk=key), *by_message]
 
     def detail(self, request: HttpRequest, row: WebhookEvent) -> dict[str, Any]:
-        may_see = may_see_payloads(request)
+        sight = self.sight(request, row)
         return {
             "title": f"{row.get_kind_display().capitalize()}, says {row.provider}",
             "verdict": verdict_chip(row),
-            "payload": pretty(row.body) if may_see else "",
+            "payload": sight.payload(row.body),
             "size": len(row.body.encode()),
-            "may_see": may_see,
+            "sight": sight,
+            "headers": [(name, sight.text(str(value))) for name, value in (row.headers or {}).items()],
             "delivery": Delivery.objects.of_messages([row.message_id]).first() if row.message_id else None,
             "facts": [
                 ("Provider's id of the event", row.dedup_id),
                 ("Provider's id of the mail", row.provider_message_id),
-                ("Recipient", shown(request, row.recipient) if row.recipient else "not said"),
-                ("Detail", (row.detail or humanize.UNKNOWN) if may_see else "not shown"),
+                ("Recipient", address_seen(sight, row.recipient) if row.recipient else "not said"),
+                ("Detail", sight.text(row.detail) or humanize.UNKNOWN),
             ],
         }
 

@@ -14,10 +14,10 @@ from django.db import models, transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.fields import IDENTIFIER_LENGTH, IdentifierField
-from outbox.bookkeeping import audit
-from outbox.bookkeeping.audit import Operator
+from outbox.trail import audit
 
 MARK = "spillway"  # secret scanners find leaked tokens by such a prefix
 PREFIX_BYTES, SECRET_BYTES = 6, 32
@@ -41,6 +41,9 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
 
     def unused_since(self, when: datetime) -> ApiTokenQuerySet:
         return self.filter(Q(last_used_at__isnull=True) | Q(last_used_at__lt=when))
+
+
+SUBJECT = "notifications.apitoken"
 
 
 class ApiToken(models.Model):
@@ -127,6 +130,8 @@ def issue(
             f"API token {name}",
             reason="",
             detail={"prefix": prefix, "expires": str(expires_at or "never")},
+            subject_type=SUBJECT,
+            subject_id=token.pk,
         )
     return token, text
 
@@ -150,7 +155,15 @@ def revoke(token_ids: Sequence[int], operator: Operator, reason: str) -> int:
         revoked = chosen.revoke(operator.name, database_now())
         if revoked:
             subject = f"API token {', '.join(names)}"
-            audit.record(operator, "revoke token", subject, reason=reason, rows=revoked)
+            audit.record(
+                operator,
+                "revoke token",
+                subject,
+                reason=reason,
+                rows=revoked,
+                subject_type=SUBJECT,
+                subject_ids=token_ids,
+            )
     return revoked
 
 

@@ -75,6 +75,9 @@ def configured() -> Channel:
 
 
 def said(text: object) -> str:
-    """An error in one line without anybody's address: it goes into logs, letters and the console."""
-    line = " ".join(str(text).split())
-    return without_addresses(line)[:LONGEST_ERROR]
+    """An error in one line without anybody's address: it goes into logs, letters and the console.
+
+    Cut at the end of a word: half of a server's id may hold no digit, and would be another cause.
+    """
+    line = without_addresses(" ".join(str(text).split()))
+    return line if len(line) <= LONGEST_ERROR else line[:LONGEST_ERROR].rpartition(" ")[0] or line[:LONGEST_ERROR]

@@ -7,13 +7,14 @@ from datetime import datetime
 
 from django.db import models, transaction
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.database.upsert import Upsert
 from config.digest import digest
 from config.fields import IdentifierField
+from config.telemetry.masks import masked_error
 from notifications.mail import recipients
-from outbox.bookkeeping import audit
-from outbox.bookkeeping.audit import Operator
+from outbox.trail import audit
 
 
 class SuppressionQuerySet(models.QuerySet["Suppression"]):
@@ -21,6 +22,9 @@ class SuppressionQuerySet(models.QuerySet["Suppression"]):
 
     def of(self, addresses: Iterable[str]) -> SuppressionQuerySet:
         return self.filter(address_hash__in={hash_of(address) for address in addresses if address})
+
+
+SUBJECT = "notifications.suppression"
 
 
 class Suppression(models.Model):
@@ -91,8 +95,12 @@ def add(addresses: Sequence[str], operator: Operator, reason: str) -> int:
         known = reasons(checked.values())
         fresh = [address for address in checked.values() if address not in known]
         suppress(dict.fromkeys(fresh, ("manual", reason)), database_now())
+        keys = dict(Suppression.objects.of(fresh).values_list("address_hash", "pk"))
         for address in fresh:
-            audit.record(operator, "suppress", f"address {hash_of(address)}", reason=reason)
+            found = hash_of(address)
+            audit.record(
+                operator, "suppress", f"address {found}", reason=reason, subject_type=SUBJECT, subject_id=keys[found]
+            )
     return len(fresh)
 
 
@@ -108,6 +116,8 @@ def lift(keys: Sequence[int], operator: Operator, reason: str) -> int:
                     "lift suppression",
                     f"address {row.address_hash}",
                     reason=reason,
-                    detail={"reason": row.reason, "since": row.since.isoformat(), "note": row.note},
+                    subject_type=SUBJECT,
+                    subject_id=row.pk,
+                    detail={"reason": row.reason, "since": row.since.isoformat(), "note": masked_error(row.note)},
                 )
     return lifted

@@ -19,9 +19,9 @@ from buffer.flush.claim import claim
 from buffer.flush.flusher import Flusher
 from buffer.ingest.rebuild import UNDER_WAY, _start_over
 from buffer.retention import sweep_batches
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Refused
-from outbox.bookkeeping.audit import Operator
 from outbox.bookkeeping.models import FlowCounter, Watermark
 from outbox.letters.levers import discard
 from outbox.letters.models import BurialKey, DeadLetter

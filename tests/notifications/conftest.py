@@ -11,11 +11,11 @@ import pytest
 from django.db import connections
 from django.test import Client
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from notifications.api.tokens import issue
 from notifications.orders import changes
 from notifications.orders.models import Order
-from outbox.bookkeeping.audit import Operator
 
 ME = Operator("test")
 PATIENCE = 60

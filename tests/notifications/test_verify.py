@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from config.admin.levers import Operator
 from notifications.models import Delivery
 from notifications.verify import checks
-from outbox.bookkeeping.audit import Operator
 from outbox.channels.handlers import Outcome
 from outbox.delivery import levers
 from outbox.models import OutboxMessage

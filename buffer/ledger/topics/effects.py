@@ -51,7 +51,7 @@ def summed(lines: Iterable[tuple[str, int]]) -> dict[str, int]:
             continue
         sums[stock_id] += quantity
         if abs(sums[stock_id]) > LARGEST_DELTA:
-            raise InvalidRecord("out_of_range", f"the quantities of stock {stock_id} sum up beyond {LARGEST_DELTA}")
+            raise InvalidRecord("out_of_range", f"the quantities of stock “{stock_id}” sum up beyond {LARGEST_DELTA}")
     return sums
 
 
@@ -63,5 +63,5 @@ def part_of(whole_id: str, part_id: str | None) -> str:
     escaped = whole_id.replace("~", "~0").replace("/", "~1")
     reference = escaped if part_id is None else f"{escaped}/{part_id}"
     if len(reference) > IDENTIFIER_LENGTH:
-        raise InvalidRecord("reference_too_long", f"{reference[:60]}… is longer than {IDENTIFIER_LENGTH} characters")
+        raise InvalidRecord("reference_too_long", f"“{reference[:60]}…” is longer than {IDENTIFIER_LENGTH} characters")
     return reference

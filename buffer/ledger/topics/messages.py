@@ -50,3 +50,12 @@ class Transfer(msgspec.Struct, rename="camel"):
     from_stock_id: Identifier
     to_stock_id: Identifier
     quantity: Quantity
+
+
+# What may be read of a record of these topics, and of one of Debezium's, without a reveal.
+READABLE = (
+    "saleOrderId", "merchantId", "items[].stockId", "items[].quantity", "purchaseOrderId", "receiptId",
+    "kitchenTicketItemId", "status", "materials[].materialStockId", "materials[].quantity", "transferId", "fromStockId",
+    "toStockId", "quantity", "op", "after.id", "after.merchant_id", "payload.op", "payload.after.id",
+    "payload.after.merchant_id",
+)  # fmt: skip

@@ -3,7 +3,7 @@
 from threading import Event
 from typing import Any
 
-from buffer.ledger.workers import track
+from buffer.workers import track
 from config.processes.command import ReaderCommand
 
 

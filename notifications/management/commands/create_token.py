@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from config.admin.levers import Operator
 from notifications.api.tokens import end_of, issue
-from outbox.bookkeeping.audit import Operator
 
 
 class Command(BaseCommand):

@@ -11,13 +11,13 @@ from buffer.events.queries import EventQuerySet
 from buffer.flow import Aggregator
 from buffer.flush.flusher import Flusher
 from buffer.verify import checks
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Refused
-from outbox.bookkeeping.audit import Operator
-from outbox.bookkeeping.models import OperatorAction
 from outbox.letters.handler import AlarmedWatermarks
 from outbox.letters.levers import discard, requeue, resolve
 from outbox.letters.models import DeadLetter, FailureGroup
+from outbox.trail.models import OperatorAction
 from tests.conftest import order
 from tests.row_locks import locks_asked_for
 
@@ -153,8 +153,8 @@ def test_an_older_letter_never_overrules_a_newer_one(ingest, records, flush, pro
     flush()
     assert sum(item["quantity"] for value in producer.values for item in value["items"]) == 3
     older.refresh_from_db()
-    assert older.status == "requeued"
-    assert "newer" in older.note
+    assert older.status == "resolved"
+    assert "newer" in older.evidence
 
 
 def test_a_supplement_waits_for_its_original(ingest, records, stream, producer):
@@ -192,9 +192,14 @@ def test_a_late_event_reopens_a_withdrawn_order(ingest, records, flush, producer
 def test_poison_that_is_requeued_comes_back_as_a_new_letter(ingest, records):
     ingest(records(b"{bad"))
     first = letter("invalid_json")
-    assert requeue([first.pk], ME, "try").requeued == 1
-    again = letter("invalid_json")
-    assert (again.revision, again.pk != first.pk, again.position) == (1, True, first.position)
+    result = requeue([first.pk], ME, "try")
+    ((failed, effect),) = result.failed
+    assert (result.requeued, failed.pk) == (0, first.pk)
+    first.refresh_from_db()
+    again = DeadLetter.objects.open().get()
+    assert (first.status, first.successor, again.predecessor) == ("failed_again", again.pk, first.pk)
+    assert effect.successor == again.pk
+    assert (again.revision, again.position) == (1, first.position)
     assert FailureGroup.objects.get().open_count == 1
 
 
@@ -202,16 +207,16 @@ def test_what_the_database_still_refuses_hides_nothing_of_the_others(ingest, rec
     """It was a 500 in the admin, and in the terminal a traceback instead of what had been requeued before."""
     ingest(records(b"{one", b"{two"))
     first, second = DeadLetter.objects.order_by("id")
-    usual = Aggregator.requeue
+    usual = Aggregator.take_back
 
-    def refuse_first(flow, letter, now):
-        if letter.pk == first.pk:
+    def refuse_first(flow, letters, now):
+        if first.pk in [letter.pk for letter in letters]:
             raise DataError("value out of range\nDETAIL: Failing row contains (ada@example.com)")
-        return usual(flow, letter, now)
+        return usual(flow, letters, now)
 
-    monkeypatch.setattr(Aggregator, "requeue", refuse_first)
+    monkeypatch.setattr(Aggregator, "take_back", refuse_first)
     result = requeue([first.pk, second.pk], ME, "try")
-    assert result.requeued == 1
+    assert [row.pk for row, _ in result.failed] == [second.pk]
     assert [(row.pk, why) for row, why in result.refused] == [
         (first.pk, "the database still refuses it: value out of range")
     ]

@@ -9,10 +9,10 @@ from buffer.events.models import Batch
 from buffer.flush import publish as publishing
 from buffer.flush.claim import claim
 from buffer.flush.publish import lease_unsent, publish
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Failed
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.audit import Operator
 from outbox.letters.levers import requeue
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge

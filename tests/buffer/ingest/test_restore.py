@@ -27,7 +27,7 @@ EVENTS, BUCKETS, LETTERS, COUNTERS = range(4)
 RANKS = {
     "buffer_bufferedevent": EVENTS, "buffer_bucket": BUCKETS, "outbox_burialkey": LETTERS,
     "outbox_failuregroup": LETTERS, "outbox_deadletter": LETTERS, "outbox_flowcounter": COUNTERS,
-    "outbox_flowminute": COUNTERS,
+    "outbox_flowminute": COUNTERS, "outbox_grouphour": LETTERS, "outbox_groupquota": LETTERS,
 }  # fmt: skip
 
 

@@ -10,9 +10,9 @@ from django.core.management import CommandError, call_command
 from buffer.ledger import opening
 from buffer.ledger.stocktake import adjust_stock
 from buffer.models import InventoryItem, InventoryLocation, InventoryStock, InventoryTracking
+from config.admin.levers import Operator
 from config.flows import Refusal
-from outbox.bookkeeping.audit import Operator
-from outbox.bookkeeping.models import OperatorAction
+from outbox.trail.models import OperatorAction
 from tests.buffer.ledger.conftest import ledger, paid, quantities, record, stocks, sums, write
 
 pytestmark = pytest.mark.django_db

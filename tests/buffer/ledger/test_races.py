@@ -14,9 +14,9 @@ from buffer.ledger.opening import import_stock
 from buffer.ledger.stocktake import adjust_stock
 from buffer.ledger.verify import checks
 from buffer.models import InventoryStock
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka.runtime.writer import Writer
-from outbox.bookkeeping.audit import Operator
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
 from tests.buffer.ledger.conftest import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from datetime import timedelta
 
@@ -11,7 +12,9 @@ from django.db import connection, connections
 from notifications.api.tokens import issue
 from notifications.orders import changes
 from notifications.orders.models import Order
+from outbox.api import idempotency
 from outbox.models import IdempotencyKey, OutboxMessage
+from tests.crash.wire import wait_for
 from tests.notifications.conftest import ME, PATIENCE, Caller, race
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -149,9 +152,47 @@ def test_of_the_same_request_at_once_one_has_an_effect():
     for number in range(5):
         answers = race(*[lambda c=c, n=number: c.create(key=f"k{n}") for c in callers])
         codes = sorted({answer.status_code for answer in answers})
-        assert codes in ([201], [201, 409]), codes
+        assert codes in ([201], [201, 409]), [answer.content for answer in answers if answer.status_code != 201]
         assert len({answer.content for answer in answers if answer.status_code == 201}) == 1
         assert Order.objects.count() == number + 1
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="elsewhere nothing is locked to count rows")
+def test_who_loses_a_deadlock_for_the_next_number_of_a_row_is_run_again(monkeypatch):
+    """MariaDB: one holds the known key and asks for a number, the other has the numbers and waits for the key."""
+    text, real = issue("tests", ME, rate=0)[1], idempotency.written_elsewhere
+    first = Caller(text).create(key="k")
+    locked, session, turns = threading.Event(), queue.SimpleQueue(), iter(["holds the key", "has the numbers"])
+
+    def look(name, rows):
+        turn = next(turns, "")
+        if turn == "holds the key":
+            assert not real(name, rows)
+            locked.set()
+            other = session.get(timeout=PATIENCE)
+            wait_for(lambda: waits_for_a_lock(other), PATIENCE, "the other to wait")
+        elif turn:  # as it was before the key was inserted
+            session.put(session_id())
+            assert locked.wait(PATIENCE)
+        else:
+            return real(name, rows)
+        return False
+
+    monkeypatch.setattr(idempotency, "written_elsewhere", look)
+    answers = race(*[lambda c=c: c.create(key="k") for c in [Caller(text), Caller(text)]])
+    assert [(answer.status_code, answer.content) for answer in answers] == [(201, first.content)] * 2
+
+
+def session_id():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT CONNECTION_ID()")
+        return cursor.fetchone()[0]
+
+
+def waits_for_a_lock(session):
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT trx_state FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = %s", [session])
+        return cursor.fetchone() == ("LOCK WAIT",)
 
 
 def test_of_the_same_change_at_once_one_has_an_effect(order):

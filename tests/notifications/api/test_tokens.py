@@ -15,7 +15,7 @@ from config.database.clock import database_now
 from notifications.api import rate_limit, tokens
 from notifications.api.rate_limit import Allowance, Block, draw
 from notifications.api.tokens import ApiToken, end_of, identify, issue, revoke
-from outbox.bookkeeping.models import OperatorAction
+from outbox.trail.models import OperatorAction
 from tests.notifications.conftest import ME, Caller, problem, race
 
 

@@ -1,0 +1,162 @@
+"""Letters of the ledger: their records are recorded and adjusted again, and their rows prove it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.conf import settings
+
+from buffer.ledger.classify import Verdict
+from buffer.ledger.handler import Track
+from buffer.ledger.models import InventoryItem, InventoryLocation
+from buffer.ledger.prepared import Prepared
+from buffer.ledger.statements import read_known
+from buffer.ledger.topics.effects import Merchant, Movements, Variant
+from config.flows import Effect, Judgement
+from config.kafka import Record, topic_name
+from config.telemetry.masks import masked_error
+from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import (
+    Refused,
+    ReturnedBatch,
+    failed_again,
+    foreseen,
+    not_eligible,
+    refusals,
+    returns_of,
+)
+
+NO_EFFECT = "the record says nothing of stock: nothing is missing"
+MOST_STOCKS = 5  # of a letter that its evidence names
+
+
+def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+    """Record and adjust at the next revision, in the caller's transaction; what did not fail is proven by its rows."""
+    returns, refused = _returns(letters)
+    found = refusals(refused)
+    handler = Track()
+    for back in returns:
+        batch = back.batch
+        batch.prepared = handler.prepare(batch)
+        applied = handler.apply(batch, now)
+        failed = failed_again(applied.letters)
+        found |= failed | _proofs(back, batch.prepared, failed)
+    return found
+
+
+def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
+    """What the ledger's rows say of letters that were taken back."""
+    found: dict[UUID, Effect] = {}
+    handler = Track()
+    for back in _returns(letters)[0]:
+        found |= _proofs(back, handler.prepare(back.batch), ())
+    return found
+
+
+def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
+    """What would move; a letter whose record is refused before any look at the database would fail again."""
+    returns, refused = _returns(letters)
+    found = not_eligible(refused)
+    handler = Track()
+    for back in returns:
+        batch = back.batch
+        batch.prepared = handler.prepare(batch)
+        found |= foreseen(batch.prepared.letters)
+        found |= _judged(back, batch.prepared, handler.foresee(batch))
+    return found
+
+
+def _returns(letters: Sequence[DeadLetter]) -> tuple[list[ReturnedBatch], Refused]:
+    read = {topic_name(name) for name in settings.MOVEMENTS}
+    gone = {
+        letter.pk: f"topic {letter.topic} is not in MOVEMENTS any more"
+        for letter in letters
+        if letter.topic not in read
+    }
+    returns, refused = returns_of([letter for letter in letters if letter.pk not in gone])
+    return returns, {**refused, **gone}
+
+
+def _proofs(back: ReturnedBatch, prepared: Prepared, failed: Iterable[UUID]) -> dict[UUID, Effect]:
+    """Of each letter that did not fail: do its rows stand, with its deltas?"""
+    movements = {id(tracked.record): tracked.movements for tracked in prepared.tracked}
+    refused = {id(letter.record) for letter in prepared.letters}
+    recorded = _recorded(movements.values())
+    stored = _stored(prepared.changes)
+    found: dict[UUID, Effect] = {}
+    for letter, record in back.pairs:
+        if letter.pk in failed or id(record) in refused:
+            continue
+        if moves := movements.get(id(record)):
+            found[letter.pk] = _proof(moves, recorded)
+        else:
+            found[letter.pk] = stored.get(id(record)) or Effect("resolved", NO_EFFECT)
+    return found
+
+
+def _recorded(movements: Iterable[Movements]) -> Mapping[tuple[str, str, str], int]:
+    """`{(type, reference, stock): delta}` of what the ledger holds of these."""
+    wanted: dict[str, set[tuple[str, str]]] = {}
+    for moves in movements:
+        wanted.setdefault(moves.reference_type, set()).update((moves.reference_id, stock) for stock in moves.deltas)
+    return {
+        (kind, *key): known.delta
+        for kind, keys in sorted(wanted.items())
+        for key, known in read_known(kind, sorted(keys)).items()
+    }
+
+
+def _proof(moves: Movements, recorded: Mapping[tuple[str, str, str], int]) -> Effect:
+    kind, reference = moves.reference_type, moves.reference_id
+    missing = [stock for stock, delta in moves.deltas.items() if recorded.get((kind, reference, stock)) != delta]
+    if missing:
+        return Effect("waiting", f"the ledger does not say {kind} {reference} of stock {min(missing)}")
+    return Effect("resolved", f"recorded: {kind} {reference}, {_in_words(moves.deltas)}")
+
+
+def _in_words(deltas: Mapping[str, int]) -> str:
+    named = [f"stock {stock}: {delta:+d}" for stock, delta in sorted(deltas.items())[:MOST_STOCKS]]
+    more = len(deltas) - MOST_STOCKS
+    return ", ".join([*named, f"{more} more"] if more > 0 else named)
+
+
+def _stored(changes: Sequence[tuple[Record, Merchant | Variant]]) -> dict[int, Effect]:
+    """Whether the rows of merchants and variants are there."""
+    merchants = {change.merchant_id for _, change in changes if isinstance(change, Merchant)}
+    variants = {change.item_id for _, change in changes if isinstance(change, Variant)}
+    locations = InventoryLocation.objects.filter(merchant_id__in=merchants) if merchants else None
+    known = set(locations.values_list("merchant_id", flat=True)) if locations is not None else set()
+    items = set(InventoryItem.objects.filter(pk__in=variants).values_list("pk", flat=True)) if variants else set()
+    return {id(record): _mirrored(change, known, items) for record, change in changes}
+
+
+def _mirrored(change: Merchant | Variant, merchants: set[str], items: set[str]) -> Effect:
+    if isinstance(change, Merchant):
+        there, what = change.merchant_id in merchants, f"the location of merchant {change.merchant_id}"
+    else:
+        there, what = change.item_id in items, f"item {change.item_id}"
+    return Effect("resolved", f"{what} is there") if there else Effect("waiting", f"{what} is not there")
+
+
+def _judged(back: ReturnedBatch, prepared: Prepared, verdicts: Mapping[int, Verdict]) -> dict[UUID, Judgement]:
+    movements = {id(tracked.record): tracked.movements for tracked in prepared.tracked}
+    followed = {id(record) for record, _ in prepared.changes}
+    found = {}
+    for letter, record in back.pairs:
+        if moves := movements.get(id(record)):
+            found[letter.pk] = _foresee(moves, verdicts[id(record)])
+        elif id(record) in followed:
+            found[letter.pk] = Judgement(True, "It is followed.", "A merchant or a variant is written.", "ok")
+    refused = {id(letter.record) for letter in prepared.letters}
+    nothing = Judgement(True, "Changes nothing.", "The record says nothing of stock.", "idle")
+    return {letter.pk: found.get(letter.pk, nothing) for letter, record in back.pairs if id(record) not in refused}
+
+
+def _foresee(moves: Movements, verdict: Verdict) -> Judgement:
+    if verdict.is_refusal:
+        return Judgement(False, "Fails again.", masked_error(verdict.text), "warn")
+    if verdict.outcome == "applied":
+        return Judgement(True, _in_words(moves.deltas), "Its rows are recorded.", "ok")
+    return Judgement(True, "Changes nothing.", "The ledger has its rows already.", "idle")
