@@ -1,0 +1,131 @@
+"""What letters of one cause have in common, in the words of the servers and of our own flows."""
+
+import random
+import string
+
+import pytest
+
+from notifications.channels.base import said
+from notifications.channels.smtp import RefusedReply
+from outbox.groups.fingerprint import LONGEST_READ, template_of, title_of
+
+HEX = string.hexdigits[:16]
+
+
+def some(chance, letters, number):
+    return "".join(chance.choices(letters, k=number))
+
+
+def gmail(chance):
+    who = (
+        some(chance, HEX, 13)
+        + "-"
+        + some(chance, HEX, 14)
+        + "si"
+        + str(chance.randrange(10**9, 10**11))
+        + some(chance, HEX, 1)
+    )
+    return (
+        "5.1.1 The email account that you tried to reach does not exist. Please try\n5.1.1 double-checking the recipient's "
+        "email address for typos or\n5.1.1 unnecessary spaces. For more information, go to\n"
+        f"5.1.1  https://support.google.com/mail/?p=NoSuchUser {who}.{chance.randrange(1000)} - gsmtp"
+    )
+
+
+def full(chance):
+    who = (
+        some(chance, HEX, 12)
+        + "-"
+        + some(chance, HEX, 15)
+        + "si"
+        + str(chance.randrange(10**10))
+        + "pxa."
+        + some(chance, string.digits, 3)
+    )
+    return f"5.2.2 The recipient's inbox is out of storage space. https://support.google.com/mail/?p=OverQuota{chance.choice(['Temp', 'Perm'])} {who} - gsmtp"
+
+
+def outlook(chance):
+    region = chance.choice(["EUR01", "EUR05", "NAM02", "APC01"])
+    host = f"{some(chance, string.ascii_uppercase, 2)}{chance.randrange(10)}{region}FT{chance.randrange(100):03}"
+    when = f"2026-11-{chance.randrange(1, 29):02}T{chance.randrange(24):02}:{chance.randrange(60):02}:11.{chance.randrange(1000):03}Z"
+    return (
+        "5.5.0 Requested action not taken: mailbox unavailable (S2017062302). "
+        f"[{host}.eop-{region}.prod.protection.outlook.com {when} {some(chance, HEX.upper(), 16)}]"
+    )
+
+
+def letters_of(answer, number):
+    """The error of each letter, as the channel writes it."""
+    chance = random.Random(17)
+    for index in range(number):
+        text = answer(chance).replace(
+            "that you tried", f"<user.{some(chance, string.ascii_lowercase, 6)}@example.com> that you tried"
+        )
+        yield said(RefusedReply("RCPT", 550, text if index % 2 else text.encode()))
+
+
+@pytest.mark.parametrize("answer", [gmail, full, outlook])
+def test_refusals_of_one_server_are_one_cause(answer):
+    assert len({template_of(text) for text in letters_of(answer, 5000)}) == 1
+
+
+def test_codes_tell_causes_apart():
+    texts = [next(letters_of(answer, 1)) for answer in (gmail, full, outlook)]
+    assert [template_of(text)[:15] for text in texts] == ["RCPT: 550 5.1.1", "RCPT: 550 5.2.2", "RCPT: 550 5.5.0"]
+    assert template_of("422 no such field") != template_of("400 no such field")
+    assert template_of("HTTP 503 from the shop") == "HTTP 503 from the shop"
+    assert template_of("provider answers with status code 429") == "provider answers with status code 429"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("70000 bytes, at most 65536 are accepted", "80000 bytes, at most 65536 are accepted"),
+        ("bad (byte 12)", "bad (byte 7)"),
+        ("took 550 seconds", "took 4 seconds"),
+        ("version 12.5.1.1 is too old", "version 7.5.1.2 is too old"),
+        ("no such operation 'ab'", "no such operation 'cd ef'"),
+        ('stock "ACME" is gone', 'stock "BOLT" is gone'),
+        ("stock “A” or” is gone", "stock “BOLT” is gone"),
+        ("a@example.com is full", "<address> is full"),
+        ("see https://a.example/x?who=ada", "see https://a.example/x?who=bob#top"),
+        ("at `$.items[3].quantity`", "at `$.items[14].quantity`"),
+        ("host a1b.example", "host a1b.example c2d.example"),
+        ("x " * LONGEST_READ + "tail", "x " * LONGEST_READ + "other"),
+    ],
+)
+def test_what_differs_from_letter_to_letter_is_not_the_cause(one, other):
+    assert template_of(one) == template_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Object missing required field `items`", "Object missing required field `order_id`"),
+        ("it doesn't know and can't say", "it doesn't care and can't say"),
+        ("Expected `int`, got `str`", "Expected `str`, got `int`"),
+    ],
+)
+def test_what_says_the_cause_stays(one, other):
+    assert template_of(one) != template_of(other)
+
+
+def test_the_name_that_a_letter_is_about_is_taken_out():
+    assert template_of("order ACME-BLUE is gone", "ACME-BLUE") == template_of("order BOLT is gone", "BOLT")
+    assert template_of("order or is gone", "or") == "order or is gone"  # too short to be told from a word
+
+
+def test_a_title_reads_like_its_example_and_says_nothing_of_one_letter():
+    title = title_of("refused", template_of(next(letters_of(outlook, 1))))
+    assert title == "Refused: RCPT: 550 5.5.0 Requested action not taken: mailbox unavailable …"
+    assert title_of("wrong_field", "Missing `items`") == "Wrong field: Missing “items”"
+    assert title_of("expired", "") == "Expired"
+    assert "\x00" not in title_of("refused", "\x00")
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 10**6, "a@" * 10**5, "'" * 10**6, "5.1.1 " * 10**5, "“" * 10**5, "..… " * 10**5, "?" * 10**5]
+)
+def test_a_hostile_text_has_a_short_template(text):
+    assert len(template_of(text)) <= 1000
