@@ -11,9 +11,9 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import Refusal
-from outbox.bookkeeping.audit import Operator
 from outbox.replay.models import LEASE, TopicReplay
 from outbox.replay.run import audit_end, replayable, unknown_topic
 

@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import Refusal, flows
 from config.kafka.records import RecordBatch, cut
@@ -19,11 +20,10 @@ from config.kafka.runtime.writer import Replayable, Writer
 from config.kafka.timeframe import Part, Timeframe
 from config.kafka.topics import topic_name
 from config.telemetry.logs import log
-from outbox.bookkeeping import audit
-from outbox.bookkeeping.audit import Operator
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.replay.journal import COUNTS, Journal
 from outbox.replay.models import TopicReplay
+from outbox.trail import audit
 
 State = TopicReplay.State
 BEAT = 1.0  # seconds between two looks at lease, cancellation and pressure
@@ -182,6 +182,7 @@ def fail(replay: TopicReplay, why: str) -> None:
 def audit_end(replay: TopicReplay, applied: int, result: str) -> None:
     operator, detail = Operator(replay.requested_by, replay.user), {"replay": replay.pk}
     words = {"reason": replay.reason, "result": result, "url": page_of(replay)}
+    words |= {"subject_type": "outbox.topicreplay", "subject_id": str(replay.pk)}
     audit.record(operator, "replay", str(replay), rows=applied, detail=detail, **words)
 
 

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from config.admin import humanize
-from config.admin.levers import fault_of_reason
+from config.admin.levers import Operator, fault_of_reason
 from config.flows import Refusal
 from config.kafka.client import KafkaError
-from outbox.bookkeeping.audit import Operator
 from outbox.replay.journal import COUNTS, Journal
 from outbox.replay.models import TopicReplay
 from outbox.replay.requests import LEAST_REASON, cancel, moment, request, span

@@ -9,9 +9,10 @@ from buffer.events.models import Bucket, BufferedEvent
 from buffer.verify import checks
 from config.database.clock import database_now
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.models import OperatorAction, Watermark
+from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
 from outbox.models import TopicReplay
+from outbox.trail.models import OperatorAction
 from tests.conftest import order
 from tests.outbox.replay.conftest import DAY
 

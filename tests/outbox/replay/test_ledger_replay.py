@@ -10,8 +10,8 @@ from django.db.models import F, Sum
 from buffer.ledger.statements import NAME as LEDGER
 from buffer.ledger.topics import movements
 from buffer.ledger.verify import checks
-from buffer.ledger.workers import track
 from buffer.models import InventoryStock, InventoryTracking
+from buffer.workers import track
 from config.database.clock import database_now
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark

@@ -9,8 +9,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from config.flows import Refusal
-from outbox.bookkeeping.models import OperatorAction
 from outbox.replay import terminal
+from outbox.trail.models import OperatorAction
 
 pytestmark = pytest.mark.django_db
 FRAME = {"from": "2026-02-12T10:00:00Z", "to": "2026-02-12T14:00:00Z"}

@@ -11,15 +11,16 @@ from buffer.events.models import BufferedEvent
 from buffer.ingest.handler import Ingest
 from buffer.verify import checks
 from buffer.workers import ingest as consume
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import Refusal
-from outbox.bookkeeping.audit import Operator
-from outbox.bookkeeping.models import OperatorAction, Watermark
+from outbox.bookkeeping.models import Watermark
 from outbox.models import TopicReplay
 from outbox.replay import requests
 from outbox.replay.models import LEASE
 from outbox.replay.run import carry_out
 from outbox.replay.worker import ReplayWorker
+from outbox.trail.models import OperatorAction
 from tests.conftest import order
 from tests.outbox.replay.conftest import DAY
 

@@ -1,0 +1,17 @@
+"""Carries out replay batches and looks after requeued letters."""
+
+from threading import Event
+from typing import Any
+
+from config.processes.command import WorkerCommand
+from outbox.replay.batches.worker import BatchWorker
+
+
+class Command(WorkerCommand):
+    help = (
+        "Carry out replay batches: count, hold, canary, chunks at their rate, proof of effect. "
+        "Any number may run side by side; what a killed one had begun, another one goes on with."
+    )
+
+    def work(self, stop: Event, options: dict[str, Any]) -> None:
+        BatchWorker(stop).run(once=options["once"], until_idle=options["until_idle"])

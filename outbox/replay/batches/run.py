@@ -1,0 +1,155 @@
+"""One step of a batch, whatever its state; a worker or a command takes steps until there is nothing to do."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from config.database.clock import database_now
+from outbox.letters.models import DeadLetter
+from outbox.replay.batches import chunk, deeds, preview, start, verdicts, window
+from outbox.replay.batches.models import BEGUN, ReplayBatch, ReplayItem
+from outbox.replay.rules import pace
+
+State = ReplayBatch.State
+AT_ONCE, SOON, LATER = 0.0, 0.5, 2.0  # seconds until the next step
+
+
+@dataclass
+class Steps:
+    """Takes the steps of batches under one lease token; remembers only what may be forgotten."""
+
+    token: uuid.UUID = field(default_factory=uuid.uuid4)
+    looked_at: dict[int, float] = field(default_factory=dict)  # when the letters in flight were looked at
+    looked_to: dict[int, uuid.UUID] = field(default_factory=dict)  # how far the letters without effect were looked at
+
+    def take(self, batch_id: int) -> float:
+        """Seconds until the next step is worth it; 0 when something was done."""
+        if not ReplayBatch.objects.take(batch_id, self.token, database_now()):
+            return LATER
+        batch = ReplayBatch.objects.get(pk=batch_id)
+        if batch.state == State.COUNTING:
+            return self._count(batch)
+        if batch.state == State.HOLDING:
+            return start.begin(batch, self.token)
+        if batch.state in chunk.GOING:
+            return self._go(batch)
+        if batch.state == State.CANCELLED and batch.eligible:
+            return AT_ONCE if put_back(batch, self.token) else SOON
+        if batch.state in BEGUN and batch.requeued:
+            return self._look_around(batch)
+        return self._finish(batch) if batch.state == State.VERIFYING else LATER
+
+    def leave(self, batch_id: int) -> None:
+        """Give the batch back: another process may go on at once."""
+        ReplayBatch.objects.filter(pk=batch_id).release(self.token)
+
+    def _count(self, batch: ReplayBatch) -> float:
+        if not batch.pinned_at:
+            preview.pin(batch.pk, self.token)
+            return AT_ONCE
+        return AT_ONCE if preview.judge(batch.pk, self.token) else SOON
+
+    def _go(self, batch: ReplayBatch) -> float:
+        """Judge what is in flight, then take a chunk back, if there is one, and nothing speaks against it."""
+        now = database_now()
+        flying = window.in_flight(batch)
+        if flying and self._is_time(batch) and verdicts.look(batch.pk, self.token, flying):
+            return AT_ONCE
+        wait, most = room(batch, now)
+        if wait:
+            return wait
+        items = window.next_items(batch, flying, most)
+        if not items:
+            return self._over(batch, flying)
+        why = _holdup(batch, items, now)
+        self._say(batch, why)
+        if why:
+            return SOON
+        return AT_ONCE if chunk.act(batch, self.token, items) else SOON
+
+    def _is_time(self, batch: ReplayBatch) -> bool:
+        """Whether the letters in flight were looked at half a second ago or more."""
+        if time.monotonic() - self.looked_at.get(batch.pk, -SOON) < SOON:
+            return False
+        self.looked_at[batch.pk] = time.monotonic()
+        return True
+
+    def _over(self, batch: ReplayBatch, flying: Sequence[ReplayItem]) -> float:
+        """Nothing to take now: the canary may have passed, everything may be out, or the window is full."""
+        if batch.state == State.CANARY:
+            return start.promote(batch.pk, self.token) or SOON
+        if batch.eligible:
+            return pace.BUNCH
+        if not batch.requeued:
+            return self._finish(batch)
+        return AT_ONCE if self._turn(batch, State.VERIFYING, note="") else SOON
+
+    def _look_around(self, batch: ReplayBatch) -> float:
+        """Look for the effects of the next five hundred letters, round and round."""
+        rows = ReplayItem.objects.of(batch).filter(state="requeued").oldest_first()
+        last = self.looked_to.pop(batch.pk, None)
+        items = list((rows.filter(letter__gt=last) if last else rows)[: settings.REPLAY_CHUNK])
+        if not items:
+            return LATER
+        self.looked_to[batch.pk] = items[-1].letter
+        judged = verdicts.look(batch.pk, self.token, items)
+        return AT_ONCE if judged else SOON if len(items) == settings.REPLAY_CHUNK else LATER
+
+    def _finish(self, batch: ReplayBatch) -> float:
+        return AT_ONCE if self._turn(batch, State.DONE, finished_at=database_now(), note="") else SOON
+
+    def _turn(self, batch: ReplayBatch, state: str, **changes: object) -> int:
+        """To the next state, if the batch is still ours and in the one that was read."""
+        mine = ReplayBatch.objects.held_by(self.token).filter(pk=batch.pk, state=batch.state)
+        return mine.update(state=state, **changes)
+
+    def _say(self, batch: ReplayBatch, note: str) -> None:
+        """What it waits for, or that it does no more."""
+        words = f"Waits: {note}."[:500] if note else ""
+        if words != batch.note:
+            ReplayBatch.objects.held_by(self.token).filter(pk=batch.pk, state=batch.state).update(note=words)
+
+
+def room(batch: ReplayBatch, now: datetime) -> tuple[float, int]:
+    """(seconds until the rate allows a chunk, letters that it allows now)."""
+    most = pace.chunk_of(batch.acted_on, settings.REPLAY_CHUNK)
+    if batch.rate is None:
+        return 0.0, most
+    rate = pace.rate_at(batch.rate, batch.ramp_from, now)
+    tokens = pace.tokens_at(batch.tokens, batch.tokens_at, rate, now)
+    wanted = min(pace.bunch(rate, most), max(1, batch.eligible))
+    if tokens < wanted:
+        return max(0.01, pace.seconds_until(wanted, tokens, rate)), 0
+    ReplayBatch.objects.filter(pk=batch.pk, lease_token=batch.lease_token).update(tokens=tokens, tokens_at=now)
+    return 0.0, min(most, int(tokens))
+
+
+def _holdup(batch: ReplayBatch, items: Sequence[ReplayItem], now: datetime) -> str:
+    letters = DeadLetter.objects.filter(pk__in=[item.letter for item in items]).defer("payload", "traceback", "headers")
+    by_source: dict[str, list[DeadLetter]] = {}
+    for letter in letters:
+        by_source.setdefault(letter.source, []).append(letter)
+    return next(filter(None, (deeds.holdup(batch.verb, found, now) for found in by_source.values())), "")
+
+
+def put_back(batch: ReplayBatch, token: uuid.UUID) -> int:
+    """Of a cancelled batch: what was not acted on is left as it is, chunk by chunk."""
+    with transaction.atomic():
+        held = ReplayBatch.objects.held(batch.pk, token, State.CANCELLED)
+        if held is None:
+            return 0
+        ids = list(
+            ReplayItem.objects.of(held)
+            .filter(state="eligible")
+            .values_list("pk", flat=True)[: 4 * settings.REPLAY_CHUNK]
+        )
+        moved = ReplayItem.objects.filter(pk__in=ids, state="eligible").update(state="left", changed_at=database_now())
+        held.change(eligible=held.eligible - moved, left=held.left + moved)
+    return moved

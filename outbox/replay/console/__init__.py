@@ -1,0 +1,1 @@
+"""Replay batches in a terminal."""

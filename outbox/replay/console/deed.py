@@ -1,0 +1,107 @@
+"""`dead_letters requeue|discard|resolve|restore`: one call is one replay batch, carried out by the call itself."""
+
+from __future__ import annotations
+
+import getpass
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from config.admin.levers import Operator, fault_of_reason
+from config.database.chunks import batched
+from config.database.clock import database_now
+from config.flows import Refusal
+from config.processes.loop import Patience, stop_on_signal
+from outbox.letters.filters import STARTS, Filter
+from outbox.letters.levers import LEASTS
+from outbox.letters.models import DeadLetter
+from outbox.replay.batches import deeds, requests
+from outbox.replay.batches.models import ReplayBatch, ReplayItem
+from outbox.replay.batches.run import Steps
+
+Say = Callable[[str], Any]
+PAST = {"requeue": "requeued", "discard": "discarded", "resolve": "resolved", "restore": "restored"}
+ENDED = ("verifying", "done", "stopped", "cancelled")
+EVERY = 2.0  # seconds between two lines of progress
+CHUNK = 500
+MOST_NAMED = 20  # letters that are named one by one, of each outcome
+
+
+def operator() -> Operator:
+    """Whoever runs the command."""
+    return Operator(f"{getpass.getuser()}, by command")
+
+
+def carry_out(verb: str, chosen: Filter, options: dict[str, Any], say: Say) -> Iterator[str]:
+    """Ask for a batch and take its steps, without hold; yields the result. Raises Refusal when it did not come to its end."""
+    if options["dry_run"]:
+        yield from rehearse(verb, chosen)
+        return
+    if fault := fault_of_reason(options["reason"], LEASTS[verb]):
+        raise Refusal(f'--reason "…": {fault}')
+    refuse_closed(verb, chosen)
+    steps = Steps()
+    asked = {name: options[name] for name in ("reason", "code", "rate", "canary")}
+    token = None if options["detach"] else steps.token
+    batch = requests.draft(verb, chosen, operator(), **asked, token=token, automatic=True)
+    if options["detach"]:
+        yield f"{batch}: the worker replay_letters carries it out"
+        return
+    with stop_on_signal() as stop:
+        _take_steps(batch, steps, stop, say)
+    yield from account(batch)
+    if batch.state not in ENDED:
+        raise Refusal(f"interrupted: the worker goes on with replay batch {batch.pk} (`dead_letters cancel` stops it)")
+    if batch.state in ("stopped", "cancelled"):
+        raise Refusal(f"{batch} is {batch.state}: {batch.note}")
+
+
+def _take_steps(batch: ReplayBatch, steps: Steps, stop: threading.Event, say: Say) -> None:
+    """Until it has ended, or somebody interrupts; a database that is away is waited for."""
+    patience, said = Patience(stop, tries=None), time.monotonic()
+    try:
+        while not stop.is_set() and batch.state not in ENDED:
+            stop.wait(patience.attempt(lambda: steps.take(batch.pk)) or 0.0)
+            batch.refresh_from_db()
+            if time.monotonic() - said > EVERY:
+                said = time.monotonic()
+                say(f"{batch.percent:3.0f} %   {batch.acted_on:,} of {batch.to_act_on:,}  {batch.note}".rstrip())
+    finally:
+        steps.leave(batch.pk)
+
+
+def refuse_closed(verb: str, chosen: Filter) -> None:
+    """Raise Refusal when every letter that was named is in another state already."""
+    if not chosen.ids:
+        return
+    rows = list(chosen.letters(verb).order_by("pk").values_list("pk", "status"))
+    if not any(status == STARTS[verb] for _pk, status in rows):
+        raise Refusal(f"nothing to {verb}: {'; '.join(f'{pk} is {status}' for pk, status in rows[:MOST_NAMED])}")
+
+
+def rehearse(verb: str, chosen: Filter) -> Iterator[str]:
+    """What the batch would do now, judged like its preview; nothing is written."""
+    reasons: Counter[str] = Counter()
+    ids = list(chosen.letters(verb).order_by("pk").values_list("pk", flat=True))
+    for part in batched(ids, CHUNK):
+        letters = DeadLetter.objects.defer("traceback").in_bulk(list(part))
+        reasons.update(deeds.judge(verb, letters, database_now()).values())
+    yield f"would {verb} {reasons.pop('', 0)} letters; nothing was changed"
+    yield from _reasons(reasons)
+
+
+def account(batch: ReplayBatch) -> Iterator[str]:
+    """The result, and the letters that it spared or that failed."""
+    yield f"{batch.requeued + batch.verified} letters {PAST[batch.verb]}"
+    for state, words in (("failed_again", "failed again"), ("refused", "refused")):
+        items = ReplayItem.objects.of(batch).filter(state=state).oldest_first()[:MOST_NAMED]
+        yield from (f"{words} {item.letter}: {item.note}" for item in items)
+        if (rest := getattr(batch, state) - MOST_NAMED) > 0:
+            yield f"{words}: {rest:,} more"
+    yield from _reasons(Counter(batch.skipped_why))
+
+
+def _reasons(reasons: Counter[str]) -> Iterator[str]:
+    return (f"skipped {number}: {why}" for why, number in reasons.most_common())

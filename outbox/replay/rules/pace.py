@@ -1,0 +1,47 @@
+"""How fast a batch goes: its rate with the ramp, its tokens, its window. Pure: the time is passed in."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+RAMP = timedelta(seconds=30)
+DEFAULT_RATE = 50.0  # letters a second, where an effect is awaited and its channel names no rate
+LEAST_RATE, MOST_RATE = 0.01, 100_000.0
+WINDOW_SECONDS, LEAST_WINDOW, MOST_WINDOW = 10.0, 50, 500
+FIRST_CHUNK = 20  # letters; what goes wrong with all of them goes wrong with few
+BUNCH = 0.2  # seconds: a few letters at once cost less than one at a time
+
+
+def rate_at(rate: float, ramp_from: datetime | None, now: datetime) -> float:
+    """Letters a second at `now`: from 1 up to `rate` within the ramp; at once where there is none."""
+    if ramp_from is None:
+        return rate
+    return min(rate, max(1.0, rate * ((now - ramp_from) / RAMP)))
+
+
+def tokens_at(tokens: float, since: datetime | None, rate: float, now: datetime) -> float:
+    """Letters that may be taken now: what is left, and what the time since has brought; at most a second's worth."""
+    if since is None:
+        return 1.0
+    seconds = max(0.0, (now - since).total_seconds())
+    return min(tokens + seconds * rate, max(1.0, rate))
+
+
+def bunch(rate: float, chunk: int) -> int:
+    """The tokens that are worth a transaction."""
+    return max(1, min(chunk, int(rate * BUNCH)))
+
+
+def seconds_until(wanted: float, tokens: float, rate: float) -> float:
+    """How long until there are `wanted` tokens."""
+    return max(0.0, (wanted - tokens) / rate)
+
+
+def window_of(rate: float | None) -> int:
+    """Letters that may be taken back and not judged: ten seconds of the rate, between 50 and 500."""
+    return MOST_WINDOW if rate is None else int(min(MOST_WINDOW, max(LEAST_WINDOW, rate * WINDOW_SECONDS)))
+
+
+def chunk_of(taken: int, most: int) -> int:
+    """Letters of the next transaction: few at first, then as many as were taken before."""
+    return min(most, max(FIRST_CHUNK, taken))

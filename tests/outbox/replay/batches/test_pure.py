@@ -1,0 +1,137 @@
+"""The pure core of a batch: rate, ramp, window, ring and canary; the time is an argument."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from outbox.replay.rules import canary, pace, stop_rule
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+def later(seconds):
+    return NOW + timedelta(seconds=seconds)
+
+
+# -- rate --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("seconds", "rate"), [(0, 1), (0.1, 1), (3, 5), (15, 25), (30, 50), (3000, 50)])
+def test_a_rate_climbs_within_thirty_seconds(seconds, rate):
+    assert pace.rate_at(50, NOW, later(seconds)) == pytest.approx(rate)
+
+
+def test_a_rate_below_one_is_never_exceeded_and_without_a_ramp_it_holds_at_once():
+    assert pace.rate_at(0.5, NOW, NOW) == 0.5
+    assert pace.rate_at(50, None, NOW) == 50
+
+
+def test_tokens_come_with_time_and_do_not_pile_up():
+    assert pace.tokens_at(0, None, 50, NOW) == 1  # the first look
+    assert pace.tokens_at(2, NOW, 50, later(0.1)) == pytest.approx(7)
+    assert pace.tokens_at(2, NOW, 50, later(3600)) == 50  # a second's worth after an hour's pause
+    assert pace.tokens_at(3, later(60), 50, NOW) == 3  # a clock that was set back grants nothing
+    assert pace.tokens_at(0, NOW, 0.1, later(3600)) == 1
+
+
+@pytest.mark.parametrize("rate", [0.5, 7, 50, 400, 5000])
+def test_an_hour_of_looks_takes_what_the_rate_allows(rate):
+    tokens, taken, at = 0.0, 0, NOW
+    for tick in range(36_000):
+        now = later(tick / 10)
+        tokens = pace.tokens_at(tokens, at, rate, now)
+        if tokens >= (bunch := pace.bunch(rate, 500)):
+            number = min(int(tokens), 500)
+            assert number >= bunch
+            tokens, taken = tokens - number, taken + number
+        at = now
+    assert rate * 3600 * 0.99 - 2 <= taken <= rate * 3600 + rate + 1
+
+
+def test_the_wait_for_tokens_is_as_long_as_they_take():
+    assert pace.seconds_until(10, 4, 50) == pytest.approx(0.12)
+    assert pace.seconds_until(10, 40, 50) == 0
+
+
+@pytest.mark.parametrize(("rate", "window"), [(None, 500), (0.5, 50), (5, 50), (20, 200), (50, 500), (9000, 500)])
+def test_the_window_is_ten_seconds_of_the_rate_within_limits(rate, window):
+    assert pace.window_of(rate) == window
+
+
+def test_chunks_grow_with_what_was_taken():
+    assert [pace.chunk_of(taken, 500) for taken in (0, 20, 40, 300, 9000)] == [20, 20, 40, 300, 500]
+    assert pace.chunk_of(0, 5) == 5
+
+
+# -- stop rule ---------------------------------------------------------------------------------------
+def verdicts(text):
+    return [mark == stop_rule.GOOD for mark in text]
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        ("x" * 19, False),  # nobody judges by nineteen
+        ("x" * 20, True),
+        ("x" + "." * 19, False),  # 5 % of 20 is not more than 5 %
+        ("xx" + "." * 18, True),
+        ("." * 95 + "x" * 5, False),
+        ("." * 94 + "x" * 6, True),
+        ("." * 300 + "x" * 5, False),
+    ],
+)
+def test_more_than_five_percent_of_the_last_hundred_stop(text, broken):
+    assert stop_rule.add("", verdicts(text))[1] is broken
+
+
+def test_a_server_that_fails_every_tenth_is_found_out_whatever_the_chunks():
+    for size in (1, 7, 50, 500):
+        ring, seen = "", 0
+        while True:
+            chunk = ["." if (seen + at) % 10 else "x" for at in range(size)]
+            ring, broken = stop_rule.add(ring, verdicts("".join(chunk)))
+            seen += size
+            if broken:
+                break
+        assert seen <= 20 + size
+
+
+def test_the_rule_was_broken_if_any_moment_broke_it():
+    """Of a chunk that began badly and ended well."""
+    ring, broken = stop_rule.add("." * 50, verdicts("x" * 10 + "." * 200))
+    assert broken
+    assert ring == "." * 100
+
+
+def test_a_ring_remembers_a_hundred_and_its_own_limit():
+    ring, _ = stop_rule.add("x" * 100, verdicts("." * 99))
+    assert ring == "x" + "." * 99
+    assert stop_rule.share(ring) == 1
+    assert not stop_rule.breaks("x" * 10 + "." * 90, percent=10)
+
+
+# -- canary ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("eligible", "size"), [(0, 0), (1, 1), (9, 1), (10, 1), (25, 2), (99, 9), (100, 10), (9999, 10)]
+)
+def test_a_canary_is_ten_or_a_tenth(eligible, size):
+    assert canary.size_of(eligible) == size
+
+
+def test_a_canary_is_spread_over_the_set_and_starts_with_the_oldest():
+    assert canary.choose([(n, "") for n in range(100)], 100, 10) == list(range(0, 100, 10))
+
+
+def test_a_canary_takes_the_oldest_of_different_keys():
+    letters = [(n, f"K{n % 5}") for n in range(1000)]
+    assert sorted(canary.choose(letters, 1000, 10)) == [0, 1, 2, 3, 4]
+    hot = [(n, "hot" if n < 950 else f"K{n}") for n in range(1000)]
+    chosen = canary.choose(hot, 1000, 10)
+    assert len(chosen) == 10
+    assert 0 in chosen
+    assert not set(chosen) & set(range(1, 950))
+
+
+@pytest.mark.parametrize("total", [1, 3, 10, 11, 99, 100, 101, 1234])
+def test_a_canary_has_its_size_whenever_there_are_keys_enough(total):
+    size = min(total, 10)
+    chosen = canary.choose([(n, f"K{n}") for n in range(total)], total, size)
+    assert len(chosen) == len(set(chosen)) == size
