@@ -75,6 +75,9 @@ THROTTLER_RESTORE_SECONDS = Histogram(
 THROTTLER_STALLED = Gauge(
     "spillway_throttler_stalled", "1 while a partition is not read because the store takes nothing.", ["partition"]
 )
+THROTTLER_OUTPUT_SHARE = Gauge(
+    "spillway_throttler_output_share", "The part of THROTTLER_OUTPUT_RATE that this process was granted last, of 1."
+)
 THROTTLER_LOST_ROWS = Counter("spillway_throttler_lost_rows", "Buffered rows that the store did not have any more.")
 THROTTLER_BACKLOG = Gauge("spillway_throttler_backlog", "Messages that wait for their customer's rate.")
 THROTTLER_OLDEST = Gauge("spillway_throttler_oldest_seconds", "Age of the oldest message that waits.")
@@ -104,6 +107,17 @@ CONSUMER_LAG_SECONDS = Gauge(
 PENDING_EVENTS = Gauge("spillway_buffer_pending_events", "Open rows of the event buffer.", ["stream"])
 OLDEST_PENDING = Gauge("spillway_buffer_oldest_pending_seconds", "Age of the oldest open bucket.")
 LETTERS_OPEN = Gauge("spillway_dead_letters_open", "Dead letters that wait for a person.", ["source"])
+LETTERS_REQUEUED = Gauge(
+    "spillway_dead_letters_requeued", "Dead letters taken back, without proof of their effect.", ["source"]
+)
+LETTERS_OVERDUE = Gauge(
+    "spillway_dead_letters_overdue", "Requeued dead letters that wait too long for their effect.", ["source"]
+)
+REPLAY_LETTERS = Counter("spillway_replay_letters", "Letters of replay batches, by outcome.", ["source", "outcome"])
+AUDIT_UNSEALED = Gauge(
+    "spillway_audit_unsealed_seconds",
+    "Age of the oldest operator action that no seal names yet; 0 when all are sealed.",
+)
 PARTITION_RUNWAY = Gauge("spillway_partition_runway_days", "Days until the last partition ends.", ["table"])
 PARTITION_AHEAD = Gauge("spillway_partition_ahead_days", "Days that rotation keeps ahead.", ["table"])
 

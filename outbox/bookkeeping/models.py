@@ -1,8 +1,7 @@
-"""Tables of positions, counters, operator actions and leases."""
+"""Tables of positions, counters and leases."""
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.db import models
 
 from config.fields import IdentifierField
@@ -65,27 +64,6 @@ class FlowMinute(models.Model):
 
     def __str__(self) -> str:
         return f"{self.flow}.{self.name} in minute {self.minute}: {self.value}"
-
-
-class OperatorAction(models.Model):
-    """Who did what to which rows, and why: append-only, written in the transaction of the deed."""
-
-    actor = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    actor_name = models.CharField(max_length=150, help_text="Kept when the user is gone; commands say so.")
-    verb = models.CharField(max_length=50)
-    subject = models.CharField(max_length=300)
-    url = models.CharField(max_length=300, blank=True)
-    reason = models.TextField()
-    result = models.CharField(max_length=200)
-    rows = models.IntegerField(default=1)
-    detail = models.JSONField(default=dict)
-    created_at = models.DateTimeField()
-
-    class Meta:
-        indexes = [models.Index(fields=["-created_at"], name="operatoraction_recent")]
-
-    def __str__(self) -> str:
-        return f"{self.actor_name}: {self.verb} {self.subject}"
 
 
 class JobLease(models.Model):

@@ -1,5 +1,7 @@
 """Totals that are counted elsewhere: they never go back, and a minute gets the difference."""
 
+from datetime import timedelta
+
 import pytest
 
 from config.database.clock import database_now
@@ -30,3 +32,12 @@ def test_a_smaller_total_that_read_before_changes_nothing():
     counters.RAISE.run([(*KEY, 12)])
     counters.RAISE.run([(*KEY, 5)])
     assert counters.totals("throttler") == {"consumed": 12}
+
+
+def test_counts_of_the_last_minutes_of_several_flows_are_one_sum():
+    now = database_now()
+    counters.add({("a", "", "parked"): 3, ("b", "", "late"): 4, ("b", "", "read"): 50, ("c", "", "late"): 60}, now)
+    counters.add({("a", "", "late"): 5}, now - timedelta(minutes=59))
+    counters.add({("a", "", "late"): 70}, now - timedelta(minutes=60))
+    assert counters.of_last_minutes(["a", "b"], ("parked", "late"), now, 60) == 12
+    assert counters.of_last_minutes([], ("late",), now, 60) == 0

@@ -1,0 +1,68 @@
+"""The operator's trail: each deed inserts one action, in the transaction of its effect."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from django.utils.encoding import force_str
+
+from config.admin.levers import Operator
+from config.database.clock import database_now
+from config.telemetry.masks import masked_error
+from config.telemetry.redaction import without_addresses
+from outbox.trail.models import ActionSubject, OperatorAction
+
+MOST_SUBJECTS = 1000  # rows of one deed that find it again; a deed about more is found from its batch
+
+
+def record(
+    operator: Operator,
+    verb: str,
+    subject: str,
+    *,
+    reason: str,
+    result: str = "done",
+    rows: int = 1,
+    url: str = "",
+    detail: dict[str, Any] | None = None,
+    subject_type: str = "",
+    subject_id: object = "",
+    subject_ids: Collection[object] = (),
+    before: Any = None,
+    after: Any = None,
+) -> OperatorAction:
+    """Insert an operator action; call it in the transaction of the effect.
+
+    `subject_type` is a model (`outbox.deadletter`); `subject_ids` are the keys of its rows where a deed has several,
+    of which the first 1,000 are kept. The result loses e-mail addresses: it may hold what a provider said.
+    """
+    if len(subject_ids) == 1:
+        (subject_id,) = subject_ids
+    action = OperatorAction.objects.create(
+        actor_number=getattr(operator.user, "pk", None),
+        actor_name=operator.name[:150],
+        verb=verb,
+        subject=subject[:300],
+        subject_type=subject_type,
+        subject_id=str(subject_id)[:150],
+        url=url,
+        reason=reason,
+        result=_kept(force_str(result))[:200],
+        rows=rows,
+        detail=detail or {},
+        before=before,
+        after=after,
+        created_at=database_now(),
+    )
+    if len(subject_ids) > 1:
+        kept = sorted({str(one)[:150] for one in list(subject_ids)[:MOST_SUBJECTS]})
+        ActionSubject.objects.bulk_create(
+            ActionSubject(subject_type=subject_type, subject_id=one, action=action.pk) for one in kept
+        )
+    return action
+
+
+def _kept(result: str) -> str:
+    """The error of a deed that failed again may repeat values of a payload; nobody can mask them later."""
+    return masked_error(result) if result.startswith("failed again") else without_addresses(result)

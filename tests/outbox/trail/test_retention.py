@@ -1,0 +1,90 @@
+"""The operators' trail is kept for ever, or as long as AUDIT_RETENTION_DAYS says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from config.admin.levers import Operator
+from config.database import chunks
+from config.database.clock import database_now
+from config.processes.housekeeping import rotate_and_sweep
+from outbox.trail import retention, verify
+from outbox.trail.audit import record
+from outbox.trail.models import ActionSeal, OperatorAction
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def trail():
+    """One deed a day for the last 40 days, the oldest first."""
+    now = database_now()
+    for age in range(40, 0, -1):
+        deed = record(Operator("ann"), "hold", f"{age} days ago", reason="test")
+        OperatorAction.objects.filter(pk=deed.pk).update(created_at=now - timedelta(days=age, seconds=-60))
+    return now
+
+
+def test_deeds_are_kept_for_ever_unless_told_otherwise(trail, settings):
+    assert settings.AUDIT_RETENTION_DAYS == 0
+    assert retention.sweep(trail) == 0
+    assert OperatorAction.objects.count() == 40
+
+
+def test_the_daily_round_deletes_older_deeds_in_chunks(trail, settings, monkeypatch):
+    settings.AUDIT_RETENTION_DAYS = 10
+    monkeypatch.setattr(chunks, "CHUNK", 7)
+    _plans, swept = rotate_and_sweep()
+    assert swept == 30
+    assert OperatorAction.objects.exclude(verb=retention.SWEEP).count() == 10
+    assert not OperatorAction.objects.filter(created_at__lt=trail - timedelta(days=10)).exists()
+
+
+@pytest.mark.parametrize("how", [{"dry_run": True}, {"no_drop": True}])
+def test_a_round_that_drops_nothing_keeps_them(trail, settings, how):
+    settings.AUDIT_RETENTION_DAYS = 10
+    assert rotate_and_sweep(**how)[1] == 0
+    assert OperatorAction.objects.count() == 40
+
+
+def test_the_trail_says_what_retention_deleted_and_the_chain_stays_whole(trail, settings):
+    settings.AUDIT_RETENTION_DAYS = 10
+    retention.sweep(trail)
+    said = OperatorAction.objects.get(verb=retention.SWEEP)
+    assert said.detail == {"upto": 30, "days": 10}
+    assert ActionSeal.objects.count() == 41
+    assert all(check.ok for check in verify.checks())
+    assert retention.sweep(trail) == 0
+    assert OperatorAction.objects.filter(verb=retention.SWEEP).count() == 1, "nothing went: nothing is said"
+
+
+def test_what_was_deleted_by_hand_after_retention_is_named(trail, settings):
+    settings.AUDIT_RETENTION_DAYS = 10
+    retention.sweep(trail)
+    lost = OperatorAction.objects.filter(verb="hold").first()
+    OperatorAction.objects.filter(pk=lost.pk).delete()
+    (fault,) = [row for check in verify.checks() for row in check.rows]
+    assert (fault["action"], fault["why"]) == (lost.pk, "deleted")
+
+
+def test_a_sweep_that_somebody_made_up_covers_only_what_was_old_enough(trail, settings):
+    """It says ten days, so deeds of last week cannot have gone by it."""
+    retention.seal_all(trail)
+    record(Operator("retention"), retention.SWEEP, "x", reason="x", detail={"upto": 40, "days": 10},
+           subject_type=retention.TRAIL)  # fmt: skip
+    OperatorAction.objects.filter(verb="hold").delete()
+    unsealed = [row for check in verify.checks() for row in check.rows]
+    assert len(unsealed) == verify.OFFENDERS, "an unsealed sweep covers nothing"
+    retention.seal_all(trail)
+    assert len([row for check in verify.checks() for row in check.rows]) == 10
+
+
+def test_a_sweep_that_was_killed_goes_on_the_next_day(trail, settings, monkeypatch):
+    settings.AUDIT_RETENTION_DAYS = 10
+    with monkeypatch.context() as patch:
+        patch.setattr(retention, "_delete", lambda actions: 0)
+        retention.sweep(trail)
+    assert OperatorAction.objects.filter(verb="hold").count() == 40
+    assert retention.sweep(trail) == 30
