@@ -39,6 +39,8 @@ class LeverState:
     url: str
     locked: str = ""
     right: str = ""
+    posts: bool = False  # its page is what follows a POST: a draft to be looked at
+    role: str = ""  # the least one that has the right
 
 
 def lever_states(page: LeverPage, request: HttpRequest, row: models.Model) -> list[LeverState]:
@@ -48,7 +50,7 @@ def lever_states(page: LeverPage, request: HttpRequest, row: models.Model) -> li
         url = f"{page.lever_url(lever)}?{urlencode({'id': row.pk})}"
         right = "" if lever.allowed(request.user, page.opts) else lever.right_in_words(page.opts)
         state = "" if right or is_ready(lever, row) else lever.why_not(row)
-        result.append(LeverState(lever, url, locked=state, right=right))
+        result.append(LeverState(lever, url, locked=state, right=right, role=lever.role(page.opts) if right else ""))
     return result
 
 
@@ -68,8 +70,11 @@ def pull(page: LeverPage, request: HttpRequest, lever: Lever) -> HttpResponse:
     if request.method != "POST":
         return confirmation.show()
     reason = given.get("reason", "").strip()
+    choice = given.get("choice", "")
+    if lever.choices and choice not in dict(lever.choices):
+        return confirmation.show(reason, f"{lever.choices_label}: choose one.")
     problem = fault_of_reason(reason, lever.least)
-    return confirmation.show(reason, problem) if problem else confirmation.act(reason)
+    return confirmation.show(reason, problem, choice=choice) if problem else confirmation.act(reason, choice)
 
 
 class Confirmation:
@@ -87,7 +92,7 @@ class Confirmation:
         filters = self.request.GET.get("_changelist_filters") or self.request.POST.get("_changelist_filters", "")
         return reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist") + (f"?{filters}" if filters else "")
 
-    def show(self, reason: str = "", problem: str = "", status: int = 200) -> HttpResponse:
+    def show(self, reason: str = "", problem: str = "", status: int = 200, choice: str = "") -> HttpResponse:
         lever, opts = self.lever, self.page.opts
         ready = {row.pk for row in lever.ready(self._rows([row.pk for row in self.rows]))}
         left_out = [(row, lever.why_not(row)) for row in self.rows if row.pk not in ready]
@@ -100,26 +105,32 @@ class Confirmation:
             "ready": [row for row in self.rows if row.pk in ready],
             "left_out": left_out,
             "right": "" if status == 200 else lever.right_in_words(opts),
+            "role": "" if status == 200 else lever.role(opts),
             "pinned_at": database_now(),
             "reason": reason,
             "problem": problem,
+            "choice": choice,
             "back": self.back,
             "filters": self.request.GET.get("_changelist_filters") or self.request.POST.get("_changelist_filters"),
         }
         return TemplateResponse(self.request, "admin/confirm.html", context, status=status)
 
-    def act(self, reason: str) -> HttpResponse:
+    def act(self, reason: str, choice: str = "") -> HttpResponse:
         """Carry it out, report the result, and redirect, so that a reload does not repeat it."""
         keys = [row.pk for row in self.rows]
         ready = list(self.lever.ready(self._rows(keys)).values_list("pk", flat=True))
-        outcome = self.lever.pull(ready, self.request.user, reason)
-        level = messages.SUCCESS if outcome.changed == len(keys) > 0 else messages.WARNING
+        outcome = self.lever.pull(ready, self.request.user, reason, choice)
+        done = outcome.changed == len(keys) > 0 and not outcome.failed
+        level = messages.SUCCESS if done else messages.WARNING
         messages.add_message(self.request, level, self._result(outcome, keys))
         return HttpResponseRedirect(self.back)
 
     def _result(self, outcome: LeverResult, keys: list[Any]) -> str:
         lever = self.lever
         refused = " ".join(outcome.refused[:3])
+        if outcome.failed:
+            tried = f"{len(outcome.failed):,} of {lever.count(len(keys))} failed again."
+            return f"{tried} {' '.join(outcome.failed[:3])} {refused}".strip()
         if outcome.changed == len(keys):
             return f"{lever.past} {lever.count(outcome.changed)}."
         if outcome.changed:

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import models
 
 from config.admin import humanize
+from config.admin.roles import role_with
 
 LEAST_REASON = 3  # characters; a single one tells nobody anything
 MISSING = "A reason is required. It is kept with the operator action."
@@ -18,6 +19,8 @@ TOO_SHORT = "At least {} characters: whoever reads it next month must understand
 def fault_of_reason(reason: str, least: int) -> str:
     """Why this reason is not enough, one sentence for the page and the terminal; empty when it is."""
     given = len(reason.strip())
+    if not least:
+        return ""
     return MISSING if not given else TOO_SHORT.format(least) if given < least else ""
 
 
@@ -36,10 +39,11 @@ def operator_of(user: Any) -> Operator:
 
 @dataclass(frozen=True)
 class LeverResult:
-    """How many rows a lever changed, and why the others were refused."""
+    """How many rows a lever changed, why the others were refused, and which of the changed ones failed at once."""
 
     changed: int
     refused: Sequence[str] = ()
+    failed: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -55,15 +59,25 @@ class Lever:
     promise: str  # what will happen: the bold first words, then the rest
     detail: str
     keep: str  # the words of the button that does nothing
-    act: Callable[[list[Any], Operator, str], LeverResult | int]  # primary keys, operator, reason
+    act: Callable[..., LeverResult | int]  # primary keys, operator, reason
     ready: Callable[[Any], models.QuerySet]  # rows in a state that allows it
     why_not: Callable[[Any], str]  # one sentence about a row that is not ready
     harm: bool = False
     least: int = LEAST_REASON  # characters of the reason
     question: str = ""  # of the title, when the verb and the count alone would be odd
+    choices: Sequence[
+        tuple[str, str]
+    ] = ()  # (value, words) of what it asks beside the reason; `act` gets the value, too
+    choices_label: str = ""
 
-    def pull(self, keys: list[Any], user: Any, reason: str) -> LeverResult:
-        result = self.act(keys, operator_of(user), reason) if keys else 0
+    @property
+    def at_once(self) -> bool:
+        """Whether the button on a page of one row pulls it: it asks nothing, and another one undoes it."""
+        return not self.least and not self.choices
+
+    def pull(self, keys: list[Any], user: Any, reason: str, choice: str = "") -> LeverResult:
+        given = (keys, operator_of(user), reason, *([choice] if self.choices else []))
+        result = self.act(*given) if keys else 0
         return result if isinstance(result, LeverResult) else LeverResult(result)
 
     def allowed(self, user: Any, opts: Any) -> bool:
@@ -72,6 +86,10 @@ class Lever:
     def right_in_words(self, opts: Any) -> str:
         """What the permission is called where it is granted, without the "Can"."""
         return dict(opts.permissions).get(self.right, self.right).removeprefix("Can ")
+
+    def role(self, opts: Any) -> str:
+        """The least role that has the right; empty when it is given one by one."""
+        return role_with(f"{opts.app_label}.{self.right}")
 
     def count(self, number: int) -> str:
         return humanize.plural(number, *self.nouns)

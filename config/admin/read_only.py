@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -21,29 +22,40 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from config.admin import humanize
-from config.admin.confirmation import lever_states, pull
+from config.admin.confirmation import LeverState, lever_states, pull
 from config.admin.html import moment
 from config.admin.keyset import Keyset, KeysetChangeList
 from config.admin.levers import Lever
 from config.database.clock import database_now
 
+EVERY = "all"  # the choice of a filter that leaves the list as it is
+
 
 class Segments(admin.SimpleListFilter):
-    """A filter with a few fixed choices; the first one is the default."""
+    """A filter with a few fixed choices; the first one is the default.
+
+    A search asks for one row by its key: it looks in "all", where there is such a choice, and the page shows that.
+    """
 
     template = "admin/filter.html"
     choices_in_words: Sequence[tuple[str, str]] = ()
     field = ""  # what the choice is compared with; "all" leaves the list as it is
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
+        self.searching = bool(request.GET.get(SEARCH_VAR, "").strip())
+        super().__init__(request, params, model, model_admin)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
         return self.choices_in_words
 
     def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
         chosen = self.chosen()
-        return queryset if chosen == "all" else queryset.filter(**{self.field: chosen})
+        return queryset if chosen == EVERY else queryset.filter(**{self.field: chosen})
 
     def chosen(self) -> str:
         known = [value for value, _ in self.choices_in_words]
+        if self.searching and EVERY in known:
+            return EVERY
         return self.value() if self.value() in known else known[0]  # type: ignore[return-value]
 
     def choices(self, changelist: Any) -> Iterator[Any]:
@@ -111,6 +123,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         """What the page of one row shows beyond its levers."""
         return {}
 
+    def offered(self, request: HttpRequest, states: list[LeverState], row: Any) -> list[LeverState]:
+        """The levers as the page of one row shows them."""
+        return states
+
     def rows(self, request: HttpRequest, keys: Sequence[str]) -> list[Any]:
         """The rows selected for a lever, in the order of the list; at most one page."""
         try:
@@ -143,7 +159,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
             "original": row,
             "row": row,
             "now": database_now(),
-            "lever_states": lever_states(self, request, row),
+            "lever_states": self.offered(request, lever_states(self, request, row), row),
             **self.detail(request, row),
         }
         templates = [f"admin/{label}/{name}/detail.html", "admin/detail.html"]

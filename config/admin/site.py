@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Any
 
 from django.apps import apps
@@ -10,6 +11,7 @@ from django.contrib import admin
 from django.contrib.admin.apps import AdminConfig
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
+from django.dispatch import Signal
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -23,6 +25,9 @@ from config.partitions import configured, plan_for
 APP_ORDER = ["outbox", "buffer", "throttler", "notifications", "auth", "axes"]
 FLOWING = {"outbox", "buffer", "throttler", "notifications"}
 MOST_HITS = 20
+# A POST that was answered with 403; `request`, and `right` in words where the page names it.
+post_refused = Signal()
+View = Callable[..., HttpResponse]
 
 
 class SpillwayAdminConfig(AdminConfig):
@@ -53,6 +58,10 @@ class SpillwayAdminSite(admin.AdminSite):
             path("partitions/", self.admin_view(self.partitions_view), name="partitions"),
         ]
         return [*own, *super().get_urls()]
+
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
+        """Every page is made by this: who POSTs without the right to is written down, whatever the page."""
+        return super().admin_view(_reporting_refusals(view), cacheable)
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         """Home. `?part=1` answers with what the refresh script lays over the page, and nothing around it."""
@@ -88,7 +97,10 @@ class SpillwayAdminSite(admin.AdminSite):
         raise Http404
 
     def find_view(self, request: HttpRequest) -> HttpResponse:
-        """Search by key: redirect to the one row that has it, or list the rows; several or none."""
+        """Search by key: redirect to the one row that has it, or list the rows; several or none.
+
+        `beside` is the row whose page asks: what else has its key?
+        """
         # PostgreSQL refuses NUL in any text; nothing has it in its key.
         key = request.GET.get("q", "").replace("\x00", "").strip()
         pages = [page for page in self.readable_pages(request) if type(page).find is not ReadOnlyAdmin.find]
@@ -97,6 +109,8 @@ class SpillwayAdminSite(admin.AdminSite):
         if place and not hits:
             keys, why_not = positions.keys_at(place)
             hits = [(page, row) for page in pages for found in keys for row in page.find(found)]
+        beside = request.GET.get("beside")
+        hits = [(page, row) for page, row in hits if str(row.pk) != beside]
         if len(hits) == 1:
             return HttpResponseRedirect(page_of(*hits[0]))
         context = {
@@ -136,3 +150,24 @@ class SpillwayAdminSite(admin.AdminSite):
 def page_of(page: ReadOnlyAdmin, row: Any) -> str:
     """The page of one row."""
     return reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_change", args=[quote(row.pk)])
+
+
+def _reporting_refusals(view: View) -> View:
+    @wraps(view)
+    def watched(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            response = view(request, *args, **kwargs)
+        except PermissionDenied as refused:
+            _report(request, str(refused))  # the right in words, where the page names it
+            raise
+        if response.status_code == 403:
+            context = getattr(response, "context_data", None) or {}
+            _report(request, context.get("right", ""))
+        return response
+
+    return watched
+
+
+def _report(request: HttpRequest, right: str = "") -> None:
+    if request.method == "POST":
+        post_refused.send(SpillwayAdminSite, request=request, right=right)

@@ -17,6 +17,7 @@ from django.utils.text import capfirst
 from config.admin import humanize
 from config.admin.drawing import points
 from config.admin.html import chip, clock_and_age, icon, moment, said
+from config.telemetry.masks import masked_error
 
 register = template.Library()
 for tag in (icon, chip, said):
@@ -80,6 +81,12 @@ def sparkline(trend: Sequence[float], label: str) -> str:
 def highlight(text: str) -> SafeString:
     """Pretty-printed JSON with its keys in another colour."""
     return mark_safe(KEY.sub(r"\1<b>\2</b>:", escape(text)))  # noqa: S308 (escaped in this line)
+
+
+@register.filter
+def masked(error: str) -> str:
+    """An error text without what it may repeat of a payload."""
+    return masked_error(error)
 
 
 @register.filter

@@ -15,6 +15,7 @@ from config.admin.html import chip, moment
 from config.admin.keyset import Keyset
 from config.admin.levers import Lever, Operator
 from config.admin.read_only import ReadOnlyAdmin
+from config.telemetry.masks import masked_error
 from outbox.channels import admission
 from outbox.channels.models import ChannelState
 from outbox.messages.models import DeliveryAttempt, OutboxMessage
@@ -80,7 +81,7 @@ class ChannelStateAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Why")
     def why(self, row: ChannelState) -> str:
-        return row.pause_reason if row.paused else row.last_error if row.failures else ""
+        return row.pause_reason if row.paused else masked_error(row.last_error) if row.failures else ""
 
     def find(self, key: str) -> Iterable[ChannelState]:
         return list(ChannelState.objects.filter(pk=key))

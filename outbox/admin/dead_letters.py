@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.db import models
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.text import capfirst
 
 from config.admin import humanize
+from config.admin.confirmation import LeverState
 from config.admin.html import chip
+from config.admin.keyset import Keyset
 from config.admin.levers import Lever, LeverResult, Operator
-from config.admin.payload import pretty
 from config.admin.positions import POSITION
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from config.admin.states import in_words
-from config.flows import Refusal
-from config.telemetry.redaction import without_addresses, without_values
+from config.flows import Refusal, mask_of
+from config.telemetry.masks import DOTS, masked_error
 from config.uuid7 import is_uuid
 from outbox.admin.failure_groups import TABS
-from outbox.bookkeeping.audit import may_see_payloads
+from outbox.admin.letter_history import history_of
 from outbox.bookkeeping.progress import BEHIND
+from outbox.groups.fingerprint import cause_in_words
+from outbox.groups.models import FailureGroup
 from outbox.letters import levers as dead_letters
-from outbox.letters.models import DeadLetter, FailureGroup, cause_in_words
+from outbox.letters.closing import CODES
+from outbox.letters.models import DeadLetter
+from outbox.trail.reveal import Revealing
+
+
+def _discard(keys: list[Any], operator: Operator, reason: str, code: str = "") -> LeverResult:
+    return _each(partial(dead_letters.discard, code=code))(keys, operator, reason)
 
 
 def _each(close: Callable[..., int]) -> Callable[[list[Any], Operator, str], LeverResult]:
@@ -46,12 +59,18 @@ def _each(close: Callable[..., int]) -> Callable[[list[Any], Operator, str], Lev
 
 def _requeue(keys: list[Any], operator: Operator, reason: str) -> LeverResult:
     result = dead_letters.requeue(keys, operator, reason)
-    return LeverResult(result.requeued, [f"{letter}: {why}." for letter, why in result.refused])
+    failed = [f"{letter}: {effect.evidence}." for letter, effect in result.failed]
+    refused = [f"{letter}: {why}." for letter, why in result.refused]
+    return LeverResult(result.requeued + len(failed), refused, failed)
 
 
 def _why_closed(letter: DeadLetter) -> str:
-    age = humanize.ago(letter.updated_at, timezone.now())
-    return f"Already {letter.status} {age}: {letter.note}." if letter.note else f"Already {letter.status} {age}."
+    age, state = humanize.ago(letter.updated_at, timezone.now()), letter.get_status_display().lower()
+    return f"Already {state} {age}: {masked_error(letter.note)}." if letter.note else f"Already {state} {age}."
+
+
+def _why_not_restored(letter: DeadLetter) -> str:
+    return f"It is {letter.get_status_display().lower()}: only a discard is undone."
 
 
 LETTERS: dict[str, Any] = {
@@ -90,8 +109,23 @@ DISCARD = Lever(
     promise="What they carry will never take effect.",
     detail="Discarded letters are marked, not deleted. They leave the open count and stay in search. "
     "A refused batch is discarded with its orders.",
-    act=_each(dead_letters.discard), harm=True, least=dead_letters.LEASTS["discard"], **LETTERS,
+    act=_discard, harm=True, least=dead_letters.LEASTS["discard"],
+    choices=tuple(CODES.items()), choices_label="Why", **LETTERS,
 )  # fmt: skip
+RESTORE = Lever(
+    name="restore",
+    verb="Restore",
+    past="Restored",
+    icon="undo",
+    right="restore_deadletter",
+    keep="Leave discarded",
+    promise="The letters are open again.",
+    detail="Nothing is sent. A refused batch waits for a decision again, with its orders.",
+    act=_each(dead_letters.restore),
+    nouns=("letter", "letters"),
+    ready=lambda rows: rows.filter(status=DeadLetter.Status.DISCARDED),
+    why_not=_why_not_restored,
+)
 MOST_FOUND = 20
 
 
@@ -99,27 +133,31 @@ class StateOfLetter(Segments):
     title = "state"
     parameter_name = "state"
     field = "status"
-    choices_in_words = [*in_words("open requeued resolved discarded"), ("all", "All")]
+    choices_in_words = [*in_words("open requeued failed_again resolved discarded"), ("all", "All")]
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(ReadOnlyAdmin):
+class DeadLetterAdmin(Revealing, ReadOnlyAdmin):
     place = 20
     tabs = TABS
-    levers = (REQUEUE, RESOLVE, DISCARD)
+    levers = (REQUEUE, RESOLVE, DISCARD, RESTORE)
     list_display = ["letter", "state", "cause", "source", "arrived"]
+    keyset = Keyset(ids_first=True)
     list_filter = [StateOfLetter]
     links = ["group__id__exact"]
     search_fields = ["pk"]
-    search_help_text = (
-        "Paste an order id, batch id, letter id or topic/partition/offset. Exact match, in the chosen state."
-    )
+    search_help_text = "Paste an order id, batch id, letter id or topic/partition/offset. Exact match, in every state."
     empty = ("No letters here", "A letter appears when a message failed for good.")
     arrived = age_column("created_at", "Arrived")
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet:
         # A list never needs what can be large; a page reads it when it is shown.
         return super().get_queryset(request).defer("payload", "traceback", "headers")
+
+    def offered(self, request: HttpRequest, states: list[LeverState], row: DeadLetter) -> list[LeverState]:
+        """Restore instead of the others, and only where it can be pulled."""
+        discarded = row.status == DeadLetter.Status.DISCARDED
+        return [state for state in states if (state.lever is RESTORE) == discarded]
 
     def narrowed_to(self, lookup: str, value: Any) -> str:
         group = FailureGroup.objects.filter(pk=value).first() if lookup == "group__id__exact" else None
@@ -136,7 +174,9 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     @admin.display(description="Cause")
     def cause(self, row: DeadLetter) -> str:
         line = '{}<span class="sw-second"><code>{}</code>, step “{}”</span>'
-        return format_html(line, humanize.quoted(row.error[:200]), row.error_class or row.reason, row.step)
+        return format_html(
+            line, humanize.quoted(masked_error(row.error)[:200]), row.error_class or row.reason, row.step
+        )
 
     def find(self, key: str) -> Iterable[DeadLetter]:
         rows = DeadLetter.objects.newest_first().defer("payload", "traceback", "headers")
@@ -148,17 +188,34 @@ class DeadLetterAdmin(ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:
         group = FailureGroup.objects.filter(pk=row.group_id).first()
-        may_see = may_see_payloads(request)
+        sight = self.sight(request, row)
         return {
             "title": f"{cause_in_words(row.reason)}: {row.business_key or row.position}",
             "group": group,
-            # Letters of older versions hold what the database said about the row.
-            "error": row.error if may_see else without_addresses(without_values(row.error)),
-            "payload": pretty(row.payload) if may_see else "",
+            "error": sight.error(row.error),
+            "payload": sight.payload(row.payload, *mask_of(row.source)),
             "size": len(row.payload) if row.payload is not None else None,
-            "may_see": may_see,
-            "key": bytes(row.key).decode("utf-8", "backslashreplace") if row.key else humanize.UNKNOWN,
+            "sight": sight,
+            "key": sight.text(bytes(row.key).decode("utf-8", "backslashreplace")) if row.key else humanize.UNKNOWN,
+            "headers": [(name if sight.shown else DOTS, sight.text(value)) for name, value in row.headers],
             "forecast": dead_letters.forecast(row) if row.status == DeadLetter.Status.OPEN else None,
-            # The letter on the screen does not count: another one must have come after it.
-            "again": group and row.created_at < group.last_seen > timezone.now() - BEHIND * 60,
+            "again": _came_again(row),
+            "history": history_of(row, sight),
+            "about_url": _about(row),
         }
+
+
+def _came_again(row: DeadLetter) -> datetime | None:
+    """When the newest other letter with this cause came, if that was after this one and not long ago."""
+    # Keys alone come from their index; asked for a column more, MySQL walks back through all newer letters.
+    newest = DeadLetter.objects.of_group(row.group_id).newest_first().values_list("pk", flat=True)[:3]
+    other = next((pk for pk in newest if pk not in (row.pk, row.successor)), None)
+    came = DeadLetter.objects.filter(pk=other).values_list("created_at", flat=True).first() if other else None
+    return came if came and max(row.created_at, timezone.now() - 60 * BEHIND) < came else None
+
+
+def _about(row: DeadLetter) -> str:
+    """Where its key leads: to its message, or to what else has the key."""
+    if not row.topic and is_uuid(row.topic_id):
+        return reverse("admin:outbox_outboxmessage_change", args=[row.topic_id])
+    return f"{reverse('admin:find')}?{urlencode({'q': row.business_key, 'beside': str(row.pk)})}"

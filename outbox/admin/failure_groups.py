@@ -1,51 +1,161 @@
-"""Admin page of failure groups."""
+"""Admin page of failure groups: what needs work, who works on it, and where it comes from."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import admin
-from django.db import models
-from django.http import HttpRequest
-from django.urls import reverse
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import path, reverse
+from django.utils import timezone
 from django.utils.html import format_html
 
-from config.admin.keyset import Keyset
-from config.admin.read_only import ReadOnlyAdmin, Segments, age_column, number_column
-from outbox.letters.models import DeadLetter, FailureGroup
+from config.admin import humanize
+from config.admin.confirmation import LeverState
+from config.admin.html import chip, moment
+from config.admin.keyset import KeysetChangeList, by_ids
+from config.admin.read_only import ReadOnlyAdmin, age_column, number_column
+from config.database.clock import database_now
+from config.flows import flows
+from outbox.admin.groups import trend
+from outbox.admin.groups.figures import figures, history_of
+from outbox.admin.groups.filters import FlowOfGroup, LastSeen, OwnerOfGroup, StateOfGroup, name_of
+from outbox.admin.groups.levers import LEVERS, PAIRED, of_letters
+from outbox.admin.groups.live import batches_of, groups_in_work
+from outbox.admin.groups.order import ByUrgency
+from outbox.admin.groups.origins import origins_of
+from outbox.admin.groups.words import may_write, ticket_url, words_page
+from outbox.groups import hours
+from outbox.groups.models import FailureGroup
+from outbox.letters import proof
+from outbox.letters.models import DeadLetter
 
 NEWEST = 10
-TABS = [("Groups", "admin:outbox_failuregroup_changelist"), ("Letters", "admin:outbox_deadletter_changelist")]
+TABS = [
+    ("Groups", "admin:outbox_failuregroup_changelist"),
+    ("Letters", "admin:outbox_deadletter_changelist"),
+    ("Replay batches", "admin:outbox_replaybatch_changelist"),
+]
+LETTERS = "admin:outbox_deadletter_changelist"
+BARS = (
+    '<svg class="sw-bars sw-{}" viewBox="0 0 1000 100" preserveAspectRatio="none" width="78" height="18" role="img" '
+    'aria-label="{}"><path d="{}"/></svg><span class="sw-second">{}</span>'
+)
+CHARTS = {trend.TWO_DAYS: "48 hours", trend.WEEK: "7 days"}
 
 
-class WorkOfGroup(Segments):
-    title = "show"
-    parameter_name = "show"
-    choices_in_words = [("work", "Needs work"), ("all", "All")]
+class GroupChangeList(KeysetChangeList):
+    """Asks once for the hours of all groups of a page, and names their flows."""
 
-    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        return queryset.needing_work() if self.chosen() == "work" else queryset  # type: ignore[attr-defined]
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        now = database_now()
+        titles = {source: name_of(flow) for flow in flows() for source in flow.sources()}
+        in_work = groups_in_work()
+        found = hours.arrived([row.pk for row in self.result_list], now, trend.DAY)
+        for row in self.result_list:
+            row.shown = row.shown_state(now, in_work)
+            row.flow = titles.get(row.source, row.source)
+            row.trend = trend.trend_of(found[row.pk], row.shown == FailureGroup.State.REGRESSED)
+
+    @property
+    def figures(self) -> Any:
+        return figures(database_now())
+
+    @property
+    def empty(self) -> tuple[str, str] | None:
+        """That nothing needs work is good news; that a filter finds nothing is none."""
+        if self.has_active_filters:
+            return None
+        last = FailureGroup.objects.filter(state=FailureGroup.State.RESOLVED).order_by("-state_since").first()
+        said = f"The last group was resolved {humanize.ago(last.state_since, database_now())}: {last}. " if last else ""
+        return "No dead letters need work", f"{said}A letter appears here when a message failed for good."
 
 
 @admin.register(FailureGroup)
 class FailureGroupAdmin(ReadOnlyAdmin):
     place = 10
     tabs = TABS
-    keyset = Keyset("last_seen")
-    list_display = ["cause", "source", "count_open", "count_total", "first", "last"]
-    list_filter = [WorkOfGroup]
-    empty = ("No dead letters need work", "A letter appears here when a message failed for good.")
+    levers = LEVERS
+    keyset = ByUrgency()
+    list_per_page = 25
+    list_display = ["state_shown", "cause", "flow_shown", "count_open", "last_day", "first", "last", "owner"]
+    list_display_links = ["cause"]
+    list_filter = [StateOfGroup, FlowOfGroup, OwnerOfGroup, LastSeen]
     count_open = number_column("open_count", "Open")
-    count_total = number_column("total_count", "Ever")
-    first = age_column("first_seen", "First seen")
     last = age_column("last_seen", "Last seen")
 
+    # -- The list -------------------------------------------------------------------------------
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[GroupChangeList]:
+        return GroupChangeList
+
+    @admin.display(description="State")
+    def state_shown(self, row: Any) -> str:
+        return chip(f"group_{row.shown}")
+
     @admin.display(description="Cause")
-    def cause(self, row: FailureGroup) -> str:
+    def cause(self, row: Any) -> str:
         line = '{}<span class="sw-second"><code>{}</code>, step “{}”</span>'
         return format_html(line, row, row.reason, row.step)
 
+    @admin.display(description="Flow")
+    def flow_shown(self, row: Any) -> str:
+        return row.flow
+
+    @admin.display(description="Last 24 hours")
+    def last_day(self, row: Any) -> str:
+        tone = "bad" if row.trend.rising else "idle"
+        return format_html(BARS, tone, row.trend.sentence, row.trend.path, row.trend.words)
+
+    @admin.display(description="First seen")
+    def first(self, row: Any) -> str:
+        when = row.first_seen
+        age = moment(when, humanize.ago(when, timezone.now()))
+        return format_html('{}<span class="sw-second">{}</span>', age, f"{when.day} {when:%b %Y %H:%M}")
+
+    @admin.display(description="Owner")
+    def owner(self, row: Any) -> str:
+        return row.owner_name or format_html('<b class="sw-toned sw-warn">{}</b>', "Nobody")
+
+    # -- One group ------------------------------------------------------------------------------
     def detail(self, request: HttpRequest, row: FailureGroup) -> dict[str, Any]:
-        letters = DeadLetter.objects.of_group(row.pk).open().newest_first().defer("payload", "traceback", "headers")
-        url = reverse("admin:outbox_deadletter_changelist")
-        return {"title": str(row), "letters": list(letters[:NEWEST]), "letters_url": f"{url}?group__id__exact={row.pk}"}
+        now = database_now()
+        letters = DeadLetter.objects.of_group(row.pk).open().newest_first().defer("traceback")
+        span = trend.WEEK if request.GET.get("hours") == str(trend.WEEK) else trend.TWO_DAYS
+        newest = by_ids(letters, NEWEST)
+        judged, batches = proof.judge(newest, now), batches_of(row.pk)
+        return {
+            "title": str(row),
+            "shown": f"group_{row.shown_state(now, [row.pk] if batches else [])}",
+            "batches": batches,
+            "letters": newest,
+            "judged": [(letter, judged.get(letter.pk)) for letter in newest],
+            "letters_count": row.open_count,
+            "letters_url": f"{reverse(LETTERS)}?group__id__exact={row.pk}",
+            "chart": trend.chart_of(hours.arrived([row.pk], now, span)[row.pk], now),
+            "spans": [(hours_, words, hours_ == span) for hours_, words in CHARTS.items()],
+            "origins": origins_of(row.pk),
+            "may_write": may_write(request),
+            "ticket_url": ticket_url(row.ticket),
+            "history": history_of(row),
+        }
+
+    def offered(self, request: HttpRequest, states: list[LeverState], row: FailureGroup) -> list[LeverState]:
+        """Those on its letters first; of two levers that undo each other only the one that can be pulled."""
+        mine = [state for state in states if not (state.locked and state.lever.name in PAIRED)]
+        return sorted([*of_letters(request, row, self.opts), *mine], key=lambda state: state.lever.harm)
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(self.words_view)
+        return [path("<int:pk>/words/", view, name="outbox_failuregroup_words"), *super().get_urls()]
+
+    def words_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Note, ticket and hint of one group."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        group = FailureGroup.objects.filter(pk=pk).first() if pk < 2**63 else None
+        if group is None:
+            raise Http404
+        context = {**self.admin_site.each_context(request), "opts": self.opts}
+        return words_page(request, group, context)

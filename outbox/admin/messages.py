@@ -19,16 +19,16 @@ from config.admin import humanize
 from config.admin.html import chip, moment
 from config.admin.keyset import Keyset, KeysetChangeList
 from config.admin.levers import Lever
-from config.admin.payload import pretty
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from config.admin.states import in_words
+from config.flows import mask_of
 from config.uuid7 import is_uuid
 from outbox.admin.timeline import timeline_of
-from outbox.bookkeeping.audit import may_see_payloads
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers
 from outbox.letters.models import DeadLetter
-from outbox.messages.models import DeliveryAttempt, IdempotencyKey, OutboxMessage
+from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage
+from outbox.trail.reveal import Revealing
 
 
 def why_not(row: OutboxMessage) -> str:
@@ -61,7 +61,7 @@ SEND_AGAIN = Lever(
     name="send-again", verb="Send again", past="Sent again", icon="redo", keep="Leave it uncertain",
     promise="It leaves with the next round of a relay.",
     detail="If the provider did accept the first try and does not honour keys, somebody gets it twice.",
-    act=levers.send_again, ready=_uncertain, why_not=why_not, **MESSAGES,
+    act=levers.send_again, ready=_uncertain, why_not=why_not, **MESSAGES | {"right": "send_again_outboxmessage"},
 )  # fmt: skip
 CANCEL = Lever(
     name="cancel", verb="Cancel the message", past="Cancelled", icon="ban", keep="Leave it in",
@@ -100,7 +100,7 @@ class StateOfMessage(Segments):
 
 
 @admin.register(OutboxMessage)
-class OutboxMessageAdmin(ReadOnlyAdmin):
+class OutboxMessageAdmin(Revealing, ReadOnlyAdmin):
     place = 40
     levers = (TRY_NOW, IT_WAS_SENT, SEND_AGAIN, CANCEL, GIVE_UP)
     list_display = ["what", "state_chip", "channel", "tries", "next_try", "written"]
@@ -150,18 +150,18 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 
     def body_view(self, request: HttpRequest, pk: Any) -> HttpResponse:
         """The HTML of a mail, for the sandboxed frame on its page."""
-        if not (self.has_view_permission(request) and may_see_payloads(request)):
-            raise PermissionDenied
         row = OutboxMessage.objects.filter(pk=pk).first()
+        if not self.has_view_permission(request) or (row and not self.sight(request, row).shown):
+            raise PermissionDenied
         html = mail_of(row).get("html") if row else None
         if not isinstance(html, str):
             raise Http404
         return _framed(html)
 
     def detail(self, request: HttpRequest, row: OutboxMessage) -> dict[str, Any]:
-        now, may_see = timezone.now(), may_see_payloads(request)
+        now, sight = timezone.now(), self.sight(request, row)
         attempts = list(DeliveryAttempt.objects.filter(message_id=row.pk).order_by("-id")[:MOST_FOUND])
-        mail = mail_of(row) if may_see else {}
+        mail = mail_of(row) if sight.shown else {}
         key = IdempotencyKey.objects.filter(scope="publish", message_id=row.pk, created_at=row.created_at)
         return {
             "title": f"{row.event_type} for {row.aggregate}",
@@ -171,9 +171,10 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
             "next_try": row.available_at if row.state == "pending" else None,
             "mail": mail if "subject" in mail else None,
             "body_url": reverse("admin:outbox_outboxmessage_body", args=[row.pk]) if "html" in mail else "",
-            "payload": pretty(row.payload) if may_see else "",
+            "payload": sight.payload(row.payload, *mask_of(FLOW)),
+            "error": sight.error(row.error),
             "size": len(row.payload.encode()),
-            "may_see": may_see,
+            "sight": sight,
             "key": key.values_list("key", flat=True).first(),
             "channel": ChannelState.objects.filter(pk=row.channel).first(),
             "letters": list(DeadLetter.objects.filter(business_key=row.aggregate).newest_first()[:MOST_FOUND]),

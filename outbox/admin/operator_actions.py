@@ -2,20 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db import models
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from config.admin import humanize
 from config.admin.keyset import Keyset
-from config.admin.read_only import ReadOnlyAdmin, age_column, number_column
+from config.admin.read_only import ReadOnlyAdmin, Segments, age_column, number_column
 from config.telemetry.redaction import without_addresses
-from outbox.bookkeeping.audit import may_see_payloads
-from outbox.bookkeeping.models import OperatorAction
+from outbox.trail.models import ActionSeal, ActionSubject, OperatorAction, verb_in_words
 
 SOMEBODYS = ("note",)  # words of a provider, about somebody
+MOST_FOUND = 20
+PERIODS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=31)}
+
+
+class WhoActed(Segments):
+    """The accounts that may pull a lever, and commands; any other name is found by the search."""
+
+    title = "who"
+    parameter_name = "who"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+        staff = User.objects.filter(is_staff=True).order_by("username")[:MOST_FOUND]
+        self.choices_in_words = [
+            ("all", "Anybody"),
+            ("command", "Commands"),
+            *((str(user.pk), user.get_full_name() or user.get_username()) for user in staff),
+        ]
+        return self.choices_in_words
+
+    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
+        chosen = self.chosen()
+        if chosen == "all":
+            return queryset
+        return queryset.filter(actor_number=None if chosen == "command" else int(chosen))
+
+
+class WhatItWasAbout(Segments):
+    """The kind of row."""
+
+    title = "what"
+    parameter_name = "what"
+    field = "subject_type"
+    kinds = (
+        "outbox.deadletter outbox.failuregroup outbox.replaybatch outbox.outboxmessage outbox.channelstate "
+        "outbox.topicreplay buffer.bufferedevent buffer.bucket buffer.inventorystock throttler.customer "
+        "notifications.order notifications.suppression notifications.apitoken auth.user auth.group"
+    )
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+        known = {model._meta.label_lower: str(model._meta.verbose_name_plural) for model in apps.get_models()}
+        found = [(kind, capfirst(known[kind])) for kind in self.kinds.split() if kind in known]
+        self.choices_in_words = [("all", "Anything"), *found]
+        return self.choices_in_words
+
+
+class WhenItWas(Segments):
+    title = "when"
+    parameter_name = "when"
+    choices_in_words = [
+        ("all", "Any time"), ("hour", "Last hour"), ("day", "24 h"), ("week", "7 days"), ("month", "31 days"),
+    ]  # fmt: skip
+
+    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
+        period = PERIODS.get(self.chosen())
+        return queryset.filter(created_at__gte=timezone.now() - period) if period else queryset
 
 
 @admin.register(OperatorAction)
@@ -23,6 +83,9 @@ class OperatorActionAdmin(ReadOnlyAdmin):
     place = 70
     keyset = Keyset("created_at", ties_opposed=True)
     list_display = ["did", "when", "actor_name", "because", "result", "count_rows"]
+    list_filter = [WhoActed, WhatItWasAbout, WhenItWas]
+    search_fields = ["pk"]
+    search_help_text = "Paste the id of a letter, message, customer, … or somebody's name. Exact match."
     empty = (
         "No levers were pulled yet",
         "Whatever somebody changes here or by a command is written down with its reason.",
@@ -32,24 +95,36 @@ class OperatorActionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Did")
     def did(self, row: OperatorAction) -> str:
-        return f"{row.verb.capitalize()}: {row.subject}"
+        return f"{verb_in_words(row.verb)}: {row.subject}"
 
     @admin.display(description="Reason")
     def because(self, row: OperatorAction) -> str:
-        return without_addresses(row.reason)
+        return without_addresses(row.reason) or humanize.UNKNOWN
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: models.QuerySet, search_term: str
+    ) -> tuple[models.QuerySet, bool]:
+        """By subject or by name, whatever the page: a name may have thousands of actions."""
+        key = search_term.replace("\x00", "").strip()[:150]
+        if not key:
+            return queryset, False
+        among = ActionSubject.objects.filter(subject_id=key).values_list("action", flat=True)[:1000]
+        about = models.Q(subject_id=key) | models.Q(pk__in=list(among))
+        known = OperatorAction.objects.filter(about).exists()
+        return queryset.filter(about if known else models.Q(actor_name=key)), False
 
     def detail(self, request: HttpRequest, row: OperatorAction) -> dict[str, Any]:
-        may_see = may_see_payloads(request)
-        shown = str if may_see else without_addresses
         when = humanize.clock(row.created_at, timezone.now())
-        facts = [("Who", row.actor_name), ("When", f"{when} UTC"), ("Reason", shown(row.reason))]
+        facts = [("Who", row.actor_name), ("When", f"{when} UTC"), ("Reason", self.because(row))]
         facts += [("Result", row.result), ("Rows", f"{row.rows:,}")]
-        facts += [
-            (name, shown(_joined(value)) if may_see or name not in SOMEBODYS else "not shown")
-            for name, value in row.detail.items()
-        ]
-        return {"title": f"{row.verb.capitalize()}: {row.subject}", "facts": facts}
+        facts += [(name, "not shown" if name in SOMEBODYS else _shown(value)) for name, value in row.detail.items()]
+        facts += [(name, _shown(value)) for name, value in (("Before", row.before), ("After", row.after)) if value]
+        seal = ActionSeal.objects.filter(action=row.pk).values_list("number", "hash").first()
+        facts += [("Seal", f"{seal[0]:,}: {seal[1][:16]}…" if seal else "not yet")]
+        return {"title": self.did(row), "facts": facts}
 
 
-def _joined(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_shown(part)}" for name, part in value.items())
+    return without_addresses(", ".join(map(str, value)) if isinstance(value, list) else str(value))

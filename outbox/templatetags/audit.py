@@ -10,11 +10,12 @@ from django.utils.html import format_html
 
 from config.admin import humanize
 from config.telemetry.redaction import without_addresses
-from outbox.bookkeeping.models import OperatorAction
+from outbox.trail.models import OperatorAction, verb_in_words
 
 register = template.Library()
 
 RECENT = 6
+MOST_DEEDS = 20
 
 
 @register.inclusion_tag("admin/parts/actions.html", takes_context=True)
@@ -34,7 +35,23 @@ def last_action(context: Context) -> str:
     action = OperatorAction.objects.order_by("-created_at", "-pk").first()
     if action is None or not context["user"].has_perm("outbox.view_operatoraction"):
         return ""
-    deed = format_html('<a href="{}">{}: {}</a>', action.url, action.verb.capitalize(), action.subject)
-    plain = f"{action.verb.capitalize()}: {action.subject}"
+    deed = format_html('<a href="{}">{}: {}</a>', action.url, verb_in_words(action.verb), action.subject)
+    plain = f"{verb_in_words(action.verb)}: {action.subject}"
     age = humanize.ago(action.created_at, context["now"])
     return format_html("The last thing was done {} by {}: {}.", age, action.actor_name, deed if action.url else plain)
+
+
+@register.filter
+def verb(action: OperatorAction) -> str:
+    return verb_in_words(action.verb)
+
+
+@register.inclusion_tag("admin/parts/deeds.html", takes_context=True)
+def deeds(context: Context) -> dict[str, Any]:
+    """What people did to the row of this page, newest first; who sees the row may see that."""
+    row = context["row"]
+    found = list(OperatorAction.objects.about(row._meta.label_lower, row.pk, MOST_DEEDS)[:MOST_DEEDS])
+    for action in found:
+        action.reason = without_addresses(action.reason)
+    allowed = context["user"].has_perm("outbox.view_operatoraction")
+    return {"deeds": found, "allowed": allowed, "now": context["now"]}

@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.urls import reverse
 
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.flusher import Flusher
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Refused
 from config.partitions import runway
-from outbox.bookkeeping.audit import Operator
-from outbox.bookkeeping.models import OperatorAction, Watermark
+from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter, FailureGroup
+from outbox.trail.models import OperatorAction
 from tests.conftest import order
 
 VIEWS = [
@@ -57,6 +59,13 @@ def client_with(*codenames: str) -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+def reveal(client: Client, *found: Any) -> None:
+    """Have the hidden values of these rows shown to this client."""
+    for row in found:
+        url = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_reveal", args=[row.pk])
+        assert client.post(url, {"reason": "The customer called"}).status_code == 302
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from django.test import Client
 
 from buffer.admin.buckets import BucketAdmin
 from buffer.events.models import Batch, Bucket, BufferedEvent
-from outbox.bookkeeping.models import OperatorAction
 from outbox.letters.models import DeadLetter, FailureGroup
+from outbox.trail.models import OperatorAction
 from tests.config.admin.conftest import client_with, lever_of, list_of, page_of
 
 pytestmark = pytest.mark.django_db
@@ -75,7 +75,7 @@ def test_flush_now_is_written_down_with_who_and_why(boss, rows):
     assert deeds("flush now").count() == before + 1
     action = deeds("flush now").latest("pk")
     assert (action.actor_name, action.reason) == ("M. Okafor", WHY)
-    assert action.actor == User.objects.get(username="boss")
+    assert action.actor_number == User.objects.get(username="boss").pk
 
 
 def test_a_second_click_changes_nothing_and_says_so(boss, rows):

@@ -12,7 +12,8 @@ from config.database.clock import database_now
 from config.flows import Need
 from config.partitions import runway
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.models import OperatorAction, Watermark
+from outbox.bookkeeping.models import Watermark
+from outbox.trail.models import OperatorAction
 from tests.conftest import order
 
 pytestmark = pytest.mark.django_db

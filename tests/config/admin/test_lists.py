@@ -13,8 +13,8 @@ from buffer.events.models import Batch, BufferedEvent
 from config.admin.keyset import Keyset
 from config.admin.read_only import ReadOnlyAdmin
 from config.database.clock import database_now
-from outbox.bookkeeping.models import OperatorAction
 from outbox.letters.models import DeadLetter
+from outbox.trail.models import OperatorAction
 from tests.config.admin.conftest import list_of, page_of
 from tests.conftest import order
 

@@ -1,0 +1,1 @@
+"""What the pages of replay batches say, and what their forms send."""

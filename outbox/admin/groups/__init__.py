@@ -1,0 +1,1 @@
+"""Parts of the pages of failure groups: filters, order, trend and chart, levers, words."""

@@ -1,0 +1,122 @@
+"""The levers on groups, as their page and their list offer them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.text import capfirst
+
+from config.admin.confirmation import LeverState
+from config.admin.levers import Lever, LeverResult, Operator
+from config.flows import Refusal
+from outbox.groups import levers as groups
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import DeadLetter
+from outbox.letters.whole_groups import resolve_groups
+
+TAKE, MANAGE = "take_failuregroup", "manage_failuregroup"
+PAIRED = frozenset({"take", "release", "watch"})
+RIGHTS = {"bulk_replay": "bulk requeue", "requeue_deadletter": "requeue dead letters"}
+UNTIL = [
+    ("day", "For a day"), ("hour", "For an hour"), ("week", "For 7 days"), ("month", "For 30 days"),
+    (groups.DOUBLES, "Until its open letters have doubled"),
+]  # fmt: skip
+
+
+def _told(act: Callable[..., int]) -> Callable[..., LeverResult]:
+    """Group by group: one that refuses must not hide what became of the others."""
+
+    def each(keys: list[Any], operator: Operator, reason: str, *choice: str) -> LeverResult:
+        changed, refused = 0, []
+        for key in keys:
+            try:
+                changed += act([key], operator, reason, *choice)
+            except Refusal as refusal:
+                refused.append(f"{capfirst(str(refusal))}.")
+        return LeverResult(changed, refused)
+
+    return each
+
+
+def _why_not_taken(group: FailureGroup) -> str:
+    if group.owner_name:
+        return f"{group.owner_name} has it."
+    return "It has no letter to work on."
+
+
+def _lever(name: str, verb: str, past: str, icon: str, act: Callable[..., int], **more: Any) -> Lever:
+    return Lever(
+        name=name, verb=verb, past=past, icon=icon, nouns=("group", "groups"), act=_told(act), **more,
+    )  # fmt: skip
+
+
+def ignored(rows: QuerySet) -> QuerySet:
+    return rows.filter(state=FailureGroup.State.IGNORED)
+
+
+def _shown(name: str, verb: str, icon: str, right: str, harm: bool = False) -> Lever:
+    """A lever that has a page of its own: here it is only offered."""
+    return Lever(
+        name=name, verb=verb, icon=icon, right=right, harm=harm, act=lambda *given: 0, ready=lambda rows: rows,
+        why_not=lambda row: "", past="", nouns=("letter", "letters"), promise="", detail="", keep="",
+    )  # fmt: skip
+
+
+def of_letters(request: HttpRequest, group: FailureGroup, opts: Any) -> list[LeverState]:
+    """What can be done to all its open letters, by a batch, and to the newest one of them alone."""
+    if not group.open_count:
+        return []
+    draft, number = reverse("admin:outbox_replaybatch_draft"), f"{group.open_count:,}"
+    newest = DeadLetter.objects.of_group(group.pk).open().newest_first().values_list("pk", flat=True).first()
+    one = reverse("admin:outbox_deadletter_lever", args=["requeue"])
+    offered = [
+        (_shown("requeue-all", f"Requeue all {number}", "redo", "bulk_replay"), f"{draft}?verb=requeue&group={group.pk}"),
+        (_shown("try-one", "Try one", "play", "requeue_deadletter"), f"{one}?id={newest}"),
+        (_shown("discard-all", f"Discard all {number}", "ban", "bulk_replay", harm=True), f"{draft}?verb=discard&group={group.pk}"),
+    ]  # fmt: skip
+    user = request.user
+    return [
+        LeverState(
+            lever,
+            url,
+            posts=url.startswith(draft),
+            **({} if lever.allowed(user, opts) else {"right": RIGHTS[lever.right], "role": lever.role(opts)}),
+        )
+        for lever, url in offered
+    ]
+
+
+LEVERS = (
+    _lever(
+        "take", "Take it", "Took", "person", groups.take, right=TAKE, least=0, keep="Not now", question="Take",
+        promise="You are its owner.", detail="The others see that somebody works on it.",
+        ready=lambda rows: rows.takeable(), why_not=_why_not_taken,
+    ),
+    _lever(
+        "release", "Release", "Released", "undo", groups.release, right=TAKE, least=0, keep="Not now",
+        promise="It has no owner then.", detail="Note, ticket and hint stay.",
+        ready=lambda rows: rows.owned(), why_not=lambda group: "It has no owner.",
+    ),
+    _lever(
+        "resolve", "Resolve", "Resolved", "tick", resolve_groups, right=MANAGE, keep="Leave open",
+        promise="Its open letters are resolved. Nothing is sent.",
+        detail="They were dealt with elsewhere. A new letter with this cause opens the group again, as regressed.",
+        ready=lambda rows: rows.with_open_letters(), why_not=lambda group: "None of its letters is open.",
+    ),
+    _lever(
+        "ignore", "Ignore until", "Ignored", "clock", groups.ignore, right=MANAGE, keep="Not now", question="Ignore",
+        promise="It leaves the list of what needs work.",
+        detail="Its letters stay open. It comes back at the time, or when its count has doubled.",
+        choices=UNTIL, choices_label="Until",
+        ready=lambda rows: rows.with_open_letters(), why_not=lambda group: "None of its letters is open.",
+    ),
+    _lever(
+        "watch", "Stop ignoring", "Watching", "eye", groups.watch, right=MANAGE, least=0, keep="Not now",
+        promise="It is shown with what needs work again.", detail="Owner and words stay.",
+        ready=ignored, why_not=lambda group: "It is not ignored.",
+    ),
+)  # fmt: skip

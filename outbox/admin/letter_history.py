@@ -1,0 +1,91 @@
+"""What happened to a letter and to its earlier and later revisions, newest first: its page draws it as a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from django.urls import reverse
+
+from config.flows import Tone
+from outbox.letters.models import DeadLetter
+from outbox.trail.reveal import Sight
+
+Status = DeadLetter.Status
+
+
+class LetterEvent(NamedTuple):
+    """One line of the timeline."""
+
+    tone: Tone
+    icon: str
+    title: str
+    at: datetime
+    words: str = ""
+    url: str = ""
+    link: str = ""  # the words of the link
+
+
+CLOSED: dict[str, tuple[Tone, str, str]] = {
+    Status.RESOLVED: ("ok", "tick", "Resolved"),
+    Status.FAILED_AGAIN: ("bad", "octagon", "Failed again"),
+    Status.DISCARDED: ("idle", "ban", "Discarded"),
+}
+
+
+def history_of(row: DeadLetter, sight: Sight) -> list[LetterEvent]:
+    """Newest first; what repeats an error only as far as this reader may see it."""
+    known = _relatives(row) if row.predecessor or row.successor else {}
+    later = [_revision(after, "Later letter") for after in _chain(known, row, "successor")]
+    earlier = [_revision(before, "Earlier letter") for before in _chain(known, row, "predecessor")]
+    return [*later[::-1], *_closed(row, sight), *_taken(row, sight), _arrived(row), *earlier]
+
+
+def _closed(row: DeadLetter, sight: Sight) -> Iterator[LetterEvent]:
+    if row.status in CLOSED:
+        # Evidence names receipts, batches and rows; a note may hold the error of an older version.
+        words = row.evidence or (sight.error(row.note) if row.requeued_at is None else "")
+        words = sight.error(words) if row.status == Status.FAILED_AGAIN else words
+        link = "What proves it" if row.evidence_url else ""
+        yield LetterEvent(*CLOSED[row.status], row.updated_at, words, row.evidence_url, link)
+
+
+def _taken(row: DeadLetter, sight: Sight) -> Iterator[LetterEvent]:
+    if row.requeued_at:
+        words = sight.error(row.note) if row.note != row.evidence else ""
+        waits = " No proof of its effect yet." if row.status == Status.REQUEUED else ""
+        yield LetterEvent("info", "redo", "Requeued", row.requeued_at, f"{words}.{waits}" if words else waits.strip())
+
+
+def _arrived(row: DeadLetter) -> LetterEvent:
+    words = f"failed at the step “{row.step}”"
+    return LetterEvent("bad", "octagon", "Became a dead letter", row.created_at, words)
+
+
+def _relatives(row: DeadLetter) -> dict[UUID, DeadLetter]:
+    """The letters next to it, and the others of its record or message: two queries, however many revisions there are.
+
+    A record's have its position, a message's its aggregate, which has an index, and its id.
+    """
+    about = {"business_key": row.business_key, "topic_id": row.topic_id}
+    place = {"topic": row.topic, "partition": row.partition, "offset": row.offset}
+    columns = ("pk", "created_at", "revision", "status", "step", "predecessor", "successor")
+    near = [pk for pk in (row.predecessor, row.successor) if pk]
+    same = about if row.business_key and (not row.topic or row.partition == -1) else place
+    found = [DeadLetter.objects.filter(pk__in=near), DeadLetter.objects.filter(**same).order_by()]
+    return {letter.pk: letter for rows in found for letter in rows.only(*columns)}
+
+
+def _chain(known: dict[UUID, DeadLetter], row: DeadLetter, link: str) -> Iterator[DeadLetter]:
+    """The revisions that follow each other by this link, the nearest first."""
+    while (following := known.pop(getattr(row, link), None)) is not None:
+        yield following
+        row = following
+
+
+def _revision(letter: DeadLetter, title: str) -> LetterEvent:
+    url = reverse("admin:outbox_deadletter_change", args=[letter.pk])
+    words = f"{letter.get_status_display().lower()}, failed at the step “{letter.step}”"
+    return LetterEvent("idle", "octagon", title, letter.created_at, words, url, "Open it")

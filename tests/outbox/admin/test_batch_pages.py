@@ -1,0 +1,202 @@
+"""The pages of replay batches: one page from the preview to the proof, its levers, rights, and who was faster."""
+
+import re
+
+import pytest
+from django.urls import reverse
+
+from outbox.letters.models import DeadLetter, FailureGroup
+from outbox.models import OperatorAction
+from outbox.replay.batches import requests
+from outbox.replay.batches.models import ReplayBatch
+from tests.config.admin.conftest import client_with
+from tests.outbox.replay.batches.conftest import scripted
+from tests.outbox.replay.batches.scripted_flow import ANNA, confirmed, letters, previewed, run_until, step
+
+__all__ = ["scripted"]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("scripted")]
+DRAFT = reverse("admin:outbox_replaybatch_draft")
+LIST = reverse("admin:outbox_replaybatch_changelist")
+
+
+def page(client, batch, **more):
+    return client.get(reverse("admin:outbox_replaybatch_change", args=[batch.pk]), more).content.decode()
+
+
+def pull(client, batch, deed, follow=True, **given):
+    return client.post(reverse("admin:outbox_replaybatch_deed", args=[batch.pk, deed]), given, follow=follow)
+
+
+def text(response):
+    content = response if isinstance(response, str) else response.content.decode()
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", content))
+
+
+def test_a_group_is_requeued_from_draft_to_done(boss):
+    letters(30)
+    group = FailureGroup.objects.get()
+    shown = boss.get(reverse("admin:outbox_failuregroup_change", args=[group.pk])).content.decode()
+    action = re.search(r'<form method="post" action="([^"]+verb=requeue[^"]+)"', shown)[1].replace("&amp;", "&")
+    response = boss.post(action, {"id": group.pk})
+    batch = ReplayBatch.objects.get()
+    assert response.url == reverse("admin:outbox_replaybatch_change", args=[batch.pk])
+    assert "Counting the letters" in page(boss, batch)
+    run_until(batch, "previewed")
+    assert "Requeue 30 letters: look before you start" in page(boss, batch)
+    response = pull(boss, batch, "confirm", reason="the cause is mended", canary="0")
+    assert "30 letters wait for the end of the hold. Nothing has left yet." in text(response)
+    assert "Undo" in page(boss, batch)
+    pull(boss, batch, "start")
+    run_until(batch, "done")
+    shown = text(page(boss, batch))
+    assert "Requeued 30 of 30 letters" in shown
+    assert "M. Okafor" in shown
+    assert OperatorAction.objects.filter(verb="requeue").get().rows == 30
+    assert "Requeue" in text(boss.get(LIST))
+
+
+def test_the_preview_names_the_reasons_and_leads_to_the_letters(boss, scripted):
+    letters(12)
+    scripted.ineligible["K3"] = "Already sent."
+    batch = previewed()
+    shown = page(boss, batch)
+    assert "Already sent." in shown
+    url = re.search(r'href="([^"]+state=skipped)"', shown)[1].replace("&amp;", "&")
+    listed = boss.get(url).content.decode()
+    assert re.findall(r">(K\d+)</a>", listed) == ["K3"]
+    assert "refresh.js" not in shown  # what is being typed must not be overwritten
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"reason": ""}, "A reason is required"),
+        ({"reason": "the cause is mended", "rate": "fast"}, "is no number"),
+        ({"reason": "the cause is mended", "rate": "0"}, "A rate of 0/s: between"),
+        ({"reason": "the cause is mended", "canary": "9999"}, "A canary of 9999: between"),
+        ({"reason": "the cause is mended", "canary": "9" * 5000}, "is no number"),
+    ],
+)
+def test_what_is_wrong_is_said_and_what_was_typed_is_kept(boss, given, problem):
+    letters(3)
+    batch = previewed()
+    response = pull(boss, batch, "confirm", **given)
+    assert response.status_code == 400
+    assert problem in text(response)
+    assert given["reason"] in response.content.decode()
+    batch.refresh_from_db()
+    assert batch.state == "previewed"
+
+
+def test_more_than_a_thousand_are_typed(boss, monkeypatch):
+    monkeypatch.setattr(requests, "TYPED_ABOVE", 2)
+    letters(3)
+    batch = previewed()
+    assert 'name="typed"' in page(boss, batch)
+    assert "You typed 2; the set has 3 letters." in text(pull(boss, batch, "confirm", reason="mended", typed="2"))
+    assert "3 letters wait" in text(pull(boss, batch, "confirm", reason="mended", typed="3"))
+
+
+def test_whoever_is_slower_is_told_who_was_faster(boss):
+    letters(3)
+    batch = previewed()
+    requests.confirm(batch.pk, ANNA, "the cause is mended")
+    said = text(pull(boss, batch, "confirm", reason="mended, too"))
+    assert f"Replay batch {batch.pk} of Anna is holding already. Nothing was changed." in said
+    assert OperatorAction.objects.count() == 1
+
+
+def test_levers_of_a_running_batch(boss):
+    letters(100)
+    batch = confirmed()
+    step(2)
+    shown = page(boss, batch)
+    assert 'data-refresh="1"' in shown
+    assert "data-live" in page(boss, batch, part=1)
+    assert "<html" not in page(boss, batch, part=1)
+    assert "Paused." in text(pull(boss, batch, "pause", reason="a look"))
+    assert "Resume" in page(boss, batch)
+    assert "It goes on." in text(pull(boss, batch, "resume"))
+    assert "The rate is 7.5 letters a second." in text(pull(boss, batch, "rate", rate="7.5"))
+    assert "Cancelled." in text(pull(boss, batch, "cancel"))
+    assert "Nothing was changed." in text(pull(boss, batch, "pause"))
+
+
+def test_failures_are_shown_by_their_new_cause(boss, scripted):
+    letters(60)
+    scripted.fails.update(f"K{n}" for n in range(60))
+    batch = run_until(confirmed(), "stopped")
+    shown = text(page(boss, batch))
+    assert "Stopped by its rule: 20 of the last 20 failed (limit 5 %)." in shown
+    assert "40 letters remain." in shown
+    assert "Go on" in shown
+    assert "100 % of the last 20 failed" in shown
+
+
+def test_every_state_has_its_page(boss):
+    letters(3)
+    batch = previewed()
+    for state in ReplayBatch.State.values:
+        ReplayBatch.objects.filter(pk=batch.pk).update(state=state)
+        assert text(page(boss, batch))
+        assert boss.get(LIST).status_code == 200
+
+
+def test_without_the_rights_nothing_happens():
+    letters(3)
+    batch = previewed()
+    for rights in (["bulk_replay"], ["requeue_deadletter"]):
+        client = client_with("view_replaybatch", *rights)
+        assert "needs the right “bulk requeue”" in page(client, batch)
+        assert pull(client, batch, "confirm", reason="mended", follow=False).status_code == 403
+        assert client.post(DRAFT, {"verb": "requeue", "all": "1"}).status_code == 403
+    assert ReplayBatch.objects.count() == 1
+    allowed = client_with("view_replaybatch", "bulk_replay", "requeue_deadletter")
+    assert (
+        client_with("bulk_replay", "requeue_deadletter").post(DRAFT, {"verb": "requeue", "all": "1"}).status_code == 403
+    )
+    assert allowed.post(DRAFT, {"verb": "discard", "all": "1"}).status_code == 403
+    assert allowed.post(DRAFT, {"verb": "requeue", "all": "1"}).status_code == 302
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"group": "x"},
+        {"group": "99"},
+        {"source": "nob\x00dy"},
+        {"ids": "x"},
+        {"before": "soon"},
+        {"status": "gone"},
+    ],
+)
+def test_a_draft_of_nothing_is_refused_in_words(boss, given):
+    response = boss.post(DRAFT, {"verb": "requeue", **given})
+    assert response.status_code == 400
+    assert 'role="alert"' in response.content.decode()
+    assert not ReplayBatch.objects.exists()
+
+
+def test_a_link_asks_before_it_drafts(boss):
+    letters(2)
+    shown = boss.get(DRAFT, {"verb": "discard", "source": "swift"}).content.decode()
+    assert 'name="source" value="swift"' in shown
+    assert not ReplayBatch.objects.exists()
+    assert boss.get(DRAFT, {"verb": "explode"}).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["9/deed/confirm/", "99999999999999999999999/deed/pause/", "1/deed/explode/"])
+def test_what_does_not_exist_is_not_found(boss, path):
+    assert boss.post(f"{LIST}{path}").status_code == 404
+
+
+def test_pages_cost_the_same_queries_however_large_the_batch(boss, django_assert_max_num_queries, scripted):
+    letters(300)
+    scripted.fails.update(f"K{n}" for n in range(290, 300))
+    batch = confirmed()
+    step(6)
+    for url in (reverse("admin:outbox_replaybatch_change", args=[batch.pk]), LIST):
+        with django_assert_max_num_queries(25):
+            assert boss.get(url).status_code == 200
+    assert DeadLetter.objects.count() == 300
