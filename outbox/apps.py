@@ -1,6 +1,7 @@
 """App configuration of outbox."""
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class OutboxConfig(AppConfig):
@@ -9,4 +10,11 @@ class OutboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from config.admin.site import post_refused
         from outbox import checks  # noqa: F401 (importing registers them)
+        from outbox.trail.refusals import record_refusal
+        from outbox.trail.roles import make_roles
+
+        post_refused.connect(record_refusal, dispatch_uid="outbox.record_refusal")
+
+        post_migrate.connect(make_roles, dispatch_uid="outbox.make_roles")

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
 from django.conf import settings
 
-from config.flows import Check, Flow, Picture, Reading, Refusal, Worker
-from config.gate import InvalidRecord
+from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Worker
+from config.uuid7 import is_uuid
 from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
-from outbox.delivery import levers
+from outbox.delivery import redelivery
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
 from outbox.measures import Numbers, gauges
 from outbox.messages.keys import sweep_keys
-from outbox.messages.models import FLOW, OutboxMessage
-from outbox.workers import debezium
+from outbox.messages.models import FLOW, NAMED, READABLE, OutboxMessage
+from outbox.workers import redelivery as capture
 
 
 class Outbox(Flow):
@@ -77,21 +77,40 @@ class Outbox(Flow):
 
     # -- dead letters -----------------------------------------------------------------------------------
 
+    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        ids = [letter.topic_id for letter in letters if not letter.topic and is_uuid(letter.topic_id)]
+        channels = OutboxMessage.objects.filter(pk__in=ids).order_by().values_list("channel", flat=True).distinct()
+        return ChannelState.objects.why_closed(channels, now)
+
+    def pace(self, source: str) -> float:
+        rates = [handler.rate() for handler in handlers().values()]
+        return min(filter(None, rates), default=0.0)
+
     def sources(self) -> Sequence[str]:
         return [FLOW]
 
-    def requeue(self, letter: DeadLetter, now: datetime) -> str:
-        if letter.topic:
-            return _read_again(letter)
-        if not levers.revive(UUID(letter.topic_id), now):
-            raise Refusal("the message is no longer in the outbox, or on its way already")
-        return "the message is pending again"
+    def readable(self, source: str) -> Sequence[str]:
+        return READABLE
+
+    def named(self, source: str) -> Sequence[str]:
+        return NAMED
+
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
+        hints, messages = _hints_and_messages(letters)
+        return {**capture.judge(hints), **redelivery.judge(messages)}
+
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        hints, messages = _hints_and_messages(letters)
+        return {**redelivery.take_back(messages, now), **capture.take_back(hints, now)}
+
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        hints, messages = _hints_and_messages(letters)
+        return {**capture.effect(hints, now), **redelivery.effect(messages)}
+
+    def awaited(self, source: str, step: str = "") -> bool:
+        return step != "decode"  # a hint sends nothing that the poller would not send
 
 
-def _read_again(letter: DeadLetter) -> str:
-    """A record of the CDC topic: what it hints at is claimed by the poller in any case."""
-    try:
-        debezium.read(bytes(letter.payload) if letter.payload is not None else None)
-    except InvalidRecord as refusal:
-        return f"failed again: {refusal}"[:200]
-    return "read; the poller takes what it hints at"
+def _hints_and_messages(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter]]:
+    """Letters of records of the change capture's topic, and letters of messages."""
+    return [letter for letter in letters if letter.topic], [letter for letter in letters if not letter.topic]

@@ -10,7 +10,7 @@ DEAD_LETTERS = PartitionSpec(
     # Ids are made from the clock: no letter is ever written to a month long past.
     back=1,
     keep_days_setting="DEAD_LETTER_RETENTION_DAYS",
-    unfinished="status = 'open'",
+    unfinished="status IN ('open', 'requeued')",
 )
 
 MESSAGES = PartitionSpec(

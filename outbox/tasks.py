@@ -2,8 +2,11 @@
 
 from celery import shared_task
 
+from config.database.clock import database_now
 from config.processes.housekeeping import rotate_and_sweep
 from outbox.bookkeeping.job_leases import only_one
+from outbox.letters.proof import look_after
+from outbox.trail.seals import CHUNK, seal
 from outbox.workers.recovery import recover_claims as recover
 from outbox.workers.start import relay_round
 
@@ -27,7 +30,28 @@ def recover_claims() -> str:
 
 
 @shared_task
+def verify_letters() -> str:
+    """Requeued letters whose effect is proven, closed."""
+    with only_one("verify_letters", 55) as mine:
+        return f"{look_after(database_now())} letters closed" if mine else "another process is at it"
+
+
+@shared_task
 def relay_outbox() -> str:
     """Due messages out, for the case that no relay runs."""
     with only_one("relay_outbox", 55) as mine:
         return f"{relay_round(seconds=50)} moved" if mine else "another process is at it"
+
+
+@shared_task
+def seal_actions() -> str:
+    """Seal the operator actions that came since; at most 100,000 at once."""
+    with only_one("seal_actions", 55) as mine:
+        if not mine:
+            return "another process is at it"
+        sealed = 0
+        for _ in range(50):
+            sealed += (found := seal(database_now(), CHUNK))
+            if found < CHUNK:
+                break
+        return f"{sealed} actions sealed"

@@ -18,7 +18,6 @@ from config.kafka import topic_name
 from config.uuid7 import smallest_uuid7
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.dropped_rows import dropped_rows
-from outbox.bookkeeping.models import OperatorAction
 from outbox.bookkeeping.verify import OFFENDERS, positions_fit_the_log
 from outbox.letters.models import BurialKey
 from outbox.letters.verify import (
@@ -26,6 +25,7 @@ from outbox.letters.verify import (
     every_letter_was_counted,
     letters_are_as_they_came,
     letters_counted,
+    what_failed_again_is_linked,
 )
 from outbox.messages.insert import SCOPE
 from outbox.messages.keys import KEYS_SWEPT
@@ -33,6 +33,8 @@ from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, Outbox
 from outbox.messages.publish import content_hash
 from outbox.messages.queries import NOT_SENT
 from outbox.partitioned import MESSAGES
+from outbox.replay.batches.verify import batches_are_counted
+from outbox.trail.models import OperatorAction
 from outbox.workers.cdc_health import GROUP as CDC_GROUP
 
 State = OutboxMessage.State
@@ -59,6 +61,8 @@ def checks() -> Iterator[Check]:
         yield letters_counted([FLOW])
         yield every_letter_has_its_group()
         yield every_letter_was_counted()
+        yield from batches_are_counted()
+        yield what_failed_again_is_linked()
 
 
 def payload_checks() -> Iterator[Check]:

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from django.db import transaction
 from django.db.models import QuerySet
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.database.compiled import compiled
 from config.telemetry.logs import log
-from outbox.bookkeeping import audit
-from outbox.bookkeeping.audit import Operator
 from outbox.channels import token_bucket
 from outbox.channels.breaker import next_probe
 from outbox.channels.models import ChannelState
+from outbox.trail import audit
 
 ITSELF = Operator("spillway")
 PAUSED_LOOK = timedelta(seconds=1)
@@ -114,7 +114,7 @@ def pause(channel: str, operator: Operator, reason: str) -> bool:
             paused=True, paused_by=operator.name[:150], pause_reason=reason, paused_at=now, updated_at=now
         )
         if changed:
-            audit.record(operator, "pause", f"Channel {channel}", reason=reason)
+            _record(operator, "pause", channel, reason, before=False)
             log.warning("channel_paused", channel=channel, by=operator.name, reason=reason)
     return bool(changed)
 
@@ -128,6 +128,13 @@ def resume(channel: str, operator: Operator, reason: str) -> bool:
             .close_breaker(database_now(), paused=False, paused_by="", pause_reason="", paused_at=None, wait_until=None)
         )
         if changed:
-            audit.record(operator, "resume", f"Channel {channel}", reason=reason)
+            _record(operator, "resume", channel, reason, before=True)
             log.info("channel_resumed", channel=channel, by=operator.name)
     return bool(changed)
+
+
+def _record(operator: Operator, verb: str, channel: str, reason: str, *, before: bool) -> None:
+    audit.record(
+        operator, verb, f"Channel {channel}", reason=reason, subject_type="outbox.channelstate", subject_id=channel,
+        before={"paused": before}, after={"paused": not before},
+    )  # fmt: skip

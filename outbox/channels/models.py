@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -27,6 +28,18 @@ class ChannelQuerySet(models.QuerySet):
 
     def broken(self) -> ChannelQuerySet:
         return self.filter(breaker="open")
+
+    def why_closed(self, channels: Iterable[str], now: datetime) -> str:
+        """Why one of these channels takes nothing now, in one line; empty when all are open."""
+        found: list[Any] = list(self.filter(name__in=set(channels)).order_by("name"))
+        for state in found:
+            if state.paused:
+                return f"channel {state.name} is paused: {state.pause_reason}"
+            if state.breaker == ChannelState.Breaker.OPEN:
+                return f"channel {state.name}: nobody answers"
+            if state.wait_until and state.wait_until > now:
+                return f"channel {state.name} was told to wait until {state.wait_until:%H:%M:%S} UTC"
+        return ""
 
     def close_breaker(self, now: datetime, **more: Any) -> int:
         """Somebody answers: no outage counts any more."""

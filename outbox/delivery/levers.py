@@ -5,23 +5,21 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.bookkeeping import audit, counters
-from outbox.bookkeeping.audit import Operator
+from outbox.bookkeeping import counters
 from outbox.delivery import reconcile
-from outbox.delivery.candidates import lower_bound, read_messages
+from outbox.delivery.candidates import read_messages
 from outbox.messages.confirm import ACCEPTED
 from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 from outbox.messages.notify import notify_relays
-from outbox.messages.publish import expiry_of
 from outbox.messages.queries import MessageQuerySet
+from outbox.trail import audit
 
 State = OutboxMessage.State
 GIVEN_UP = "an operator gave it up: nobody could tell whether it was accepted"
@@ -79,21 +77,6 @@ def give_up(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
         return _done(operator, "give up", ids, changed, reason)
 
 
-def revive(message_id: uuid.UUID, now: datetime) -> bool:
-    """Make a message pending again whose letter is requeued, with all its tries and a new expiry. In a transaction.
-
-    It may be sent after later ones of its aggregate: they did not wait for it.
-    """
-    ended = OutboxMessage.objects.filter(pk=message_id, state__in=[State.DEAD_LETTERED, State.EXPIRED])
-    new = {"attempts": 0, "error_class": "", "error": "", "lease_token": None, "lease_until": None}
-    times = {"available_at": now, "expires_at": expiry_of(now), "times_revived": F("times_revived") + 1}
-    changed = ended.update(state=State.PENDING, **new, **times)
-    if changed:
-        lower_bound.forget()
-        transaction.on_commit(notify_relays, robust=True)
-    return bool(changed)
-
-
 class Locked:
     """Rows of one lever: those in a state that allows it, locked; the update is guarded all the same."""
 
@@ -129,5 +112,7 @@ def _done(
         per_channel = Counter((FLOW, channel, counted) for channel in rows.channels.values())
         counters.add(per_channel, database_now())
     subject = f"Message {ids[0]}" + (f" and {len(ids) - 1} more" if len(ids) > 1 else "")
-    audit.record(operator, verb, subject, reason=reason, rows=changed, detail={"ids": [str(pk) for pk in ids][:1000]})
+    named = {"ids": [str(pk) for pk in ids][:1000]}
+    about: dict[str, Any] = {"subject_type": "outbox.outboxmessage", "subject_ids": ids}
+    audit.record(operator, verb, subject, reason=reason, rows=changed, detail=named, **about)
     return changed

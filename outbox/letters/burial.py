@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
+from uuid import UUID
 
-from config.admin import humanize
 from config.database.upsert import Upsert
 from config.digest import END_BYTES, Excerpt, digest, keepable
 from config.fields import IDENTIFIER_LENGTH
-from config.gate import template_of
 from config.kafka.records import Record
 from config.telemetry import metrics
-from outbox.letters.models import BurialKey, DeadLetter, FailureGroup, cause_in_words
+from config.telemetry.redaction import without_addresses
+from config.uuid7 import uuid7
+from outbox.groups import arrivals
+from outbox.groups.arrivals import Cause, Group
+from outbox.groups.fingerprint import template_of
+from outbox.letters.models import BurialKey, DeadLetter
 
 LONGEST_ERROR = 10_000  # characters
 LONGEST_TRACEBACK = 50_000
 LONGEST_HEADERS = 100_000  # characters of all together
+REPLAY_OF = "replay_of"  # the header of a record that was sent again from a letter
 STOPPED = "position"  # the step of a letter that stands for a stopped partition, not for a record
 BURIAL = Upsert(
     BurialKey,
@@ -31,22 +37,14 @@ BURIAL = Upsert(
     token="token",
     returning="topic_id topic partition offset step revision",
 )
-GROUPS = Upsert(
-    FailureGroup,
-    columns="fingerprint source step reason title open_count total_count",
-    constants="first_seen last_seen",
-    key="fingerprint",
-    update={
-        "open_count": "old.open_count + new.open_count",
-        "total_count": "old.total_count + new.total_count",
-        "last_seen": "new.last_seen",
-    },
-)
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A failure to be buried: the record as received, the step that failed, a stable reason, a text."""
+    """A failure to be buried: the record as received, the step that failed, a stable reason, a text.
+
+    `template` is the text without the names that it says, where whoever wrote it knows them.
+    """
 
     source: str
     step: str
@@ -59,12 +57,25 @@ class Letter:
     traceback: str = ""
     business_key: str = ""
     headers: Sequence[tuple[str, bytes]] = field(default=())
+    template: str = ""
+    id: UUID = field(default_factory=uuid7)
+    predecessor: UUID | None = None  # the letter of the revision before
 
     @property
-    def fingerprint(self) -> str:
-        """The same for letters of one cause: source, step, reason, and the error without its numbers."""
-        text = "\x1f".join((self.source, self.step, self.reason, template_of(self.error)))
-        return digest(text.encode())
+    def origin(self) -> UUID | None:
+        """The letter that its record came back from, if it did."""
+        return self.predecessor or getattr(self.record, "letter_id", None)
+
+    @property
+    def came_back(self) -> bool:
+        """Whether a replay brought it back: at a later revision or, sent again, at a place of its own."""
+        return bool(self.revision or self.origin) or any(name == REPLAY_OF for name, _ in self.record.headers or ())
+
+    @cached_property
+    def cause(self) -> Cause:
+        """The same for letters of one group."""
+        template = template_of(self.template or self.error, self.business_key)
+        return Cause(self.source, self.step, self.reason, template)
 
     @property
     def key(self) -> tuple[str, str, int, int, str, int]:
@@ -75,8 +86,8 @@ class Letter:
 def bury(letters: Sequence[Letter], group: str, now: datetime) -> Sequence[Letter]:
     """Write letters that are not known yet, in the transaction of the batch; returns the new ones.
 
-    A record that is delivered again finds its burial key and changes nothing. Groups are counted last, in
-    sorted order, because workers share them.
+    A record that is delivered again finds its burial key and changes nothing. Groups are counted last, because workers
+    share them: what the transaction still writes keeps them locked.
     """
     if not letters:
         return []
@@ -85,42 +96,33 @@ def bury(letters: Sequence[Letter], group: str, now: datetime) -> Sequence[Lette
     fresh = [rows[tuple(key)] for key in BURIAL.run(keys, {"group": group})]
     if not fresh:
         return []
-    groups = _count_groups(fresh, now)
-    DeadLetter.objects.bulk_create([_letter(letter, groups, group, now) for letter in fresh])
+    groups = arrivals.groups_for((letter.cause for letter in fresh), now)
+    DeadLetter.objects.bulk_create([_letter(letter, groups[letter.cause].pk, group, now) for letter in fresh])
     for letter in fresh:
         metrics.BURIED.labels(letter.source, letter.reason).inc()
+    arrivals.count(_arrived(fresh, groups), now)
     return fresh
 
 
-def _count_groups(letters: Sequence[Letter], now: datetime) -> dict[str, int]:
-    counts = Counter(letter.fingerprint for letter in letters)
-    examples = {letter.fingerprint: letter for letter in letters}
-    GROUPS.run(
-        [
-            (fingerprint, example.source, example.step, example.reason, title_of(example), number, number)
-            for fingerprint, number in sorted(counts.items())
-            for example in [examples[fingerprint]]
-        ],
-        {"first_seen": now, "last_seen": now},
-    )
-    return dict(FailureGroup.objects.filter(fingerprint__in=counts).values_list("fingerprint", "pk"))
+def _arrived(letters: Sequence[Letter], groups: Mapping[Cause, Group]) -> dict[Group, tuple[int, int]]:
+    """Letters per group, and those of them whose record was a letter before: a replay brought them back."""
+    new = Counter(groups[letter.cause] for letter in letters)
+    returned = Counter(groups[letter.cause] for letter in letters if letter.came_back)
+    return {group: (number, returned[group]) for group, number in new.items()}
 
 
-def title_of(letter: Letter) -> str:
-    """The cause in words, for the list of groups."""
-    return _storable(f"{cause_in_words(letter.reason)}: {humanize.quoted(template_of(letter.error))}", 300)
-
-
-def _letter(letter: Letter, groups: dict[str, int], group: str, now: datetime) -> DeadLetter:
+def _letter(letter: Letter, group_id: int, group: str, now: datetime) -> DeadLetter:
     record = letter.record
     return DeadLetter(
-        group_id=groups[letter.fingerprint],
+        id=letter.id,
+        predecessor=letter.origin,
+        group_id=group_id,
         source=letter.source,
         step=letter.step,
         reason=letter.reason,
-        error=_storable(letter.error, LONGEST_ERROR),
+        error=_storable(without_addresses(letter.error), LONGEST_ERROR),
         error_class=letter.error_class[:200],
-        traceback=_storable(letter.traceback[-LONGEST_TRACEBACK:], LONGEST_TRACEBACK),
+        traceback=_storable(without_addresses(letter.traceback[-LONGEST_TRACEBACK:]), LONGEST_TRACEBACK),
         consumer_group=group,
         topic=record.topic,
         topic_id=letter.topic_id,
@@ -128,7 +130,8 @@ def _letter(letter: Letter, groups: dict[str, int], group: str, now: datetime) -
         offset=record.offset,
         timestamp=record.timestamp,
         revision=letter.revision,
-        business_key=_storable(letter.business_key),
+        # The same from revision to revision, so that a search finds them all.
+        business_key=_storable(getattr(record, "business_key", "") or letter.business_key),
         correlation_id=_header(record, "correlation_id"),
         created_at=now,
         updated_at=now,

@@ -3,110 +3,106 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from functools import partial
 
-from django.db import DatabaseError, transaction
-from django.utils.text import capfirst
+from django.db import transaction
 
-from config.admin.levers import LEAST_REASON
+from config.admin.levers import LEAST_REASON, Operator
 from config.database.clock import database_now
-from config.database.errors import Remedy, remedy_for
-from config.flows import Forecast, Refusal, flow_of
-from config.telemetry.redaction import said
-from outbox.bookkeeping import audit
-from outbox.bookkeeping.audit import Operator
-from outbox.letters.burial import STOPPED
-from outbox.letters.models import DeadLetter, FailureGroup
+from config.database.errors import Remedy
+from config.flows import Effect, Judgement, Refusal
+from config.processes.loop import until_it_stands
+from outbox.letters import proof
+from outbox.letters.models import DeadLetter
+from outbox.trail import audit
 
-OPEN = DeadLetter.Status.OPEN
-LEASTS = {"requeue": LEAST_REASON, "resolve": LEAST_REASON, "discard": 10}  # characters of the reason
+# Characters of the reason.
+LEASTS = {"requeue": LEAST_REASON, "resolve": LEAST_REASON, "restore": LEAST_REASON, "discard": 10}
+TRIES = 5  # after deadlocks
+Act = Callable[..., Mapping[uuid.UUID, Effect]]
 
 
 @dataclass
 class RequeueResult:
-    """How many letters went back in, and which could not, with the reason."""
+    """How many letters went back in, which could not, and which failed again, with the reason."""
 
     requeued: int = 0
     refused: list[tuple[DeadLetter, str]] = field(default_factory=list)
-
-    def refuse(self, letter_id: uuid.UUID, why: str) -> None:
-        if letter := DeadLetter.objects.filter(pk=letter_id).first():
-            self.refused.append((letter, why))
+    failed: list[tuple[DeadLetter, Effect]] = field(default_factory=list)  # at once; the effect names the new letter
 
 
 def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> RequeueResult:
-    """Send letters back to the flow they came from, at their original position."""
+    """Send letters back to the flow they came from, at their original position; each in a transaction of its own."""
     result = RequeueResult()
     for letter_id in letter_ids:
-        try:
-            result.requeued += _pull(letter_id, operator, "requeue", DeadLetter.Status.REQUEUED, reason, _send_back)
-        except Refusal as refusal:
-            result.refuse(letter_id, str(refusal))
-        except DatabaseError as error:
-            if remedy_for(error) is not Remedy.DATA:
-                raise
-            result.refuse(letter_id, f"the database still refuses it: {said(error)[:200]}")
+        letter, effect = _pull(letter_id, operator, "requeue", reason, proof.take_back)
+        if letter is None or effect is None:
+            continue
+        if effect.state == "refused":
+            result.refused.append((letter, effect.evidence))
+        elif effect.state == "failed_again":
+            result.failed.append((letter, effect))
+        else:
+            result.requeued += 1
     return result
 
 
-def forecast(letter: DeadLetter) -> Forecast | None:
+def forecast(letter: DeadLetter) -> Judgement:
     """What its flow would do with an open letter that is requeued now; nothing is written."""
-    try:
-        _refuse_stopped(letter)
-        return flow_of(letter.source).forecast(letter)
-    except Refusal as refusal:
-        return Forecast("warn", "It would be refused now.", f"{capfirst(str(refusal))}.")
+    return proof.judge([letter], database_now())[letter.pk]
 
 
-def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
+def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str, code: str = "") -> int:
     """Discard letters; nothing is deleted. Returns how many were open.
 
     Raises Refusal at a letter that cannot be discarded now; those before it stay discarded.
     """
-    status = DeadLetter.Status.DISCARDED
-    return sum(_pull(pk, operator, "discard", status, reason, _close) for pk in letter_ids)
+    return sum(_close(pk, operator, "discard", reason, partial(proof.discard, code=code)) for pk in letter_ids)
 
 
 def resolve(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
     """Mark letters as dealt with elsewhere; returns how many were open."""
-    status = DeadLetter.Status.RESOLVED
-    return sum(_pull(pk, operator, "resolve", status, reason, lambda letter, now: "resolved") for pk in letter_ids)
+    return sum(_close(pk, operator, "resolve", reason, proof.resolve) for pk in letter_ids)
 
 
-def _send_back(letter: DeadLetter, now: datetime) -> str:
-    _refuse_stopped(letter)
-    return flow_of(letter.source).requeue(letter, now)
+def restore(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
+    """Open discarded letters again; returns how many were discarded.
+
+    Raises Refusal at a letter whose discard cannot be undone; those before it are open again.
+    """
+    return sum(_close(pk, operator, "restore", reason, proof.restore) for pk in letter_ids)
 
 
-def _refuse_stopped(letter: DeadLetter) -> None:
-    if letter.step == STOPPED:
-        raise Refusal("a stopped partition is no record: start its worker with --accept-reset, then resolve")
-
-
-def _close(letter: DeadLetter, now: datetime) -> str:
-    return flow_of(letter.source).discard(letter, now)
+def _close(letter_id: uuid.UUID, operator: Operator, verb: str, reason: str, act: Act) -> int:
+    _letter, effect = _pull(letter_id, operator, verb, reason, act)
+    if effect and effect.state == "refused":
+        raise Refusal(effect.evidence)
+    return int(effect is not None)
 
 
 def _pull(
-    letter_id: uuid.UUID,
-    operator: Operator,
-    verb: str,
-    status: str,
-    reason: str,
-    act: Callable[[DeadLetter, datetime], str],
-) -> int:
+    letter_id: uuid.UUID, operator: Operator, verb: str, reason: str, act: Act
+) -> tuple[DeadLetter | None, Effect | None]:
     """Apply a lever to one letter: effect, status, group count and audit in one transaction."""
-    with transaction.atomic():
-        # Locked, so that a double click, or two people, act once.
-        letter = DeadLetter.objects.select_for_update().open().filter(pk=letter_id).first()
-        if letter is None:
-            return 0
-        now = database_now()
-        note = act(letter, now)
-        moved = DeadLetter.objects.filter(pk=letter_id).move(OPEN, status, now, note)
-        FailureGroup.objects.filter(pk=letter.group_id).shift_open(-moved)
-        about = {"letter": str(letter_id), "position": letter.position}
-        audit.record(operator, verb, f"Letter {letter}", reason=reason, result=note, rows=moved, detail=about)
-    return moved
+
+    def unit() -> tuple[DeadLetter | None, Effect | None]:
+        with transaction.atomic():
+            letter = DeadLetter.objects.filter(pk=letter_id).first()
+            effect = act([letter], database_now()).get(letter_id) if letter else None
+            if letter and effect and effect.state != "refused":
+                _record(operator, verb, letter, reason, effect)
+            return letter, effect
+
+    return until_it_stands(unit, "letter-lever", lambda failures, remedy: remedy is Remedy.RERUN and failures < TRIES)
+
+
+def _record(operator: Operator, verb: str, letter: DeadLetter, reason: str, effect: Effect) -> None:
+    result = effect.evidence if effect.state != "failed_again" else f"failed again: {effect.evidence}"
+    after = DeadLetter.objects.filter(pk=letter.pk).values_list("status", flat=True).first()
+    audit.record(
+        operator, verb, f"Letter {letter}", reason=reason, result=result,
+        detail={"letter": str(letter.pk), "position": letter.position}, subject_type="outbox.deadletter",
+        subject_id=letter.pk, before={"status": letter.status}, after={"status": after},
+    )  # fmt: skip

@@ -1,45 +1,13 @@
-"""Tables of dead letters, failure groups and burial keys."""
+"""Tables of dead letters and burial keys."""
 
 from __future__ import annotations
 
 from django.db import models
 
-from config.admin import humanize
 from config.fields import IdentifierField
 from config.uuid7 import uuid7
-from outbox.letters.queries import DeadLetterQuerySet, FailureGroupQuerySet
-
-# Words of reasons that are no words.
-ACRONYMS = {"json": "JSON", "utf8": "UTF-8", "nul": "NUL", "id": "id"}
-
-
-def cause_in_words(reason: str) -> str:
-    """`Invalid JSON` for `invalid_json`."""
-    words = [ACRONYMS.get(word, word) for word in reason.split("_")]
-    text = " ".join(words)
-    return text[:1].upper() + text[1:]
-
-
-class FailureGroup(models.Model):
-    """Dead letters with one cause, counted as they arrive."""
-
-    fingerprint = models.CharField(max_length=32, unique=True)
-    source = IdentifierField(max_length=100)
-    step = models.CharField(max_length=50)
-    reason = models.CharField(max_length=100)
-    title = models.CharField(max_length=300)
-    open_count = models.BigIntegerField(default=0)
-    total_count = models.BigIntegerField(default=0)
-    first_seen = models.DateTimeField()
-    last_seen = models.DateTimeField()
-
-    objects = FailureGroupQuerySet.as_manager()
-
-    class Meta:
-        indexes = [models.Index(fields=["-last_seen"], name="failuregroup_recent")]
-
-    def __str__(self) -> str:
-        return humanize.quoted(self.title)
+from outbox.groups.models import FailureGroup
+from outbox.letters.queries import DeadLetterQuerySet
 
 
 class DeadLetter(models.Model):
@@ -49,17 +17,20 @@ class DeadLetter(models.Model):
         OPEN = "open"
         REQUEUED = "requeued"
         RESOLVED = "resolved"
+        FAILED_AGAIN = "failed_again"
         DISCARDED = "discarded"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    group = models.ForeignKey(FailureGroup, on_delete=models.DO_NOTHING, db_constraint=False, related_name="letters")
+    group = models.ForeignKey(
+        FailureGroup, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="letters"
+    )
     source = IdentifierField(max_length=100, help_text="The stream or flow it belongs to.")
     step = models.CharField(max_length=50)
     reason = models.CharField(max_length=100)
     error = models.TextField(blank=True)
     error_class = models.CharField(max_length=200, blank=True)
     traceback = models.TextField(blank=True)
-    status = models.CharField(max_length=10, choices=Status, default=Status.OPEN)
+    status = models.CharField(max_length=20, choices=Status, default=Status.OPEN)
 
     consumer_group = IdentifierField(max_length=100, blank=True)
     topic = IdentifierField(max_length=249, blank=True)
@@ -81,6 +52,21 @@ class DeadLetter(models.Model):
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     note = models.TextField(blank=True, help_text="What the last lever did.")
+    code = models.CharField(
+        max_length=30, blank=True, default="", db_default="", help_text="Why it was discarded, in one word."
+    )
+    requeued_at = models.DateTimeField(null=True, help_text="When it was last taken back.")
+    evidence = models.CharField(
+        max_length=1000,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="What proves that it had its effect, or had not.",
+    )
+    evidence_url = models.CharField(max_length=300, blank=True, default="", db_default="")
+    carrier = models.UUIDField(null=True, help_text="The message or batch that carries its effect.")
+    predecessor = models.UUIDField(null=True, help_text="The letter of the revision before, that failed again.")
+    successor = models.UUIDField(null=True, help_text="The letter of the next revision, if it failed again.")
 
     objects = DeadLetterQuerySet.as_manager()
 
@@ -88,6 +74,8 @@ class DeadLetter(models.Model):
         indexes = [
             models.Index(fields=["status", "-id"], name="deadletter_status"),
             models.Index(fields=["group", "status", "-id"], name="deadletter_group"),
+            # Instead of the key's own: a page of a group in every state takes its ids from here.
+            models.Index(fields=["group", "-id"], name="deadletter_of_group"),
             models.Index(fields=["business_key"], name="deadletter_business_key"),
             models.Index(fields=["topic", "partition", "offset"], name="deadletter_position"),
         ]
@@ -96,6 +84,8 @@ class DeadLetter(models.Model):
             ("requeue_deadletter", "Can requeue dead letters"),
             ("resolve_deadletter", "Can resolve dead letters"),
             ("discard_deadletter", "Can discard dead letters"),
+            ("restore_deadletter", "Can restore discarded dead letters"),
+            ("edit_deadletter", "Can edit and requeue dead letters"),
         ]
 
     def __str__(self) -> str:
@@ -103,12 +93,29 @@ class DeadLetter(models.Model):
 
     @property
     def position(self) -> str:
-        return f"{self.topic}/{self.partition}/{self.offset}" if self.topic else str(self.id)
+        return f"{self.topic}/{self.partition}/{self.offset}" if self.has_position else str(self.id)
+
+    @property
+    def has_position(self) -> bool:
+        """Whether it lies in a topic: a batch on its way there, and a message, do not."""
+        return bool(self.topic) and self.partition is not None and self.partition >= 0
 
     @property
     def is_excerpt(self) -> bool:
         """Whether only a part of the record is kept."""
         return self.payload_size is not None
+
+
+class ProofRound(models.Model):
+    """What the last round over the requeued letters of a source found: how many wait too long for their effect."""
+
+    source = IdentifierField(max_length=100, primary_key=True)
+    overdue = models.BigIntegerField(default=0)
+    oldest_at = models.DateTimeField(null=True, help_text="When the first of those that wait was taken back.")
+    looked_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.overdue} overdue"
 
 
 class BurialKey(models.Model):

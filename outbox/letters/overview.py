@@ -7,19 +7,29 @@ from datetime import datetime
 
 from django.db.models import Sum
 from django.urls import reverse
+from django.utils import timezone
 
 from config.admin import humanize
 from config.flows import Need, Reading
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
-from outbox.letters.models import FailureGroup
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import ProofRound
 
 MOST_GROUPS = 3
+FIRST = {"regressed": 0, "new": 1}  # the states of groups that stand first
+CAME = {"regressed": "It was resolved, and came back.", "new": "It is new."}
 
 
 def open_letters(sources: Sequence[str]) -> dict[str, int]:
     """`{source: open letters}`, from the counts that groups keep."""
     found = FailureGroup.objects.filter(source__in=sources).values_list("source").annotate(total=Sum("open_count"))
+    return {**dict.fromkeys(sources, 0), **{source: int(total) for source, total in found}}
+
+
+def requeued_letters(sources: Sequence[str]) -> dict[str, int]:
+    """`{source: letters taken back without proof}`, from the counts that groups keep."""
+    found = FailureGroup.objects.filter(source__in=sources).values_list("source").annotate(total=Sum("requeued_count"))
     return {**dict.fromkeys(sources, 0), **{source: int(total) for source, total in found}}
 
 
@@ -31,13 +41,16 @@ def letters_ever(sources: Sequence[str]) -> int:
 
 def letters_last_hour(sources: Sequence[str], now: datetime, kinds: Sequence[str] = ("parked", "late")) -> int:
     """Letters of the last hour, from the counters that a flow keeps of what it buries."""
-    return sum(sum(counters.history(source, name, now, 60)) for source in sources for name in kinds)
+    return counters.of_last_minutes(sources, kinds, now, 60)
 
 
 def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator[Need]:
-    """One line per failure group, the rest in one more; a step in `urgent` is one for which people wait."""
-    groups = list(FailureGroup.objects.needing_work().filter(source__in=sources).order_by("-last_seen")[:100])
-    groups.sort(key=lambda group: group.step not in urgent)
+    """One line per failure group that nobody has in hand, the rest in one more; a step in `urgent` is one for which
+    people wait. What came back, and what is new, goes first."""
+    yield from _without_effect(sources)
+    waiting = FailureGroup.objects.needing_work(timezone.now()).of_sources(sources).in_nobodys_hand()
+    groups = list(waiting.order_by("-last_seen")[:100])
+    groups.sort(key=lambda group: (group.step not in urgent, FIRST.get(group.state, len(FIRST))))
     for group in groups[:MOST_GROUPS]:
         yield _need_of_group(group, group.step in urgent)
     rest = groups[MOST_GROUPS:]
@@ -56,11 +69,28 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
         )
 
 
+def _without_effect(sources: Sequence[str]) -> Iterator[Need]:
+    """Requeued letters that wait too long for their effect, as the last round has counted them."""
+    for found in ProofRound.objects.filter(source__in=sources, overdue__gt=0).order_by("source"):
+        yield Need(
+            urgency="soon",
+            title=f"Requeued letters of {found.source} without effect",
+            why="They were taken back, and nothing proves yet that it helped. Look where they are.",
+            url=reverse("admin:outbox_deadletter_changelist") + f"?state=requeued&source={found.source}",
+            lever="Open list",
+            amount=found.overdue,
+            unit=humanize.word(found.overdue, "dead letter", "dead letters"),
+            since=found.oldest_at,
+            rank=2,
+        )
+
+
 def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
     return Need(
         urgency="now" if urgent else "soon",
         title=str(group),
         why=f"{group.source}, failed at the step “{group.step}”. "
+        + (f"{CAME[group.state]} " if group.state in CAME else "")
         + (
             "They wait until they are requeued or discarded; later ones go on."
             if urgent
@@ -79,3 +109,8 @@ def gauges(sources: Sequence[str]) -> Iterator[Reading]:
     """The same numbers for /metrics."""
     for source, number in open_letters(sources).items():
         yield Reading(metrics.LETTERS_OPEN, number, {"source": source})
+    for source, number in requeued_letters(sources).items():
+        yield Reading(metrics.LETTERS_REQUEUED, number, {"source": source})
+    overdue = dict(ProofRound.objects.filter(source__in=sources).values_list("source", "overdue"))
+    for source in sources:
+        yield Reading(metrics.LETTERS_OVERDUE, overdue.get(source, 0), {"source": source})

@@ -1,11 +1,13 @@
-"""Queries about dead letters and their groups."""
+"""Queries about dead letters."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterator
+from typing import Any
 
 from django.db import models
-from django.db.models import F
+
+LISTED = 50  # letters of a query: each has up to four megabytes
 
 
 class DeadLetterQuerySet(models.QuerySet):
@@ -14,8 +16,9 @@ class DeadLetterQuerySet(models.QuerySet):
     def open(self) -> DeadLetterQuerySet:
         return self.filter(status="open")
 
-    def closed(self) -> DeadLetterQuerySet:
-        return self.exclude(status="open")
+    def requeued(self) -> DeadLetterQuerySet:
+        """Taken back, without proof of their effect."""
+        return self.filter(status="requeued")
 
     def of_source(self, source: str) -> DeadLetterQuerySet:
         return self.filter(source=source)
@@ -23,20 +26,12 @@ class DeadLetterQuerySet(models.QuerySet):
     def of_group(self, group_id: int) -> DeadLetterQuerySet:
         return self.filter(group_id=group_id)
 
+    def one_by_one(self) -> Iterator[Any]:
+        """By rising id, a short query a chunk: the driver of MariaDB and MySQL holds the whole result of a query."""
+        found: list[Any] = list(self.order_by("id")[:LISTED])
+        while found:
+            yield from found
+            found = list(self.filter(pk__gt=found[-1].pk).order_by("id")[:LISTED])
+
     def newest_first(self) -> DeadLetterQuerySet:
         return self.order_by("-id")
-
-    def move(self, old: str, new: str, now: datetime, note: str) -> int:
-        """Change the status of those rows that still have the old one; returns how many."""
-        return self.filter(status=old).update(status=new, updated_at=now, note=note)
-
-
-class FailureGroupQuerySet(models.QuerySet):
-    """Failure groups. There are few; their counts are stored, never computed for a page."""
-
-    def needing_work(self) -> FailureGroupQuerySet:
-        return self.filter(open_count__gt=0)
-
-    def shift_open(self, difference: int) -> int:
-        """Add to the open count of these groups."""
-        return self.update(open_count=F("open_count") + difference)

@@ -11,7 +11,8 @@ from config.database.chunks import by_key
 from config.digest import digest
 from config.flows import Check
 from outbox.bookkeeping.verify import OFFENDERS
-from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import BurialKey, DeadLetter
 
 CHUNK = 25  # a letter has up to four megabytes
 
@@ -58,17 +59,28 @@ def _bytes(payload: Any) -> bytes | None:
 
 
 def letters_counted(sources: Sequence[str]) -> Check:
-    """The stored count of each group, which many workers change, is the number of its open letters."""
-    letters = DeadLetter.objects.open().filter(source__in=sources).order_by()
-    opened = dict(letters.values_list("group_id").annotate(number=Count("id")))
+    """The stored counts of each group, which many workers change, are the numbers of its open and requeued letters."""
+    letters = DeadLetter.objects.filter(source__in=sources, status__in=["open", "requeued"]).order_by()
+    counted: dict[int, dict[str, int]] = {}
+    for group, status, number in letters.values_list("group_id", "status").annotate(number=Count("id")):
+        counted.setdefault(group, {})[status] = number
     offenders = [
-        {
-            "group": group.pk,
-            "title": group.title,
-            "counted": group.open_count,
-            "letters": opened.get(group.pk, 0),
-        }
+        {"group": group.pk, "title": group.title, "counted": stored, "letters": there}
         for group in FailureGroup.objects.filter(source__in=sources)
-        if group.open_count != opened.get(group.pk, 0)
+        for stored in [{"open": group.open_count, "requeued": group.requeued_count}]
+        for there in [{"open": 0, "requeued": 0, **counted.get(group.pk, {})}]
+        if stored != there
     ]
-    return Check(f"failure groups of {', '.join(sources)} count their open letters", rows=offenders[:OFFENDERS])
+    return Check(
+        f"failure groups of {', '.join(sources)} count their open and requeued letters", rows=offenders[:OFFENDERS]
+    )
+
+
+def what_failed_again_is_linked() -> Check:
+    """A letter that failed again and the letter of the next revision name each other."""
+    back = DeadLetter.objects.filter(pk=OuterRef("successor"), predecessor=OuterRef("pk"))
+    lost = DeadLetter.objects.filter(status="failed_again").exclude(Exists(back)).order_by("pk")
+    return Check(
+        "every letter that failed again has its successor",
+        rows=[str(pk) for pk in lost.values_list("pk", flat=True)[:OFFENDERS]],
+    )

@@ -10,6 +10,19 @@ from config.uuid7 import uuid7
 from outbox.bookkeeping.leases import Claimable
 from outbox.messages.queries import AttemptQuerySet, MessageQuerySet
 
+# What may be read of a mail, of a message to Kafka, and of what Debezium says about one, without a reveal.
+READABLE = (
+    "order_id",
+    "event_type",
+    "topic",
+    "op",
+    "id",
+    "after.id",
+    "after.event_type",
+    "payload.op",
+    "payload.after.id",
+)
+NAMED = ("to", "from", "subject", "text", "html", "headers", "key", "value")
 FLOW = "outbox"  # the name of the flow, of its counters and of its dead letters
 
 
@@ -80,7 +93,10 @@ class OutboxMessage(Claimable):
                 condition=Q(state__in=["processing", "uncertain", "dead_lettered", "cancelled", "expired"]),
             ),
         ]
-        permissions = [("cancel_outboxmessage", "Can cancel, retry and settle messages")]
+        permissions = [
+            ("cancel_outboxmessage", "Can cancel, retry and settle messages"),
+            ("send_again_outboxmessage", "Can send again what may have been sent"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.event_type} of {self.aggregate}"

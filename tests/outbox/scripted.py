@@ -6,10 +6,13 @@ import threading
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from django.db import transaction
 
 from outbox.channels.handlers import Message, MessageHandler, Outcome
+from outbox.delivery import redelivery
+from outbox.letters.models import DeadLetter
 from outbox.messages.publish import publish
 from outbox.models import OutboxMessage
 
@@ -93,3 +96,10 @@ def message(pk: uuid.UUID) -> OutboxMessage:
 
 def states() -> dict[str, int]:
     return dict(Counter(OutboxMessage.objects.values_list("state", flat=True)))
+
+
+def taken_back(message_id: uuid.UUID, now: datetime) -> str:
+    """What taking back a letter of the message makes of that: waiting, refused or resolved."""
+    with transaction.atomic():
+        (effect,) = redelivery.take_back([DeadLetter(topic_id=str(message_id))], now).values()
+    return effect.state

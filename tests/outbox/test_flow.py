@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.bookkeeping.audit import Operator
 from outbox.channels import admission
 from outbox.delivery import levers
 from outbox.flow import Outbox

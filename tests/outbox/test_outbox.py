@@ -15,10 +15,11 @@ from config.kafka.positions import Reach
 from outbox.admin.dead_letters import DeadLetterAdmin
 from outbox.bookkeeping import counters, watermarks
 from outbox.bookkeeping.job_leases import only_one
-from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, OperatorAction, Watermark
+from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, Watermark
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
+from outbox.trail.models import OperatorAction
 
 pytestmark = pytest.mark.django_db
 SOURCE = "transfer-requests"

@@ -8,7 +8,7 @@ import pytest
 
 from config.database.clock import database_now
 from config.kafka import topic_name
-from outbox.bookkeeping.models import OperatorAction, Watermark
+from outbox.bookkeeping.models import Watermark
 from outbox.delivery import levers
 from outbox.flow import Outbox
 from outbox.letters.levers import requeue
@@ -16,6 +16,7 @@ from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
 from outbox.messages.confirm import confirm
 from outbox.messages.keys import sweep_keys
 from outbox.models import OutboxMessage
+from outbox.trail.models import OperatorAction
 from tests.config.conftest import broker, make_topic
 from tests.outbox.scripted import AMBIGUOUS, TRANSIENT, message, promise
 from tests.outbox.test_flow import ANN, traffic

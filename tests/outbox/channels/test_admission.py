@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.bookkeeping.audit import Operator
-from outbox.bookkeeping.models import OperatorAction
 from outbox.channels import admission, breaker, token_bucket
 from outbox.channels.handlers import Outcome
 from outbox.delivery.claim import claim
 from outbox.models import ChannelState, OutboxMessage
+from outbox.trail.models import OperatorAction
 from tests.outbox.race import race
 from tests.outbox.scripted import PERMANENT, SENT, UNREACHABLE, Scripted, message, promise, states
 

@@ -7,16 +7,16 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.audit import Operator
-from outbox.bookkeeping.models import OperatorAction
 from outbox.channels import admission
 from outbox.delivery.expiry import expire_due
 from outbox.letters.models import DeadLetter
 from outbox.measures import Numbers
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
 from outbox.picture import picture
+from outbox.trail.models import OperatorAction
 from tests.outbox.scripted import (
     AMBIGUOUS,
     AUTH,

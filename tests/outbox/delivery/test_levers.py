@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.bookkeeping.audit import Operator
 from outbox.delivery import levers
 from outbox.models import OutboxMessage
 from tests.outbox.scripted import promise

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from outbox.bookkeeping.audit import Operator
+from config.admin.levers import Operator
 from outbox.channels.handlers import Message, Outcome
 from outbox.delivery.next_state import Limits, next_state
 from outbox.letters.levers import requeue

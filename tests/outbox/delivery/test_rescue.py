@@ -5,10 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.bookkeeping.audit import Operator
 from outbox.bookkeeping.leases import recover
-from outbox.bookkeeping.models import OperatorAction
 from outbox.delivery import levers, reconcile
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
@@ -17,8 +16,9 @@ from outbox.delivery.settle import release
 from outbox.letters.models import DeadLetter
 from outbox.messages import confirm
 from outbox.models import DeliveryAttempt, OutboxMessage
+from outbox.trail.models import OperatorAction
 from outbox.workers.recovery import recover_claims
-from tests.outbox.scripted import AMBIGUOUS, SENT, TRANSIENT, Scripted, message, promise
+from tests.outbox.scripted import AMBIGUOUS, SENT, TRANSIENT, Scripted, message, promise, taken_back
 
 pytestmark = pytest.mark.django_db
 ME = Operator("me")
@@ -277,8 +277,8 @@ def test_a_message_that_ended_can_come_back(memory, go, ended):
     pk = promise()
     OutboxMessage.objects.update(state=ended, attempts=4, expires_at=database_now() - timedelta(days=2))
     now = database_now()
-    assert levers.revive(pk, now)
-    assert not levers.revive(pk, now)
+    assert taken_back(pk, now) == "waiting"
+    assert taken_back(pk, now) == "refused"
     row = message(pk)
     assert (row.state, row.attempts, row.times_revived) == ("pending", 0, 1)
     assert row.expires_at > now
@@ -288,4 +288,4 @@ def test_a_message_that_ended_can_come_back(memory, go, ended):
 def test_a_sent_message_does_not_come_back(memory, go):
     pk = promise()
     go(memory)
-    assert not levers.revive(pk, database_now())
+    assert taken_back(pk, database_now()) == "resolved"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import DataError, IntegrityError, OperationalError
 
-from outbox.bookkeeping.audit import Operator
+from config.admin.levers import Operator
 from outbox.flow import Outbox
 from outbox.letters.levers import discard, requeue, resolve
 from outbox.models import DeadLetter, FailureGroup, OperatorAction, OutboxMessage
@@ -27,10 +27,10 @@ def letter(memory, go) -> DeadLetter:
 @pytest.fixture
 def fail(monkeypatch):
     def with_(error: Exception) -> None:
-        def requeue(*_):
+        def take_back(*_):
             raise error
 
-        monkeypatch.setattr(Outbox, "requeue", requeue)
+        monkeypatch.setattr(Outbox, "take_back", take_back)
 
     return with_
 

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from django.core.management import CommandError, call_command
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import topic_name
 from config.processes import loop
 from config.uuid7 import uuid7_milliseconds
-from outbox.bookkeeping.audit import Operator
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels import admission, handlers
 from outbox.checks import handlers_fit_the_lease

@@ -1,0 +1,204 @@
+"""Letters of messages: the message is pending again, or a new one is made of the letter, and its receipt proves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+from django.urls import reverse
+
+from config.flows import Effect, Judgement, Refusal
+from config.uuid7 import uuid7
+from outbox.channels.handlers import handlers
+from outbox.delivery.candidates import lower_bound
+from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import record_of, would_refuse
+from outbox.messages.insert import SCOPE
+from outbox.messages.models import IdempotencyKey, OutboxMessage
+from outbox.messages.notify import notify_relays
+from outbox.messages.publish import content_hash, expiry_of
+
+State = OutboxMessage.State
+ENDED = (State.DEAD_LETTERED, State.EXPIRED)
+AGAIN = "the message is pending again"
+ANEW = "a new message was made of the letter: the day of the old one was dropped"
+ON_ITS_WAY = "the message is on its way already"
+CANCELLED = "the message was cancelled"
+
+
+class Known(NamedTuple):
+    """A message as its letters need it: the fields are its columns."""
+
+    id: UUID
+    state: str
+    receipt: str
+
+
+def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
+    """What `take_back` would do now; nothing is locked."""
+    known = _known(letters)
+    return {letter.pk: _judged(letter, known.get(message_of(letter))) for letter in letters}
+
+
+def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+    """Make the messages pending again, in the caller's transaction, with all their tries and a new expiry.
+
+    They may be sent after later ones of their aggregate, which did not wait for them. A message that retention took
+    is made anew: it has another id, and so another key at the provider.
+    """
+    known = _known(letters, lock=True)
+    found: dict[UUID, Effect] = {}
+    revived: set[UUID] = set()
+    lost: list[DeadLetter] = []
+    for letter in sorted(letters, key=lambda letter: (-letter.revision, letter.pk)):
+        message = known.get(message_of(letter))
+        if message is None:
+            lost.append(letter)
+        elif message.state in ENDED and message.id not in revived:
+            revived.add(message.id)
+            found[letter.pk] = Effect("waiting", AGAIN)
+        else:
+            found[letter.pk] = _not_again(message)
+    _revive(sorted(revived), now)
+    found |= _made_anew(lost, now)
+    if any(effect.state == "waiting" for effect in found.values()):
+        lower_bound.forget()
+        transaction.on_commit(notify_relays, robust=True)
+    return found
+
+
+def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
+    """What became of the messages: `sent` proves it, by the receipt; dead again is failed again."""
+    known = _known(letters)
+    dead = [message_of(letter) for letter in letters if _state(known, letter) in ENDED]
+    later = _later(dead, {letter.business_key for letter in letters})
+    return {letter.pk: _effect(letter, known.get(message_of(letter)), later) for letter in letters}
+
+
+def message_of(letter: DeadLetter) -> UUID:
+    """The message that carries the letter's effect: its own, or the one that was made of it."""
+    if letter.carrier:
+        return letter.carrier
+    try:
+        return UUID(letter.topic_id)
+    except ValueError:  # written by somebody else: as if retention had taken its message
+        return UUID(int=0)
+
+
+def _known(letters: Sequence[DeadLetter], *, lock: bool = False) -> dict[UUID, Known]:
+    rows = OutboxMessage.objects.among([message_of(letter) for letter in letters]).order_by("id")
+    found = (rows.select_for_update() if lock else rows).values_list(*Known._fields)
+    return {row.id: row for row in map(Known._make, found)}
+
+
+def _state(known: Mapping[UUID, Known], letter: DeadLetter) -> str:
+    message = known.get(message_of(letter))
+    return message.state if message else ""
+
+
+def _judged(letter: DeadLetter, message: Known | None) -> Judgement:
+    if message is None:
+        try:
+            _content(letter)
+        except Refusal as refusal:
+            return would_refuse(str(refusal))
+        return Judgement(True, "A new message is made of it.", "The day of the old one was dropped.", "warn")
+    if message.state in ENDED:
+        return Judgement(True, "The message is sent again.", "It has all its tries, and a new expiry.", "ok")
+    if message.state == State.SENT:
+        return Judgement(True, "It was sent meanwhile.", f"Receipt {message.receipt}.", "idle")
+    return would_refuse(CANCELLED if message.state == State.CANCELLED else ON_ITS_WAY)
+
+
+def _not_again(message: Known) -> Effect:
+    if message.state == State.SENT:
+        return _sent(message)
+    return Effect("refused", CANCELLED if message.state == State.CANCELLED else ON_ITS_WAY)
+
+
+def _sent(message: Known) -> Effect:
+    url = reverse("admin:outbox_outboxmessage_change", args=[message.id])
+    return Effect("resolved", f"sent, receipt {message.receipt or 'none'}", url)
+
+
+def _revive(ids: Sequence[UUID], now: datetime) -> None:
+    if not ids:
+        return
+    ended = OutboxMessage.objects.among(ids).filter(state__in=ENDED)
+    new = {"attempts": 0, "error_class": "", "error": "", "lease_token": None, "lease_until": None}
+    times = {"available_at": now, "expires_at": expiry_of(now), "times_revived": F("times_revived") + 1}
+    changed = ended.update(state=State.PENDING, **new, **times)
+    if changed != len(ids):
+        # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
+        raise RuntimeError(f"revived {changed} of {len(ids)} locked messages")
+
+
+def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+    found: dict[UUID, Effect] = {}
+    messages, keys = [], []
+    for letter in sorted(letters, key=lambda letter: letter.pk):
+        try:
+            content = _content(letter)
+        except Refusal as refusal:
+            found[letter.pk] = Effect("refused", str(refusal))
+            continue
+        message_id = uuid7()
+        times = {"created_at": now, "available_at": now, "expires_at": expiry_of(now)}
+        # Its next letter is of the next revision: that is how many times it came back.
+        named = {"id": message_id, "times_revived": letter.revision + 1, **_traced(letter)}
+        messages.append(OutboxMessage(**content, **times, **named))
+        keys.append(_key(letter, message_id, content, now))
+        found[letter.pk] = Effect("waiting", ANEW, carrier=message_id)
+    IdempotencyKey.objects.bulk_create(keys)
+    OutboxMessage.objects.bulk_create(messages)
+    return found
+
+
+def _content(letter: DeadLetter) -> dict[str, str]:
+    """The message as the letter keeps it; Refusal for one that cannot be sent as it is."""
+    headers = dict(letter.headers)
+    channel, event_type = headers.get("channel", ""), headers.get("event_type", "")
+    if channel not in handlers():
+        raise Refusal(f"its message is gone, and there is no channel {channel!r} to make another for")
+    record = record_of(letter)
+    if record.value is None or len(record.value) > settings.OUTBOX_MAX_BYTES or not event_type:
+        raise Refusal("its message is gone, and the letter does not hold all of it")
+    aggregate, payload = (record.key or b"").decode(), record.value.decode()
+    return {"channel": channel, "event_type": event_type, "aggregate": aggregate, "payload": payload}
+
+
+def _traced(letter: DeadLetter) -> dict[str, str]:
+    headers = dict(letter.headers)
+    return {"correlation_id": letter.correlation_id, "traceparent": headers.get("traceparent", "")}
+
+
+def _key(letter: DeadLetter, message_id: UUID, content: Mapping[str, str], now: datetime) -> IdempotencyKey:
+    """Every message has one. It names the message, too: a letter that was discarded and restored may come back twice."""
+    key = {"key": f"letter/{letter.pk}/{message_id.hex}", "payload_hash": content_hash(**content)}
+    return IdempotencyKey(scope=SCOPE, message_id=message_id, created_at=now, **key)
+
+
+def _effect(letter: DeadLetter, message: Known | None, later: Mapping[tuple[str, int], DeadLetter]) -> Effect:
+    if message is None:
+        return Effect("waiting", "the message is not kept any more")
+    if message.state == State.SENT:
+        return _sent(message)
+    if message.state == State.CANCELLED:
+        return Effect("discarded", CANCELLED)
+    if message.state in ENDED:
+        after = later.get((str(message.id), letter.revision + 1))
+        return Effect("failed_again", after.error, successor=after.pk) if after else Effect("waiting", "dead again")
+    return Effect("waiting", f"the message is {message.state}")
+
+
+def _later(ids: Sequence[UUID], aggregates: set[str]) -> dict[tuple[str, int], DeadLetter]:
+    """`{(message, revision): letter}`: found by the aggregates, which have an index."""
+    if not ids:
+        return {}
+    rows = DeadLetter.objects.filter(business_key__in=aggregates, topic_id__in=list(map(str, ids)))
+    return {(row.topic_id, row.revision): row for row in rows.only("pk", "topic_id", "revision", "error")}

@@ -1,0 +1,121 @@
+"""Which letters a command or a replay batch is about: a filter that can be stored, said in words, and asked."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from config.admin import humanize
+from config.flows import Refusal, flows
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import DeadLetter
+from outbox.letters.queries import DeadLetterQuerySet
+
+MOST_IDS = 10_000
+# The state that a verb starts from.
+STARTS = {"requeue": "open", "discard": "open", "resolve": "open", "restore": "discarded"}
+VERBS = tuple(STARTS)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Letters by id, or all that match group, source, status and time of arrival; `all` where nothing narrows them."""
+
+    ids: Sequence[str] = field(default=())
+    group: int | None = None
+    source: str = ""
+    status: str = ""
+    before: str = ""  # ISO
+    all: bool = False
+
+    @classmethod
+    def of(cls, stored: dict[str, Any]) -> Filter:
+        """From the JSON of a batch."""
+        return cls(**stored)
+
+    @property
+    def names_nothing(self) -> bool:
+        """Neither letters nor a filter: a slip must not take thousands."""
+        return not (self.ids or self.group is not None or self.source or self.status or self.before or self.all)
+
+    def stored(self) -> dict[str, Any]:
+        """As JSON, without what is not asked for."""
+        return {name: value for name, value in asdict(self).items() if value not in ("", None, False, (), [])}
+
+    def fields(self) -> Iterator[tuple[str, str]]:
+        """(name, value) as a form sends them."""
+        for name, value in self.stored().items():
+            yield from (
+                ((name, str(one)) for one in value) if name == "ids" else [(name, "1" if value is True else str(value))]
+            )
+
+    def check(self) -> None:
+        """Raise Refusal for a letter, a group, a source, a status or a time that does not exist."""
+        if self.names_nothing:
+            raise Refusal("nothing says which letters")
+        if len(self.ids) > MOST_IDS:
+            raise Refusal(f"{len(self.ids):,} letters by id: at most {MOST_IDS:,}; use a filter")
+        self._check_ids()
+        if self.group is not None and not FailureGroup.objects.filter(pk=self.group).exists():
+            raise Refusal(f"--group {self.group}: no such failure group")
+        sources = sorted(source for flow in flows() for source in flow.sources())
+        if self.source and self.source not in sources and not DeadLetter.objects.of_source(self.source).exists():
+            raise Refusal(f"--source {self.source}: no such source (known: {', '.join(sources)})")
+        if self.status and self.status not in DeadLetter.Status.values:
+            known = ", ".join(DeadLetter.Status.values)
+            raise Refusal(f"--status {self.status}: no such status (known: {known})")
+        self._before()
+
+    def letters(self, verb: str) -> DeadLetterQuerySet:
+        """The letters that `verb` is about; those named one by one in every state, so that each gets its verdict."""
+        rows = DeadLetter.objects.all()
+        status = self.status or ("" if self.ids else STARTS.get(verb, ""))
+        if self.ids:
+            rows = rows.filter(pk__in=[uuid_of(text) for text in self.ids])
+        if status:
+            rows = rows.filter(status=status)
+        if self.group is not None:
+            rows = rows.of_group(self.group)
+        if self.source:
+            rows = rows.of_source(self.source)
+        before = self._before()
+        return rows.filter(created_at__lt=before) if before else rows
+
+    def words(self) -> str:
+        """`12 chosen letters`, `letters of “cause”, that arrived before …`."""
+        if self.ids:
+            return humanize.plural(len(self.ids), "chosen letter", "chosen letters")
+        parts = []
+        if self.group is not None:
+            parts.append(f"of “{FailureGroup.objects.filter(pk=self.group).first() or self.group}”")
+        parts += [f"of {self.source}"] if self.source else []
+        parts += [f"that are {self.status.replace('_', ' ')}"] if self.status else []
+        parts += [f"that arrived before {self.before}"] if self.before else []
+        return f"letters {', '.join(parts)}" if parts else "all letters"
+
+    def _check_ids(self) -> None:
+        wanted = [uuid_of(text) for text in self.ids]
+        known = set(DeadLetter.objects.filter(pk__in=wanted).values_list("pk", flat=True))
+        for letter_id in wanted:
+            if letter_id not in known:
+                raise Refusal(f"{letter_id}: no such dead letter")
+
+    def _before(self) -> datetime | None:
+        if not self.before:
+            return None
+        try:
+            when = datetime.fromisoformat(self.before)
+            return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            raise Refusal(f"{self.before!r} is no ISO time (2026-02-12T10:00:00Z)") from None
+
+
+def uuid_of(text: str) -> uuid.UUID:
+    """Raises Refusal for something that is no letter's id."""
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise Refusal(f"{text}: not the id of a dead letter") from None

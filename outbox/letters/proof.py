@@ -1,0 +1,169 @@
+"""Takes letters back, and proves what became of them: the flows' three questions, asked for chunks of letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.db import DatabaseError, transaction
+
+from config.database.chunks import batched
+from config.database.errors import Remedy, remedy_for
+from config.database.upsert import Upsert, new, timestamp_text
+from config.flows import Effect, Judgement, Refusal, flow_of, flows
+from config.processes.loop import until_it_stands
+from config.telemetry.masks import masked_error
+from config.telemetry.redaction import said
+from outbox.letters.burial import STOPPED
+from outbox.letters.closing import discard, resolve, restore
+from outbox.letters.edges import Move, Status, locked, move
+from outbox.letters.models import DeadLetter, ProofRound
+from outbox.letters.redelivery import would_refuse
+
+__all__ = ["discard", "judge", "look_after", "look_after_these", "resolve", "restore", "take_back"]
+
+CHUNK = 500  # letters of one transaction
+TRIES = 5  # after deadlocks
+NO_RECORD = "a stopped partition is no record: start its worker with --accept-reset, then resolve"
+STATES = {"waiting": Status.REQUEUED, "resolved": Status.RESOLVED, "failed_again": Status.FAILED_AGAIN}
+STATES["discarded"] = Status.DISCARDED
+FOUND = Upsert(
+    ProofRound,
+    columns="source overdue oldest_at",
+    constants="looked_at",
+    key="source",
+    update=new("overdue oldest_at looked_at"),
+)
+Answer = TypeVar("Answer")
+Answers = Mapping[UUID, Answer]
+
+
+def judge(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
+    """Whether each letter can be taken back now, and what would happen; nothing is written."""
+    return _asked(letters, lambda flow, part: flow.judge(part, now), would_refuse)
+
+
+def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+    """Give letters back to their flows and write what became of them, in the caller's transaction.
+
+    A letter that is not open any more is not in the answer. One that was refused stays open. Raises Stale, or the
+    database's own error, where the whole transaction is to be run again.
+    """
+    mine = locked([letter.pk for letter in letters], Status.OPEN)
+    opened = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)
+    found = _masked(_asked(opened, lambda flow, part: _taken(flow, part, now), lambda why: Effect("refused", why)))
+    moves = {pk: _move_of(effect) for pk, effect in found.items() if effect.state != "refused"}
+    move(opened, moves, Status.OPEN, now)
+    return found
+
+
+def look_after(now: datetime, limit: int = CHUNK) -> int:
+    """Close the requeued letters whose effect is proven, `limit` a transaction, by key; returns how many."""
+    patience = {source: flow.patience(source) for flow in flows() for source in flow.sources()}
+    overdue = dict.fromkeys(patience, 0)
+    oldest: dict[str, datetime] = {}
+    closed = 0
+    last: UUID | None = None
+    while found := _after(last, limit):
+        last = found[-1][0]
+        done = until_it_stands(partial(look_after_these, [pk for pk, _, _ in found], now), "look-after", _worth_it)
+        closed += len(done)
+        for pk, source, since in found:
+            if pk not in done and source in patience:
+                oldest[source] = min(since, oldest.get(source, since))
+                overdue[source] += now - since >= patience[source]
+    _write_round(overdue, oldest, now)
+    return closed
+
+
+def _worth_it(failures: int, remedy: Remedy) -> bool:
+    return remedy is Remedy.RERUN and failures < TRIES
+
+
+def _after(last: UUID | None, limit: int) -> list[tuple[UUID, str, datetime]]:
+    rows = DeadLetter.objects.requeued().order_by("pk")
+    rows = rows.filter(pk__gt=last) if last else rows
+    return [
+        (pk, source, taken or changed)
+        for pk, source, taken, changed in rows.values_list("pk", "source", "requeued_at", "updated_at")[:limit]
+    ]
+
+
+def _write_round(overdue: dict[str, int], oldest: dict[str, datetime], now: datetime) -> None:
+    times = {source: timestamp_text(since) for source, since in oldest.items()}
+    rows = [(source, number, times.get(source)) for source, number in sorted(overdue.items())]
+    FOUND.run(rows, {"looked_at": now})
+
+
+def look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
+    """Close those of these requeued letters whose effect is proven, in a transaction of their own; returns which."""
+    with transaction.atomic():
+        mine = locked(ids, Status.REQUEUED)
+        letters = list(DeadLetter.objects.filter(pk__in=mine).defer("traceback", "error").order_by("pk"))
+        found = _masked(_asked(letters, lambda flow, part: flow.effect(part, now), lambda why: Effect("waiting", why)))
+        notes = {letter.pk: letter.note for letter in letters}
+        closed = {pk: effect for pk, effect in found.items() if effect.state not in ("waiting", "refused")}
+        moves = {pk: _move_of(effect, notes[pk]) for pk, effect in closed.items()}
+        move(letters, moves, Status.REQUEUED, now)
+        return set(closed)
+
+
+def _asked(
+    letters: Sequence[DeadLetter],
+    ask: Callable[[Any, Sequence[DeadLetter]], Mapping[UUID, Answer]],
+    refused: Callable[[str], Answer],
+) -> dict[UUID, Answer]:
+    """Each letter's answer from the flow that its source belongs to."""
+    answers: dict[UUID, Answer] = {}
+    for source, group in groupby(sorted(letters, key=lambda letter: letter.source), key=lambda letter: letter.source):
+        mine = list(group)
+        answers |= {letter.pk: refused(NO_RECORD) for letter in mine if letter.step == STOPPED}
+        records = [letter for letter in mine if letter.step != STOPPED]
+        try:
+            flow = flow_of(source)
+        except Refusal as refusal:
+            answers |= {letter.pk: refused(str(refusal)) for letter in records}
+            continue
+        for part in batched(records, CHUNK):
+            answers |= ask(flow, part)
+    return answers
+
+
+def _taken(flow: Any, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+    """What the flow does with them; a letter that the database refuses is found by halves and spares the rest."""
+    try:
+        with transaction.atomic():
+            return flow.take_back(letters, now)
+    except DatabaseError as error:
+        if remedy_for(error) is not Remedy.DATA:
+            raise
+        if len(letters) == 1:
+            return {letters[0].pk: Effect("refused", f"the database still refuses it: {said(error)[:200]}")}
+    middle = len(letters) // 2
+    return {**_taken(flow, letters[:middle], now), **_taken(flow, letters[middle:], now)}
+
+
+def _masked(found: Mapping[UUID, Effect]) -> dict[UUID, Effect]:
+    """What failed again says so with an error, which may repeat values of the payload: nobody can mask it later."""
+    return {
+        pk: replace(effect, evidence=masked_error(effect.evidence)) if effect.state == "failed_again" else effect
+        for pk, effect in found.items()
+    }
+
+
+def _move_of(effect: Effect, note: str | None = None) -> Move:
+    waits = effect.state == "waiting"
+    again = "failed again: " if effect.state == "failed_again" else ""
+    return Move(
+        STATES[effect.state],
+        note=again + effect.evidence if note is None else note,
+        evidence="" if waits else effect.evidence,
+        url=effect.url,
+        carrier=effect.carrier,
+        successor=effect.successor,
+    )

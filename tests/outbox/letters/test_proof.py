@@ -1,0 +1,241 @@
+"""A requeued letter is closed by what became of its message, and by nothing else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from django.db import connection, transaction
+
+from config.admin.levers import Operator
+from config.database.clock import database_now
+from config.probes.verify import prove
+from outbox.delivery.levers import cancel
+from outbox.letters import levers, proof
+from outbox.letters.overview import letter_needs, requeued_letters
+from outbox.models import DeadLetter, FailureGroup, IdempotencyKey, OperatorAction, OutboxMessage
+from outbox.partitioned import DEAD_LETTERS
+from outbox.verify import checks
+from tests.outbox.scripted import AMBIGUOUS, PERMANENT, promise
+
+pytestmark = pytest.mark.django_db
+ME = Operator("me")
+
+
+@pytest.fixture
+def letter(memory, go) -> DeadLetter:
+    """One that is open, of a message that its channel refused."""
+    promise()
+    memory.answers = [PERMANENT]
+    go(memory)
+    return DeadLetter.objects.get()
+
+
+def again(letter: DeadLetter) -> DeadLetter:
+    return DeadLetter.objects.get(pk=letter.pk)
+
+
+def requeue(letter: DeadLetter) -> None:
+    assert levers.requeue([letter.pk], ME, "try").requeued == 1
+    assert counts() == (0, 1)
+
+
+def look() -> int:
+    return proof.look_after(database_now())
+
+
+def counts() -> tuple[int, int]:
+    group = FailureGroup.objects.get()
+    return group.open_count, group.requeued_count
+
+
+def test_without_a_relay_it_stays_requeued(letter):
+    requeue(letter)
+    assert look() == 0
+    assert (again(letter).status, again(letter).evidence) == ("requeued", "")
+    assert requeued_letters(["outbox"]) == {"outbox": 1}
+
+
+def test_sent_resolves_it_by_the_receipt(letter, memory, go):
+    requeue(letter)
+    go(memory)
+    assert look() == 1
+    found = again(letter)
+    assert (found.status, found.evidence) == ("resolved", "sent, receipt r-1")
+    assert found.evidence_url.endswith(f"{letter.topic_id}/change/")
+    assert found.note == "the message is pending again"  # what the lever did is not forgotten
+    assert (counts(), FailureGroup.objects.get().state) == ((0, 0), "resolved")
+
+
+def test_dead_again_is_a_new_letter_linked_both_ways(letter, memory, go):
+    requeue(letter)
+    memory.answers = [PERMANENT]
+    go(memory)
+    assert look() == 1
+    after = DeadLetter.objects.open().get()
+    assert (again(letter).status, again(letter).successor, after.predecessor) == ("failed_again", after.pk, letter.pk)
+    assert (after.revision, after.business_key) == (letter.revision + 1, letter.business_key)
+    assert counts() == (1, 0)
+    assert FailureGroup.objects.get().state != "regressed"
+
+
+def test_uncertain_waits(letter, memory, go):
+    requeue(letter)
+    memory.answers = [AMBIGUOUS]
+    go(memory)
+    assert look() == 0
+    assert again(letter).status == "requeued"
+
+
+def test_a_cancelled_message_closes_it_as_discarded(letter):
+    requeue(letter)
+    cancel([UUID(letter.topic_id)], ME, "not wanted")
+    assert look() == 1
+    assert (again(letter).status, again(letter).evidence) == ("discarded", "the message was cancelled")
+    assert counts() == (0, 0)
+
+
+def test_a_message_whose_day_was_dropped_is_made_anew(letter, memory, go):
+    content = OutboxMessage.objects.values("payload", "aggregate", "channel", "event_type")
+    before = content.get()
+    OutboxMessage.objects.all().delete()
+    IdempotencyKey.objects.all().delete()
+    assert proof.judge([letter], database_now())[letter.pk].eligible
+    requeue(letter)
+    assert content.get() == before
+    message = OutboxMessage.objects.get()
+    assert (again(letter).carrier, message.state) == (message.pk, "pending")
+    go(memory)
+    assert [one.id for one in memory.calls[-1]] == [message.pk]
+    look()
+    assert (again(letter).status, again(letter).evidence) == ("resolved", "sent, receipt r-1")
+    assert [check.name for check in checks() if not check.ok and "sent" not in check.name] == []
+
+
+def test_a_message_made_anew_that_fails_is_the_next_revision(letter, memory, go):
+    OutboxMessage.objects.all().delete()
+    requeue(letter)
+    memory.answers = [PERMANENT]
+    go(memory)
+    look()
+    after = DeadLetter.objects.open().get()
+    assert (again(letter).status, again(letter).successor) == ("failed_again", after.pk)
+    assert after.revision == letter.revision + 1
+
+
+@pytest.mark.parametrize("state", ["pending", "processing", "uncertain", "cancelled"])
+def test_what_is_on_its_way_or_was_cancelled_is_refused(letter, state):
+    OutboxMessage.objects.update(state=state)
+    assert not proof.judge([letter], database_now())[letter.pk].eligible
+    assert levers.requeue([letter.pk], ME, "try").refused
+    assert (again(letter).status, counts()) == ("open", (1, 0))
+
+
+def test_what_was_sent_meanwhile_is_resolved_at_once(letter):
+    OutboxMessage.objects.update(state="sent", receipt="r-9", sent_at=database_now())
+    assert levers.requeue([letter.pk], ME, "try").requeued == 1
+    assert (again(letter).status, again(letter).evidence) == ("resolved", "sent, receipt r-9")
+    assert counts() == (0, 0)
+
+
+def test_two_letters_of_one_message_bring_it_back_once(letter):
+    twin = DeadLetter.objects.get(pk=letter.pk)
+    twin.pk, twin.revision = None, 7
+    twin.save(force_insert=True)
+    with transaction.atomic():
+        found = proof.take_back(list(DeadLetter.objects.all()), database_now())
+    assert sorted(effect.state for effect in found.values()) == ["refused", "waiting"]
+    assert (found[twin.pk].state, OutboxMessage.objects.get().times_revived) == ("waiting", 1)
+
+
+def test_nothing_closes_by_time_but_somebody_is_told(letter):
+    requeue(letter)
+    assert look() == 0
+    assert [need.amount for need in letter_needs(["outbox"])] == []
+    assert proof.look_after(database_now() + timedelta(minutes=61)) == 0
+    assert again(letter).status == "requeued"
+    (need,) = letter_needs(["outbox"])
+    assert (need.amount, need.since) == (1, again(letter).requeued_at)
+    OutboxMessage.objects.update(state="sent")
+    look()
+    assert list(letter_needs(["outbox"])) == []
+
+
+def test_a_round_goes_on_where_a_chunk_ended(letter):
+    for _ in range(4):
+        twin = DeadLetter.objects.get(pk=letter.pk)
+        twin.pk = None
+        twin.save(force_insert=True)
+    DeadLetter.objects.update(status="requeued")
+    FailureGroup.objects.update(open_count=0, requeued_count=5)
+    OutboxMessage.objects.update(state="sent")
+    assert proof.look_after(database_now(), limit=2) == 5
+    assert counts() == (0, 0)
+
+
+def test_an_edge_names_the_old_state(letter):
+    """A letter that somebody closed after it was read is not in the answer, and nothing happens to its message."""
+    stale = again(letter)
+    levers.discard([letter.pk], ME, "nobody wants it")
+    with transaction.atomic():
+        assert proof.take_back([stale], database_now()) == {}
+    assert (again(letter).status, OutboxMessage.objects.get().state) == ("discarded", "dead_lettered")
+
+
+def test_a_discarded_letter_is_restored(letter):
+    levers.discard([letter.pk], ME, "a mistake, as it turned out", code="duplicate")
+    assert (again(letter).code, counts(), FailureGroup.objects.get().state) == ("duplicate", (0, 0), "resolved")
+    assert levers.restore([letter.pk], ME, "it was none") == 1
+    assert (again(letter).status, again(letter).code, counts()) == ("open", "", (1, 0))
+    assert FailureGroup.objects.get().state != "resolved"
+    assert levers.restore([letter.pk], ME, "again") == 0
+    assert [action.verb for action in OperatorAction.objects.order_by("pk")] == ["discard", "restore"]
+
+
+@pytest.mark.parametrize("count", ["open_count", "requeued_count"])
+def test_verify_finds_a_count_that_is_wrong(letter, count):
+    requeue(letter)
+    name = "failure groups of outbox count their open and requeued letters"
+    assert all(check.ok for check in checks() if check.name == name)
+    FailureGroup.objects.update(**{count: 9})
+    (check,) = [check for check in checks() if check.name == name]
+    assert not check.ok
+
+
+def test_open_and_requeued_letters_keep_their_partition(letter):
+    kept = set()
+    for status in DeadLetter.Status:
+        DeadLetter.objects.update(status=status)
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT COUNT(*) FROM outbox_deadletter WHERE {DEAD_LETTERS.unfinished}")
+            kept |= {str(status)} if cursor.fetchone()[0] else set()
+    assert kept == {"open", "requeued"}
+
+
+def test_verify_finds_a_link_that_is_missing(letter, memory, go):
+    requeue(letter)
+    memory.answers = [PERMANENT]
+    go(memory)
+    look()
+    name = "every letter that failed again has its successor"
+    assert all(check.ok for check in checks() if check.name == name)
+    DeadLetter.objects.open().update(predecessor=None)
+    assert not all(check.ok for check in checks() if check.name == name)
+
+
+def test_requeued_letters_are_part_of_every_invariant(letter):
+    requeue(letter)
+    assert [check["name"] for check in prove("outbox")["checks"] if not check["ok"]] == []
+
+
+def test_a_list_of_letters_is_read_in_short_queries(letter, monkeypatch, django_assert_num_queries):
+    """The driver of MariaDB and MySQL holds the whole result of a query: 2.2 GB for a million letters."""
+    monkeypatch.setattr("outbox.letters.queries.LISTED", 3)
+    for _ in range(7):
+        twin = again(letter)
+        twin.pk = None
+        twin.save(force_insert=True)
+    with django_assert_num_queries(4):
+        found = [row.pk for row in DeadLetter.objects.all().one_by_one()]
+    assert found == sorted(DeadLetter.objects.values_list("pk", flat=True))
