@@ -5,7 +5,7 @@
 --
 -- spillway_migrate: `migrate`, `rotate_partitions` and the Celery worker that runs it, `rebuild_buffer`, a restore.
 -- spillway_app:     web, the workers (ingest_events, track_inventory, flush_buffer, relay_outbox, listen_outbox,
---                   replay_topic), every other command.
+--                   replay_topic, replay_letters), every other command.
 -- Debezium has an account of its own, which reads one table: deploy/debezium/mysql.sql.
 
 CREATE DATABASE IF NOT EXISTS spillway CHARACTER SET utf8mb4;

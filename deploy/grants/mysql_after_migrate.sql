@@ -4,8 +4,8 @@
 --   mysql < deploy/grants/mysql_after_migrate.sql
 --
 -- Sweeps, rotation and `rebuild_buffer` delete; they run as spillway_migrate. UPDATE stays elsewhere: an upsert asks for
--- it even where it changes nothing. Nothing is granted on auth_permission, django_content_type and django_migrations:
--- only `migrate` writes them.
+-- it even where it changes nothing. Nothing is granted on auth_permission, django_content_type, django_migrations and
+-- outbox_offeredright: only `migrate` writes them.
 
 -- Granted first: at the second time MySQL would refuse to take away what is not there.
 GRANT INSERT, UPDATE, DELETE ON spillway.* TO 'spillway_app'@'%';
@@ -39,13 +39,20 @@ GRANT INSERT, UPDATE ON spillway.outbox_channelstate TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_deadletter TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_deliveryattempt TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_failuregroup TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.outbox_proofround TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.outbox_grouphour TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.outbox_groupquota TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_flowcounter TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_flowminute TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_idempotencykey TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_joblease TO 'spillway_app'@'%';
--- Of an account that is deleted the trail keeps the name.
-GRANT INSERT, UPDATE (actor_id) ON spillway.outbox_operatoraction TO 'spillway_app'@'%';
+-- The operators' trail and its seals are only ever written.
+GRANT INSERT ON spillway.outbox_actionseal TO 'spillway_app'@'%';
+GRANT INSERT ON spillway.outbox_actionsubject TO 'spillway_app'@'%';
+GRANT INSERT ON spillway.outbox_operatoraction TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_outboxmessage TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.outbox_replaybatch TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.outbox_replayitem TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_topicreplay TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_watermark TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_customer TO 'spillway_app'@'%';
@@ -53,6 +60,7 @@ GRANT INSERT, UPDATE ON spillway.throttler_customerperiod TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_lane TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_laneowner TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_lanepartition TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.throttler_outputdivision TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_overflowmessage TO 'spillway_app'@'%';
 -- What the admin deletes: sessions, accounts, groups, a suppression that is lifted, failed logins that no longer count.
 GRANT DELETE ON spillway.auth_group TO 'spillway_app'@'%';

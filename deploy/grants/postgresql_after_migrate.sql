@@ -9,16 +9,15 @@
 ALTER DEFAULT PRIVILEGES FOR ROLE spillway_migrate IN SCHEMA public REVOKE DELETE ON TABLES FROM spillway_app;
 -- Partitions are tables of their own here.
 SELECT format('REVOKE DELETE ON %I FROM spillway_app', relname) FROM pg_class
-    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname ~ '^(buffer|outbox|notifications)_' \gexec
+    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname ~ '^(buffer|outbox|notifications|throttler)_' \gexec
 -- Lifting a suppression is a person's right.
 GRANT DELETE ON notifications_suppression TO spillway_app;
 
--- The ledger, the operators' trail, what happened to orders.
+-- The ledger, the operators' trail and its seals, what happened to orders.
 SELECT format('REVOKE UPDATE ON %I FROM spillway_app', relname) FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
-    AND relname ~ '^(buffer_inventorytracking|outbox_operatoraction|notifications_orderevent)' \gexec
--- Of an account that is deleted the trail keeps the name.
-GRANT UPDATE (actor_id) ON outbox_operatoraction TO spillway_app;
+    AND relname ~ '^(buffer_inventorytracking|outbox_operatoraction|outbox_actionseal|outbox_actionsubject|notifications_orderevent)' \gexec
 
 -- Only `migrate` writes these.
-REVOKE INSERT, UPDATE, DELETE ON auth_permission, django_content_type, django_migrations FROM spillway_app;
+REVOKE INSERT, UPDATE, DELETE ON auth_permission, django_content_type, django_migrations, outbox_offeredright
+    FROM spillway_app;
