@@ -18,8 +18,9 @@ from buffer.ingest.classify import REASONS
 from buffer.ingest.handler import Ingest
 from buffer.streams import streams
 from config.kafka import RecordBatch, Replayed
-from outbox.bookkeeping.models import FlowCounter, FlowMinute, OperatorAction, Watermark
+from outbox.bookkeeping.models import FlowCounter, FlowMinute, Watermark
 from outbox.letters.burial import Letter, bury
+from outbox.trail.models import OperatorAction
 
 Letters = Iterator[tuple[datetime, Letter]]
 
