@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count
@@ -18,8 +19,24 @@ from config.kafka import Outgoing, RecordBatch, Replayed, Sent, topic_name
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.messages import notify
 
+# Folders whose tests, where they touch no database, say the same beside each.
+BLIND = ("tests/config/kafka/", "tests/docs/", "tests/throttler/")
+DATABASE = {"db", "transactional_db"}
 ORDERED_AT = datetime.now(UTC).isoformat().replace("+00:00", "Z")
 TOPIC_ID = "11111111-2222-3333-4444-555555555555"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`make test` runs what no database has a part in once, beside the first one."""
+    if os.environ.get("BLIND_TESTS", "yes") == "yes":
+        return
+    left_out = {item for item in items if item.nodeid.startswith(BLIND) and not touches_database(item)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def touches_database(item: pytest.Item) -> bool:
+    return bool(item.get_closest_marker("django_db") or DATABASE & set(getattr(item, "fixturenames", ())))
 
 
 def order(order_id: str = "A1", location_id: str = "WH-1", at: str = "", **more: Any) -> bytes:

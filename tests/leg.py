@@ -17,6 +17,7 @@ class Leg:
     failed: int = 0
     skipped: int = 0
     seconds: float = 0.0
+    blind: bool = True  # it runs the tests that touch no database, too
     only_alone: int = 0  # failed beside other databases, passed when run again with the machine to themselves
 
     def tally(self, cases: Iterable[Element]) -> None:

@@ -31,7 +31,7 @@ SERVED = {name: supervisor.SERVICE_OF.get(name, name) for name in (*DRIVERS, "ka
 VARIABLES = {name: supervisor.VARIABLES[service] for name, service in SERVED.items()}
 # How the suite's fixtures name a test on the real broker, test_x[kafka] or test_x[2-kafka], and so on.
 MARKED = {name: re.compile(rf"\[(.*-)?{name}(-.*)?\]$") for name in ("kafka", "debezium", "cassandra")}
-# What stands beside the relational database and knows nothing of it: the tests of one leg say all.
+# What stands beside the relational database: the tests of one leg say all, best one with a server that can be away.
 ONCE = {"cassandra"}
 LEFT_OUT = "LEGS leaves it out"
 INTERRUPTED = 2  # pytest's exit code
@@ -148,10 +148,13 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
     sqlite = Leg("sqlite", reason="" if "sqlite" in wanted() else LEFT_OUT)
     databases = [sqlite, *(servers[name] for name in DRIVERS)]
     chosen = [leg for leg in databases if not leg.reason]
+    for leg in chosen[1:]:
+        leg.blind = False
     interrupted = threading.Event()
+    home = next((leg for leg in chosen if leg.name in DRIVERS), sqlite)
 
     def among(leg: Leg) -> list[Leg]:
-        return [other for other in beside(servers) if leg is chosen[0] or other.name not in ONCE]
+        return [other for other in beside(servers) if leg is home or other.name not in ONCE]
 
     def one(leg: Leg) -> None:
         if interrupted.is_set():
@@ -241,7 +244,7 @@ def tally(leg: Leg, others: list[Leg], cases: list[Element]) -> None:
 
 
 def environment(leg: Leg, others: list[Leg], directory: str) -> dict[str, str]:
-    env = {**os.environ, "DATABASE_URL": database_url(leg, directory)}
+    env = {**os.environ, "DATABASE_URL": database_url(leg, directory), "BLIND_TESTS": "yes" if leg.blind else "no"}
     for name in MARKED:
         env.pop(VARIABLES[name], None)
     return {**env, **{VARIABLES[other.name]: other.address for other in others if other.address}}
