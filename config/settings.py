@@ -63,7 +63,7 @@ KAFKA_TOPICS: dict[str, dict] = {
         "partitions": 12, "partitions_of": "notifications-in",
         "config": {
             "cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1",
-            "max.compaction.lag.ms": "60000", "delete.retention.ms": "86400000",
+            "max.compaction.lag.ms": "60000", "delete.retention.ms": "86400000", **LOG_APPEND_TIME,
         },
     },
 }  # fmt: skip
@@ -148,6 +148,9 @@ API_MAX_BYTES = env.integer("API_MAX_BYTES", 262_144, least=1024)
 
 DEAD_LETTER_RETENTION_DAYS = env.integer("DEAD_LETTER_RETENTION_DAYS", 180, least=1)
 AUDIT_RETENTION_DAYS = env.integer("AUDIT_RETENTION_DAYS", 0)
+REPLAY_HOLD_SECONDS = env.seconds("REPLAY_HOLD_SECONDS", 30, most=3600)
+REPLAY_CHUNK = env.integer("REPLAY_CHUNK", 500, least=1, most=500)
+REVEAL_SECONDS = env.integer("REVEAL_SECONDS", 900, least=10, most=86_400)
 
 # -- Registries: adding something is one class or function and one line here (docs/adding.md) ------
 STREAMS: dict[str, dict] = {
@@ -172,6 +175,7 @@ FLOWS = [
     "notifications.flow.Orders",
     "throttler.flow.Throttler",
     "outbox.flow.Outbox",
+    "outbox.trail.flow.Audit",
 ]
 # What /v1 of the HTTP API is made of: a django-ninja router each.
 API_ROUTERS = ["notifications.api.orders.router", "throttler.api.routes.router"]
@@ -183,7 +187,8 @@ HANDLERS: dict[str, str] = {
 # What the daily round deletes besides partitions: functions of the time that return how many rows went.
 SWEEPS = [
     "config.processes.housekeeping.sweep_logins",
-    "outbox.bookkeeping.audit.sweep",
+    "outbox.groups.hours.sweep",
+    "outbox.replay.batches.retention.sweep",
     "notifications.webhooks.inbox.sweep_old",
 ]
 PARTITIONS = [
@@ -214,7 +219,9 @@ CELERY_BEAT_SCHEDULE = {
     # Not an interval: a beat that is started anew every day would never come to its end.
     "rotate-partitions": {"task": "outbox.tasks.rotate_partitions", **DAILY},
     "recover-claims": {"task": "outbox.tasks.recover_claims", **EVERY_MINUTE},
+    "verify-letters": {"task": "outbox.tasks.verify_letters", **EVERY_MINUTE},
     "apply-webhooks": {"task": "notifications.tasks.apply_webhooks", **EVERY_MINUTE},
     "relay-outbox": {"task": "outbox.tasks.relay_outbox", **EVERY_MINUTE},
+    "seal-actions": {"task": "outbox.tasks.seal_actions", **EVERY_MINUTE},
     "sweep-mirror": {"task": "throttler.tasks.sweep_mirror", **EVERY_HOUR},
 }

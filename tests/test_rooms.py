@@ -15,6 +15,7 @@ from tests.tree import PACKAGES, ROOT, arrows, circle, code
 MAY_USE = {
     "config": {
         "environment": [],
+        "verdicts": [],
         "telemetry": ["environment"],
         "database": ["telemetry"],
         "database/dialects": [],
@@ -29,20 +30,41 @@ MAY_USE = {
         "demo/embedded": ["kafka", "processes"],
     },
     "outbox": {
+        "trail": [],
         "bookkeeping": [],
-        "letters": ["bookkeeping"],
-        "channels": ["bookkeeping"],
-        "replay": ["bookkeeping"],
+        "groups": ["bookkeeping", "trail"],
+        "letters": ["bookkeeping", "trail", "groups"],
+        "channels": ["bookkeeping", "trail"],
+        "replay": ["bookkeeping", "trail"],
+        "replay/rules": [],
+        "replay/batches": ["bookkeeping", "trail", "groups", "letters", "replay/rules"],
+        "replay/console": ["bookkeeping", "trail", "groups", "letters", "replay/batches"],
         "messages": ["bookkeeping", "letters", "channels"],
-        "delivery": ["bookkeeping", "letters", "channels", "messages"],
+        "delivery": ["bookkeeping", "trail", "letters", "channels", "messages"],
         "workers": ["bookkeeping", "letters", "channels", "messages", "delivery"],
         "api": ["bookkeeping", "messages"],
-        "admin": ["bookkeeping", "letters", "channels", "replay", "messages", "delivery"],
+        "admin/groups": ["bookkeeping", "groups", "letters", "replay/rules", "replay/batches"],
+        "admin/batches": ["bookkeeping", "groups", "letters", "replay/rules", "replay/batches"],
+        "admin": [
+            "bookkeeping",
+            "trail",
+            "groups",
+            "letters",
+            "channels",
+            "replay",
+            "replay/rules",
+            "replay/batches",
+            "messages",
+            "delivery",
+            "admin/groups",
+            "admin/batches",
+        ],
     },
     "buffer": {
         "events": [],
         "ingest": ["events"],
         "flush": ["events"],
+        "letters": ["events", "ingest", "flush"],
         "ledger/topics": [],
         "ledger": ["events", "ledger/topics"],
         "admin": ["events", "ingest", "flush", "ledger", "ledger/topics"],
@@ -73,7 +95,7 @@ PARTS = {"config/database/dialects", "config/kafka/format", "config/demo/embedde
 DOORS = {"management", "management/commands", "templatetags"}
 
 # What a flow sees of the outbox: how things are counted, parked, promised. Never how they are delivered.
-SHOWN_TO_FLOWS = ("models", "bookkeeping", "letters", "messages", "channels.handlers", "api")
+SHOWN_TO_FLOWS = ("models", "bookkeeping", "trail", "groups", "letters", "messages", "channels.handlers", "api")
 NOT_FOR_APPS = ("config/demo/", "config/probes/")
 ONLY_FOR_PAGES = {f"config/admin/{name}.py" for name in ("read_only", "keyset", "html", "confirmation")}
 MOST_FILES = 15

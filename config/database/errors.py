@@ -6,7 +6,8 @@ from enum import Enum
 
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, ProgrammingError
 
-RERUN = {"40001", "40P01", "55P03", 1213, 1205, "locked", "stale"}
+# 1467: MariaDB's word for a deadlock in which the lock of an AUTO_INCREMENT column has a part.
+RERUN = {"40001", "40P01", "55P03", 1213, 1205, 1467, "locked", "stale"}
 NO_PARTITION = {1526}
 # A column that a prepared statement returns has another type since: the next session plans anew.
 STALE_PLAN = {"0A000"}

@@ -21,6 +21,7 @@ def start_platform(supervisor: Supervisor, port: int, host: str = "127.0.0.1") -
         for worker in flow.workers():
             supervisor.manage(worker.command, worker.command, *worker.arguments)
     supervisor.manage("replay_topic", "replay_topic", "--pending")
+    supervisor.manage("replay_letters", "replay_letters")
     supervisor.start("beat", [sys.executable, "-m", "celery", "-A", "config", "beat", "--loglevel", "WARNING"])
     supervisor.start(
         "web",

@@ -52,6 +52,7 @@ def caused(error, cause):
     [
         (caused(OperationalError("x"), Cause(1213, "deadlock")), Remedy.RERUN),
         (caused(OperationalError("x"), Cause(1205, "lock wait")), Remedy.RERUN),
+        (caused(OperationalError("x"), Cause(1467, "Failed to read auto-increment value")), Remedy.RERUN),
         (caused(OperationalError("x"), Cause("x", sqlstate="40P01")), Remedy.RERUN),
         (caused(OperationalError("x"), Cause("x", sqlstate="40001")), Remedy.RERUN),
         (OperationalError("database is locked"), Remedy.RERUN),

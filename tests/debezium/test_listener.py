@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.bookkeeping.audit import Operator
 from outbox.bookkeeping.counters import totals
 from outbox.bookkeeping.models import Watermark
 from outbox.channels import admission

@@ -15,12 +15,15 @@ from django.db import DatabaseError, transaction  # noqa: E402
 from django.db.migrations.recorder import MigrationRecorder  # noqa: E402
 from django.test import Client  # noqa: E402
 
+from config.admin.levers import Operator  # noqa: E402
+from config.database.clock import database_now  # noqa: E402
 from notifications.api.tokens import issue  # noqa: E402
 from notifications.mail import suppression  # noqa: E402
 from notifications.models import Suppression  # noqa: E402
-from outbox.bookkeeping.audit import Operator  # noqa: E402
-from outbox.bookkeeping.models import OperatorAction  # noqa: E402
-from outbox.models import OutboxMessage  # noqa: E402
+from outbox.models import ActionSeal, OfferedRight, OutboxMessage  # noqa: E402
+from outbox.trail.models import OperatorAction  # noqa: E402
+from outbox.trail.seals import seal  # noqa: E402
+from throttler.models import Customer  # noqa: E402
 
 Migration = MigrationRecorder.Migration
 
@@ -84,6 +87,7 @@ def main() -> None:
         "unlocked": unlocked(),
         "deleted user": delete_a_user(),
         "messages": order(),
+        "sealed": seal(database_now()) > 0,
         "lifted": suppression.lift([Suppression.objects.get().pk], Operator("test"), "asked for it"),
     }
     forbidden = {
@@ -96,8 +100,13 @@ def main() -> None:
         "change a migration": refused(lambda: Migration.objects.update(name="x")),
         "delete a migration": refused(lambda: Migration.objects.all()._raw_delete("default")),
         "delete a message": refused(lambda: OutboxMessage.objects.all()._raw_delete("default")),
+        "delete a customer": refused(lambda: Customer.objects.all()._raw_delete("default")),
         "delete from the trail": refused(lambda: OperatorAction.objects.all()._raw_delete("default")),
         "change the trail": refused(lambda: OperatorAction.objects.update(reason="x")),
+        "give the deed to another": refused(lambda: OperatorAction.objects.update(actor_number=1)),
+        "delete a seal": refused(lambda: ActionSeal.objects.all()._raw_delete("default")),
+        "change a seal": refused(lambda: ActionSeal.objects.update(hash="x")),
+        "say that a right was offered": refused(lambda: OfferedRight.objects.create(role="x", right="x")),
     }
     print(json.dumps({"allowed": allowed, "forbidden": forbidden}))
 

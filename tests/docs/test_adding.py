@@ -50,7 +50,7 @@ from config.processes.housekeeping import rotate_and_sweep
 from config.kafka import RecordBatch, Replayed
 from notifications import channels
 from notifications.api.tokens import issue
-from outbox.bookkeeping.audit import Operator
+from config.admin.levers import Operator
 from outbox.channels import admission
 from outbox.models import OutboxMessage
 from outbox.messages.publish import publish

@@ -26,7 +26,7 @@ LEAST_EXPOSED = 1.5  # what `systemd-analyze security` says at most, of 10
 def commands() -> set[str]:
     """What has to run all the time besides web and beat."""
     workers = {worker.command for flow in flows() for worker in flow.workers()}
-    return workers | {"replay_topic"} | OPTIONAL
+    return workers | {"replay_topic", "replay_letters"} | OPTIONAL
 
 
 @cache

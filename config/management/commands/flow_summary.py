@@ -5,7 +5,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from config.flows import flows, status_line
+from config.demo.status import status_line
+from config.flows import flows
 
 
 class Command(BaseCommand):

@@ -14,6 +14,7 @@ import pytest
 from config import flows
 from config.demo import run
 from config.demo.folder import emptied_folder
+from config.demo.status import status_line
 from config.environment.env import BadSetting
 from tests.tree import ROOT
 
@@ -113,7 +114,7 @@ def test_a_taken_port_costs_no_data(port: int, said: list[str]) -> None:
 @pytest.mark.django_db
 def test_a_status_line_fits_a_hundred_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [name for flow in flows.flows() for name in flow.headline]
-    assert all(f"{name} 0" in flows.status_line() for name in names), "a headline that no summary has"
+    assert all(f"{name} 0" in status_line() for name in names), "a headline that no summary has"
 
     class Busy(flows.Flow):
         headline = ("first", "second", "third")
@@ -121,6 +122,6 @@ def test_a_status_line_fits_a_hundred_columns(monkeypatch: pytest.MonkeyPatch) -
         def summary(self) -> Any:
             return [("first", 10**9), ("hidden", 1), ("second", 10**9), ("third", 10**60)]
 
-    monkeypatch.setattr(flows, "flows", lambda: [Busy()])
-    assert flows.status_line() == "first 1,000,000,000   second 1,000,000,000"
-    assert len(flows.status_line()) <= 100 - len("99999 s   ")
+    monkeypatch.setattr("config.demo.status.flows", lambda: [Busy()])
+    assert status_line() == "first 1,000,000,000   second 1,000,000,000"
+    assert len(status_line()) <= 100 - len("99999 s   ")

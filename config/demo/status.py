@@ -1,0 +1,14 @@
+"""The line that a demo shows while it runs."""
+
+from __future__ import annotations
+
+from config.flows import flows
+
+
+def status_line(room: int = 90) -> str:
+    """The headlines of all flows on one line; what finds no room is left out."""
+    named = [(flow.headline, figure) for flow in flows() for figure in flow.summary()]
+    figures = [f"{name} {number:,}" for headline, (name, number) in named if name in headline]
+    while len(line := "   ".join(figures)) > room:
+        figures.pop()
+    return line
