@@ -232,6 +232,14 @@ def keep_rejoining(consumer: kafka.KafkaConsumer) -> None:
         consumer._coordinator.request_rejoin()
 
 
+def join(consumer: kafka.KafkaConsumer, timeout_ms: int) -> None:
+    """Take part in the group until its partitions are known, or for so long.
+
+    kafka-python's own poll() does this first and then waits on, for records of partitions that are paused.
+    """
+    consumer._coordinator.poll(timeout_ms=timeout_ms)
+
+
 async def nap(consumer: kafka.KafkaConsumer, seconds: float) -> None:
     """Wait inside a rebalance callback: it runs on the client's own thread, heartbeats go on meanwhile."""
     await consumer._net.sleep(seconds)

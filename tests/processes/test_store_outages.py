@@ -108,7 +108,7 @@ def test_a_partition_that_has_too_much_for_the_database_waits_alone(throttlers: 
         throttlers.send(1, [far])
         wait_for(lambda sent=sent: last(throttlers, far) == sent, 60, "another partition's message to leave")
     assert last(throttlers, near) < 0
-    assert worker.count("consumer_lag_records", partition=home) > LOUD - POLL
+    wait_for(lambda: worker.count("consumer_lag_records", partition=home) > LOUD - POLL, 30, "its lag to be measured")
     gate.reopen()
     throttlers.assert_all_left_once()
     assert last(throttlers, near) > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -67,7 +68,7 @@ class Membership:
         try:
             internals.keep_rejoining(self.consumer)
             internals.unpark(self.consumer)
-            found = self.consumer.poll(timeout_ms=timeout_ms)
+            found = self.consumer.poll(timeout_ms=self._join(timeout_ms) if self.rejoining else timeout_ms)
         except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
             self.start_over(self.owned())
             return []
@@ -83,6 +84,12 @@ class Membership:
         self._compare_counts()
         resting = self.resting
         return [r for tp, part in found.items() if (tp.topic, tp.partition) not in resting for r in part]
+
+    def _join(self, timeout_ms: int) -> int:
+        """Join the group; how many milliseconds may still be polled: none if there are partitions to be placed."""
+        began = time.monotonic()
+        internals.join(self.consumer, timeout_ms)
+        return max(0, timeout_ms - int((time.monotonic() - began) * 1000)) if self.rejoining else 0
 
     def owned(self) -> set[TopicPartition]:
         return {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
