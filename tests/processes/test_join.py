@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from types import SimpleNamespace
 from typing import Any
@@ -71,9 +72,25 @@ def test_what_polling_again_does_not_mend_ends_the_worker(consumer: Consumer, mo
 
     monkeypatch.setattr(internals, "keep_rejoining", lambda _: None)
     monkeypatch.setattr(internals, "unpark", lambda _: None)
+    monkeypatch.setattr(internals, "join", lambda *_: None)
     consumer.member.consumer = SimpleNamespace(poll=fail)
     with pytest.raises(error):
         consumer.member.poll(0)
+
+
+@on_kafka
+def test_partitions_are_placed_as_soon_as_they_are_given(consumer: Consumer) -> None:
+    """The client's poll() would wait out its time for records of partitions that are paused."""
+    member = consumer.member
+    member.connect()
+    member.subscribe()
+    try:
+        began = time.monotonic()
+        while not member.unplaced:
+            member.poll(60_000)
+        assert time.monotonic() - began < 30, "it polled on"
+    finally:
+        member.leave()
 
 
 @on_kafka

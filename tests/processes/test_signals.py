@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.crash.platform import Platform
+from tests.crash.platform import Platform, Worker
 from tests.crash.traffic import traffic
 from tests.crash.wire import Source, orders_in, wait_for
 from tests.processes.conftest import Broker, assert_verified
@@ -22,21 +22,27 @@ def test_workers_told_to_stop_at_any_moment_leave_nothing_half(broker: Broker, w
     source = Source(broker.wire, SAMPLES, LIVES)
     source.start()
     for life in range(LIVES):
-        pair = [workers.start("ingest_events", BUFFER_CAP_SECONDS="4"), workers.start("flush_buffer")]
-        for worker in pair:
-            wait_for(worker.metrics, 30, f"{worker.name} to be up")
+        pair = started(workers, BUFFER_CAP_SECONDS="4")
         source.more()
         time.sleep(rng.random() * 1.5 if life else 0.0)
         assert [worker.stop() for worker in pair] == [0, 0]
         assert "Traceback" not in "".join(worker.text for worker in pair)
     source.finish()
-    ingest, flush = workers.start("ingest_events"), workers.start("flush_buffer")
+    ingest, flush = started(workers)
     wait_for(lambda: len(orders_in(broker.deliveries())) >= 1500, 60, "1500 orders")
     wait_for(lambda: broker.wire.lag() == 0, 20, "every record to be committed")
     assert (ingest.stop(), flush.stop()) == (0, 0)
     sent = orders_in(broker.deliveries())
     assert len(sent) == len(set(sent)) == 1500
     assert_verified()
+
+
+def started(workers: Platform, **environment: str) -> list[Worker]:
+    """An ingester and a flusher that have taken over what SIGTERM does."""
+    pair = [workers.start("ingest_events", **environment), workers.start("flush_buffer")]
+    for worker in pair:
+        wait_for(worker.metrics, 30, f"{worker.name} to be up")
+    return pair
 
 
 def test_once_and_until_idle_end_by_themselves(broker: Broker, workers: Platform) -> None:
