@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 from config.database.clock import database_now
 from config.database.errors import Remedy
 from config.processes.loop import until_it_stands
-from outbox.api.idempotency import KEYS, Asked, first_answer
+from outbox.api.idempotency import Asked, first_answer, insert_key
 from outbox.api.problems import RETRY_IN_PROGRESS, Answer, Problem
 from outbox.messages.models import IdempotencyKey
 
@@ -55,9 +55,9 @@ def once_outside(asked: Asked, deed: Callable[[], Answer]) -> Answer:
 def _claim(asked: Asked) -> KeyClaim | Answer:
     now = database_now()
     with transaction.atomic():
-        inserted = KEYS.run([[asked.scope, asked.key, asked.payload_hash, ""]], {"created_at": now})
-    if inserted:
-        return KeyClaim(inserted[0][0], now)
+        inserted = insert_key(asked, now)
+    if inserted is not None:
+        return KeyClaim(inserted, now)
     row = IdempotencyKey.objects.get(scope=asked.scope, key=asked.key)
     if row.payload_hash != asked.payload_hash or row.status_code is not None:
         return first_answer(asked)

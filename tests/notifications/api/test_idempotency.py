@@ -158,8 +158,8 @@ def test_of_the_same_request_at_once_one_has_an_effect():
 
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="elsewhere nothing is locked to count rows")
-def test_who_loses_a_deadlock_for_the_next_number_of_a_row_is_run_again(monkeypatch):
-    """MariaDB: one holds the known key and asks for a number, the other has the numbers and waits for the key."""
+def test_who_waits_for_a_key_keeps_nobody_from_the_next_number_of_a_row(monkeypatch):
+    """One holds the known key and asks for a number. With the numbers in the hand of the other, both waited 50 s."""
     text, real = issue("tests", ME, rate=0)[1], idempotency.written_elsewhere
     first = Caller(text).create(key="k")
     locked, session, turns = threading.Event(), queue.SimpleQueue(), iter(["holds the key", "has the numbers"])
