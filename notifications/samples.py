@@ -1,4 +1,4 @@
-"""Plausible shoppers: orders that are paid, cancelled, refunded, through the same code as the API."""
+"""Plausible shoppers: orders that are paid, cancelled, refunded, through the same code as the API; some with a bad address."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ NAMES = ["ada", "alan", "barbara", "edsger", "grace", "ken", "leslie", "margaret
 CURRENCIES = ["EUR", "EUR", "EUR", "USD", "GBP", "JPY", "KWD"]
 CREATED = "order.created"
 RECENT = 40  # orders among which a shopper looks for one of his own
+DOMAINS = ["example.com", "example.net", "example.org"]
+BAD_DOMAINS = ["nobody.example", "full.example"]  # the demo's channel refuses them (notifications/channels/memory.py)
+BAD = 0.02
 
 
 def next_order_event(rng: random.Random) -> str:
@@ -42,6 +45,7 @@ def next_order_event(rng: random.Random) -> str:
 
 
 def _create(rng: random.Random) -> str:
-    address = f"{rng.choice(NAMES)}.{rng.randint(1, 9999)}@example.{rng.choice(['com', 'net', 'org'])}"
+    domain = rng.choice(BAD_DOMAINS if rng.random() < BAD else DOMAINS)
+    address = f"{rng.choice(NAMES)}.{rng.randint(1, 9999)}@{domain}"
     changes.create(address, rng.randint(100, 50_000), rng.choice(CURRENCIES), database_now())
     return CREATED

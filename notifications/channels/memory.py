@@ -1,4 +1,4 @@
-"""Mails that stay in this process: for the demo and for tests."""
+"""Mails that stay in this process: for the demo and for tests. Some addresses are refused, as by a real server."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from notifications.mail.content import Mail
 from outbox.channels.handlers import Outcome
 
 MOST_KEPT = 10_000
+# What a server answers, by the domain of the recipient: sample shoppers have such addresses now and then.
+REFUSED = {
+    "nobody.example": "RCPT: 550 5.1.1 The email account that you tried to reach does not exist",
+    "full.example": "RCPT: 552 5.2.2 The mailbox is full",
+}
 
 
 class Memory(Channel):
@@ -24,6 +29,8 @@ class Memory(Channel):
         with self.lock:
             if self.script:
                 return self.script.pop(0)
+            if answer := REFUSED.get(mail.to.rpartition("@")[2]):
+                return Outcome("permanent", answer)
             if not self.keys_last or key not in {known for known, _ in self.sent}:
                 self.sent.append((key, mail))
                 del self.sent[:-MOST_KEPT]

@@ -11,8 +11,11 @@ from notifications.orders import changes
 from notifications.orders.models import Order, OrderEvent
 from notifications.samples import next_order_event
 from notifications.verify import checks
-from outbox.models import OutboxMessage
+from outbox.models import DeadLetter, FailureGroup, OutboxMessage
 from tests.notifications.conftest import new_order
+from tests.notifications.post import email, go
+
+__all__ = ["email"]
 
 
 def failing() -> list[str]:
@@ -37,6 +40,21 @@ def test_samples_are_the_same_for_the_same_seed(db):
         rng = random.Random(7)
         runs.append([next_order_event(rng) for _ in range(40)])
     assert runs[0] == runs[1]
+
+
+def test_some_shoppers_have_an_address_that_is_refused(email):
+    """A newcomer meets letters of mails in the demo."""
+    rng = random.Random(1)
+    for _ in range(400):
+        next_order_event(rng)
+    while go(email):
+        pass
+    assert 1 < DeadLetter.objects.count() < 30
+    assert set(FailureGroup.objects.values_list("title", flat=True)) == {
+        "Refused: RCPT: 550 5.1.1 The email account that you tried to reach does not exist",
+        "Refused: RCPT: 552 5.2.2 The mailbox is full",
+    }
+    assert failing() == []
 
 
 @pytest.fixture
