@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.core.management import call_command
+from django.db import connection
 
 from config.admin.levers import Operator
 from config.database import chunks
@@ -67,6 +69,24 @@ def test_what_was_deleted_by_hand_after_retention_is_named(trail, settings):
     OperatorAction.objects.filter(pk=lost.pk).delete()
     (fault,) = [row for check in verify.checks() for row in check.rows]
     assert (fault["action"], fault["why"]) == (lost.pk, "deleted")
+
+
+@pytest.mark.parametrize("how", ["changed", "deleted"])
+def test_the_command_names_what_was_tampered_with_after_retention(trail, settings, how, capsys):
+    settings.AUDIT_RETENTION_DAYS = 10
+    retention.sweep(trail)
+    call_command("verify", flow="audit")
+    kept = OperatorAction.objects.filter(verb="hold").first()
+    with connection.cursor() as cursor:
+        wanted = "UPDATE outbox_operatoraction SET reason = 'another' WHERE id = %s"
+        cursor.execute(wanted if how == "changed" else "DELETE FROM outbox_operatoraction WHERE id = %s", [kept.pk])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        call_command("verify", flow="audit")
+    assert ended.value.code == 1
+    out = capsys.readouterr().out
+    assert f"'action': {kept.pk}" in out
+    assert f"'why': '{how}'" in out
 
 
 def test_a_sweep_that_somebody_made_up_covers_only_what_was_old_enough(trail, settings):

@@ -202,6 +202,18 @@ def test_the_command_exits_with_1_and_names_the_action(capsys):
     assert f"'action': {keys[1]}" in capsys.readouterr().out
 
 
+def test_the_command_names_a_deleted_action_too(capsys):
+    keys = act(3)
+    seal_now()
+    OperatorAction.objects.filter(pk=keys[0])._raw_delete("default")
+    with pytest.raises(SystemExit) as ended:
+        call_command("verify", flow="audit")
+    assert ended.value.code == 1
+    out = capsys.readouterr().out
+    assert f"'action': {keys[0]}" in out
+    assert "'why': 'deleted'" in out
+
+
 # -- The metric ------------------------------------------------------------------------------------------
 def age() -> float:
     (audit,) = [flow for flow in flows() if flow.name == "audit"]
