@@ -50,7 +50,11 @@ class FailureGroupQuerySet(models.QuerySet):
 
     def takeable(self) -> FailureGroupQuerySet:
         """They have no owner, and something to work on."""
-        return self.filter(Q(owner_name="") & (Q(open_count__gt=0) | Q(requeued_count__gt=0)))
+        return self.filter(owner_name="").workable()
+
+    def workable(self) -> FailureGroupQuerySet:
+        """They have letters that are open or on their way."""
+        return self.filter(Q(open_count__gt=0) | Q(requeued_count__gt=0))
 
     def in_nobodys_hand(self) -> FailureGroupQuerySet:
         """Nobody works on them: whoever owns one that came back has not seen it yet."""

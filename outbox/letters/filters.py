@@ -67,7 +67,7 @@ class Filter:
         if self.status and self.status not in DeadLetter.Status.values:
             known = ", ".join(DeadLetter.Status.values)
             raise Refusal(f"--status {self.status}: no such status (known: {known})")
-        self._before()
+        self.until()
 
     def letters(self, verb: str) -> DeadLetterQuerySet:
         """The letters that `verb` is about; those named one by one in every state, so that each gets its verdict."""
@@ -81,7 +81,7 @@ class Filter:
             rows = rows.of_group(self.group)
         if self.source:
             rows = rows.of_source(self.source)
-        before = self._before()
+        before = self.until()
         return rows.filter(created_at__lt=before) if before else rows
 
     def words(self) -> str:
@@ -103,7 +103,8 @@ class Filter:
             if letter_id not in known:
                 raise Refusal(f"{letter_id}: no such dead letter")
 
-    def _before(self) -> datetime | None:
+    def until(self) -> datetime | None:
+        """The time of `before`. Raises Refusal for what is none."""
         if not self.before:
             return None
         try:
