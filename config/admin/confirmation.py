@@ -71,7 +71,7 @@ def pull(page: LeverPage, request: HttpRequest, lever: Lever) -> HttpResponse:
         return confirmation.show()
     reason = given.get("reason", "").strip()
     choice = given.get("choice", "")
-    if lever.choices and choice not in dict(lever.choices):
+    if lever.choices and choice not in dict(lever.options):
         return confirmation.show(reason, f"{lever.choices_label}: choose one.")
     problem = fault_of_reason(reason, lever.least)
     return confirmation.show(reason, problem, choice=choice) if problem else confirmation.act(reason, choice)
@@ -136,7 +136,7 @@ class Confirmation:
         if outcome.changed:
             return f"{lever.past} {outcome.changed:,} of {lever.count(len(keys))}. {refused}".strip()
         row = self._rows(keys).first() if len(keys) == 1 else None
-        why = refused or (lever.why_not(row) if row else "Somebody was faster.")
+        why = refused or (f"{lever.why_not(row)} {lever.faster(row)}".strip() if row else "Somebody was faster.")
         return f"{why} Nothing was changed."
 
     def _rows(self, keys: list[Any]) -> models.QuerySet:

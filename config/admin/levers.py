@@ -65,15 +65,20 @@ class Lever:
     harm: bool = False
     least: int = LEAST_REASON  # characters of the reason
     question: str = ""  # of the title, when the verb and the count alone would be odd
-    choices: Sequence[
-        tuple[str, str]
-    ] = ()  # (value, words) of what it asks beside the reason; `act` gets the value, too
+    # (value, words) of what it asks beside the reason, or what reads them; `act` gets the value, too
+    choices: Sequence[tuple[str, str]] | Callable[[], Sequence[tuple[str, str]]] = ()
     choices_label: str = ""
+    faster: Callable[[Any], str] = lambda row: ""  # who moved a row on that is not ready any more
 
     @property
     def at_once(self) -> bool:
         """Whether the button on a page of one row pulls it: it asks nothing, and another one undoes it."""
         return not self.least and not self.choices
+
+    @property
+    def options(self) -> Sequence[tuple[str, str]]:
+        """The choices as they are now."""
+        return self.choices() if callable(self.choices) else self.choices
 
     def pull(self, keys: list[Any], user: Any, reason: str, choice: str = "") -> LeverResult:
         given = (keys, operator_of(user), reason, *([choice] if self.choices else []))

@@ -1,4 +1,4 @@
-"""Levers on groups: take, release, ignore, watch again, and the words about a cause; each one guarded UPDATE."""
+"""Levers on groups: take, assign, release, ignore, watch again, words about a cause; each one guarded UPDATE."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ def take(ids: Iterable[int], operator: Operator, reason: str = "") -> int:
     """Make the operator the owner of groups that have none; returns how many."""
     owner = {"owner_name": operator.name[:150], "owner_id": getattr(operator.user, "pk", None)}
     return sum(_take_one(pk, owner, operator, reason) for pk in sorted(ids))
+
+
+def assign(ids: Iterable[int], operator: Operator, reason: str, owner: Operator) -> int:
+    """Make somebody the owner of groups, whoever has them; returns how many had another one."""
+    return sum(_assign_one(pk, operator, reason, owner) for pk in sorted(ids))
 
 
 def release(ids: Iterable[int], operator: Operator, reason: str = "") -> int:
@@ -123,6 +128,20 @@ def _take_one(pk: int, owner: Mapping[str, object], operator: Operator, reason: 
         if changed:
             after = {"owner": operator.name}
             _record(operator, "take", pk, reason, f"{operator.name} has it", {"owner": ""}, after)
+    return changed
+
+
+def _assign_one(pk: int, operator: Operator, reason: str, owner: Operator) -> int:
+    new = {"owner_name": owner.name[:150], "owner_id": getattr(owner.user, "pk", None)}
+    with transaction.atomic():
+        # Locked, so that the trail names the owner who is replaced.
+        group = FailureGroup.objects.select_for_update().filter(pk=pk).workable().exclude(**new).first()
+        if group is None:
+            return 0
+        rest = {} if group.state == State.ACKNOWLEDGED else {"state": State.ACKNOWLEDGED, "state_since": database_now()}
+        changed = FailureGroup.objects.filter(pk=pk, owner_name=group.owner_name).update(**new, **rest)
+        was = {"owner": group.owner_name}
+        _record(operator, "assign", pk, reason, f"{owner.name} has it", was, {"owner": owner.name})
     return changed
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.text import capfirst
 
 from config.admin.confirmation import LeverState
-from config.admin.levers import Lever, LeverResult, Operator
+from config.admin.levers import Lever, LeverResult, Operator, operator_of
 from config.flows import Refusal
 from outbox.groups import levers as groups
 from outbox.groups.models import FailureGroup
@@ -21,6 +22,8 @@ from outbox.letters.whole_groups import resolve_groups
 TAKE, MANAGE = "take_failuregroup", "manage_failuregroup"
 PAIRED = frozenset({"take", "release", "watch"})
 RIGHTS = {"bulk_replay": "bulk requeue", "requeue_deadletter": "requeue dead letters"}
+MOST_OWNERS = 500
+RIGHTS_FROM = "django.contrib.auth.backends.ModelBackend"  # the other backend counts failed logins
 UNTIL = [
     ("day", "For a day"), ("hour", "For an hour"), ("week", "For 7 days"), ("month", "For 30 days"),
     (groups.DOUBLES, "Until its open letters have doubled"),
@@ -40,6 +43,21 @@ def _told(act: Callable[..., int]) -> Callable[..., LeverResult]:
         return LeverResult(changed, refused)
 
     return each
+
+
+def owners() -> list[tuple[str, str]]:
+    """(key, name) of everybody who may take groups, by name."""
+    found = get_user_model().objects.with_perm(f"outbox.{TAKE}", backend=RIGHTS_FROM)
+    staff = found.filter(is_staff=True)[:MOST_OWNERS]
+    named = {str(user.pk): (operator_of(user).name, user.get_username()) for user in staff}
+    words = {key: name if name == login else f"{name} ({login})" for key, (name, login) in named.items()}
+    return sorted(words.items(), key=lambda pair: pair[1].casefold())
+
+
+def _assign(keys: list[Any], operator: Operator, reason: str, owner: str) -> LeverResult:
+    # One of `owners`: the confirmation has looked.
+    user = get_user_model().objects.get(pk=owner)
+    return LeverResult(groups.assign(keys, operator, reason, operator_of(user)))
 
 
 def _why_not_taken(group: FailureGroup) -> str:
@@ -95,6 +113,12 @@ LEVERS = (
         "take", "Take it", "Took", "person", groups.take, right=TAKE, least=0, keep="Not now", question="Take",
         promise="You are its owner.", detail="The others see that somebody works on it.",
         ready=lambda rows: rows.takeable(), why_not=_why_not_taken,
+    ),
+    Lever(
+        name="assign", verb="Assign", past="Assigned", icon="person", nouns=("group", "groups"), act=_assign,
+        right=MANAGE, least=0, keep="Not now", promise="Somebody else is its owner.",
+        detail="Whoever has it now is not asked. Note, ticket and hint stay.", choices=owners, choices_label="Owner",
+        ready=lambda rows: rows.workable(), why_not=lambda group: "It has no letter to work on, or that owner already.",
     ),
     _lever(
         "release", "Release", "Released", "undo", groups.release, right=TAKE, least=0, keep="Not now",

@@ -208,7 +208,7 @@ def test_resolve_closes_every_open_letter_and_is_one_deed(boss, group):
 
 
 RIGHTS = {"take": "take_failuregroup", "release": "take_failuregroup", "resolve": "manage_failuregroup",
-          "ignore": "manage_failuregroup", "watch": "manage_failuregroup"}  # fmt: skip
+          "ignore": "manage_failuregroup", "watch": "manage_failuregroup", "assign": "manage_failuregroup"}  # fmt: skip
 
 
 @pytest.mark.parametrize("lever", RIGHTS)
@@ -220,7 +220,11 @@ def test_each_lever_needs_its_right(group, lever):
     assert client_with("view_failuregroup", *others).post(url, given).status_code == 403
     assert FailureGroup.objects.values().get() == before
     assert [action.verb for action in OperatorAction.objects.all()] == ["refused"]
-    assert client_with("view_failuregroup", RIGHTS[lever]).post(url, given).status_code == 302
+    allowed = client_with("view_failuregroup", RIGHTS[lever])
+    if lever == "assign":
+        owner = User.objects.create_superuser("ada")
+        given["choice"] = owner.pk
+    assert allowed.post(url, given).status_code == 302
 
 
 def test_a_locked_lever_stays_and_names_its_right(reader, group):
