@@ -239,6 +239,10 @@ class Flow:
         """How to tell the keys that the search knows a record by, for each topic of this flow (as the broker calls it)."""
         return {}
 
+    def letters_about(self, key: str) -> Sequence[str]:
+        """The business keys of the letters that somebody looks for who searches for this key; a few, by an index."""
+        return ()
+
     def discard(self, letter: Any, now: datetime) -> str:
         """Close what else belongs to a letter that is discarded."""
         return "discarded"

@@ -35,6 +35,9 @@ class Orders(Flow):
         while True:
             yield Deed(lambda: next_order_event(rng))
 
+    def letters_about(self, key: str) -> Sequence[str]:
+        return Order.objects.aggregates_of(key)
+
     def arrived(self) -> int:
         return _created() + _changes()
 

@@ -44,7 +44,7 @@ MAY_USE = {
         "workers": ["bookkeeping", "letters", "channels", "messages", "delivery"],
         "api": ["bookkeeping", "messages"],
         "admin/groups": ["bookkeeping", "groups", "letters", "replay/rules", "replay/batches"],
-        "admin/batches": ["bookkeeping", "groups", "letters", "replay/rules", "replay/batches"],
+        "admin/batches": ["bookkeeping", "trail", "groups", "letters", "replay/rules", "replay/batches"],
         "admin": [
             "bookkeeping",
             "trail",

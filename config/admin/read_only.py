@@ -103,6 +103,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         """What a row is called in the list of hits."""
         return str(row)
 
+    def shortcut(self, request: HttpRequest, row: Any) -> tuple[str, str]:
+        """(words, address) of the lever that a hit of the search offers at once; empty where there is none."""
+        return "", ""
+
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet, search_term: str
     ) -> tuple[models.QuerySet, bool]:

@@ -117,7 +117,10 @@ class SpillwayAdminSite(admin.AdminSite):
             **self.each_context(request),
             "title": "Search",
             "searched": key,
-            "hits": [(page.opts.verbose_name, page.words(row), page_of(page, row)) for page, row in hits[:MOST_HITS]],
+            "hits": [
+                (page.opts.verbose_name, page.words(row), page_of(page, row), *page.shortcut(request, row))
+                for page, row in hits[:MOST_HITS]
+            ],
             "more": len(hits) > MOST_HITS,
             "places": [str(page.opts.verbose_name_plural) for page in pages],
             "partition": f"{place.topic}/{place.partition}" if place else "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,12 +20,10 @@ from notifications.mail import recipients
 from notifications.mail.content import short
 from notifications.mail.recipients import masked
 from notifications.orders.mails import OrderMail, mails_of
-from notifications.orders.models import NUMBER_DIGITS, Order
+from notifications.orders.models import NUMBER, Order
 from outbox.trail.reveal import Revealing
 
 MOST_FOUND = 20
-# As it stands in a mail, and as people copy it: "Order 0EB1806D21", "#0eb1806d21".
-NUMBER = re.compile(rf"(?:order\W*)?#?(?P<number>[0-9a-f]{{{NUMBER_DIGITS}}})", re.ASCII | re.IGNORECASE)
 
 
 class StatusOfOrder(Segments):

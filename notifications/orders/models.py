@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -12,10 +13,13 @@ from django.db.models.functions import Cast, Lower, Right, Upper
 
 from config.database.compiled import compiled
 from config.fields import IdentifierField
-from config.uuid7 import uuid7
+from config.uuid7 import is_uuid, uuid7
 
 MOST_AMOUNT = 999_999_999_999  # minor units; far below what a double can hold exactly
 NUMBER_DIGITS = 10
+# As it stands in a mail, and as people copy it: "Order 0EB1806D21", "#0eb1806d21".
+NUMBER = re.compile(rf"(?:order\W*)?#?(?P<number>[0-9a-f]{{{NUMBER_DIGITS}}})", re.ASCII | re.IGNORECASE)
+MOST_FOUND = 20
 
 
 class OrderQuerySet(models.QuerySet["Order"]):
@@ -31,6 +35,13 @@ class OrderQuerySet(models.QuerySet["Order"]):
     def numbered(self, number: str) -> OrderQuerySet:
         """By the number in the customer's mail; two orders with one number are possible, and unlikely."""
         return self.filter(number_in_mail=number.upper())
+
+    def aggregates_of(self, key: str) -> list[str]:
+        """The aggregates of the orders that this id, or number in a mail, may mean."""
+        if is_uuid(key):
+            return [Order(pk=uuid.UUID(key)).aggregate]
+        found = NUMBER.fullmatch(key)
+        return [order.aggregate for order in self.numbered(found["number"])[:MOST_FOUND]] if found else []
 
     def after(self, order_id: uuid.UUID) -> OrderQuerySet:
         """The orders that follow in a list whose newest order is first."""

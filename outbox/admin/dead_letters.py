@@ -24,9 +24,10 @@ from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.positions import POSITION
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from config.admin.states import in_words
-from config.flows import Refusal, mask_of
+from config.flows import Refusal, flows, mask_of
 from config.telemetry.masks import DOTS, masked_error
 from config.uuid7 import is_uuid
+from outbox.admin.batches.faster import who_was_faster
 from outbox.admin.failure_groups import TABS
 from outbox.admin.letter_history import history_of
 from outbox.bookkeeping.progress import BEHIND
@@ -77,6 +78,7 @@ LETTERS: dict[str, Any] = {
     "nouns": ("letter", "letters"),
     "ready": lambda rows: rows.open(),
     "why_not": _why_closed,
+    "faster": who_was_faster,
 }
 REQUEUE = Lever(
     name="requeue",
@@ -125,6 +127,7 @@ RESTORE = Lever(
     nouns=("letter", "letters"),
     ready=lambda rows: rows.filter(status=DeadLetter.Status.DISCARDED),
     why_not=_why_not_restored,
+    faster=who_was_faster,
 )
 MOST_FOUND = 20
 
@@ -146,7 +149,9 @@ class DeadLetterAdmin(Revealing, ReadOnlyAdmin):
     list_filter = [StateOfLetter]
     links = ["group__id__exact"]
     search_fields = ["pk"]
-    search_help_text = "Paste an order id, batch id, letter id or topic/partition/offset. Exact match, in every state."
+    search_help_text = (
+        "Paste an order id or number, batch id, letter id or topic/partition/offset. Exact match, in every state."
+    )
     empty = ("No letters here", "A letter appears when a message failed for good.")
     arrived = age_column("created_at", "Arrived")
 
@@ -183,8 +188,15 @@ class DeadLetterAdmin(Revealing, ReadOnlyAdmin):
         place = POSITION.fullmatch(key)
         if place:
             return list(rows.filter(**place.groupdict())[:MOST_FOUND])
-        found = list(rows.filter(business_key=key)[:MOST_FOUND])
+        keys = {key, *(found for flow in flows() for found in flow.letters_about(key))}
+        found = list(rows.filter(business_key__in=sorted(keys))[:MOST_FOUND])
         return found or (list(rows.filter(pk=key)) if is_uuid(key) else [])
+
+    def shortcut(self, request: HttpRequest, row: DeadLetter) -> tuple[str, str]:
+        """An open letter is requeued from the search, without its page."""
+        if row.status != DeadLetter.Status.OPEN or not REQUEUE.allowed(request.user, self.opts):
+            return "", ""
+        return REQUEUE.verb, f"{self.lever_url(REQUEUE)}?{urlencode({'id': str(row.pk)})}"
 
     def detail(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:
         group = FailureGroup.objects.filter(pk=row.group_id).first()

@@ -11,27 +11,38 @@ from config.flows import Effect, Judgement, Refusal, flow_of
 from outbox.letters import proof
 from outbox.letters.filters import STARTS
 from outbox.letters.models import DeadLetter
-from outbox.replay.batches.models import ReplayBatch
+from outbox.replay.batches.models import ReplayBatch, ReplayItem
 from outbox.replay.rules import pace
 
 GONE = "The letter is gone: its month was dropped."
 FASTER = "Somebody was faster."
+ACTED = ("requeued", "verified", "failed_again")  # states of items whose letter their batch has moved on
 REFUSED_NOW = "It would be refused now."
 
 
 def judge(verb: str, letters: Mapping[UUID, DeadLetter], now: datetime) -> dict[UUID, str]:
     """Why each letter is not eligible now; empty for one that is. Nothing is written."""
     start = STARTS[verb]
-    found = {pk: why_closed(letter) for pk, letter in letters.items() if letter.status != start}
+    closed = [letter for letter in letters.values() if letter.status != start]
+    batches = who_took([letter.pk for letter in closed if letter.status != "open"]) if closed else {}
+    found = {letter.pk: why_closed(letter, batches.get(letter.pk, "")) for letter in closed}
     ready = [letter for pk, letter in sorted(letters.items()) if pk not in found]
     if verb != "requeue":
         return {**dict.fromkeys((letter.pk for letter in ready), ""), **found}
     return {**found, **{pk: why_not(judgement) for pk, judgement in proof.judge(ready, now).items()}}
 
 
-def why_closed(letter: DeadLetter) -> str:
-    """A letter that another lever, or its own replay, has moved on."""
-    return f"It is {letter.status.replace('_', ' ')} already." if letter.status != "open" else "It is open."
+def who_took(ids: Sequence[UUID]) -> dict[UUID, str]:
+    """`{letter: replay batch and whose}` for those of these letters that a batch has acted on; the newest one counts."""
+    acted = ReplayItem.objects.filter(letter__in=ids, state__in=ACTED).order_by("batch_id").select_related("batch")
+    return {item.letter: f"{item.batch} of {item.batch.requested_by}" for item in acted}
+
+
+def why_closed(letter: DeadLetter, by: str = "") -> str:
+    """A letter that another lever, a batch, or its own replay has moved on."""
+    if letter.status == "open":
+        return "It is open."
+    return f"It is {letter.status.replace('_', ' ')} already{f': {by}' if by else ''}."
 
 
 def why_not(judgement: Judgement) -> str:

@@ -71,7 +71,7 @@ def test_two_batches_over_one_set_do_one_deed(scripted):
     run_until(second, "done")
     assert counts(first) == {"verified": 40}
     assert counts(second) == {"skipped": 40}
-    assert second.skipped_why == {"It is resolved already.": 40}
+    assert second.skipped_why == {f"It is resolved already: {first} of Anna.": 40}
     assert len(scripted.taken) == 40
 
 
