@@ -14,6 +14,7 @@ import ssl
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from email import message_from_bytes
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class Sink:
         self.port, self.journal, self.trouble = port, journal, trouble
         self.random = random.Random(seed)
         self.login = login
+        self.refuse: Callable[[str], str] = lambda recipient: ""  # the whole reply to RCPT; empty accepts
         self.tls, self.encrypted = tls, encrypted  # `encrypted`: from the first byte, else STARTTLS is offered
         self.script: deque[str] = deque()
         self.accepted: list[dict[str, str]] = []
@@ -168,8 +170,11 @@ class Session:
         await self.answer("mail", "250 sender ok")
 
     async def do_rcpt(self, rest: str) -> None:
-        if await self.answer("rcpt", "250 recipient ok"):
-            self.recipients.append(re.sub(r"^TO:<|>$", "", rest, flags=re.IGNORECASE))
+        recipient = re.sub(r"^TO:<|>$", "", rest, flags=re.IGNORECASE)
+        if words := self.sink.refuse(recipient):
+            await self.say(words)
+        elif await self.answer("rcpt", "250 recipient ok"):
+            self.recipients.append(recipient)
 
     async def do_data(self, _: str) -> None:
         action = self.sink.script[0] if self.sink.script else ""

@@ -8,51 +8,7 @@ import pytest
 from notifications.channels.base import said
 from notifications.channels.smtp import RefusedReply
 from outbox.groups.fingerprint import LONGEST_READ, template_of, title_of
-
-HEX = string.hexdigits[:16]
-
-
-def some(chance, letters, number):
-    return "".join(chance.choices(letters, k=number))
-
-
-def gmail(chance):
-    who = (
-        some(chance, HEX, 13)
-        + "-"
-        + some(chance, HEX, 14)
-        + "si"
-        + str(chance.randrange(10**9, 10**11))
-        + some(chance, HEX, 1)
-    )
-    return (
-        "5.1.1 The email account that you tried to reach does not exist. Please try\n5.1.1 double-checking the recipient's "
-        "email address for typos or\n5.1.1 unnecessary spaces. For more information, go to\n"
-        f"5.1.1  https://support.google.com/mail/?p=NoSuchUser {who}.{chance.randrange(1000)} - gsmtp"
-    )
-
-
-def full(chance):
-    who = (
-        some(chance, HEX, 12)
-        + "-"
-        + some(chance, HEX, 15)
-        + "si"
-        + str(chance.randrange(10**10))
-        + "pxa."
-        + some(chance, string.digits, 3)
-    )
-    return f"5.2.2 The recipient's inbox is out of storage space. https://support.google.com/mail/?p=OverQuota{chance.choice(['Temp', 'Perm'])} {who} - gsmtp"
-
-
-def outlook(chance):
-    region = chance.choice(["EUR01", "EUR05", "NAM02", "APC01"])
-    host = f"{some(chance, string.ascii_uppercase, 2)}{chance.randrange(10)}{region}FT{chance.randrange(100):03}"
-    when = f"2026-11-{chance.randrange(1, 29):02}T{chance.randrange(24):02}:{chance.randrange(60):02}:11.{chance.randrange(1000):03}Z"
-    return (
-        "5.5.0 Requested action not taken: mailbox unavailable (S2017062302). "
-        f"[{host}.eop-{region}.prod.protection.outlook.com {when} {some(chance, HEX.upper(), 16)}]"
-    )
+from tests.notifications.refusals import full, gmail, outlook, some
 
 
 def letters_of(answer, number):
