@@ -219,6 +219,10 @@ class Flow:
         """Letters a second that what awaits their effect takes; 0 where nobody has set a limit."""
         return 0.0
 
+    def in_line(self, source: str) -> bool:
+        """Whether letters taken back stand in one line with live traffic, which then waits behind them."""
+        return False
+
     def patience(self, source: str) -> timedelta:
         """How long a requeued letter may be without its effect before somebody should look."""
         return timedelta(hours=1)

@@ -107,6 +107,9 @@ class Outbox(Flow):
         hints, messages = _hints_and_messages(letters)
         return {**capture.effect(hints, now), **redelivery.effect(messages)}
 
+    def in_line(self, source: str) -> bool:
+        return True
+
     def awaited(self, source: str, step: str = "") -> bool:
         return step != "decode"  # a hint sends nothing that the poller would not send
 

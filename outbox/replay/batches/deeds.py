@@ -72,6 +72,13 @@ def awaited(verb: str, source: str, step: str = "") -> bool:
         return False
 
 
+def in_line(batch: ReplayBatch) -> bool:
+    """Whether live traffic waits behind what this batch takes back."""
+    return batch.verb == "requeue" and any(
+        waits and flow_of(source).in_line(source) for source, _, waits in batch.kinds
+    )
+
+
 def holdup(verb: str, letters: Sequence[DeadLetter], now: datetime) -> str:
     """Why these letters of one source have to wait now; empty when they can go."""
     if verb != "requeue" or not letters:

@@ -27,6 +27,7 @@ class Steps:
 
     token: uuid.UUID = field(default_factory=uuid.uuid4)
     looked_at: dict[int, float] = field(default_factory=dict)  # when the letters in flight were looked at
+    speeds: dict[int, pace.Speed] = field(default_factory=dict)  # of the verdicts
     looked_to: dict[int, uuid.UUID] = field(default_factory=dict)  # how far the letters without effect were looked at
 
     def take(self, batch_id: int) -> float:
@@ -60,12 +61,12 @@ class Steps:
         """Judge what is in flight, then take a chunk back, if there is one, and nothing speaks against it."""
         now = database_now()
         flying = window.in_flight(batch)
-        if flying and self._is_time(batch) and verdicts.look(batch.pk, self.token, flying):
+        if flying and self._is_time(batch) and self._look(batch, flying):
             return AT_ONCE
         wait, most = room(batch, now)
         if wait:
             return wait
-        items = window.next_items(batch, flying, most)
+        items = window.next_items(batch, flying, most, self._window(batch))
         if not items:
             return self._over(batch, flying)
         why = _holdup(batch, items, now)
@@ -73,6 +74,21 @@ class Steps:
         if why:
             return SOON
         return AT_ONCE if chunk.act(batch, self.token, items) else SOON
+
+    def _look(self, batch: ReplayBatch, flying: Sequence[ReplayItem]) -> int:
+        judged = verdicts.look(batch.pk, self.token, flying)
+        if judged:
+            self._speed(batch).add(judged, time.monotonic())
+        return judged
+
+    def _speed(self, batch: ReplayBatch) -> pace.Speed:
+        return self.speeds.setdefault(batch.pk, pace.Speed(time.monotonic()))
+
+    def _window(self, batch: ReplayBatch) -> int:
+        """Ten seconds of its rate; before live traffic no more than ten seconds of what is really sent."""
+        if not deeds.in_line(batch):
+            return batch.window
+        return min(batch.window, self._speed(batch).window_at(time.monotonic()))
 
     def _is_time(self, batch: ReplayBatch) -> bool:
         """Whether the letters in flight were looked at half a second ago or more."""

@@ -20,13 +20,13 @@ def in_flight(batch: ReplayBatch) -> list[ReplayItem]:
     return list(_of_kind(batch, rows, awaited=True)[: 2 * pace.MOST_WINDOW])
 
 
-def next_items(batch: ReplayBatch, flying: Sequence[ReplayItem], most: int) -> list[ReplayItem]:
-    """At most `most` items whose turn it is, oldest first; none while the window is full."""
+def next_items(batch: ReplayBatch, flying: Sequence[ReplayItem], most: int, window: int) -> list[ReplayItem]:
+    """At most `most` items whose turn it is, oldest first; none while `window` of them are in flight."""
     rows = ReplayItem.objects.of(batch).filter(state="eligible").oldest_first()
     if batch.state == ReplayBatch.State.CANARY:
         rows = rows.filter(canary=True)
     found = list(_of_kind(batch, rows, awaited=False)[:most])
-    room = min(most, batch.window - len(flying))
+    room = min(most, window - len(flying))
     return found or (_free(_of_kind(batch, rows, awaited=True), flying, room) if room > 0 else [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from datetime import datetime, timedelta
 
 RAMP = timedelta(seconds=30)
@@ -40,6 +41,24 @@ def seconds_until(wanted: float, tokens: float, rate: float) -> float:
 def window_of(rate: float | None) -> int:
     """Letters that may be taken back and not judged: ten seconds of the rate, between 50 and 500."""
     return MOST_WINDOW if rate is None else int(min(MOST_WINDOW, max(LEAST_WINDOW, rate * WINDOW_SECONDS)))
+
+
+class Speed:
+    """How many verdicts come in a second, by those of the last ten seconds."""
+
+    def __init__(self, at: float) -> None:
+        self.since = at
+        self.judged: deque[tuple[float, int]] = deque()
+
+    def add(self, number: int, at: float) -> None:
+        self.judged.append((at, number))
+
+    def window_at(self, at: float) -> int:
+        """Letters that ten seconds of it judge, between 50 and 500: live traffic waits behind those that are out."""
+        while self.judged and self.judged[0][0] <= at - WINDOW_SECONDS:
+            self.judged.popleft()
+        seconds = min(WINDOW_SECONDS, max(1.0, at - self.since))
+        return window_of(sum(number for _, number in self.judged) / seconds)
 
 
 def chunk_of(taken: int, most: int) -> int:

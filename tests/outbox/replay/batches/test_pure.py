@@ -56,6 +56,23 @@ def test_the_window_is_ten_seconds_of_the_rate_within_limits(rate, window):
     assert pace.window_of(rate) == window
 
 
+@pytest.mark.parametrize(("per_second", "window"), [(0, 50), (3, 50), (15, 150), (50, 500), (400, 500)])
+def test_before_live_traffic_the_window_is_ten_seconds_of_what_is_judged(per_second, window):
+    speed = pace.Speed(100.0)
+    for second in range(1, 61):
+        speed.add(per_second, 100.0 + second)
+    assert speed.window_at(160.0) == window
+    assert speed.window_at(165.5) in (window, max(50, per_second * 5))  # half of them are long ago
+    assert speed.window_at(1000.0) == 50
+
+
+def test_before_the_first_verdict_the_window_is_the_least():
+    speed = pace.Speed(0.0)
+    assert speed.window_at(0.0) == 50
+    speed.add(20, 0.5)
+    assert speed.window_at(0.5) == 200  # a second at least, however few the verdicts are
+
+
 def test_chunks_grow_with_what_was_taken():
     assert [pace.chunk_of(taken, 500) for taken in (0, 20, 40, 300, 9000)] == [20, 20, 40, 300, 500]
     assert pace.chunk_of(0, 5) == 5
