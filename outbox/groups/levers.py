@@ -140,8 +140,9 @@ def _assign_one(pk: int, operator: Operator, reason: str, owner: Operator) -> in
             return 0
         rest = {} if group.state == State.ACKNOWLEDGED else {"state": State.ACKNOWLEDGED, "state_since": database_now()}
         changed = FailureGroup.objects.filter(pk=pk, owner_name=group.owner_name).update(**new, **rest)
-        was = {"owner": group.owner_name}
-        _record(operator, "assign", pk, reason, f"{owner.name} has it", was, {"owner": owner.name})
+        if changed:
+            was = {"owner": group.owner_name}
+            _record(operator, "assign", pk, reason, f"{owner.name} has it", was, {"owner": owner.name})
     return changed
 
 
