@@ -128,6 +128,18 @@ class Aggregator(Flow):
     def replays(self) -> Mapping[str, Callable[[], Ingest]]:
         return {stream.topic: partial(Ingest, stream) for stream in streams().values()}
 
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return "It is a refused batch: its bytes are promised." if letter.step == flush.STEP else ""
+
+    def locked(self, letter: DeadLetter) -> Sequence[str]:
+        return streams()[letter.source].locked
+
+    def identity(self, letter: DeadLetter) -> str:
+        return orders.identity(streams()[letter.source], letter)
+
+    def faults(self, letter: DeadLetter) -> Sequence[str]:
+        return orders.faults(streams()[letter.source], letter)
+
     def discard(self, letter: DeadLetter, now: datetime) -> str:
         return flush.discard(letter, now) if letter.step == flush.STEP else "discarded"
 

@@ -42,6 +42,10 @@ READABLE = (
 )  # fmt: skip
 
 
+# What says which order it is: an edited copy says the same.
+LOCKED = ("order_id", "location_id", "ordered_at")
+
+
 class Stream:
     """One topic that is debounced into another. Subclass it, name it in `STREAMS` (docs/adding.md).
 
@@ -51,6 +55,7 @@ class Stream:
 
     message: type[Any] = TransferRequest
     readable: Sequence[str] = READABLE
+    locked: Sequence[str] = LOCKED
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.name = name

@@ -18,6 +18,7 @@ from django.utils.text import capfirst
 
 from config.telemetry.metrics import Gauge
 from config.verdicts import Effect, Judgement, Refusal, Tone
+from config.verdicts.copies import TakesCopies
 
 if TYPE_CHECKING:
     from config.kafka.runtime.writer import Replayable
@@ -125,7 +126,7 @@ class Reading:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-class Flow:
+class Flow(TakesCopies):
     """Base of a flow; every method may be left as it is."""
 
     name = ""

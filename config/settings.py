@@ -189,6 +189,7 @@ SWEEPS = [
     "config.processes.housekeeping.sweep_logins",
     "outbox.groups.hours.sweep",
     "outbox.replay.batches.retention.sweep",
+    "outbox.edits.retention.sweep",
     "notifications.webhooks.inbox.sweep_old",
 ]
 PARTITIONS = [

@@ -20,7 +20,7 @@ from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
 from outbox.measures import Numbers, gauges
 from outbox.messages.keys import sweep_keys
-from outbox.messages.models import FLOW, NAMED, READABLE, OutboxMessage
+from outbox.messages.models import FLOW, LOCKED, NAMED, READABLE, OutboxMessage
 from outbox.workers import redelivery as capture
 
 
@@ -109,6 +109,15 @@ class Outbox(Flow):
 
     def in_line(self, source: str) -> bool:
         return True
+
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return "It is a hint of change capture: the poller takes its message in any case." if letter.topic else ""
+
+    def locked(self, letter: DeadLetter) -> Sequence[str]:
+        return LOCKED
+
+    def faults(self, letter: DeadLetter) -> Sequence[str]:
+        return redelivery.faults(letter)
 
     def awaited(self, source: str, step: str = "") -> bool:
         return step != "decode"  # a hint sends nothing that the poller would not send

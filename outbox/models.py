@@ -3,7 +3,7 @@
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, Watermark
 from outbox.channels.models import ChannelState
 from outbox.groups.models import FailureGroup, GroupHour, GroupQuota
-from outbox.letters.models import BurialKey, DeadLetter, ProofRound
+from outbox.letters.models import BurialKey, DeadLetter, PayloadRevision, ProofRound
 from outbox.messages.models import DeliveryAttempt, IdempotencyKey, OutboxMessage
 from outbox.replay.batches.models import ReplayBatch, ReplayItem
 from outbox.replay.models import TopicReplay
@@ -26,6 +26,7 @@ __all__ = [
     "OfferedRight",
     "OperatorAction",
     "OutboxMessage",
+    "PayloadRevision",
     "ProofRound",
     "ReplayBatch",
     "ReplayItem",

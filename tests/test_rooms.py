@@ -39,12 +39,14 @@ MAY_USE = {
         "replay/rules": [],
         "replay/batches": ["bookkeeping", "trail", "groups", "letters", "replay/rules"],
         "replay/console": ["bookkeeping", "trail", "groups", "letters", "replay/batches"],
+        "edits": ["trail", "letters"],
         "messages": ["bookkeeping", "letters", "channels"],
         "delivery": ["bookkeeping", "trail", "letters", "channels", "messages"],
         "workers": ["bookkeeping", "letters", "channels", "messages", "delivery"],
         "api": ["bookkeeping", "messages"],
         "admin/groups": ["bookkeeping", "groups", "letters", "replay/rules", "replay/batches"],
         "admin/batches": ["bookkeeping", "trail", "groups", "letters", "replay/rules", "replay/batches"],
+        "admin/edits": ["trail", "groups", "letters", "edits"],
         "admin": [
             "bookkeeping",
             "trail",
@@ -58,6 +60,7 @@ MAY_USE = {
             "delivery",
             "admin/groups",
             "admin/batches",
+            "admin/edits",
         ],
     },
     "buffer": {

@@ -22,7 +22,7 @@ from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LaneOwner
 from throttler.live.sending import EXPIRED, INPUT, OUTPUT
 from throttler.live.storing import GROUP
-from throttler.messages import NAMED, READABLE, gate
+from throttler.messages import LOCKED, NAMED, READABLE, gate
 from throttler.samples import customers_added, notifications
 
 RECENT = timedelta(seconds=5)
@@ -116,6 +116,15 @@ class Throttler(Flow):
 
     def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
         return redelivery.effect(letters)
+
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return redelivery.why_not_edited(letter)
+
+    def locked(self, letter: DeadLetter) -> Sequence[str]:
+        return LOCKED
+
+    def faults(self, letter: DeadLetter) -> Sequence[str]:
+        return redelivery.faults(letter)
 
     def awaited(self, source: str, step: str = "") -> bool:
         return True

@@ -21,6 +21,8 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # What may be read of a notification without a reveal, and which names.
 READABLE = ("notification_id", "customer_id", "created_at", "ttl_seconds")
 NAMED = ("recipient", "message")
+# What says whose it is, and which: an edited copy says the same.
+LOCKED = ("notification_id", "customer_id")
 
 Headers = Iterable[tuple[str, bytes | None]]
 

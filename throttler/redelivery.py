@@ -100,6 +100,7 @@ def _promise(
 ) -> UUID:
     # A letter that was restored after its message was cancelled gets another one.
     again = f"/{before.id.hex}" if before and before.state == OutboxMessage.State.CANCELLED else ""
+    again += f"/edit-{letter.edit}" if letter.edit else ""
     try:
         return publish(
             EVENT,
@@ -112,6 +113,19 @@ def _promise(
         )
     except ValueError as error:
         raise Refusal(f"the outbox does not take it: {error}") from error
+
+
+def faults(letter: DeadLetter) -> list[str]:
+    """What the gate of the input says against its record."""
+    try:
+        gate().decode(record_of(letter).value)
+    except (InvalidRecord, Refusal) as refusal:
+        return [str(refusal)]
+    return []
+
+
+def why_not_edited(letter: DeadLetter) -> str:
+    return "It stands for messages that are lost: there is nothing to edit." if letter.step == LOST else ""
 
 
 def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:

@@ -14,7 +14,7 @@ from buffer.ledger.handler import GROUP, Track
 from buffer.ledger.samples import stock_traffic
 from buffer.ledger.statements import NAME
 from buffer.ledger.topics.effects import Movements
-from buffer.ledger.topics.messages import READABLE
+from buffer.ledger.topics.messages import LOCKED, READABLE
 from buffer.ledger.topics.movements import Source, sources
 from buffer.ledger.verify import checks
 from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Sample, Worker
@@ -97,6 +97,18 @@ class Ledger(Flow):
 
     def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
         return redelivery.effect(letters)
+
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return ""
+
+    def locked(self, letter: DeadLetter) -> Sequence[str]:
+        return LOCKED
+
+    def identity(self, letter: DeadLetter) -> str:
+        return redelivery.identity(letter)
+
+    def faults(self, letter: DeadLetter) -> Sequence[str]:
+        return redelivery.faults(letter)
 
 
 def _reference_in(source: Source, record: Record) -> Sequence[str]:

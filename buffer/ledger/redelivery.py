@@ -68,6 +68,26 @@ def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
     return found
 
 
+def faults(letter: DeadLetter) -> list[str]:
+    """What the gate and the function of its topic say against its record; nothing is written."""
+    returns, refused = _returns([letter])
+    handler = Track()
+    buried = [found.error for back in returns for found in handler.prepare(back.batch).letters]
+    return [*refused.values(), *buried]
+
+
+def identity(letter: DeadLetter) -> str:
+    """The reference that its record moves stock for, or the merchant or variant that it is about."""
+    handler = Track()
+    for back in _returns([letter])[0]:
+        prepared = handler.prepare(back.batch)
+        for tracked in prepared.tracked:
+            return f"{tracked.movements.reference_type} {tracked.movements.reference_id}"
+        for _, change in prepared.changes:
+            return f"{type(change).__name__} {change[0]}"
+    return ""
+
+
 def _returns(letters: Sequence[DeadLetter]) -> tuple[list[ReturnedBatch], Refused]:
     read = {topic_name(name) for name in settings.MOVEMENTS}
     gone = {

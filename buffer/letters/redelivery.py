@@ -16,7 +16,15 @@ from buffer.streams import Stream
 from config.flows import Effect, Judgement
 from config.gate import InvalidRecord
 from outbox.letters.models import DeadLetter
-from outbox.letters.redelivery import ReturnedBatch, failed_again, foreseen, not_eligible, refusals, returns_of
+from outbox.letters.redelivery import (
+    ReturnedBatch,
+    batch_of,
+    failed_again,
+    foreseen,
+    not_eligible,
+    refusals,
+    returns_of,
+)
 
 Key = tuple[int, str, str]  # month, order, location
 GONE = "the order is not in the buffer any more"
@@ -96,6 +104,18 @@ def effect(stream: Stream, letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
             else:
                 found[letter.pk] = _effect_of_order(at, row, batches)
     return found
+
+
+def faults(stream: Stream, letter: DeadLetter) -> list[str]:
+    """What gate and window say against its record; nothing is written."""
+    return [found.error for found in Ingest(stream).prepare(batch_of(letter)).letters]
+
+
+def identity(stream: Stream, letter: DeadLetter) -> str:
+    """The order that its record is about: month, order, location."""
+    (back,), _ = returns_of([letter])
+    key = _keys(stream, back).get(letter.pk)
+    return "/".join(map(str, key)) if key else ""
 
 
 def _effect_of_order(at: Position, row: OrderRow | None, batches: Mapping[UUID, Batch]) -> Effect:

@@ -46,10 +46,11 @@ GRANT INSERT, UPDATE ON spillway.outbox_flowcounter TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_flowminute TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_idempotencykey TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_joblease TO 'spillway_app'@'%';
--- The operators' trail and its seals are only ever written.
+-- The operators' trail, its seals and edited copies are only ever written.
 GRANT INSERT ON spillway.outbox_actionseal TO 'spillway_app'@'%';
 GRANT INSERT ON spillway.outbox_actionsubject TO 'spillway_app'@'%';
 GRANT INSERT ON spillway.outbox_operatoraction TO 'spillway_app'@'%';
+GRANT INSERT ON spillway.outbox_payloadrevision TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_outboxmessage TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_replaybatch TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_replayitem TO 'spillway_app'@'%';

@@ -13,10 +13,10 @@ SELECT format('REVOKE DELETE ON %I FROM spillway_app', relname) FROM pg_class
 -- Lifting a suppression is a person's right.
 GRANT DELETE ON notifications_suppression TO spillway_app;
 
--- The ledger, the operators' trail and its seals, what happened to orders.
+-- The ledger, the operators' trail and its seals, edited copies, what happened to orders.
 SELECT format('REVOKE UPDATE ON %I FROM spillway_app', relname) FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
-    AND relname ~ '^(buffer_inventorytracking|outbox_operatoraction|outbox_actionseal|outbox_actionsubject|notifications_orderevent)' \gexec
+    AND relname ~ '^(buffer_inventorytracking|outbox_operatoraction|outbox_actionseal|outbox_actionsubject|outbox_payloadrevision|notifications_orderevent)' \gexec
 
 -- Only `migrate` writes these.
 REVOKE INSERT, UPDATE, DELETE ON auth_permission, django_content_type, django_migrations, outbox_offeredright

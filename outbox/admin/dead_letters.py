@@ -28,6 +28,9 @@ from config.flows import Refusal, flows, mask_of
 from config.telemetry.masks import DOTS, masked_error
 from config.uuid7 import is_uuid
 from outbox.admin.batches.faster import who_was_faster
+from outbox.admin.edits.lever import state_of
+from outbox.admin.edits.page import Editing
+from outbox.admin.edits.shown import copies_of
 from outbox.admin.failure_groups import TABS
 from outbox.admin.letter_history import history_of
 from outbox.bookkeeping.progress import BEHIND
@@ -140,7 +143,7 @@ class StateOfLetter(Segments):
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(Revealing, ReadOnlyAdmin):
+class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
     place = 20
     tabs = TABS
     levers = (REQUEUE, RESOLVE, DISCARD, RESTORE)
@@ -160,9 +163,12 @@ class DeadLetterAdmin(Revealing, ReadOnlyAdmin):
         return super().get_queryset(request).defer("payload", "traceback", "headers")
 
     def offered(self, request: HttpRequest, states: list[LeverState], row: DeadLetter) -> list[LeverState]:
-        """Restore instead of the others, and only where it can be pulled."""
-        discarded = row.status == DeadLetter.Status.DISCARDED
-        return [state for state in states if (state.lever is RESTORE) == discarded]
+        """Restore instead of the others, and only where it can be pulled; to edit a copy comes second."""
+        if row.status == DeadLetter.Status.DISCARDED:
+            return [state for state in states if state.lever is RESTORE]
+        found = [state for state in states if state.lever is not RESTORE]
+        closed = _why_closed(row) if row.status != DeadLetter.Status.OPEN else ""
+        return [*found[:1], state_of(request, row, closed), *found[1:]]
 
     def narrowed_to(self, lookup: str, value: Any) -> str:
         group = FailureGroup.objects.filter(pk=value).first() if lookup == "group__id__exact" else None
@@ -213,6 +219,7 @@ class DeadLetterAdmin(Revealing, ReadOnlyAdmin):
             "forecast": dead_letters.forecast(row) if row.status == DeadLetter.Status.OPEN else None,
             "again": _came_again(row),
             "history": history_of(row, sight),
+            "copies": copies_of(row, sight),
             "about_url": _about(row),
         }
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F
@@ -14,7 +15,7 @@ from django.urls import reverse
 
 from config.flows import Effect, Judgement, Refusal
 from config.uuid7 import uuid7
-from outbox.channels.handlers import handlers
+from outbox.channels.handlers import handler_of, handlers
 from outbox.delivery.candidates import lower_bound
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of, would_refuse
@@ -27,6 +28,8 @@ State = OutboxMessage.State
 ENDED = (State.DEAD_LETTERED, State.EXPIRED)
 AGAIN = "the message is pending again"
 ANEW = "a new message was made of the letter: the day of the old one was dropped"
+COPIED = "a new message was made of the edited copy"
+SENT_MEANWHILE = "it was sent meanwhile: a copy would be a second message"
 ON_ITS_WAY = "the message is on its way already"
 CANCELLED = "the message was cancelled"
 
@@ -57,13 +60,13 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
     lost: list[DeadLetter] = []
     for letter in sorted(letters, key=lambda letter: (-letter.revision, letter.pk)):
         message = known.get(message_of(letter))
-        if message is None:
+        if message is None or (letter.edit and message.state in ENDED):
             lost.append(letter)
         elif message.state in ENDED and message.id not in revived:
             revived.add(message.id)
             found[letter.pk] = Effect("waiting", AGAIN)
         else:
-            found[letter.pk] = _not_again(message)
+            found[letter.pk] = _not_again(message, letter)
     _revive(sorted(revived), now)
     found |= _made_anew(lost, now)
     if any(effect.state == "waiting" for effect in found.values()):
@@ -102,6 +105,8 @@ def _state(known: Mapping[UUID, Known], letter: DeadLetter) -> str:
 
 
 def _judged(letter: DeadLetter, message: Known | None) -> Judgement:
+    if letter.edit and message is not None:
+        return _judged_copy(letter, message)
     if message is None:
         try:
             _content(letter)
@@ -115,9 +120,15 @@ def _judged(letter: DeadLetter, message: Known | None) -> Judgement:
     return would_refuse(CANCELLED if message.state == State.CANCELLED else ON_ITS_WAY)
 
 
-def _not_again(message: Known) -> Effect:
+def _judged_copy(letter: DeadLetter, message: Known) -> Judgement:
+    if message.state not in ENDED:
+        return would_refuse(_not_again(message, letter).evidence)
+    return Judgement(True, "A new message is made of the copy.", "It has a key of its own.", "ok")
+
+
+def _not_again(message: Known, letter: DeadLetter) -> Effect:
     if message.state == State.SENT:
-        return _sent(message)
+        return Effect("refused", SENT_MEANWHILE) if letter.edit else _sent(message)
     return Effect("refused", CANCELLED if message.state == State.CANCELLED else ON_ITS_WAY)
 
 
@@ -153,7 +164,7 @@ def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effec
         named = {"id": message_id, "times_revived": letter.revision + 1, **_traced(letter)}
         messages.append(OutboxMessage(**content, **times, **named))
         keys.append(_key(letter, message_id, content, now))
-        found[letter.pk] = Effect("waiting", ANEW, carrier=message_id)
+        found[letter.pk] = Effect("waiting", COPIED if letter.edit else ANEW, carrier=message_id)
     IdempotencyKey.objects.bulk_create(keys)
     OutboxMessage.objects.bulk_create(messages)
     return found
@@ -170,6 +181,18 @@ def _content(letter: DeadLetter) -> dict[str, str]:
         raise Refusal("its message is gone, and the letter does not hold all of it")
     aggregate, payload = (record.key or b"").decode(), record.value.decode()
     return {"channel": channel, "event_type": event_type, "aggregate": aggregate, "payload": payload}
+
+
+def faults(letter: DeadLetter) -> list[str]:
+    """Why the payload is no message of its channel: what `publish` asks, too."""
+    try:
+        content = _content(letter)
+        handler_of(content["channel"]).check(msgspec.json.decode(content["payload"]))
+    except Refusal as refusal:
+        return [str(refusal)]
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        return [str(error)]
+    return []
 
 
 def _traced(letter: DeadLetter) -> dict[str, str]:

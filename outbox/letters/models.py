@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 from django.db import models
 
 from config.fields import IdentifierField
 from config.uuid7 import uuid7
 from outbox.groups.models import FailureGroup
-from outbox.letters.queries import DeadLetterQuerySet
+from outbox.letters.queries import DeadLetterQuerySet, PayloadRevisionQuerySet
 
 
 class DeadLetter(models.Model):
@@ -68,6 +70,8 @@ class DeadLetter(models.Model):
     predecessor = models.UUIDField(null=True, help_text="The letter of the revision before, that failed again.")
     successor = models.UUIDField(null=True, help_text="The letter of the next revision, if it failed again.")
 
+    edit = 0  # of a copy in memory: the number of the revision whose payload it has
+
     objects = DeadLetterQuerySet.as_manager()
 
     class Meta:
@@ -104,6 +108,35 @@ class DeadLetter(models.Model):
     def is_excerpt(self) -> bool:
         """Whether only a part of the record is kept."""
         return self.payload_size is not None
+
+    def copy_with(self, payload: bytes, edit: int) -> DeadLetter:
+        """The letter with the payload of its edited copy number `edit`; only in memory, never saved."""
+        found = copy(self)
+        found.payload, found.edit = payload, edit
+        return found
+
+
+class PayloadRevision(models.Model):
+    """An edited copy that was requeued in place of a letter, whose own bytes never change. Written once."""
+
+    letter = models.UUIDField()
+    number = models.IntegerField(help_text="Of this letter: 1, 2, 3, …")
+    payload = models.BinaryField(help_text="The bytes that were taken back.")
+    digest_before = models.CharField(max_length=32, help_text="Of the letter's own payload.")
+    digest_after = models.CharField(max_length=32)
+    editor = models.CharField(max_length=150, help_text="Kept when the account is gone.")
+    editor_number = models.IntegerField(null=True, help_text="The account's primary key.")
+    reason = models.TextField()
+    created_at = models.DateTimeField(help_text="The letter's requeued_at, as long as this is what was taken back.")
+
+    objects = PayloadRevisionQuerySet.as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["letter", "number"], name="payloadrevision_number")]
+        default_permissions = ()  # it is seen on the page of its letter
+
+    def __str__(self) -> str:
+        return f"Edit {self.number} of letter {self.letter}"
 
 
 class ProofRound(models.Model):

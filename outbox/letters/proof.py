@@ -22,7 +22,7 @@ from config.telemetry.redaction import said
 from outbox.letters.burial import STOPPED
 from outbox.letters.closing import discard, resolve, restore
 from outbox.letters.edges import Move, Status, locked, move
-from outbox.letters.models import DeadLetter, ProofRound
+from outbox.letters.models import DeadLetter, PayloadRevision, ProofRound
 from outbox.letters.redelivery import would_refuse
 
 __all__ = ["discard", "judge", "look_after", "look_after_these", "resolve", "restore", "take_back"]
@@ -104,7 +104,8 @@ def look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
     """Close those of these requeued letters whose effect is proven, in a transaction of their own; returns which."""
     with transaction.atomic():
         mine = locked(ids, Status.REQUEUED)
-        letters = list(DeadLetter.objects.filter(pk__in=mine).defer("traceback", "error").order_by("pk"))
+        rows = DeadLetter.objects.filter(pk__in=mine).defer("traceback", "error").order_by("pk")
+        letters = PayloadRevision.objects.in_force(rows)
         found = _masked(_asked(letters, lambda flow, part: flow.effect(part, now), lambda why: Effect("waiting", why)))
         notes = {letter.pk: letter.note for letter in letters}
         closed = {pk: effect for pk, effect in found.items() if effect.state not in ("waiting", "refused")}

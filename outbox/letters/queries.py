@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.db import models
@@ -35,3 +35,23 @@ class DeadLetterQuerySet(models.QuerySet):
 
     def newest_first(self) -> DeadLetterQuerySet:
         return self.order_by("-id")
+
+
+class PayloadRevisionQuerySet(models.QuerySet):
+    """Edited copies."""
+
+    def of_letter(self, letter_id: Any) -> PayloadRevisionQuerySet:
+        return self.filter(letter=letter_id).order_by("number")
+
+    def last_number(self, letter_id: Any) -> int:
+        """How often the letter was edited."""
+        return self.of_letter(letter_id).values_list("number", flat=True).last() or 0
+
+    def in_force(self, letters: Iterable[Any]) -> list[Any]:
+        """The same letters; one that was last taken back as an edited copy has the payload of that."""
+        letters = list(letters)
+        rows: Iterable[Any] = self.filter(letter__in=[letter.pk for letter in letters])
+        # A letter that was restored, and taken back as it is, is no copy any more.
+        copies = {(row.letter, row.created_at): row for row in rows}
+        found = [(letter, copies.get((letter.pk, letter.requeued_at))) for letter in letters]
+        return [letter.copy_with(bytes(row.payload), row.number) if row else letter for letter, row in found]

@@ -23,6 +23,8 @@ READABLE = (
     "payload.after.id",
 )
 NAMED = ("to", "from", "subject", "text", "html", "headers", "key", "value")
+# What says what it is about, and where it goes: an edited copy says the same.
+LOCKED = ("order_id", "event_type", "topic", "key")
 FLOW = "outbox"  # the name of the flow, of its counters and of its dead letters
 
 

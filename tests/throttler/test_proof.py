@@ -11,6 +11,8 @@ from django.db import transaction
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Replayed, topic_name
+from outbox.edits.copies import examine, text_of
+from outbox.edits.deed import requeue_copy
 from outbox.letters import levers, proof
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
@@ -45,6 +47,33 @@ def letter() -> DeadLetter:
     found = letter_at(17)
     assert levers.requeue([found.pk], Operator("me"), "try").requeued == 1
     return found
+
+
+# -- an edited copy ------------------------------------------------------------------------------------
+def edit(letter: DeadLetter, *change: str) -> tuple[str, list[str]]:
+    text = text_of(letter).replace(*change)
+    return text, [fault.path for fault in examine(letter, text, database_now()).faults]
+
+
+def test_an_edited_copy_goes_to_the_input_for_the_same_customer(registered):
+    found = letter_at(18)
+    text, faults = edit(found, '"recipient": "a"', '"recipient": "b"')
+    assert faults == []
+    assert requeue_copy(found.pk, text, 0, Operator("me"), "the address was wrong").state == "waiting"
+    message = OutboxMessage.objects.get()
+    payload = msgspec.json.decode(message.payload)
+    assert msgspec.json.decode(payload["value"])["recipient"] == "b"
+    assert payload["headers"]["replay_of"] == found.position
+    sent()
+    passed(41)
+    assert look(found) == "resolved"
+
+
+def test_customer_and_notification_are_locked():
+    found = letter_at(19)
+    assert edit(found, "acme", "other")[1] == ["customer_id"]
+    assert edit(found, "n-1", "n-2")[1] == ["notification_id"]
+    assert edit(found, '"message": {}', '"message": 7')[1] == ["message"]
 
 
 def sent() -> None:

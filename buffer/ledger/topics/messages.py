@@ -59,3 +59,10 @@ READABLE = (
     "toStockId", "quantity", "op", "after.id", "after.merchant_id", "payload.op", "payload.after.id",
     "payload.after.merchant_id",
 )  # fmt: skip
+
+# What says which reference, merchant or item it is about: an edited copy says the same. Without a receipt it is the
+# whole order.
+LOCKED = (
+    "saleOrderId", "purchaseOrderId", "receiptId?", "kitchenTicketItemId", "transferId", "after.id", "before.id",
+    "payload.after.id", "payload.before.id",
+)  # fmt: skip

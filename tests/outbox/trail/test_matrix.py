@@ -34,6 +34,7 @@ LEVERS = [
     (reverse("admin:buffer_inventorystock_lever", args=["stocktake"]), f"buffer.{STOCKTAKE.right}"),
     (reverse("admin:outbox_topicreplay_add"), "outbox.replay_topic"),
     (reverse("admin:outbox_failuregroup_words", args=[1]), "outbox.take_failuregroup"),
+    (reverse("admin:outbox_deadletter_edit", args=[uuid.UUID(int=0)]), "outbox.edit_deadletter"),
 ]
 
 

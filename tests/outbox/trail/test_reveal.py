@@ -28,7 +28,7 @@ from notifications.orders.models import Order
 from notifications.webhooks.inbox import WebhookEvent
 from outbox.letters.burial import Letter, bury
 from outbox.messages.publish import publish
-from outbox.models import DeadLetter, FailureGroup, OperatorAction, OutboxMessage
+from outbox.models import DeadLetter, FailureGroup, OperatorAction, OutboxMessage, PayloadRevision
 from outbox.trail import reveal
 
 pytestmark = pytest.mark.django_db
@@ -106,6 +106,9 @@ def planted(letter):
     suppressed = Suppression.objects.create(
         address=address, address_hash="0" * 32, reason="manual", note=SECRET, since=now
     )
+    PayloadRevision.objects.create(
+        letter=letter.pk, number=1, payload=f'{{"note": "{SECRET}2"}}'.encode(), created_at=now
+    )
     return [letter, order, message, delivery, event, batch, suppressed]
 
 
@@ -142,6 +145,7 @@ def test_a_planted_string_is_on_no_page(planted, role, caplog):
             *map(page_of, planted),
             *groups,
             "/admin/find/?q=A-1",
+            reverse("admin:outbox_deadletter_edit", args=[planted[0].pk]),
         ]:
             assert SECRET not in seen(client, url), url
         body = client.get(reverse("admin:outbox_outboxmessage_body", args=[planted[2].pk]))

@@ -1,0 +1,128 @@
+"""Where values stand in a text, what is wrong in it, and what turns one text into another."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from buffer.ledger.topics.messages import LOCKED, Payment, Receipt
+from buffer.streams import TransferRequest
+from config.gate import Gate, InvalidRecord
+from outbox.edits.difference import count, difference
+from outbox.edits.faults import located, locked_faults, locked_values
+from outbox.edits.places import line_of, places
+
+TEXT = """{
+  "purchaseOrderId": "PO-1",
+  "items": [
+    {"stockId": "A", "quantity": 24},
+    {"stockId": "B", "quantity": "twelve"}
+  ]
+}"""
+
+
+def said(kind: type, text: str) -> str:
+    with pytest.raises(InvalidRecord) as refused:
+        Gate.of(kind, 1000).decode(text.encode())
+    return str(refused.value)
+
+
+def test_a_value_has_a_path_a_line_and_its_text():
+    found = places(TEXT)
+    assert found["purchaseOrderId"] == (2, '"PO-1"')
+    assert found["items[1].quantity"] == (5, '"twelve"')
+    assert found["items"].line == 3
+    assert line_of(found, "items[1].unit") == 5
+    assert line_of(found, "nothing.like.it") == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a": ', '{"a": "x', "]]]", '{"a" "b"}', "[[[[", '"\\', "{{{,,,:::"])
+def test_a_broken_text_has_places_too(text):
+    assert isinstance(places(text), dict)
+    assert places('{"purchaseOrderId": "PO-1", "items": [{"sto')["purchaseOrderId"].text == '"PO-1"'
+
+
+def test_of_a_name_that_stands_twice_the_last_counts_as_in_the_gate():
+    text = '{"saleOrderId": "A", "sale\\u004frderId": "B", "merchantId": 1, "items": [{"stockId": "X", "quantity": 1}]}'
+    assert Gate.of(Payment, 1000).decode(text.encode()).sale_order_id == "B"
+    assert places(text)["saleOrderId"].text == '"B"'
+
+
+def test_a_name_with_a_dot_is_no_path():
+    found = places('{"after": {"id": 1}, "after.id": 2}')
+    assert found["after.id"].text == "1"
+
+
+def test_the_error_of_the_gate_gets_path_and_line():
+    fault = located(said(Receipt, TEXT), TEXT)
+    assert (fault.path, fault.line, fault.where) == ("items[1].quantity", 5, "Line 5, items[1].quantity")
+    assert "Expected `int`, got `str`" in fault.text
+    assert "$" not in fault.text
+
+
+def test_a_missing_field_is_named_where_it_should_stand():
+    text = TEXT.replace(', "quantity": "twelve"', "")
+    fault = located(said(Receipt, text), text)
+    assert (fault.path, fault.line) == ("items[1].quantity", 5)
+    missing = located(said(Receipt, "{}"), "{}")
+    assert (missing.path, missing.line) == ("purchaseOrderId", 1)
+
+
+def test_what_is_no_json_has_a_line():
+    text = TEXT.replace("24}", "24]")
+    cut = TEXT.replace('"twelve"', "12")[:-1]
+    assert located(said(Receipt, text), text).line == 4
+    assert located(said(Receipt, cut), cut).line == 6
+
+
+def test_what_names_the_effect_is_locked_and_the_rest_is_free():
+    wanted = locked_values(TEXT, LOCKED)
+    assert wanted == {"purchaseOrderId": "PO-1", "receiptId": None}
+    assert locked_faults(TEXT.replace("twelve", "12"), wanted) == []
+    (other,) = locked_faults(TEXT.replace("PO-1", "PO-2"), wanted)
+    assert (other.path, other.line) == ("purchaseOrderId", 2)
+    assert "must stay “PO-1”" in other.text
+    (added,) = locked_faults(TEXT.replace('"items"', '"receiptId": "R",\n"items"'), wanted)
+    assert added.path == "receiptId"
+    assert locked_faults("{", wanted)[0].path == "purchaseOrderId"
+
+
+def test_what_was_missing_or_wrong_may_be_written():
+    assert locked_values('{"items": []}', LOCKED) == {}
+    assert locked_values('{"saleOrderId": ""}', LOCKED) == {}
+    text = '{"order_id": "A", "location_id": "W", "ordered_at": "yesterday", "items": [{"sku": "S", "quantity": 1}]}'
+    wrong = {located(said(TransferRequest, text), text).path}
+    assert wrong == {"ordered_at"}
+    assert set(locked_values(text, ("order_id", "location_id", "ordered_at"), wrong)) == {"order_id", "location_id"}
+
+
+def test_a_number_may_become_the_text_that_it_should_have_been():
+    wanted = locked_values('{"order_id": 7}', ("order_id",))
+    assert locked_faults('{"order_id": "7"}', wanted) == []
+    assert locked_faults('{"order_id": "8"}', wanted)
+
+
+def test_a_difference_names_lines_and_letters():
+    lines = difference(TEXT, TEXT.replace('"twelve"', "12"))
+    changed = [line for line in lines if line.sign]
+    assert [(line.number, line.sign) for line in changed] == [(5, "-"), (5, "+")]
+    assert "".join(piece.text for piece in changed[0].pieces).endswith('"twelve"}')
+    assert [piece.text for piece in changed[1].pieces if piece.changed] == ["12"]
+    assert count(lines) == 1
+    assert difference(TEXT, TEXT) == []
+
+
+def test_a_long_text_shows_what_is_near_a_change():
+    old = "\n".join(f"line {n}" for n in range(2000))
+    lines = difference(old, old.replace("line 1000\n", "line 1000\nnew\n"))
+    assert sum(line.gap for line in lines) == 2
+    assert len(lines) < 12
+    assert [line.number for line in lines if line.sign] == [1002]
+
+
+def test_places_agree_with_a_decoder():
+    value = {"a": [1, {"b": "x,y"}, [2, 3]], "c": {"d": None, "e": True}, "f": "{[:"}
+    found = places(msgspec.json.encode(value).decode())
+    assert {path: place.text for path, place in found.items() if place.text} == {
+        "a[0]": "1", "a[1].b": '"x,y"', "a[2][0]": "2", "a[2][1]": "3", "c.d": "null", "c.e": "true", "f": '"{[:"',
+    }  # fmt: skip
