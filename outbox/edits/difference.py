@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-AROUND = 3  # lines shown before and after a change
+WHOLE = 60  # lines of a text that is shown whole
+AROUND = 3  # of a longer one, lines before and after a change
 LONGEST = 500  # characters of a line that is compared letter by letter
 MOST = 500  # lines shown
 
@@ -32,7 +33,8 @@ def difference(before: str, after: str) -> list[DiffLine]:
     old, new = before.splitlines(), after.splitlines()
     found: list[DiffLine] = []
     end = 0
-    for group in SequenceMatcher(None, old, new).get_grouped_opcodes(AROUND):
+    around = AROUND if len(new) > WHOLE else WHOLE
+    for group in SequenceMatcher(None, old, new).get_grouped_opcodes(around):
         if group[0][3] > end:
             found.append(DiffLine(0, "", (), gap=True))
         for code in group:

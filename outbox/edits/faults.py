@@ -12,7 +12,15 @@ from outbox.edits.places import JsonPlace, line_of, places, value_of
 AT = re.compile(r"\s*-? ?at `\$\.?([^`]*)`")
 MISSING = re.compile(r"missing required field `([^`]+)`")
 BYTE = re.compile(r"\s*\(byte (\d+)\)")
+LONGEST = 60  # characters of a value that are repeated
 TRUNCATED = "truncated"
+EXPECTED = re.compile(r"Expected `(\w+)`, got `(\w+)`")
+BOUND = re.compile(r"Expected `(int|float)` >= (\d+)")
+EMPTY = re.compile(r"Expected `(?:str|array)` of length >= 1")
+KINDS = {
+    "int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "object": "an object",
+    "array": "a list", "null": "null", "datetime": "a time",
+}  # fmt: skip
 Values = dict[str, JsonPlace]
 
 
@@ -41,10 +49,25 @@ def located(error: str, text: str) -> Fault:
         return Fault(error, line=text.rstrip().count("\n") + 1)
     found = AT.search(error)
     path = found[1] if found else ""
+    values = places(text)
     if missing := MISSING.search(error):
         inner = f"{path}.{missing[1]}".removeprefix(".")
-        return Fault(AT.sub("", error), inner, line_of(places(text), path))
-    return Fault(AT.sub("", error), path, line_of(places(text), path) if path else None)
+        return Fault("is missing.", inner, line_of(values, path))
+    if not path:
+        return Fault(AT.sub("", error))
+    written = _said(values, path)
+    wrote = f" You wrote “{written[:LONGEST]}”." if written else ""
+    return Fault(f"{_in_words(AT.sub('', error))}{wrote}", path, line_of(values, path))
+
+
+def _in_words(error: str) -> str:
+    """What the decoder says of types and bounds, as a person would; all else as it is."""
+    if found := EXPECTED.search(error):
+        wanted, given = (KINDS.get(name, name) for name in found.groups())
+        return f"must be {wanted}, not {given}."
+    if found := BOUND.search(error):
+        return f"must be {KINDS[found[1]]}, {found[2]} or more."
+    return "must not be empty." if EMPTY.search(error) else f"{error.replace('`', '')}."
 
 
 def locked_values(text: str, locked: Iterable[str], wrong: Collection[str] = ()) -> dict[str, str | None]:

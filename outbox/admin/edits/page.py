@@ -117,7 +117,7 @@ class Editing:
         context = {
             "sight": sight, "text": text, "form": form, "reason_fault": problem, "refused": refused, "found": found,
             "checked": checked, "ready": checked and found.may_go and not problem and form.seen == seen,
-            "problem": _problem(found, problem) if checked else "", "lines": humanize.plural(count(found.difference), "line", "lines"),
+            "problem": _problem(found, "" if not problem else "the reason is too short" if form.reason else "the reason is missing") if checked else "", "lines": humanize.plural(count(found.difference), "line", "lines"),
             "digest": digest(text.encode("utf-8", "surrogatepass")), "seen": seen,
             "locked": what_is_locked(row), "key": bytes(row.key).decode("utf-8", "backslashreplace") if row.key else humanize.UNKNOWN,
         }  # fmt: skip
@@ -128,7 +128,11 @@ class Editing:
     ) -> HttpResponse:
         group = FailureGroup.objects.filter(pk=row.group_id).first() if row else None
         page = {**self.admin_site.each_context(request), "opts": self.opts, "lever": EDIT, "now": database_now()}
-        about = {"row": row, "group": group, "title": f"Edit and requeue {row}" if row else "Edit and requeue"}
+        about = {
+            "row": row,
+            "group": group,
+            "title": f"Edit and requeue {row.business_key or row.position}" if row else "Edit and requeue",
+        }
         return TemplateResponse(request, TEMPLATE, {**page, **about, **context}, status=status)
 
 
@@ -144,7 +148,7 @@ def _problem(found: Examined, reason_fault: str) -> str:
     wrong = f"{humanize.plural(number, 'thing is', 'things are')} wrong" if number else ""
     if not number and not found.may_go:
         wrong = "its flow would not take it"
-    said = " and ".join(part for part in (wrong, "the reason is not enough" if reason_fault else "") if part)
+    said = " and ".join(part for part in (wrong, reason_fault) if part)
     return f"The copy cannot be requeued yet: {said}." if said else ""
 
 

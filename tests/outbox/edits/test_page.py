@@ -164,8 +164,8 @@ def test_a_check_says_faults_and_difference_and_writes_nothing(letter, senior):
     opened(senior, letter)
     wrong = fixed(letter).replace('"quantity": 12', '"quantity": "twelve"')
     html = post(senior, letter, "check", wrong, why="").content.decode()
-    assert "The copy cannot be requeued yet: 1 thing is wrong and the reason is not enough." in html
-    assert "<b>Line 5, items[1].quantity</b> Expected `int`, got `str`" in html
+    assert "The copy cannot be requeued yet: 1 thing is wrong and the reason is missing." in html
+    assert "<b>Line 5, items[1].quantity</b> must be a whole number, not a text. You wrote “twelve”." in html
     assert "<ins>" in html
     assert "Requeue the copy" not in html
     good = post(senior, letter, "check", fixed(letter)).content.decode()

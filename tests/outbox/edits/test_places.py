@@ -56,8 +56,22 @@ def test_a_name_with_a_dot_is_no_path():
 def test_the_error_of_the_gate_gets_path_and_line():
     fault = located(said(Receipt, TEXT), TEXT)
     assert (fault.path, fault.line, fault.where) == ("items[1].quantity", 5, "Line 5, items[1].quantity")
-    assert "Expected `int`, got `str`" in fault.text
-    assert "$" not in fault.text
+    assert fault.text == "must be a whole number, not a text. You wrote “twelve”."
+
+
+@pytest.mark.parametrize(
+    ("written", "said_of_it"),
+    [
+        ('"quantity": 0', "must be a whole number, 1 or more. You wrote “0”."),
+        ('"quantity": null', "must be a whole number, not null."),
+        ('"quantity": []', "must be a whole number, not a list."),
+        ('"stockId": ""', "must not be empty."),
+        ('"stockId": 7', "must be a text, not a whole number. You wrote “7”."),
+    ],
+)
+def test_types_and_bounds_are_said_in_words(written, said_of_it):
+    text = TEXT.replace('"twelve"', f"12, {written}")
+    assert located(said(Receipt, text), text).text == said_of_it
 
 
 def test_a_missing_field_is_named_where_it_should_stand():
@@ -65,7 +79,7 @@ def test_a_missing_field_is_named_where_it_should_stand():
     fault = located(said(Receipt, text), text)
     assert (fault.path, fault.line) == ("items[1].quantity", 5)
     missing = located(said(Receipt, "{}"), "{}")
-    assert (missing.path, missing.line) == ("purchaseOrderId", 1)
+    assert (missing.path, missing.line, missing.text) == ("purchaseOrderId", 1, "is missing.")
 
 
 def test_what_is_no_json_has_a_line():
