@@ -21,6 +21,7 @@ from outbox.bookkeeping.dropped_rows import dropped_rows
 from outbox.bookkeeping.verify import OFFENDERS, positions_fit_the_log
 from outbox.letters.models import BurialKey
 from outbox.letters.verify import (
+    copies_are_as_they_were_sent,
     every_letter_has_its_group,
     every_letter_was_counted,
     letters_are_as_they_came,
@@ -69,6 +70,7 @@ def payload_checks() -> Iterator[Check]:
     """Each payload against the digest that was stored when it came; no snapshot is needed for that."""
     yield _every_message_is_as_promised()
     yield from letters_are_as_they_came()
+    yield copies_are_as_they_were_sent()
 
 
 def kafka_checks() -> Iterator[Check]:

@@ -12,7 +12,7 @@ from config.digest import digest
 from config.flows import Check
 from outbox.bookkeeping.verify import OFFENDERS
 from outbox.groups.models import FailureGroup
-from outbox.letters.models import BurialKey, DeadLetter
+from outbox.letters.models import BurialKey, DeadLetter, PayloadRevision
 
 CHUNK = 25  # a letter has up to four megabytes
 
@@ -41,6 +41,14 @@ def letters_are_as_they_came() -> Iterator[Check]:
             changed.append(str(pk))
     yield Check("every dead letter has its burial key", rows=keyless[:OFFENDERS])
     yield Check("every dead letter has the bytes that were received", rows=changed[:OFFENDERS])
+
+
+def copies_are_as_they_were_sent() -> Check:
+    """An edited copy has the digest that its operator action names, too."""
+    changed: list[str] = []
+    for chunk in by_key(PayloadRevision.objects.values_list("pk", "letter", "digest_after", "payload"), CHUNK):
+        changed += [str(letter) for _, letter, known, payload in chunk if known != digest(_bytes(payload))]
+    return Check("every edited copy has the bytes that were taken back", rows=changed[:OFFENDERS])
 
 
 def _letters_with_keys() -> Iterator[tuple[Any, ...]]:

@@ -16,7 +16,7 @@ from outbox.letters.models import DeadLetter
 from outbox.trail import reveal
 
 EDIT = Lever(
-    name="edit", verb="Edit and requeue", past="Requeued", icon="redo", right="edit_deadletter",
+    name="edit", verb="Edit and requeue", past="Requeued", icon="edit", right="edit_deadletter",
     nouns=("letter", "letters"), promise="", detail="", keep="Back without changes",
     act=lambda keys, operator, reason: LeverResult(0, ["A copy is edited on the letter's page."]),
     ready=lambda rows: rows.open(), why_not=lambda row: "", least=LEAST_REASON,

@@ -10,13 +10,13 @@ from buffer.models import InventoryTracking
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.digest import digest
-from config.flows import Refusal
+from config.flows import Effect, Refusal
 from outbox.edits.copies import examine, text_of
 from outbox.edits.deed import requeue_copy
 from outbox.edits.retention import sweep
 from outbox.letters import levers
 from outbox.letters.models import DeadLetter, PayloadRevision
-from outbox.letters.verify import letters_are_as_they_came
+from outbox.letters.verify import copies_are_as_they_were_sent, letters_are_as_they_came
 from outbox.models import OperatorAction
 from tests.buffer.ledger.conftest import COOKED, RECEIVED, quantities, received, record, stocks, sums, write
 from tests.outbox.edits.edited import REASON, again, edited, faults, only, send, verdict
@@ -112,8 +112,15 @@ def test_a_copy_that_would_fail_again_does_not_go(receipt):
     assert (again(receipt).status, PayloadRevision.objects.count()) == ("open", 0)
 
 
+def test_what_the_flow_refuses_at_the_last_moment_leaves_no_trace(receipt, monkeypatch):
+    monkeypatch.setattr(Ledger, "take_back", lambda self, found, now: {receipt.pk: Effect("refused", "not just now")})
+    with pytest.raises(Refusal, match="not just now"):
+        send(receipt, edited(receipt, FIXED))
+    assert again(receipt).status == "open"
+    assert (PayloadRevision.objects.count(), OperatorAction.objects.count()) == (0, 0)
+
+
 def test_a_copy_that_changes_nothing_is_no_edit(receipt):
-    stocks_missing = DeadLetter.objects.filter(pk=receipt.pk)
     write(record(received("PO-9", C=1)))
     letter = DeadLetter.objects.exclude(pk=receipt.pk).get()
     stocks(C=0)
@@ -121,7 +128,6 @@ def test_a_copy_that_changes_nothing_is_no_edit(receipt):
     assert "Requeue the letter instead" in fault.text
     (spaced,) = examine(letter, text_of(letter).replace("\n", "\n\n"), database_now()).faults
     assert spaced.text == fault.text
-    assert stocks_missing.exists()
 
 
 def test_the_fault_of_a_status_in_a_list_of_materials_has_its_line():
@@ -155,3 +161,10 @@ def test_copies_go_with_their_letters(receipt):
     )
     assert sweep(database_now()) == 1
     assert PayloadRevision.objects.get().letter == receipt.pk
+
+
+def test_verify_names_the_letter_whose_copy_was_changed(receipt):
+    send(receipt, edited(receipt, FIXED))
+    assert copies_are_as_they_were_sent().ok
+    PayloadRevision.objects.update(payload=b"{}")
+    assert copies_are_as_they_were_sent().rows == [str(receipt.pk)]

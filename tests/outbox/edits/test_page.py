@@ -280,3 +280,14 @@ def test_a_strange_number_is_somebody_elses(letter, senior, number):
     html = post(senior, letter, "requeue", fixed(letter), seen=number).content.decode()
     assert "Somebody was faster." in html
     assert untouched(letter)
+
+
+def test_a_page_asks_a_constant_number_of_queries(letter, senior, django_assert_max_num_queries):
+    opened(senior, letter)
+    with django_assert_max_num_queries(25):
+        senior.get(page(letter))
+    with django_assert_max_num_queries(25):
+        checked = post(senior, letter, "check", fixed(letter)).content.decode()
+    post(senior, letter, "requeue", fixed(letter), **fields(checked))
+    with django_assert_max_num_queries(25):
+        senior.get(change(letter))
