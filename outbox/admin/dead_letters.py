@@ -39,6 +39,7 @@ from outbox.groups.models import FailureGroup
 from outbox.letters import levers as dead_letters
 from outbox.letters.closing import CODES
 from outbox.letters.models import DeadLetter
+from outbox.messages.models import OutboxMessage
 from outbox.trail.reveal import Revealing
 
 
@@ -221,6 +222,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
             "history": history_of(row, sight),
             "copies": copies_of(row, sight),
             "about_url": _about(row),
+            "carrier_url": _carrier(row),
         }
 
 
@@ -231,6 +233,13 @@ def _came_again(row: DeadLetter) -> datetime | None:
     other = next((pk for pk in newest if pk not in (row.pk, row.successor)), None)
     came = DeadLetter.objects.filter(pk=other).values_list("created_at", flat=True).first() if other else None
     return came if came and max(row.created_at, timezone.now() - 60 * BEHIND) < came else None
+
+
+def _carrier(row: DeadLetter) -> str:
+    """The page of the message that was made of it, or of its edited copy."""
+    if not row.carrier or not OutboxMessage.objects.filter(pk=row.carrier).exists():
+        return ""
+    return reverse("admin:outbox_outboxmessage_change", args=[row.carrier])
 
 
 def _about(row: DeadLetter) -> str:

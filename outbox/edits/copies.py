@@ -91,19 +91,16 @@ def what_is_locked(letter: DeadLetter) -> Mapping[str, str | None]:
 
 def examine(letter: DeadLetter, text: str, now: datetime) -> Examined:
     """What the gate, the locks and the flow's judgement say of `text` in place of the letter's payload."""
-    before = text_of(letter)
-    lines = difference(before, indented(text) if is_json(text) else text)
     copy = copy_of(letter, text)
-    faults = in_order([*_gate_faults(copy, text), *locked_faults(text, dict(what_is_locked(letter)))])
+    size = len(copy.payload or b"")
+    if size > MOST:
+        return Examined([Fault(f"It has {size:,} bytes; a form takes {MOST:,}.")], ())
+    lines = difference(text_of(letter), indented(text) if is_json(text) else text)
+    gate = [located(error, text) for error in flow_of(copy.source).faults(copy)]
+    faults = in_order([*gate, *locked_faults(text, dict(what_is_locked(letter)))])
     if not faults:
         faults = [*_about_another(letter, copy), *([] if lines else [Fault(SAME)])]
     return Examined(faults, lines, None if faults else proof.judge([copy], now)[copy.pk])
-
-
-def _gate_faults(copy: DeadLetter, text: str) -> list[Fault]:
-    if len(copy.payload or b"") > MOST:
-        return [Fault(f"It has {len(copy.payload or b''):,} bytes; a form takes {MOST:,}.")]
-    return [located(error, text) for error in flow_of(copy.source).faults(copy)]
 
 
 def _about_another(letter: DeadLetter, copy: DeadLetter) -> list[Fault]:

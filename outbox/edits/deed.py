@@ -94,6 +94,6 @@ def who_was_faster(letter: DeadLetter) -> str:
     last = deeds.first()
     state = letter.get_status_display().lower()
     if last is None:  # a batch records one action for all its letters
-        return f"The letter is {state} since {humanize.ago(letter.updated_at, database_now())}."
+        return f"The letter became {state} {humanize.ago(letter.updated_at, database_now())}."
     when = humanize.ago(last.created_at, database_now())
     return f"{last.actor_name}: {verb_in_words(last.verb).lower()}, {when}. The letter is {state} now."

@@ -9,6 +9,9 @@ from typing import NamedTuple
 TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\],:\n"]|[^\s{}\[\],:"]+')
 
 
+DEEPEST = 64  # levels; no gate takes half as many, and a path is as long as they are many
+
+
 class JsonPlace(NamedTuple):
     """A value: the line it begins in, and its text; no text for a list or an object."""
 
@@ -32,7 +35,10 @@ class Level:
 
 
 def places(text: str) -> dict[str, JsonPlace]:
-    """`{"items[1].quantity": JsonPlace}`; of a name that stands twice, the last, as decoders read it. The whole is ``."""
+    """`{"items[1].quantity": JsonPlace}`; of a name that stands twice, the last, as decoders read it.
+
+    The whole has an empty path. What is nested too deep ends the list.
+    """
     found: dict[str, JsonPlace] = {}
     levels: list[Level] = []
     line = 1
@@ -42,6 +48,8 @@ def places(text: str) -> dict[str, JsonPlace]:
         elif word in "{[":
             found[_path(levels)] = JsonPlace(line)
             levels.append(Level(word))
+            if len(levels) > DEEPEST:
+                break
         elif word in "}]":
             del levels[-1:]
         elif word == ",":

@@ -76,7 +76,7 @@ class Editing:
             if not form.has_text:
                 return answer
         sight = reveal.sight_of(request.user, self.opts.label_lower, row.pk, page_of(row))
-        if problem := _why_locked(row):
+        if problem := _why_locked(row, form):
             return self._show(request, row, {"gone": problem, "text": form.text})
         if not sight.shown:
             return self._show(request, row, {"hidden": True, "form": form, "sight": sight})
@@ -136,9 +136,9 @@ class Editing:
         return TemplateResponse(request, TEMPLATE, {**page, **about, **context}, status=status)
 
 
-def _why_locked(row: DeadLetter) -> str:
+def _why_locked(row: DeadLetter, form: EditForm) -> str:
     if row.status != DeadLetter.Status.OPEN:
-        return FASTER.format(who_was_faster(row))
+        return FASTER.format(who_was_faster(row)) if form.has_text else who_was_faster(row)
     return why_not(row)
 
 

@@ -14,11 +14,6 @@ PICTURES = os.environ.get("PICTURES", "")
 REASON = "The supplier confirmed 12"
 
 
-@pytest.fixture(autouse=True)
-def _plain_http(settings):
-    settings.SECURE_SSL_REDIRECT = False
-
-
 @pytest.fixture
 def letter(transactional_db):
     stocks(A=0, B=0)

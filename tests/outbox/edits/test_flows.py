@@ -21,7 +21,7 @@ from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter, PayloadRevision
 from outbox.letters.verify import letters_are_as_they_came
 from outbox.models import FailureGroup, IdempotencyKey, OutboxMessage
-from tests.config.admin.conftest import flush
+from tests.config.admin.conftest import flush, page_of
 from tests.conftest import order
 from tests.outbox.edits.edited import ANN, again, edited, faults, only, send, verdict
 from tests.outbox.scripted import PERMANENT, promise
@@ -147,6 +147,17 @@ def test_a_copy_that_fails_again_leaves_a_letter_with_its_own_bytes(copied, memo
     after = DeadLetter.objects.open().get()
     assert (again(copied).status, again(copied).successor, after.predecessor) == ("failed_again", after.pk, copied.pk)
     assert msgspec.json.decode(after.payload)["n"] == 2
+
+
+def test_the_letters_page_leads_to_the_message_of_the_copy(copied, boss):
+    html = boss.get(page_of(copied)).content.decode()
+    assert f'href="/admin/outbox/outboxmessage/{copied.carrier}/change/"' in html
+    assert html.count("Edited copy") == 1
+
+
+def test_a_copy_that_is_too_large_is_told_at_once(refused):
+    (fault,) = examine(refused, f'{{"n": "{"x" * 70_000}"}}', database_now()).faults
+    assert fault.text == "It has 70,008 bytes; a form takes 65,536."
 
 
 def test_the_handler_checks_the_copy_as_it_checks_what_is_published(refused):

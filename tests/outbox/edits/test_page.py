@@ -24,11 +24,6 @@ WHY = "The supplier confirmed 12"
 SECRET = "zq-planted-7f3a"
 
 
-@pytest.fixture(autouse=True)
-def _plain_http(settings):
-    settings.SECURE_SSL_REDIRECT = False
-
-
 @pytest.fixture
 def letter() -> DeadLetter:
     stocks(A=0, B=0)
@@ -250,7 +245,9 @@ def test_an_edit_that_came_between_is_told_once_although_the_letter_is_open_agai
 
 def test_the_page_says_why_a_letter_cannot_be_edited(letter, senior):
     levers.discard([letter.pk], Operator("Bob"), "nobody wants it")
-    assert "Bob: discard" in senior.get(page(letter)).content.decode()
+    html = senior.get(page(letter)).content.decode()
+    assert "Bob: discard" in html
+    assert "Somebody was faster" not in html
     levers.restore([letter.pk], Operator("Bob"), "somebody does")
     DeadLetter.objects.filter(pk=letter.pk).update(payload=b"\xff")
     assert "Its payload is no text." in senior.get(page(letter)).content.decode()

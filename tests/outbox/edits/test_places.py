@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 
@@ -132,6 +134,13 @@ def test_a_long_text_shows_what_is_near_a_change():
     assert sum(line.gap for line in lines) == 2
     assert len(lines) < 12
     assert [line.number for line in lines if line.sign] == [1002]
+
+
+def test_what_is_nested_too_deep_costs_no_time():
+    started = time.perf_counter()
+    places("[" * 60_000)
+    places('{"a":' * 10_000)
+    assert time.perf_counter() - started < 1
 
 
 def test_places_agree_with_a_decoder():
