@@ -15,7 +15,7 @@ VENV := .venv/bin
 PRODUCTION := DEBUG=0 ALLOWED_HOSTS=spillway.example CSRF_TRUSTED_ORIGINS=https://spillway.example \
 	SECRET_KEY=$$($(VENV)/python -c 'import secrets; print(secrets.token_urlsafe(50))')
 
-.PHONY: help setup run test services services-down check bench crash requirements clean
+.PHONY: help setup run test services services-down check bench crash screenshots requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -54,6 +54,10 @@ bench: ## throughput and latency on real servers (PEERS=1 compares with other to
 crash: ## kill workers at the worst moments and count what is missing
 	@$(INSTALL) test --try postgres mysql cassandra
 	@$(VENV)/python -m tests.crash $(ARGS)
+
+screenshots: ## take the pictures of the documents again; needs Chromium (ARGS="--all FOLDER" takes every page)
+	@$(INSTALL) test
+	@$(VENV)/python -m tests.screenshots $(ARGS)
 
 requirements: ## compile requirements/*.txt again from pyproject.toml
 	@$(VENV)/python -m requirements.compile

@@ -14,7 +14,7 @@ from config.admin import humanize
 from config.flows import Need, Picture, Stage
 from outbox.bookkeeping.progress import LONG, position_needs
 from outbox.bookkeeping.stages import reader_stage, topic_stage
-from outbox.letters.overview import letter_needs, letters_last_hour, open_letters
+from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
 
 OVERDUE = timedelta(seconds=60)
 
@@ -27,7 +27,7 @@ def picture(now: datetime) -> Picture:
         purpose="One batch per warehouse",
         stages=list(_stages(numbers)),
         needs=list(_needs(numbers)),
-        letters_open=sum(open_letters(numbers.names).values()),
+        **letter_counts(numbers.names),
         letters_last_hour=letters_last_hour(numbers.names, now),
         url=reverse("admin:buffer_bucket_changelist"),
         letters_url=reverse("admin:outbox_failuregroup_changelist"),

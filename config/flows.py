@@ -65,6 +65,8 @@ class Picture:
     stages: Sequence[Stage | Sequence[Stage]]  # a sequence among them: side by side
     needs: Sequence[Need] = ()
     letters_open: int = 0
+    letters_requeued: int = 0  # taken back, without proof of their effect
+    letters_failed_again: int = 0  # of the groups with open letters: what came back from a replay
     letters_last_hour: int = 0
     url: str = ""
     letters_url: str = ""

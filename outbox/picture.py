@@ -14,7 +14,7 @@ from config.admin import humanize
 from config.flows import Need, Picture, Stage, Tone
 from outbox.bookkeeping.progress import LONG, position_needs
 from outbox.channels.models import ChannelState
-from outbox.letters.overview import letter_needs, letters_last_hour, open_letters
+from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
 from outbox.measures import MOST, Numbers
 from outbox.messages.models import FLOW
 
@@ -32,7 +32,7 @@ def picture(numbers: Numbers) -> Picture:
         purpose="What was promised arrives",
         stages=_stages(numbers),
         needs=list(_needs(numbers)),
-        letters_open=open_letters([FLOW])[FLOW],
+        **letter_counts([FLOW]),
         letters_last_hour=letters_last_hour([FLOW], numbers.now, LETTERS),
         url=reverse(LIST),
         letters_url=reverse("admin:outbox_failuregroup_changelist"),

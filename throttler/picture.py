@@ -18,7 +18,7 @@ from outbox.bookkeeping import counters, progress
 from outbox.bookkeeping.progress import Progress, position_needs
 from outbox.bookkeeping.stages import Trends, reader_stage, topic_stage
 from outbox.letters import overview
-from outbox.letters.overview import letter_needs, letters_last_hour, open_letters
+from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
 from throttler.customers.models import Customer
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LaneOwner
@@ -39,7 +39,7 @@ def picture(now: datetime) -> Picture:
         purpose="Every customer at their rate",
         stages=[topic_stage(INPUT, numbers, numbers.progress), _owners(numbers), _buffer(numbers), _out(numbers)],
         needs=list(_needs(numbers)),
-        letters_open=sum(open_letters([FLOW]).values()),
+        **letter_counts([FLOW]),
         letters_last_hour=letters_last_hour([FLOW], now, ("parked", "lost")),
         url=_page("customer"),
         letters_url=reverse("admin:outbox_failuregroup_changelist"),

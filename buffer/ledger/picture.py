@@ -18,7 +18,7 @@ from outbox.bookkeeping import counters, progress
 from outbox.bookkeeping.progress import Progress, position_needs
 from outbox.bookkeeping.stages import Trends, reader_stage, topic_stage
 from outbox.letters import overview
-from outbox.letters.overview import letter_needs, letters_last_hour, open_letters
+from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
 
 
 def picture(now: datetime) -> Picture:
@@ -29,7 +29,7 @@ def picture(now: datetime) -> Picture:
         purpose="Every stock effect once",
         stages=list(_stages(numbers)),
         needs=list(_needs(numbers)),
-        letters_open=sum(open_letters([NAME]).values()),
+        **letter_counts([NAME]),
         letters_last_hour=letters_last_hour([NAME], now),
         url=reverse("admin:buffer_inventorystock_changelist"),
         letters_url=reverse("admin:outbox_failuregroup_changelist"),

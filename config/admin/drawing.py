@@ -6,7 +6,7 @@ Across everything is relative, so that the drawing fits any width and its text k
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from config.flows import Stage
@@ -15,6 +15,7 @@ FULL, HALF, BETWEEN = 86, 52, 14
 GAP = 3.6  # percent between two columns
 SPARK = (44, 11)
 LETTER = 7.6  # pixels a letter of a bold word takes at most, on average: no font is shipped
+LISTED = 2  # boxes of a column in a list
 ROOM = 19  # letters of name and word that fit on one line
 
 Column = Sequence[Stage]
@@ -29,6 +30,7 @@ class Box:
     width: float
     y: float
     height: int
+    more: int = 0  # healthy ones of its column that a list leaves out behind it
 
     @property
     def half(self) -> bool:
@@ -104,6 +106,7 @@ class Drawing:
     boxes: Sequence[Box]
     links: Sequence[Link]
     height: int
+    listed: Sequence[Box] = ()  # what a phone shows instead, one below the other
 
 
 def draw(stages: Sequence[Stage | Column]) -> Drawing:
@@ -114,7 +117,17 @@ def draw(stages: Sequence[Stage | Column]) -> Drawing:
     width = (100 - GAP * (len(columns) - 1)) / max(1, len(columns))
     placed = [list(_column(column, at * (width + GAP), width, height)) for at, column in enumerate(columns)]
     links = [link for left, right in pairwise(placed) for link in _between(left, right)]
-    return Drawing([box for column in placed for box in column], links, height)
+    listed = [box for column in placed for box in _listed(column)]
+    return Drawing([box for column in placed for box in column], links, height, listed)
+
+
+def _listed(column: Sequence[Box]) -> Sequence[Box]:
+    """Of many boxes side by side two, and all that are in trouble; the last one says how many more there are."""
+    if len(column) <= LISTED:
+        return column
+    kept = sorted(column, key=lambda box: not box.trouble)[: max(LISTED, sum(box.trouble for box in column))]
+    shown = [box for box in column if box in kept]
+    return [*shown[:-1], replace(shown[-1], more=len(column) - len(shown))]
 
 
 def _column(column: Column, x: float, width: float, height: int) -> Iterator[Box]:

@@ -110,6 +110,11 @@ LETTERS_OPEN = Gauge("spillway_dead_letters_open", "Dead letters that wait for a
 LETTERS_REQUEUED = Gauge(
     "spillway_dead_letters_requeued", "Dead letters taken back, without proof of their effect.", ["source"]
 )
+LETTERS_FAILED_AGAIN = Gauge(
+    "spillway_dead_letters_failed_again",
+    "Letters that failed again after a requeue, of the failure groups that have open ones.",
+    ["source"],
+)
 LETTERS_OVERDUE = Gauge(
     "spillway_dead_letters_overdue", "Requeued dead letters that wait too long for their effect.", ["source"]
 )

@@ -9,6 +9,7 @@ from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.db import models
 from django.http import HttpRequest
+from django.utils.text import capfirst
 
 from config.admin.levers import operator_of
 from outbox.trail.audit import record
@@ -52,6 +53,14 @@ class RecordedAdmin(admin.ModelAdmin):
         for row in queryset:
             self._record(request, "delete", row, self.state_of(row), None)
         return super().log_deletions(request, queryset)
+
+    def formfield_for_dbfield(self, db_field: models.Field, request: HttpRequest, **kwargs: Any) -> Any:
+        """Django labels the two fields of a moment with words beside them only."""
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if isinstance(db_field, models.DateTimeField) and field:
+            for widget, part in zip(field.widget.widgets, ("date", "time"), strict=True):
+                widget.attrs["aria-label"] = f"{capfirst(str(db_field.verbose_name))}, {part}"
+        return field
 
     def _now(self, obj: Any) -> State:
         return self.state_of(self.model._default_manager.get(pk=obj.pk))  # without what the row has cached

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.db import models
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -22,7 +23,7 @@ from config.admin.html import chip
 from config.admin.keyset import Keyset
 from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.positions import POSITION
-from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
+from config.admin.read_only import EVERY, ReadOnlyAdmin, Segments, age_column
 from config.admin.states import in_words
 from config.flows import Refusal, flows, mask_of
 from config.telemetry.masks import DOTS, masked_error
@@ -32,12 +33,16 @@ from outbox.admin.edits.lever import state_of
 from outbox.admin.edits.page import Editing
 from outbox.admin.edits.shown import copies_of
 from outbox.admin.failure_groups import TABS
-from outbox.admin.letter_history import history_of
+from outbox.admin.groups.filters import FlowOfLetter
+from outbox.admin.groups.levers import of_filter
+from outbox.admin.groups.live import AT_WORK
+from outbox.admin.letter_history import history_of, items_of
 from outbox.bookkeeping.progress import BEHIND
 from outbox.groups.fingerprint import cause_in_words
 from outbox.groups.models import FailureGroup
 from outbox.letters import levers as dead_letters
 from outbox.letters.closing import CODES
+from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import OutboxMessage
 from outbox.trail.reveal import Revealing
@@ -134,6 +139,7 @@ RESTORE = Lever(
     faster=who_was_faster,
 )
 MOST_FOUND = 20
+HELD = ("eligible", "requeued")  # states of an item on which a live batch still works
 
 
 class StateOfLetter(Segments):
@@ -150,7 +156,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
     levers = (REQUEUE, RESOLVE, DISCARD, RESTORE)
     list_display = ["letter", "state", "cause", "source", "arrived"]
     keyset = Keyset(ids_first=True)
-    list_filter = [StateOfLetter]
+    list_filter = [StateOfLetter, FlowOfLetter]
     links = ["group__id__exact"]
     search_fields = ["pk"]
     search_help_text = (
@@ -162,6 +168,20 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> models.QuerySet:
         # A list never needs what can be large; a page reads it when it is shown.
         return super().get_queryset(request).defer("payload", "traceback", "headers")
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        levers = self._of_list(request)
+        return super().changelist_view(request, {"lever_states": levers, **(extra_context or {})})
+
+    def _of_list(self, request: HttpRequest) -> list[LeverState]:
+        """The levers on everything that the list shows; none on the hits of a search, and none when nothing is there."""
+        asked = {name: request.GET.get(name, "") for name in (*self.links, "source", "state", SEARCH_VAR)}
+        group, source = asked["group__id__exact"], asked["source"]
+        if asked[SEARCH_VAR].strip() or (group and not group.isdecimal()):
+            return []
+        source = "" if source == EVERY else source
+        chosen = Filter(group=int(group) if group else None, source=source, all=not (group or source))
+        return of_filter(request, chosen, asked["state"] or DeadLetter.Status.OPEN, self.opts)
 
     def offered(self, request: HttpRequest, states: list[LeverState], row: DeadLetter) -> list[LeverState]:
         """Restore instead of the others, and only where it can be pulled; to edit a copy comes second."""
@@ -207,7 +227,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:
         group = FailureGroup.objects.filter(pk=row.group_id).first()
-        sight = self.sight(request, row)
+        sight, items = self.sight(request, row), items_of(row)
         return {
             "title": f"{cause_in_words(row.reason)}: {row.business_key or row.position}",
             "group": group,
@@ -219,8 +239,9 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
             "headers": [(name if sight.shown else DOTS, sight.text(value)) for name, value in row.headers],
             "forecast": dead_letters.forecast(row) if row.status == DeadLetter.Status.OPEN else None,
             "again": _came_again(row),
-            "history": history_of(row, sight),
+            "history": history_of(row, sight, items),
             "copies": copies_of(row, sight),
+            "batches": [item.batch for item in items if item.batch.state in AT_WORK and item.state in HELD],
             "about_url": _about(row),
             "carrier_url": _carrier(row),
         }

@@ -1,8 +1,8 @@
-"""What happened to a letter and to its earlier and later revisions, newest first: its page draws it as a timeline."""
+"""What happened to a letter, to its earlier and later revisions, and in replay batches, newest first: its timeline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -11,9 +11,11 @@ from django.urls import reverse
 
 from config.flows import Tone
 from outbox.letters.models import DeadLetter
+from outbox.replay.batches.models import ReplayItem
 from outbox.trail.reveal import Sight
 
 Status = DeadLetter.Status
+MOST_BATCHES = 5
 
 
 class LetterEvent(NamedTuple):
@@ -35,12 +37,33 @@ CLOSED: dict[str, tuple[Tone, str, str]] = {
 }
 
 
-def history_of(row: DeadLetter, sight: Sight) -> list[LetterEvent]:
-    """Newest first; what repeats an error only as far as this reader may see it."""
+def history_of(row: DeadLetter, sight: Sight, items: Sequence[ReplayItem] = ()) -> list[LetterEvent]:
+    """Newest first, with its places in replay batches; what repeats an error only as far as this reader may see it."""
     known = _relatives(row) if row.predecessor or row.successor else {}
     later = [_revision(after, "Later letter") for after in _chain(known, row, "successor")]
     earlier = [_revision(before, "Earlier letter") for before in _chain(known, row, "predecessor")]
-    return [*later[::-1], *_closed(row, sight), *_taken(row, sight), _arrived(row), *earlier]
+    return [
+        *later[::-1],
+        *_closed(row, sight),
+        *_in_batches(items, sight),
+        *_taken(row, sight),
+        _arrived(row),
+        *earlier,
+    ]
+
+
+def items_of(row: DeadLetter) -> list[ReplayItem]:
+    """Its places in the newest replay batches, each with its batch."""
+    items = ReplayItem.objects.filter(letter=row.pk).select_related("batch")
+    return list(items.order_by("-batch_id")[:MOST_BATCHES])
+
+
+def _in_batches(items: Sequence[ReplayItem], sight: Sight) -> Iterator[LetterEvent]:
+    for item in items:
+        batch, note = item.batch, f": {sight.error(item.note)}" if item.note else ""
+        words = f"{batch.verb}, {item.get_state_display().lower()}{note}"
+        url = reverse("admin:outbox_replaybatch_change", args=[batch.pk])
+        yield LetterEvent("info", "redo", str(batch), item.changed_at or batch.created_at, words, url, "Open it")
 
 
 def _closed(row: DeadLetter, sight: Sight) -> Iterator[LetterEvent]:

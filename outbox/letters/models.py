@@ -80,6 +80,9 @@ class DeadLetter(models.Model):
             models.Index(fields=["group", "status", "-id"], name="deadletter_group"),
             # Instead of the key's own: a page of a group in every state takes its ids from here.
             models.Index(fields=["group", "-id"], name="deadletter_of_group"),
+            # A page of one flow, in one state and in all; and what a batch over a source pins.
+            models.Index(fields=["source", "status", "-id"], name="deadletter_source"),
+            models.Index(fields=["source", "-id"], name="deadletter_of_source"),
             models.Index(fields=["business_key"], name="deadletter_business_key"),
             models.Index(fields=["topic", "partition", "offset"], name="deadletter_position"),
         ]

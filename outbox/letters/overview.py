@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 from django.urls import reverse
 from django.utils import timezone
 
@@ -23,14 +23,35 @@ CAME = {"regressed": "It was resolved, and came back.", "new": "It is new."}
 
 def open_letters(sources: Sequence[str]) -> dict[str, int]:
     """`{source: open letters}`, from the counts that groups keep."""
-    found = FailureGroup.objects.filter(source__in=sources).values_list("source").annotate(total=Sum("open_count"))
-    return {**dict.fromkeys(sources, 0), **{source: int(total) for source, total in found}}
+    return _by_source(sources, "open_count")
 
 
 def requeued_letters(sources: Sequence[str]) -> dict[str, int]:
     """`{source: letters taken back without proof}`, from the counts that groups keep."""
-    found = FailureGroup.objects.filter(source__in=sources).values_list("source").annotate(total=Sum("requeued_count"))
+    return _by_source(sources, "requeued_count")
+
+
+def failed_again_letters(sources: Sequence[str]) -> dict[str, int]:
+    """`{source: letters that a replay brought back}`, of the groups with open letters."""
+    return _by_source(sources, "returned_count", open_count__gt=0)
+
+
+def _by_source(sources: Sequence[str], count: str, **narrowed: int) -> dict[str, int]:
+    groups = FailureGroup.objects.of_sources(sources).filter(**narrowed)
+    found = groups.values_list("source").annotate(total=Sum(count))
     return {**dict.fromkeys(sources, 0), **{source: int(total) for source, total in found}}
+
+
+def letter_counts(sources: Sequence[str]) -> dict[str, int]:
+    """The three numbers of a flow's picture, from the counts that groups keep: open, on their way, failed again."""
+    groups = FailureGroup.objects.of_sources(sources)
+    failed = Sum("returned_count", filter=Q(open_count__gt=0))
+    found = groups.aggregate(opened=Sum("open_count"), requeued=Sum("requeued_count"), failed=failed)
+    return {
+        "letters_open": int(found["opened"] or 0),
+        "letters_requeued": int(found["requeued"] or 0),
+        "letters_failed_again": int(found["failed"] or 0),
+    }
 
 
 def letters_ever(sources: Sequence[str]) -> int:
@@ -111,6 +132,8 @@ def gauges(sources: Sequence[str]) -> Iterator[Reading]:
         yield Reading(metrics.LETTERS_OPEN, number, {"source": source})
     for source, number in requeued_letters(sources).items():
         yield Reading(metrics.LETTERS_REQUEUED, number, {"source": source})
+    for source, number in failed_again_letters(sources).items():
+        yield Reading(metrics.LETTERS_FAILED_AGAIN, number, {"source": source})
     overdue = dict(ProofRound.objects.filter(source__in=sources).values_list("source", "overdue"))
     for source in sources:
         yield Reading(metrics.LETTERS_OVERDUE, overdue.get(source, 0), {"source": source})

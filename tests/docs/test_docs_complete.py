@@ -16,7 +16,7 @@ from tests.tree import ROOT, Module, code, files, parse, read
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?\)|(?:src|srcset)=\"([^\"]+)\"")
 FENCE = re.compile(r"^```.*?^```$|^    .*?$", re.DOTALL | re.MULTILINE)
 PLACE = re.compile(r"`([\w/]+\.py):(\w+(?:\.\w+)?)`")
-# Rendered by docs/screenshots.py, not by hand.
+# Rendered by `make screenshots`, not by hand.
 IMAGES = ROOT / "docs" / "images"
 # What operators read; together they name every command.
 OPERATORS = ["README.md", "docs/deploy.md", "docs/operations.md", "docs/alerts.md"]

@@ -1,4 +1,4 @@
-"""Filters of the list of groups; the state's carry their numbers."""
+"""Filters of the list of groups, whose states carry their numbers, and of the list of letters."""
 
 from __future__ import annotations
 
@@ -91,3 +91,20 @@ class LastSeen(Segments):
     def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
         span = SPANS.get(self.chosen())
         return queryset.filter(last_seen__gte=timezone.now() - span) if span else queryset
+
+
+class FlowOfLetter(Segments):
+    """A source, because one value is what an index can begin with; a flow with several has several choices."""
+
+    title = "flow"
+    parameter_name = "source"
+    field = "source"
+
+    @property
+    def choices_in_words(self) -> list[tuple[str, str]]:  # type: ignore[override]
+        named = [
+            (source, name_of(flow) if len(flow.sources()) == 1 else f"{name_of(flow)}: {source}")
+            for flow in flows()
+            for source in flow.sources()
+        ]
+        return [("all", "All"), *named]

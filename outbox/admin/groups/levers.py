@@ -9,6 +9,7 @@ from django.contrib.auth import get_user_model
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.http import urlencode
 from django.utils.text import capfirst
 
 from config.admin.confirmation import LeverState
@@ -16,11 +17,13 @@ from config.admin.levers import Lever, LeverResult, Operator, operator_of
 from config.flows import Refusal
 from outbox.groups import levers as groups
 from outbox.groups.models import FailureGroup
+from outbox.letters.filters import STARTS, VERBS, Filter
 from outbox.letters.models import DeadLetter
 from outbox.letters.whole_groups import resolve_groups
 
 TAKE, MANAGE = "take_failuregroup", "manage_failuregroup"
 PAIRED = frozenset({"take", "release", "watch"})
+PICTURES = {"requeue": "redo", "discard": "ban", "resolve": "tick", "restore": "undo"}
 RIGHTS = {"bulk_replay": "bulk requeue", "requeue_deadletter": "requeue dead letters"}
 MOST_OWNERS = 500
 RIGHTS_FROM = "django.contrib.auth.backends.ModelBackend"  # the other backend counts failed logins
@@ -96,16 +99,34 @@ def of_letters(request: HttpRequest, group: FailureGroup, opts: Any) -> list[Lev
         (_shown("try-one", "Try one", "play", "requeue_deadletter"), f"{one}?id={newest}"),
         (_shown("discard-all", f"Discard all {number}", "ban", "bulk_replay", harm=True), f"{draft}?verb=discard&group={group.pk}"),
     ]  # fmt: skip
-    user = request.user
+    return [_offer(request, lever, url, opts, posts=url.startswith(draft)) for lever, url in offered]
+
+
+def of_filter(request: HttpRequest, chosen: Filter, state: str, opts: Any) -> list[LeverState]:
+    """What a replay batch can do to all letters of a list that shows one state; nothing in a state that no verb starts from."""
+    draft = reverse("admin:outbox_replaybatch_draft")
     return [
-        LeverState(
-            lever,
-            url,
-            posts=url.startswith(draft),
-            **({} if lever.allowed(user, opts) else {"right": RIGHTS[lever.right], "role": lever.role(opts)}),
+        _offer(
+            request,
+            _shown(
+                f"{verb}-all",
+                f"{verb.capitalize()} all of these",
+                PICTURES[verb],
+                "bulk_replay",
+                harm=verb == "discard",
+            ),
+            f"{draft}?{urlencode([('verb', verb), *chosen.fields()])}",
+            opts,
+            posts=True,
         )
-        for lever, url in offered
+        for verb in VERBS
+        if STARTS[verb] == state
     ]
+
+
+def _offer(request: HttpRequest, lever: Lever, url: str, opts: Any, *, posts: bool) -> LeverState:
+    lacks = {} if lever.allowed(request.user, opts) else {"right": RIGHTS[lever.right], "role": lever.role(opts)}
+    return LeverState(lever, url, posts=posts, **lacks)
 
 
 LEVERS = (

@@ -1,4 +1,5 @@
-/* `/` focuses the search field; "Copy" buttons copy; a form that changes something is sent once. */
+/* `/` focuses the search field; "Copy" buttons copy; a form that changes something is sent once; Django's own icons that
+   have a name are pictures. */
 "use strict";
 
 document.addEventListener("keydown", (event) => {
@@ -25,4 +26,9 @@ document.addEventListener("submit", (event) => {
 // Back from the next page: the browser may show this one as it was left.
 window.addEventListener("pageshow", () => {
   document.querySelectorAll("[data-once]").forEach((form) => { delete form.dataset.sent; });
+});
+
+// Django's script makes spans with an aria-label, which only what has a role may have.
+window.addEventListener("load", () => {
+  document.querySelectorAll(".help-tooltip[aria-label]").forEach((icon) => icon.setAttribute("role", "img"));
 });

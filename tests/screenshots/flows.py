@@ -26,7 +26,7 @@ from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
 from outbox.models import OutboxMessage
 
-ROLLING = random.Random(7)  # noqa: S311 (the same rows every time)
+ROLLING = random.Random(7)  # the same rows every time
 USUAL = {
     "ledger": {"read": 5_760, "applied": 5_650, "duplicate": 2, "movements": 11_200},
     "outbox": {"sent": 1_080},

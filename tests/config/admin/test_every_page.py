@@ -1,0 +1,92 @@
+"""Every page of the admin in Chromium, in three looks: nothing axe-core finds, no policy broken, nothing sticks out."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.test import override_settings
+from pytest_django.live_server_helper import LiveServer
+
+from outbox.channels import handlers as registry
+from tests.config.admin.test_browser import CHROMIUM, SOON
+from tests.screenshots.camera import NARROW, look, show, sign_in, width_of
+from tests.screenshots.pages import PAGES
+from tests.screenshots.seed import fill_all
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+pytest.importorskip("axe_playwright_python", reason="pip install axe-playwright-python")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db,
+    pytest.mark.skipif(not CHROMIUM, reason="no Chromium"),
+    pytest.mark.skipif(connection.vendor != "sqlite", reason="the pages are the same: once is enough"),
+]
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+# By colour alone the dark look differs from the light one; the narrow one lies differently.
+RULES = {
+    "light": {"type": "tag", "values": TAGS},
+    "dark": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]},
+    "narrow": {"type": "tag", "values": TAGS},
+}
+FOUND = """async (only) => {
+  const { violations } = await axe.run(document, { runOnly: only, resultTypes: ["violations"], preload: false });
+  return violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.target} ${node.failureSummary}`));
+}"""
+PLAIN = {"SECURE_SSL_REDIRECT": False, "SESSION_COOKIE_SECURE": False, "CSRF_COOKIE_SECURE": False}
+MAIL = {"EMAIL_CHANNEL": "memory"}
+
+
+@pytest.fixture(autouse=True)
+def _django_db_marker():
+    """Instead of pytest-django's: no transaction around a test, which would lock out the server. The mark alone has the
+    database made."""
+
+
+@pytest.fixture(scope="module")
+def served(django_db_setup, django_db_blocker):
+    """One bad morning and its server: the address, and where every page is. The rows are made once: no test here changes
+    what another one sees."""
+    with django_db_blocker.unblock(), override_settings(**PLAIN, **MAIL):
+        registry.installed.clear()
+        fill_all()
+        server = LiveServer("localhost")
+        yield server.url, {name: shown.find() for name, shown in PAGES.items()}
+        server.stop()
+        registry.installed.clear()
+        call_command("flush", verbosity=0, interactive=False)
+
+
+@pytest.fixture(scope="module")
+def visitors(served):
+    """Everybody who looks at pages."""
+    with pytest.MonkeyPatch.context() as patch, sync_api.sync_playwright() as playwright:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # the browser's loop runs in this thread
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield {who: sign_in(browser, served[0], who) for who in {shown.who for shown in PAGES.values()}}
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def axe():
+    """The source of axe-core."""
+    return files("axe_playwright_python").joinpath("axe.min.js").read_text()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_can_be_read_by_everybody(served, visitors, axe, name):
+    page, complaints = visitors[PAGES[name].who].new_page(), []
+    page.set_default_timeout(SOON)
+    page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    show(page, served[1][name], PAGES[name])
+    page.evaluate(axe)  # by the debugger's protocol, which no policy of the page forbids
+    for seen, only in RULES.items():
+        look(page, seen)
+        complaints += [f"{seen}: {found}" for found in page.evaluate(FOUND, only)]
+    assert width_of(page) <= NARROW, "it sticks out"
+    page.close()
+    # An answer that refuses is what some pages are about.
+    assert [text for text in complaints if "the server responded with a status of 4" not in text] == []

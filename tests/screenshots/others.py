@@ -1,0 +1,91 @@
+"""What the other pages show: customers over their rate, news of mails, tokens, accounts, replays of topics."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from uuid import UUID
+
+from axes.models import AccessAttempt, AccessFailureLog, AccessLog
+from django.contrib.auth.models import Group, User
+
+from config.admin.levers import Operator
+from config.database.clock import database_now
+from notifications.api.tokens import issue
+from notifications.mail import suppression
+from notifications.webhooks import apply, inbox
+from notifications.webhooks.event import Event
+from outbox.models import OutboxMessage
+from outbox.replay import requests
+from outbox.replay.models import TopicReplay
+from tests.throttler.admin.conftest import add_customer, add_lane, add_owner, add_periods, store, stored
+from throttler.models import Lane
+
+ME = Operator("S. Ito")
+PASSWORD = "pictures"
+
+
+def fill_others() -> None:
+    _accounts()
+    _customers()
+    _news()
+    _tokens()
+    _replays()
+
+
+def _accounts() -> None:
+    """Somebody with few rights, somebody with none, and their logins."""
+    support = User.objects.create_user("support", password=PASSWORD, is_staff=True, first_name="N. Support")
+    support.groups.add(Group.objects.get(name="Support"))
+    User.objects.create_user("guest", password=PASSWORD, is_staff=True)
+    told = {"ip_address": "192.0.2.7", "username": "ito", "user_agent": "Mozilla/5.0", "path_info": "/admin/login/"}
+    AccessAttempt.objects.create(**told, failures_since_start=2)
+    AccessFailureLog.objects.create(**told)
+    AccessLog.objects.create(**told)
+
+
+def _customers() -> None:
+    add_periods()
+    add_customer()
+    add_lane()
+    add_owner()
+    add_customer("quiet-books", rates="5/s")
+    add_lane("quiet-books", 0, timedelta(0), partition=4)
+    add_customer("held-tools", rates="1/s", held=True)
+    add_lane("held-tools", 1_200, timedelta(minutes=50), partition=6)
+    Lane.objects.update(drained=2_000)
+    store(*[stored(2_001 + number) for number in range(60)])
+
+
+def _news() -> None:
+    """What a provider says of mails that were sent."""
+    sent = list(OutboxMessage.objects.filter(state="sent", channel="email").order_by("pk")[:6])
+    now = database_now()
+    kinds = ["delivered", "delivered", "bounced", "delivered", "complained", "deferred"]
+    events = [
+        _event(number, kind, message, now) for number, (kind, message) in enumerate(zip(kinds, sent, strict=True))
+    ]
+    ids = inbox.store(events, "generic", {"X-Spillway-Timestamp": str(int(now.timestamp()))}, now)
+    apply.apply(ids, now)
+    suppression.add(["nobody@example.com"], ME, "Asked on the telephone")
+
+
+def _event(number: int, kind: str, message: OutboxMessage, now: object) -> Event:
+    to = json.loads(message.payload)["to"]
+    raw = json.dumps({"id": f"e-{number}", "event": kind, "message_id": str(message.pk), "recipient": to})
+    detail = "550 no such user" if kind == "bounced" else ""
+    return Event(kind, f"e-{number}", raw, UUID(str(message.pk)), f"memory-{message.pk}", to, None, detail)
+
+
+def _tokens() -> None:
+    issue("web shop", ME, rate=50)
+    issue("warehouse scanner", ME, customer_id="harbour-foods")
+
+
+def _replays() -> None:
+    now = database_now()
+    frame = (now - timedelta(hours=7), now - timedelta(hours=6), timedelta(minutes=30))
+    requests.request("PAYMENT_SUCCESS", *frame, ME, "Stock looked wrong this morning", dry_run=True)
+    running = requests.request("PAYMENT_SUCCESS", *frame, ME, "What the count has found", dry_run=False)
+    progress = {"state": "running", "total": 120_000, "looked_at": 74_000, "read": 71_200, "applied": 812, "parked": 3}
+    TopicReplay.objects.filter(pk=running.pk).update(**progress)
