@@ -22,11 +22,8 @@ IMAGES = ROOT / "docs" / "images"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 PORT = os.environ.get("PORT", "8765")
 # The pictures of the documents; home and the console in all three looks.
-EVERY_LOOK = ("home", "outbox-failuregroup-list", "group", "letter-mail", "batch-running")
-LIGHT = (
-    "batch-preview", "batch-hold", "letter-revealed", "discard", "customer", "message-waiting", "batch", "bucket",
-    "buffer-inventorystock",
-)  # fmt: skip
+EVERY_LOOK = ("home", "groups", "group", "letter", "batch-running")
+LIGHT = ("batch-preview", "batch-hold", "letter-revealed", "discard", "customer", "message", "stock", "batch", "bucket")
 
 
 def prepare(database: Path) -> None:

@@ -14,6 +14,7 @@ from buffer.models import Batch, Bucket, BufferedEvent, InventoryStock
 from outbox.letters.models import DeadLetter, FailureGroup
 from outbox.models import ChannelState, OutboxMessage
 from outbox.replay.batches.models import ReplayBatch, ReplayItem
+from tests.screenshots.flows import busiest_stock
 from throttler.models import Customer
 
 REASON = "The customer called, ticket 4471"
@@ -157,13 +158,14 @@ OTHERS = {
     "letter-batch": Shown(one(letters(step="publish"))),
     "letter-ledger": Shown(one(letters(source="ledger", status="open"))),
     "letter-notice": Shown(one(letters(source="throttler"))),
-    "letter-mail": Shown(one(letters(source="outbox", status="open"))),
+    "letter": Shown(one(letters(source="outbox", status="open"))),
     "letter-support": Shown(one(letters(source="outbox", status="open")), "support"),
     "letter-revealed": Shown(one(letters(reason="late_event")), do=_reveal),
     "letter-requeued": Shown(one(letters(status="requeued"))),
     "letter-resolved": Shown(one(letters(status="resolved"))),
     "letter-failed-again": Shown(one(letters(status="failed_again"))),
     "letter-discarded": Shown(one(letters(status="discarded"))),
+    "groups": Shown(listed(FailureGroup)),
     "groups-all": Shown(listed(FailureGroup, state="all")),
     "groups-none": Shown(listed(FailureGroup, state="all", owner="me", flow="ledger")),
     "group": Shown(one(groups(source="outbox"))),
@@ -188,7 +190,7 @@ OTHERS = {
     "batch-cancelled": Shown(one(batches("cancelled"))),
     "batch-items": Shown(_items("failed_again")),
     # -- the outbox, the buffer, stock, the throttler, mail
-    "message-waiting": Shown(one(messages("pending"))),
+    "message": Shown(one(messages("pending"))),
     "message-sent": Shown(one(messages("sent"))),
     "message-dead": Shown(one(messages("dead_lettered"))),
     "pause": Shown(lever("pause", ChannelState.objects.all)),
@@ -198,6 +200,7 @@ OTHERS = {
     "batch-refused": Shown(one(lambda: Batch.objects.filter(status="parked"))),
     "order": Shown(one(lambda: BufferedEvent.objects.filter(location_id="WH-07", status="pending"))),
     "flush": Shown(lever("flush", lambda: Bucket.objects.filter(location_id="WH-07"))),
+    "stock": Shown(one(lambda: InventoryStock.objects.filter(pk=busiest_stock()))),
     "stocktake": Shown(_stocktake),
     "customer": Shown(one(lambda: Customer.objects.filter(pk=CUSTOMER))),
     "customer-add": Shown(named("throttler_customer_add")),

@@ -1,0 +1,127 @@
+"""The list of letters by flow, what a replay batch can do to all that it shows, and the batches of one letter."""
+
+import re
+from html import unescape
+
+import pytest
+from django.urls import reverse
+
+from config.database.clock import database_now
+from outbox.letters.models import DeadLetter, ProofRound
+from outbox.letters.overview import letter_needs
+from outbox.replay.batches.models import ReplayBatch
+from tests.config.admin.conftest import client_with, list_of, page_of
+from tests.outbox.replay.batches.conftest import scripted
+from tests.outbox.replay.batches.scripted_flow import confirmed, letters, previewed, run_until, step
+
+__all__ = ["scripted"]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("scripted")]
+LETTERS = list_of(DeadLetter)
+
+
+def shown(client, **asked):
+    response = client.get(LETTERS, asked)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def keys(html):
+    return re.findall(r">(K\d+)</a>", html)
+
+
+def levers(html):
+    """Where the levers on the whole list lead, by their words."""
+    found = re.findall(r'<form method="post" action="([^"]+draft[^"]+)".*?</svg>([^<]+)<', html, re.DOTALL)
+    return {words.removesuffix("…"): unescape(url) for url, words in found}
+
+
+def test_a_list_of_one_flow_shows_its_letters_alone(boss):
+    letters(2, "swift")
+    letters(3, "slow")
+    assert keys(shown(boss, source="swift")) == ["K1", "K0"]
+    assert len(keys(shown(boss, source="slow"))) == 3
+    assert len(keys(shown(boss))) == 5
+    assert keys(shown(boss, source="slow", state="resolved")) == []
+
+
+def test_an_unknown_flow_is_no_filter(boss):
+    letters(2)
+    assert len(keys(shown(boss, source="nobody's"))) == 2
+
+
+def test_the_need_of_letters_without_effect_leads_to_them(boss):
+    """Once the list refused the address that home led to."""
+    letters(1, "slow")
+    DeadLetter.objects.update(status="requeued")
+    ProofRound.objects.create(source="slow", overdue=1, oldest_at=database_now(), looked_at=database_now())
+    [need, *_] = letter_needs(["slow"])
+    assert keys(boss.get(need.url).content.decode()) == ["K0"]
+
+
+@pytest.mark.parametrize("verb", ["Requeue", "Discard", "Resolve"])
+def test_a_lever_drafts_a_batch_of_what_the_list_shows(boss, verb):
+    letters(2, "swift")
+    letters(3, "slow")
+    url = levers(shown(boss, source="slow"))[f"{verb} all of these"]
+    assert boss.post(url).status_code == 302
+    batch = ReplayBatch.objects.get()
+    assert (batch.verb, batch.filter) == (verb.lower(), {"source": "slow"})
+    run_until(batch, "previewed")
+    batch.refresh_from_db()
+    assert batch.pinned == 3
+
+
+def test_of_a_group_only_its_letters_and_of_everything_all(boss):
+    letters(2)
+    group = DeadLetter.objects.first().group_id
+    boss.post(levers(shown(boss, group__id__exact=group))["Requeue all of these"])
+    boss.post(levers(shown(boss))["Requeue all of these"])
+    assert list(ReplayBatch.objects.order_by("pk").values_list("filter", flat=True)) == [
+        {"group": group},
+        {"all": True},
+    ]
+
+
+def test_what_was_discarded_can_only_be_restored_and_what_is_closed_not_at_all(boss):
+    letters(2)
+    DeadLetter.objects.update(status="discarded")
+    assert set(levers(shown(boss, state="discarded"))) == {"Restore all of these"}
+    DeadLetter.objects.update(status="resolved")
+    for state in ("resolved", "all"):
+        assert levers(shown(boss, state=state)) == {}
+
+
+def test_hits_of_a_search_and_an_empty_list_offer_nothing(boss):
+    letters(2)
+    assert levers(shown(boss, q="K1")) == {}
+    assert levers(shown(boss, state="discarded")) == {}
+
+
+def test_without_the_right_they_are_locked_and_say_why():
+    letters(1)
+    html = shown(client_with("view_deadletter", "view_replaybatch"))
+    assert levers(html) == {}
+    assert "needs the right “bulk requeue”" in html
+
+
+# -- One letter and its batches -----------------------------------------------------------------------------
+def test_a_letter_leads_to_the_batch_that_works_on_it_and_to_those_that_did(boss):
+    pk = letters(3, "slow")[0]
+    letter = DeadLetter.objects.get(pk=pk)
+    first = previewed()
+    assert "works on it" not in boss.get(page_of(letter)).content.decode()
+    batch = confirmed()
+    step(2)
+    html = boss.get(page_of(letter)).content.decode()
+    assert f"{batch}</a> works on it:" in html
+    for one in (first, batch):
+        assert reverse("admin:outbox_replaybatch_change", args=[one.pk]) in html.partition("Timeline</h2>")[2]
+
+
+def test_a_batch_that_is_over_works_on_nothing(boss):
+    letter = DeadLetter.objects.get(pk=letters(1)[0])
+    batch = confirmed()
+    run_until(batch, "done")
+    html = boss.get(page_of(letter)).content.decode()
+    assert "works on it" not in html
+    assert "requeue, verified" in html.partition("Timeline</h2>")[2]
