@@ -83,3 +83,13 @@ def test_payloads_keep_every_token():
     assert pretty('{"a":"\\ud800"}') == '{"a": "\\ud800"}'
     assert pretty("x" * 70_000).endswith("… 4,464 more characters")
     assert pretty("[" * 5000).startswith("[[[")
+
+
+def test_a_phone_lists_two_of_many_channels_those_in_trouble_first():
+    channels = [Stage(name, "1") for name in "abcd"]
+    assert [(box.stage.name, box.more) for box in draw([channels]).listed] == [("a", 0), ("b", 2)]
+    channels[2:] = [Stage(name, "0", tone="bad", word="Paused") for name in "cd"]
+    assert [(box.stage.name, box.more) for box in draw([channels]).listed] == [("c", 0), ("d", 2)]
+    channels[1] = Stage("b", "0", tone="bad", word="Paused")
+    assert [(box.stage.name, box.more) for box in draw([channels]).listed] == [("b", 0), ("c", 0), ("d", 1)]
+    assert [box.more for box in draw([Stage("one", "1"), channels[:2]]).listed] == [0, 0, 0]

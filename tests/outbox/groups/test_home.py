@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from config.database.clock import database_now
+from config.telemetry import metrics
 from outbox.groups.models import FailureGroup
-from outbox.letters.overview import MOST_GROUPS, letter_needs
+from outbox.letters.overview import MOST_GROUPS, gauges, letter_counts, letter_needs
 from tests.config.admin.conftest import _plain_http, boss  # noqa: F401 (fixtures)
 from tests.outbox.admin.test_group_pages import make
 
@@ -45,3 +46,29 @@ def test_home_says_what_is_in_hand(boss):  # noqa: F811
     make("mine", State.ACKNOWLEDGED, owner_name="Ada")
     make("mine too", State.ACKNOWLEDGED, owner_name="Ada")
     assert "2 groups have an owner." in boss.get("/admin/").content.decode()
+
+
+def test_home_tells_apart_what_is_open_on_its_way_and_failed_again(boss):  # noqa: F811
+    make("waits", State.OPEN, open_count=5, returned_count=2)
+    make("goes", State.OPEN, open_count=0, requeued_count=3, returned_count=7)
+    assert letter_counts(["transfer-requests"]) == {
+        "letters_open": 5,
+        "letters_requeued": 3,
+        "letters_failed_again": 2,  # of groups with open letters: the others need nobody
+    }
+    html = boss.get("/admin/").content.decode()
+    assert ">5</a>" in html
+    assert "3 on their way" in html
+    assert "2 failed again" in html
+    assert ("transfer-requests", 2) in [
+        (reading.labels["source"], reading.value)
+        for reading in gauges(["transfer-requests"])
+        if reading.gauge is metrics.LETTERS_FAILED_AGAIN
+    ]
+
+
+def test_home_keeps_silent_about_what_is_not_there(boss):  # noqa: F811
+    make("waits", State.OPEN, open_count=5)
+    html = boss.get("/admin/").content.decode()
+    assert "on their way" not in html
+    assert "failed again" not in html
