@@ -145,7 +145,8 @@ def _lever(
         before = batch.state
         edge = edges[State(batch.state)]
         batch.change(**changes, **(edge(batch, database_now()) if callable(edge) else {"state": edge}))
-        trail.record(batch, operator, verb, reason, f"{before} → {batch.state}", batch.eligible, before)
+        result = f"{before} → {batch.state}" if batch.state != before else "done"
+        trail.record(batch, operator, verb, reason, result, batch.eligible, before)
     return batch
 
 
