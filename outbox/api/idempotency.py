@@ -21,6 +21,7 @@ from outbox.messages.models import IdempotencyKey
 # Returns the time of the change, and the function that makes it inside the transaction.
 Plan = Callable[[], tuple[datetime, Callable[[], Answer]]]
 
+
 @dataclass(frozen=True)
 class Asked:
     """Who asked for what (`scope`: token, method, path), under which key, with which body."""

@@ -21,7 +21,7 @@ GLANCE = 0.1  # the same while other partitions are being read
 PAUSE = 0.5  # seconds between two tries while the broker is away
 KEPT = 60.0  # seconds the connection outlives its last use
 LARGE = {"fetch_max_bytes": 16_000_000, "max_partition_fetch_bytes": 4_000_000, "max_poll_records": 1_000_000}
-SOON = {"retry_backoff_ms": 20}  # the client waits this long between two questions about metadata, of which there are three
+SOON = {"retry_backoff_ms": 20}  # the client waits so long between two questions about metadata: there are three
 
 Result = RestoredPartition | RefusedPartition
 

@@ -129,7 +129,9 @@ def left(batch: ReplayBatch) -> str:
     """`about 3 min left`, by the rate; empty where there is none."""
     if batch.rate is None or not batch.eligible or batch.state not in ("previewed", "holding", "canary", "running"):
         return ""
-    return f"about {humanize.length(max(1, batch.eligible / batch.rate), coarse=True)} at {batch.rate:g} letters a second"
+    return (
+        f"about {humanize.length(max(1, batch.eligible / batch.rate), coarse=True)} at {batch.rate:g} letters a second"
+    )
 
 
 def causes(batch: ReplayBatch) -> list[tuple[FailureGroup, int]]:

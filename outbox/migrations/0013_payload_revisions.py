@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('outbox', '0011_c_subjects'),
+        ('outbox', '0012_letters_of_a_source'),
     ]
 
     operations = [
