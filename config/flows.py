@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
-from uuid import UUID
 
 from django.conf import settings
 from django.utils.module_loading import import_string
-from django.utils.text import capfirst
 
 from config.telemetry.metrics import Gauge
-from config.verdicts import Effect, Judgement, Refusal, Tone
-from config.verdicts.copies import TakesCopies
+from config.verdicts import Effect as Effect  # what a flow needs to take letters is imported from here
+from config.verdicts import Judgement as Judgement
+from config.verdicts import Refusal, Tone
+from config.verdicts.letters import TakesLetters
 
 if TYPE_CHECKING:
     from config.kafka.runtime.writer import Replayable
@@ -128,7 +128,7 @@ class Reading:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-class Flow(TakesCopies):
+class Flow(TakesLetters):
     """Base of a flow; every method may be left as it is."""
 
     name = ""
@@ -166,74 +166,6 @@ class Flow(TakesCopies):
         """How many of the samples have arrived: what a demo compares with what was sent."""
         return 0
 
-    def sources(self) -> Sequence[str]:
-        """The dead-letter sources this flow can take back."""
-        return ()
-
-    def requeue(self, letter: Any, now: datetime) -> str:
-        """Handle a letter again, inside the caller's transaction; returns what happened, in words.
-
-        Raises Refusal when it cannot be done now; the letter then stays as it is.
-        """
-        raise Refusal("this flow takes no letters back")
-
-    def forecast(self, letter: Any) -> Judgement | None:
-        """What `requeue` would do now, without doing it; None when only trying tells. May raise Refusal like it."""
-        return None
-
-    def judge(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Judgement]:
-        """What `take_back` would do with each of at most 500 letters of one source; nothing is written."""
-        return {letter.pk: self._judge_alone(letter) for letter in letters}
-
-    def _judge_alone(self, letter: Any) -> Judgement:
-        try:
-            seen = self.forecast(letter)
-        except Refusal as refusal:
-            return Judgement(False, "It would be refused now.", f"{capfirst(str(refusal))}.", "warn")
-        return seen or Judgement(True, "Only trying tells.")
-
-    def take_back(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
-        """Handle at most 500 letters of one source again, in the caller's transaction; they are locked and open.
-
-        A letter that cannot be taken now is `refused`, with the reason as its evidence. May raise a DatabaseError
-        about the data of one of them: the caller then tries parts of them.
-        """
-        return {letter.pk: self._take_alone(letter, now) for letter in letters}
-
-    def _take_alone(self, letter: Any, now: datetime) -> Effect:
-        try:
-            return Effect("waiting", self.requeue(letter, now))
-        except Refusal as refusal:
-            return Effect("refused", str(refusal))
-
-    def effect(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
-        """What became of at most 500 requeued letters of one source, by keyed looks; `waiting` without proof."""
-        return {}
-
-    def awaited(self, source: str, step: str = "") -> bool:
-        """Whether the effect comes later and goes through something that can be flooded: a replay keeps a window."""
-        return False
-
-    def holdup(self, letters: Sequence[Any], now: datetime) -> str:
-        """Why a replay of these letters of one source has to wait now, in one line; empty when they can go."""
-        return ""
-
-    def pace(self, source: str) -> float:
-        """Letters a second that what awaits their effect takes; 0 where nobody has set a limit."""
-        return 0.0
-
-    def in_line(self, source: str) -> bool:
-        """Whether letters taken back stand in one line with live traffic, which then waits behind them."""
-        return False
-
-    def patience(self, source: str) -> timedelta:
-        """How long a requeued letter may be without its effect before somebody should look."""
-        return timedelta(hours=1)
-
-    def restore(self, letter: Any, now: datetime) -> str:
-        """Open again what `discard` closed besides the letter; raises Refusal when that cannot be done."""
-        return "open again"
-
     def replays(self) -> Mapping[str, Callable[[], Replayable]]:
         """The handler of each topic (by its contract name) whose past `replay_topic` can apply again."""
         return {}
@@ -245,22 +177,6 @@ class Flow(TakesCopies):
     def searched(self) -> Mapping[str, Callable[[Any], Sequence[str]]]:
         """How to tell the keys that the search knows a record by, for each topic of this flow (as the broker calls it)."""
         return {}
-
-    def letters_about(self, key: str) -> Sequence[str]:
-        """The business keys of the letters that somebody looks for who searches for this key; a few, by an index."""
-        return ()
-
-    def discard(self, letter: Any, now: datetime) -> str:
-        """Close what else belongs to a letter that is discarded."""
-        return "discarded"
-
-    def readable(self, source: str) -> Sequence[str]:
-        """Paths in this source's JSON whose values anybody may read who sees the page: `order_id`, `items[].sku`."""
-        return ()
-
-    def named(self, source: str) -> Sequence[str]:
-        """Paths whose names may be read, and whose values only after a reveal."""
-        return ()
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         """(name, is it right, what was seen) for `doctor`."""
