@@ -30,6 +30,10 @@ def look(page, name):
         if PICTURES:
             page.screenshot(path=str(Path(PICTURES) / f"{name}-{width}.png"), full_page=True)
     page.set_viewport_size({"width": 1440, "height": 900})
+    if PICTURES:
+        page.emulate_media(color_scheme="dark")
+        page.screenshot(path=str(Path(PICTURES) / f"{name}-dark.png"), full_page=True)
+        page.emulate_media(color_scheme="light")
 
 
 class Clicks:
