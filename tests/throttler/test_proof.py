@@ -11,6 +11,7 @@ from django.db import transaction
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Replayed, topic_name
+from outbox.delivery.levers import cancel
 from outbox.edits.copies import examine, text_of
 from outbox.edits.deed import requeue_copy
 from outbox.letters import levers, proof
@@ -67,6 +68,17 @@ def test_an_edited_copy_goes_to_the_input_for_the_same_customer(registered):
     sent()
     passed(41)
     assert look(found) == "resolved"
+
+
+def test_a_copy_has_a_key_of_its_own_where_that_of_the_letter_was_used(letter):
+    """Cancelled, and then taken by retention; the key is kept longer."""
+    cancel(list(OutboxMessage.objects.values_list("pk", flat=True)), Operator("me"), "not wanted")
+    assert look(letter) == "discarded"
+    OutboxMessage.objects.all().delete()
+    levers.restore([letter.pk], Operator("me"), "it is wanted")
+    text, _ = edit(letter, '"recipient": "a"', '"recipient": "b"')
+    assert requeue_copy(letter.pk, text, 0, Operator("me"), "the address was wrong").state == "waiting"
+    assert OutboxMessage.objects.count() == 1
 
 
 def test_customer_and_notification_are_locked():
