@@ -142,9 +142,15 @@ def room(batch: ReplayBatch, now: datetime) -> tuple[float, int]:
     tokens = pace.tokens_at(batch.tokens, batch.tokens_at, rate, now)
     wanted = min(pace.bunch(rate, most), max(1, batch.eligible))
     if tokens < wanted:
+        if batch.tokens_at is None:  # from here on they come; a lever has begun anew
+            _write_tokens(batch, tokens, now)
         return max(0.01, pace.seconds_until(wanted, tokens, rate)), 0
-    ReplayBatch.objects.filter(pk=batch.pk, lease_token=batch.lease_token).update(tokens=tokens, tokens_at=now)
+    _write_tokens(batch, tokens, now)
     return 0.0, min(most, int(tokens))
+
+
+def _write_tokens(batch: ReplayBatch, tokens: float, now: datetime) -> None:
+    ReplayBatch.objects.filter(pk=batch.pk, lease_token=batch.lease_token).update(tokens=tokens, tokens_at=now)
 
 
 def _holdup(batch: ReplayBatch, items: Sequence[ReplayItem], now: datetime) -> str:
