@@ -54,6 +54,7 @@ class Need:
     since: datetime | None = None
     until: datetime | None = None
     rank: int = 0  # within an urgency: 0 loss of data, 1 people waiting, 2 the rest
+    place: int = 0  # within a rank: before its age, which puts what is new last
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ def home(now: datetime) -> dict[str, Any]:
 
 
 def by_urgency(needs: Iterable[Need]) -> list[Need]:
-    """Most urgent first; within an urgency loss of data, then people waiting, then age."""
-    return sorted(needs, key=lambda need: (URGENCIES.index(need.urgency), need.rank, _onset(need)))
+    """Most urgent first; within an urgency loss of data, then people waiting; within those by place, then age."""
+    return sorted(needs, key=lambda need: (URGENCIES.index(need.urgency), need.rank, need.place, _onset(need)))
 
 
 def _onset(need: Need) -> timedelta:

@@ -71,7 +71,7 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
     yield from _without_effect(sources)
     waiting = FailureGroup.objects.needing_work(timezone.now()).of_sources(sources).in_nobodys_hand()
     groups = list(waiting.order_by("-last_seen")[:100])
-    groups.sort(key=lambda group: (group.step not in urgent, FIRST.get(group.state, len(FIRST))))
+    groups.sort(key=lambda group: (group.step not in urgent, _place(group)))
     for group in groups[:MOST_GROUPS]:
         yield _need_of_group(group, group.step in urgent)
     rest = groups[MOST_GROUPS:]
@@ -88,6 +88,11 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
             since=min(group.first_seen for group in rest),
             rank=3,
         )
+
+
+def _place(group: FailureGroup) -> int:
+    """What came back first, then what is new."""
+    return FIRST.get(group.state, len(FIRST))
 
 
 def _without_effect(sources: Sequence[str]) -> Iterator[Need]:
@@ -123,6 +128,7 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
         unit=humanize.word(group.open_count, "dead letter", "dead letters"),
         since=group.first_seen,
         rank=1 if urgent else 2,
+        place=1 + _place(group),
     )
 
 

@@ -43,3 +43,9 @@ def show(page: Any, url: str, shown: Shown) -> None:
 def width_of(page: Any) -> int:
     """Pixels of the page, with what sticks out."""
     return int(page.evaluate("document.documentElement.scrollWidth"))
+
+
+def first_row_of(page: Any) -> int:
+    """Pixels above the first row of a list; 0 on other pages."""
+    rows = page.locator("#result_list tbody tr")
+    return int(rows.first.bounding_box()["y"]) if rows.count() else 0

@@ -12,7 +12,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from outbox.channels import handlers as registry
 from tests.config.admin.test_browser import CHROMIUM, SOON
-from tests.screenshots.camera import NARROW, look, show, sign_in, width_of
+from tests.screenshots.camera import NARROW, first_row_of, look, show, sign_in, width_of
 from tests.screenshots.pages import PAGES
 from tests.screenshots.seed import fill_all
 
@@ -31,6 +31,7 @@ RULES = {
     "dark": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]},
     "narrow": {"type": "tag", "values": TAGS},
 }
+HIGHEST = 400  # pixels above the first row of a list on a phone
 FOUND = """async (only) => {
   const { violations } = await axe.run(document, { runOnly: only, resultTypes: ["violations"], preload: false });
   return violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.target} ${node.failureSummary}`));
@@ -87,6 +88,7 @@ def test_a_page_can_be_read_by_everybody(served, visitors, axe, name):
         look(page, seen)
         complaints += [f"{seen}: {found}" for found in page.evaluate(FOUND, only)]
     assert width_of(page) <= NARROW, "it sticks out"
+    assert first_row_of(page) < HIGHEST, "the first row is what a list was opened for"
     page.close()
     # An answer that refuses is what some pages are about.
     assert [text for text in complaints if "the server responded with a status of 4" not in text] == []

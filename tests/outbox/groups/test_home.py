@@ -4,7 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from config.admin.home import by_urgency
 from config.database.clock import database_now
+from config.flows import Need
 from config.telemetry import metrics
 from outbox.groups.models import FailureGroup
 from outbox.letters.overview import MOST_GROUPS, gauges, letter_counts, letter_needs
@@ -29,6 +31,14 @@ def test_what_came_back_and_what_is_new_stand_first():
     first, second, *_ = letter_needs(["transfer-requests"])
     assert "came back" in first.why
     assert "It is new." in second.why
+
+
+def test_home_shows_them_in_this_order_whatever_their_age():
+    make("seen", State.OPEN, 90)
+    make("fresh", State.NEW, 1)
+    make("back", State.REGRESSED, 5)
+    shown = by_urgency([Need("soon", "Workers are gone", "", "", "", rank=2), *letter_needs(["transfer-requests"])])
+    assert [need.title for need in shown] == ["Workers are gone", "back", "fresh", "seen"]
 
 
 def test_what_somebody_has_in_hand_and_what_is_ignored_is_no_need():
