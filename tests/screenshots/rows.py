@@ -21,6 +21,7 @@ from config.kafka import RecordBatch, Replayed
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, Watermark
 from outbox.letters.burial import Letter, bury
 from outbox.trail.models import OperatorAction
+from throttler.models import LaneOwner
 
 Letters = Iterator[tuple[datetime, Letter]]
 
@@ -80,9 +81,10 @@ def fill(busy: bool) -> None:
 
 
 def freshen() -> None:
-    """What the consumer of a living installation does every second."""
+    """What the workers of a living installation do every second."""
     now = timezone.now()
     Watermark.objects.filter(alarm="").update(caught_up_at=now - timedelta(seconds=0.4), updated_at=now)
+    LaneOwner.objects.update(updated_at=now)
 
 
 def _counters(now: datetime, busy: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 import pytest
+from django.contrib.admin import site
 from django.core.management import call_command
 from django.db import connection
 from django.test import override_settings
@@ -31,6 +32,7 @@ RULES = {
     "dark": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]},
     "narrow": {"type": "tag", "values": TAGS},
 }
+ROWS = 6  # of a list: the others would be read for nothing
 HIGHEST = 400  # pixels above the first row of a list on a phone
 FOUND = """async (only) => {
   const { violations } = await axe.run(document, { runOnly: only, resultTypes: ["violations"], preload: false });
@@ -50,7 +52,9 @@ def _django_db_marker():
 def served(django_db_setup, django_db_blocker):
     """One bad morning and its server: the address, and where every page is. The rows are made once: no test here changes
     what another one sees."""
-    with django_db_blocker.unblock(), override_settings(**PLAIN, **MAIL):
+    with django_db_blocker.unblock(), override_settings(**PLAIN, **MAIL), pytest.MonkeyPatch.context() as patch:
+        for admin_page in site._registry.values():
+            patch.setattr(admin_page, "list_per_page", ROWS)
         registry.installed.clear()
         fill_all()
         server = LiveServer("localhost")
