@@ -180,7 +180,7 @@ def test_each_lever_asks_its_own_right(rows, model, name, right):
 
 def test_a_locked_lever_stays_in_its_place(reader, rows):
     html = reader.get(page_of(rows.late)).content.decode()
-    assert html.count('aria-disabled="true"') == 3
+    assert html.count('aria-disabled="true"') == 4  # requeue, edit, discard and reveal
     assert "<b>Requeue</b> needs the right “requeue dead letters”." in html
 
 

@@ -55,6 +55,7 @@ def test_a_letter_is_edited_from_home_in_four_clicks(page, letter):
     page.wait_for_selector("text=If you requeue it now")
     look(page, "letter")
     click("a:has-text('Edit and requeue…')")
+    page.wait_for_selector("#id_reason")
     look(page, "reveal")
     page.fill("#id_reason", "The supplier called")
     click("button:has-text('Show it and edit a copy')")

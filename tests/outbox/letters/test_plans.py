@@ -31,8 +31,9 @@ CASES = [
 
 def add_old(number, closed):
     """Letters of one group and one source, of which so many have been closed; returns the group's key."""
-    bury([letter(n, source=f"old{number}") for n in range(OLD)], "g", database_now())
+    bury([letter(n, source=f"old{number}", revision=number) for n in range(OLD)], "g", database_now())
     found = FailureGroup.objects.order_by("-id")[0]
+    assert DeadLetter.objects.filter(group=found).count() == OLD
     DeadLetter.objects.filter(group=found, offset__lt=closed).update(status="resolved")
     return found.pk
 

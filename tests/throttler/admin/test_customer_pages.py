@@ -211,7 +211,7 @@ def test_a_page_asks_as_often_however_much_waits(boss, waiting):
     add_lane(partition=6, backlog=900_000), add_owner("other", (6,))
     with CaptureQueriesContext(connection) as many:
         boss.get(PAGE)
-    assert len(many) == len(few) <= 12
+    assert len(many) == len(few) <= 13  # five of them are the session, the user and the clock
     assert not [query for query in many if "overflowmessage" in query["sql"]]
 
 
