@@ -46,6 +46,7 @@ MAY_USE = {
         "api": ["bookkeeping", "messages"],
         "admin/groups": ["bookkeeping", "groups", "letters", "replay/rules", "replay/batches"],
         "admin/batches": ["bookkeeping", "trail", "groups", "letters", "replay/rules", "replay/batches"],
+        "admin/letters": ["messages", "letters", "replay/batches", "trail"],
         "admin/edits": ["trail", "groups", "letters", "edits"],
         "admin": [
             "bookkeeping",
@@ -61,6 +62,7 @@ MAY_USE = {
             "admin/groups",
             "admin/batches",
             "admin/edits",
+            "admin/letters",
         ],
     },
     "buffer": {

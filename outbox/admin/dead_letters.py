@@ -36,7 +36,8 @@ from outbox.admin.failure_groups import TABS
 from outbox.admin.groups.filters import FlowOfLetter
 from outbox.admin.groups.levers import of_filter
 from outbox.admin.groups.live import AT_WORK
-from outbox.admin.letter_history import history_of, items_of
+from outbox.admin.letters.history import history_of, items_of, message_of
+from outbox.admin.letters.neighbours import neighbours_of
 from outbox.bookkeeping.progress import BEHIND
 from outbox.groups.fingerprint import cause_in_words
 from outbox.groups.models import FailureGroup
@@ -139,6 +140,7 @@ RESTORE = Lever(
     faster=who_was_faster,
 )
 MOST_FOUND = 20
+LARGE = ("payload", "traceback", "headers")
 HELD = ("eligible", "requeued")  # states of an item on which a live batch still works
 
 
@@ -167,7 +169,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet:
         # A list never needs what can be large; a page reads it when it is shown.
-        return super().get_queryset(request).defer("payload", "traceback", "headers")
+        return super().get_queryset(request).defer(*LARGE)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         levers = self._of_list(request)
@@ -211,7 +213,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
         )
 
     def find(self, key: str) -> Iterable[DeadLetter]:
-        rows = DeadLetter.objects.newest_first().defer("payload", "traceback", "headers")
+        rows = DeadLetter.objects.newest_first().defer(*LARGE)
         place = POSITION.fullmatch(key)
         if place:
             return list(rows.filter(**place.groupdict())[:MOST_FOUND])
@@ -227,6 +229,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:
         group = FailureGroup.objects.filter(pk=row.group_id).first()
+        row.refresh_from_db(fields=LARGE)  # in one query, not each by itself
         sight, items = self.sight(request, row), items_of(row)
         return {
             "title": f"{cause_in_words(row.reason)}: {row.business_key or row.position}",
@@ -244,6 +247,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
             "batches": [item.batch for item in items if item.batch.state in AT_WORK and item.state in HELD],
             "about_url": _about(row),
             "carrier_url": _carrier(row),
+            **neighbours_of(row),
         }
 
 
@@ -265,6 +269,6 @@ def _carrier(row: DeadLetter) -> str:
 
 def _about(row: DeadLetter) -> str:
     """Where its key leads: to its message, or to what else has the key."""
-    if not row.topic and is_uuid(row.topic_id):
-        return reverse("admin:outbox_outboxmessage_change", args=[row.topic_id])
+    if message := message_of(row):
+        return reverse("admin:outbox_outboxmessage_change", args=[message])
     return f"{reverse('admin:find')}?{urlencode({'q': row.business_key, 'beside': str(row.pk)})}"

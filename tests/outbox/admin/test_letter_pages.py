@@ -1,6 +1,7 @@
 """The page of a dead letter: what an older version stored of an error, and who may read it."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -68,6 +69,17 @@ def test_the_key_of_a_letter_never_leads_back_to_itself(boss, rows):  # noqa: F8
     BufferedEvent.objects.all().delete()
     nothing = boss.get(found[1].replace("&amp;", "&"))
     assert nothing.status_code == 200
+
+
+def test_a_letter_leads_to_the_newer_and_the_older_of_its_group(boss):  # noqa: F811
+    for number in range(1, 4):
+        bury([letter_of_mail(number)], "outbox", database_now())
+    oldest, middle, newest = DeadLetter.objects.order_by("pk")
+    bury([replace(letter_of_mail(9), error="421 busy")], "outbox", database_now())
+    sides = [
+        tuple(boss.get(page_of(row)).context[side] for side in ("newer", "older")) for row in (oldest, middle, newest)
+    ]
+    assert sides == [(page_of(middle), ""), (page_of(newest), page_of(oldest)), ("", page_of(middle))]
 
 
 def test_a_letter_alone_may_not_fail_again_because_of_itself(boss):  # noqa: F811

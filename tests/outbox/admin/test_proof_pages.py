@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from config.admin.levers import Operator
@@ -65,6 +67,17 @@ def test_revisions_lead_to_each_other(boss, letter, memory, go, django_assert_ma
     assert html.count("Later letter") == 2
     assert html.count("Earlier letter") == 1
     assert all(page_of(row) in html for row in chain if row != chain[1])
+
+
+def test_the_timeline_has_the_tries_of_the_message(boss, letter, memory, go):
+    html = text(boss, letter)
+    tries = re.findall(r"<b>(Try \d+: [^<]*)</b>", html)
+    assert tries == ["Try 1: refused"]
+    assert html.index("Became a dead letter") < html.index("Try 1: refused"), "newest first"
+    levers.requeue([letter.pk], ME, "try")
+    go(memory)
+    tries = re.findall(r"<b>(Try \d+: [^<]*)</b>", text(boss, letter))
+    assert tries == ["Try 1: sent", "Try 1: refused"]  # it has all its tries again
 
 
 def test_what_fails_again_at_once_is_not_called_a_success(boss, letter, monkeypatch):

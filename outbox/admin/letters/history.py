@@ -1,4 +1,4 @@
-"""What happened to a letter, to its earlier and later revisions, and in replay batches, newest first: its timeline."""
+"""What happened to a letter, to its message, to its earlier and later revisions, and in replay batches: its timeline."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from uuid import UUID
 
 from django.urls import reverse
 
+from config.admin.states import STATES
 from config.flows import Tone
+from config.uuid7 import is_uuid
 from outbox.letters.models import DeadLetter
+from outbox.messages.models import DeliveryAttempt
 from outbox.replay.batches.models import ReplayItem
 from outbox.trail.reveal import Sight
 
 Status = DeadLetter.Status
 MOST_BATCHES = 5
+MOST_TRIES = 10  # the newest; its message shows all that are kept
 
 
 class LetterEvent(NamedTuple):
@@ -38,18 +42,21 @@ CLOSED: dict[str, tuple[Tone, str, str]] = {
 
 
 def history_of(row: DeadLetter, sight: Sight, items: Sequence[ReplayItem] = ()) -> list[LetterEvent]:
-    """Newest first, with its places in replay batches; what repeats an error only as far as this reader may see it."""
+    """Newest first, with the tries of its message and its places in replay batches; errors as far as this reader may see."""
     known = _relatives(row) if row.predecessor or row.successor else {}
     later = [_revision(after, "Later letter") for after in _chain(known, row, "successor")]
     earlier = [_revision(before, "Earlier letter") for before in _chain(known, row, "predecessor")]
-    return [
+    told = [
         *later[::-1],
         *_closed(row, sight),
         *_in_batches(items, sight),
         *_taken(row, sight),
         _arrived(row),
+        *_tries(row, sight),
         *earlier,
     ]
+    # What has the same time keeps the order above.
+    return sorted(told, key=lambda event: event.at, reverse=True)
 
 
 def items_of(row: DeadLetter) -> list[ReplayItem]:
@@ -80,6 +87,22 @@ def _taken(row: DeadLetter, sight: Sight) -> Iterator[LetterEvent]:
         words = sight.error(row.note) if row.note != row.evidence else ""
         waits = " No proof of its effect yet." if row.status == Status.REQUEUED else ""
         yield LetterEvent("info", "redo", "Requeued", row.requeued_at, f"{words}.{waits}" if words else waits.strip())
+
+
+def message_of(row: DeadLetter) -> str:
+    """The key of the message that became this letter; empty for a letter of a record."""
+    return row.topic_id if not row.topic and is_uuid(row.topic_id) else ""
+
+
+def _tries(row: DeadLetter, sight: Sight) -> Iterator[LetterEvent]:
+    """Those of its message, before this letter and after; empty once their days are dropped."""
+    key = message_of(row)
+    for attempt in DeliveryAttempt.objects.filter(message_id=key).order_by("-id")[:MOST_TRIES] if key else ():
+        state = STATES[attempt.outcome or "running"]
+        took = f", {(attempt.finished_at - attempt.started_at).total_seconds():.1f} s" if attempt.finished_at else ""
+        said = f": {sight.error(attempt.error)}" if attempt.error else ""
+        title = f"Try {attempt.number}: {state.word.lower() if attempt.outcome else 'no end yet'}"
+        yield LetterEvent(state.tone, state.icon, title, attempt.started_at, f"{attempt.channel}{took}{said}")
 
 
 def _arrived(row: DeadLetter) -> LetterEvent:

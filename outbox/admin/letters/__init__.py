@@ -1,0 +1,1 @@
+"""What the page of a dead letter shows beside the letter itself."""
