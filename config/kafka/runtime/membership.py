@@ -206,7 +206,8 @@ class Membership:
 
     def broker_is_away(self, error: Exception) -> None:
         if not self.broker_away:
-            log.warning("broker_unavailable", worker=self.name, error=str(error))
+            # The client wraps what our own callbacks raise.
+            log.warning("broker_unavailable", worker=self.name, error=str(error), cause=repr(error.__cause__))
         self.broker_away = True
         self.stop.wait(0.2)
 
