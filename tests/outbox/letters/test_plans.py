@@ -20,8 +20,10 @@ NAMES = {
     "deadletter_source": "source_status_id_idx",
     "deadletter_of_source": "source_id_idx",
 }
+WITHOUT_STATE = {"deadletter_group": "deadletter_of_group", "deadletter_source": "deadletter_of_source"}
 # What is asked, how many letters were closed, and the indexes that have the ids of a group and of a source. Where half
-# of the letters match, MySQL walks all of them, which costs a page no more.
+# of the letters match, MySQL walks all of them, which costs a page no more. PostgreSQL takes state and source for
+# independent: where most letters are open, an index without the state costs it as little.
 CASES = [
     ("", OLD // 2, "deadletter_of_group", "deadletter_of_source"),
     ("open", OLD - 20, "deadletter_group", "deadletter_source"),
@@ -54,10 +56,16 @@ def assert_from(index, rows, status):
     rows = rows.newest_first()
     rows = rows.filter(status=status) if status else rows
     said = plan(rows.values_list("pk", flat=True)[:51])
-    assert (NAMES[index] if connection.vendor == "postgresql" else index) in said, (status, said)
+    assert any(name in said for name in names_of(index, status)), (status, said)
     assert connection.vendor == "postgresql" or "Sort" not in said  # which sorts the one row that it expects
     assert "filesort" not in said.replace('"using_filesort": false', "")
     assert "TEMP B-TREE" not in said
+
+
+def names_of(index, status):
+    if connection.vendor != "postgresql":
+        return [index]
+    return [NAMES[name] for name in (index, WITHOUT_STATE.get(index if status == "open" else "")) if name]
 
 
 def test_ids_of_old_letters_come_from_an_index():
