@@ -182,6 +182,17 @@ def test_a_seal_that_was_changed_to_fit_is_named():
     assert faults() == [("the seal was changed", keys[1])]
 
 
+def test_a_seal_that_was_made_anew_breaks_the_next_one():
+    keys = act(3)
+    seal_now()
+    OperatorAction.objects.filter(pk=keys[1]).update(reason="another")
+    row = OperatorAction.objects.values_list(*seals.HASHED).get(pk=keys[1])
+    first, second, _third = ActionSeal.objects.order_by("number")
+    anew = seals.link(first.hash, 2, keys[1], seals.row_hash_of(row), second.acted_at)
+    ActionSeal.objects.filter(number=2).update(row_hash=seals.row_hash_of(row), hash=anew)
+    assert faults() == [("the seal was changed", keys[2])]
+
+
 def test_a_seal_that_is_gone_is_named():
     keys = act(4)
     seal_now()
