@@ -6,18 +6,20 @@ import queue
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from config.kafka import client, producer_internals
 from config.kafka.positions import TopicPartition
-from config.kafka.transaction import Committed, Unknown, Verdict
+from config.kafka.transaction import Committed, RefusedRecord, Unknown, Verdict
 
 Offsets = Mapping[TopicPartition, int]
 
 
 class PlainSender:
     """Stands in for a `TransactionalProducer`. The offsets of what was acknowledged wait in `offsets` for the polling
-    thread, which commits them: a process that is killed in between sends again."""
+    thread, which commits them: a process that is killed in between sends again, and so does one whose broker has
+    refused a record, which becomes a letter when it comes again."""
 
     usable = True  # no outcome makes it useless but Unknown, after which it is rebuilt anyway
 
@@ -25,7 +27,8 @@ class PlainSender:
         self.limit = limit
         self.offsets: queue.SimpleQueue[Offsets] = queue.SimpleQueue()
         self._client: Any = None
-        self._futures: list[Any] = []
+        self._sent: list[tuple[Any, RefusedRecord]] = []  # a future, and what is said of its record if it is refused
+        self._refused: RefusedRecord | None = None
         self._error = ""
 
     def rebuild(self, _member: Any = None) -> None:
@@ -37,27 +40,32 @@ class PlainSender:
         )
 
     def begin(self) -> None:
-        self._futures, self._error = [], ""
+        self._sent, self._refused, self._error = [], None, ""
 
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Any]) -> None:
-        if self._error:
+        if self._error or self._refused:
             return
         known = [(name, content or b"") for name, content in headers]  # the client takes no header without a value
+        record = RefusedRecord(len(self._sent), topic, partition, "")
         try:
-            self._futures.append(self._client.send(topic, value, key, known, partition))
+            self._sent.append((self._client.send(topic, value, key, known, partition), record))
+        except client.RECORD_REFUSED as error:
+            self._refused = replace(record, reason=_text(error))
         except (client.KafkaError, ValueError) as error:
-            self._error = f"{type(error).__name__}: {error}"
+            self._error = _text(error)
 
     def commit(self, offsets: Offsets, metadata: Any) -> Verdict:
         """Wait for every record; the offsets follow once all of them are there."""
         deadline = time.monotonic() + self.limit
-        try:
-            for future in self._futures:
+        for future, record in self._sent:
+            try:
                 future.get(timeout=max(0.0, deadline - time.monotonic()))
-        except client.KafkaError as error:
-            self._error = f"{type(error).__name__}: {error}"
-        if self._error:
-            return Unknown(self._error)
+            except client.RECORD_REFUSED as error:
+                self._refused = self._refused or replace(record, reason=_text(error))
+            except client.KafkaError as error:  # also those of whatever was sent behind a refused record
+                self._error = self._error or _text(error)
+        if self._refused or self._error:
+            return self._refused or Unknown(self._error)
         if offsets:
             self.offsets.put(offsets)
         return Committed()
@@ -67,3 +75,7 @@ class PlainSender:
         if found is not None:
             with suppress(client.KafkaError):
                 producer_internals.drop_producer(found)
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
