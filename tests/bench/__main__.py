@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench import databases, events, figures, movements
-from tests.bench.connect import Sink
+from tests.bench import databases, events, figures
+from tests.bench.aggregator import movements
+from tests.bench.aggregator.connect import Sink
 from tests.bench.figures import Table
 from tests.bench.leg import PARTS, Plan, write_plan
 from tests.services import supervisor

@@ -62,7 +62,7 @@ def prepare() -> None:
 
 
 def ingest(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import ingest
+    from tests.bench.aggregator import ingest
 
     alone = ingest.one_by_one(2000)
     return [ingest_row(plan, size, alone) for size in plan.sizes]
@@ -70,7 +70,7 @@ def ingest(plan: Plan) -> list[dict[str, str]]:
 
 def ingest_row(plan: Plan, size: int, alone: float) -> dict[str, str]:
     """Ceiling, process, ceiling, process …: what disturbs the machine meets both."""
-    from tests.bench import ingest, peers
+    from tests.bench.aggregator import ingest, peers
 
     statements = ingest.statements(size)
     ceilings, ours, theirs, tuned = [ingest.ceiling(statements)], [], [], []
@@ -101,7 +101,7 @@ def ingest_row(plan: Plan, size: int, alone: float) -> dict[str, str]:
 
 
 def due(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import due
+    from tests.bench.aggregator import due
 
     rows = []
     for pending in (10_000, 100_000) if plan.quick else (10_000, 100_000, 1_000_000):
@@ -119,7 +119,7 @@ def due(plan: Plan) -> list[dict[str, str]]:
 def flush(plan: Plan) -> list[dict[str, str]]:
     from buffer.streams import GROUP
     from config.kafka import topic_name
-    from tests.bench import flush
+    from tests.bench.aggregator import flush
     from tests.bench.events import forget
 
     forget(plan.servers, [topic_name(GROUP)])  # or the flusher waits until the topic has been read again
@@ -127,7 +127,7 @@ def flush(plan: Plan) -> list[dict[str, str]]:
 
 
 def flush_row(load: Any, repeat: int) -> dict[str, str]:
-    from tests.bench import flush
+    from tests.bench.aggregator import flush
 
     ceilings, runs = [flush.ceiling(load)], []
     for _ in range(repeat):
@@ -145,7 +145,7 @@ def flush_row(load: Any, repeat: int) -> dict[str, str]:
 
 
 def ledger(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import ledger
+    from tests.bench.aggregator import ledger
 
     ledger.fill(plan.known)
     alone = ledger.one_by_one(1000)
@@ -153,7 +153,7 @@ def ledger(plan: Plan) -> list[dict[str, str]]:
 
 
 def ledger_row(plan: Plan, size: int, alone: float) -> dict[str, str]:
-    from tests.bench import ledger
+    from tests.bench.aggregator import ledger
 
     batches = ledger.ready(size)
     ceilings, ours, usages = [ledger.ceiling(batches)], [], []
@@ -175,7 +175,8 @@ def ledger_row(plan: Plan, size: int, alone: float) -> dict[str, str]:
 
 
 def lookup(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import databases, ledger
+    from tests.bench import databases
+    from tests.bench.aggregator import ledger
 
     rows, before = [], 0
     with databases.roomy() as pool:
@@ -192,91 +193,91 @@ def lookup(plan: Plan) -> list[dict[str, str]]:
 
 
 def outbox(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import outbox
+    from tests.bench.outbox.outbox import outbox
 
     return outbox.drain_rows(plan)
 
 
 def pages(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import letters
+    from tests.bench.outbox.outbox import letters
 
     return list(letters.bench(plan.quick))
 
 
 def full(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import outbox
+    from tests.bench.outbox.outbox import outbox
 
     return outbox.full_rows(plan)
 
 
 def promises(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import promises
+    from tests.bench.outbox.outbox import promises
 
     return promises.rows(plan)
 
 
 def capture(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import capture
+    from tests.bench.outbox.outbox import capture
 
     return capture.rows(plan)
 
 
 def live(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import throttled
+    from tests.bench.throttler import throttled
 
     return throttled.live_rows(plan)
 
 
 def delay(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import throttled
+    from tests.bench.throttler import throttled
 
     return throttled.delay_rows(plan)
 
 
 def drain(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import throttled
+    from tests.bench.throttler import throttled
 
     return throttled.drain_rows(plan)
 
 
 def restore(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import throttled
+    from tests.bench.throttler import throttled
 
     return throttled.restore_rows(plan)
 
 
 def restart(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import throttled
+    from tests.bench.throttler import throttled
 
     return throttled.restart_rows(plan)
 
 
 def overflow(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import overflow
+    from tests.bench.throttler import overflow
 
     return overflow.rows(plan)
 
 
 def waiting(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import overflow
+    from tests.bench.throttler import overflow
 
     return overflow.page_rows(plan)
 
 
 def bunches(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import bunches
+    from tests.bench.throttler import bunches
 
     return bunches.rows(plan)
 
 
 def fairness(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import throttled
+    from tests.bench.throttler import throttled
 
     return throttled.fairness_rows(plan)
 
 
 def noisy(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench import throttled
+    from tests.bench.throttler import throttled
 
     return throttled.noisy_rows(plan)
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from config.kafka.format.murmur import partition_of
-from tests.bench.delay import Listener, listening, source_of
 from tests.bench.events import PARTITIONS
-from tests.bench.notifications import Source, Topics, records
+from tests.bench.throttler.delay import Listener, listening, source_of
+from tests.bench.throttler.notifications import Source, Topics, records
 from tests.bench.worker import megabytes
 from tests.crash import databases
 from tests.crash.oracle import Finding

@@ -1,4 +1,4 @@
-"""python -m tests.bench.redelivery URL …: letters taken back, a chunk a transaction, beside one letter a transaction."""
+"""python -m tests.bench.outbox.redelivery URL …: letters taken back, a chunk a transaction, beside one letter a transaction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main(urls: Sequence[str]) -> None:
             environment = {**os.environ, "DATABASE_URL": address, "DJANGO_SETTINGS_MODULE": "config.settings"}
             environment |= {"LOG_LEVEL": "ERROR", "LOG_FORMAT": "console"}
             subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], env=environment, check=True)
-            subprocess.run([sys.executable, "-m", "tests.bench.redelivery"], env=environment, check=True)
+            subprocess.run([sys.executable, "-m", "tests.bench.outbox.redelivery"], env=environment, check=True)
 
 
 def leg() -> None:

@@ -1,4 +1,4 @@
-"""python -m tests.bench.post_office COUNT BATCH LOG: django-post_office drains its queue into a backend that does nothing.
+"""python -m tests.bench.outbox.post_office COUNT BATCH LOG: django-post_office drains its queue into a backend that does nothing.
 
 LOG is its LOG_LEVEL: 2, the default, writes a row for each mail sent, as we do; 0 writes none.
 """

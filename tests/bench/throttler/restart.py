@@ -23,7 +23,7 @@ from confluent_kafka.admin import NewPartitions
 from config.kafka.format.murmur import partition_of
 from tests.bench import databases
 from tests.bench.events import PARTITIONS, administrator
-from tests.bench.notifications import INPUT, OUTPUT, Source, Topics, customers, fill, fresh, records
+from tests.bench.throttler.notifications import INPUT, OUTPUT, Source, Topics, customers, fill, fresh, records
 from tests.bench.worker import ROOT
 
 NAMES = ("left", "right")

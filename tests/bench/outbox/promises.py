@@ -22,7 +22,7 @@ from outbox.messages.publish import publish
 from tests.bench import databases, worker
 from tests.bench.figures import number
 from tests.bench.leg import Plan
-from tests.bench.outbox import ATTEMPT, MESSAGE, NOOP, empty
+from tests.bench.outbox.outbox import ATTEMPT, MESSAGE, NOOP, empty
 
 RATE = 167
 IN_TURN = 20
@@ -31,7 +31,7 @@ PAYLOAD = {"text": "x" * 480}
 
 def rows(plan: Plan) -> list[dict[str, str]]:
     seconds = 5 if plan.quick else 15
-    settings.HANDLERS = {**settings.HANDLERS, "noop": "tests.bench.noop.Noop"}
+    settings.HANDLERS = {**settings.HANDLERS, "noop": "tests.bench.outbox.noop.Noop"}
     late = sorted(to_send(seconds))
     writes = sorted(paced(seconds))
     with_it, without = alternating(seconds)

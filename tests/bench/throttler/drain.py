@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from tests.bench import worker
-from tests.bench.notifications import OUTPUT, customers, fill, fresh, records
+from tests.bench.throttler.notifications import OUTPUT, customers, fill, fresh, records
 
 CUSTOMERS = 10_000
 RATE, INTERVAL = "12/min", 5.0  # seconds between two messages; the burst is 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.bench import delay, drain, fairness, live, restart, restore
 from tests.bench.figures import median, number, ratio
 from tests.bench.leg import Plan
-from tests.bench.promises import at
+from tests.bench.outbox.promises import at
+from tests.bench.throttler import delay, drain, fairness, live, restart, restore
 
 LIVE = {1_000: 100_000, 100_000: 200_000}  # active customers, messages
 

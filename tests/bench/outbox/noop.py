@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from config.settings import *  # noqa: F403 (these are the settings of the bench's processes, too)
 from outbox.channels.handlers import Message, MessageHandler, Outcome
 
-HANDLERS = {"noop": "tests.bench.noop.Noop"}
+HANDLERS = {"noop": "tests.bench.outbox.noop.Noop"}
 SENT = Outcome("sent")
 
 

@@ -28,7 +28,7 @@ TABLES = [
     MESSAGE, ATTEMPT, "outbox_idempotencykey", "outbox_channelstate", "outbox_flowcounter", "outbox_flowminute",
 ]  # fmt: skip
 PAYLOAD = '{"text":"' + "x" * 480 + '"}'
-NOOP = {"DJANGO_SETTINGS_MODULE": "tests.bench.noop"}
+NOOP = {"DJANGO_SETTINGS_MODULE": "tests.bench.outbox.noop"}
 SELECT = (
     f"SELECT id, event_type, aggregate, payload, attempts, available_at, created_at FROM {MESSAGE} "
     "WHERE channel = 'noop' AND state = 'pending' AND available_at <= %s AND id >= %s AND id <= %s "
@@ -145,8 +145,8 @@ def peer(count: int, size: int, log: int = 2) -> float:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place)]
         subprocess.run([*command, "-r", str(needed)], check=True)
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.bench.post_office", str(count), str(size), str(log)], cwd=worker.ROOT, check=True,
-        env={**os.environ, "PYTHONPATH": str(place), "DJANGO_SETTINGS_MODULE": "tests.bench.post_office"},
+        [sys.executable, "-m", "tests.bench.outbox.post_office", str(count), str(size), str(log)], cwd=worker.ROOT, check=True,
+        env={**os.environ, "PYTHONPATH": str(place), "DJANGO_SETTINGS_MODULE": "tests.bench.outbox.post_office"},
         capture_output=True, text=True,
     )  # fmt: skip
     return float(ran.stdout.split()[-1])

@@ -1,4 +1,4 @@
-"""python -m tests.bench.limits: decisions a second of the limiter, one thread, 1 000 customers asked in turn."""
+"""python -m tests.bench.throttler.limits: decisions a second of the limiter, one thread, 1 000 customers asked in turn."""
 
 import time
 

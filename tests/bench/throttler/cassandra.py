@@ -1,4 +1,4 @@
-"""python -m tests.bench.cassandra: the overflow store in Cassandra, on the node that TEST_CASSANDRA_URL names."""
+"""python -m tests.bench.throttler.cassandra: the overflow store in Cassandra, on the node that TEST_CASSANDRA_URL names."""
 
 import os
 import statistics

@@ -9,7 +9,7 @@ from contextlib import closing
 from confluent_kafka import Producer
 
 from tests.bench.events import PARTITIONS
-from tests.bench.notifications import CHANGELOG, INPUT, Topics, customers, fresh, records
+from tests.bench.throttler.notifications import CHANGELOG, INPUT, Topics, customers, fresh, records
 from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_bytes, partition_bytes
 from throttler.lanes.lane import LaneState
 from throttler.lanes.restore import RestoredPartition

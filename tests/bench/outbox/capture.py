@@ -22,7 +22,7 @@ from outbox.workers.debezium import read
 from tests.bench.events import forget
 from tests.bench.figures import number
 from tests.bench.leg import Plan
-from tests.bench.promises import at, at_rate, wait_until_sent
+from tests.bench.outbox.promises import at, at_rate, wait_until_sent
 from tests.crash.platform import Platform
 from tests.crash.wire import wait_for
 from tests.debezium.connector import PARTITIONS, Connector, create_publication

@@ -13,8 +13,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.bench import databases, worker
 from tests.bench.events import PARTITIONS
-from tests.bench.live import RATE
-from tests.bench.notifications import INPUT, OUTPUT, Source, Topics, customers, fresh, records
+from tests.bench.throttler.live import RATE
+from tests.bench.throttler.notifications import INPUT, OUTPUT, Source, Topics, customers, fresh, records
 
 CUSTOMERS = 1000
 WARM_UP = 300  # messages before the clock runs

@@ -15,7 +15,7 @@ from config.admin.levers import Operator
 from notifications.api.tokens import issue
 from tests.bench.figures import median
 from tests.bench.leg import Plan
-from tests.bench.notifications import INPUT, fresh, records
+from tests.bench.throttler.notifications import INPUT, fresh, records
 from tests.bench.worker import ROOT
 from tests.processes.web import PLAIN, Site
 

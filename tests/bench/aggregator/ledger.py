@@ -17,7 +17,8 @@ from buffer.models import InventoryStock, InventoryTracking
 from config.database.clock import database_now
 from config.database.upsert import Packed
 from config.kafka import RecordBatch, client, internals, topic_name
-from tests.bench import databases, movements, worker
+from tests.bench import databases, worker
+from tests.bench.aggregator import movements
 from tests.bench.events import forget
 from tests.bench.rows import DIGITS, analyse, moment
 

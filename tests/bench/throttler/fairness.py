@@ -10,9 +10,9 @@ from itertools import chain, repeat
 
 from config.kafka.format.murmur import partition_of
 from tests.bench import worker
-from tests.bench.delay import CUSTOMERS, listening, source_of
 from tests.bench.events import PARTITIONS
-from tests.bench.notifications import INPUT, OUTPUT, Source, Topics, customers, fresh, records
+from tests.bench.throttler.delay import CUSTOMERS, listening, source_of
+from tests.bench.throttler.notifications import INPUT, OUTPUT, Source, Topics, customers, fresh, records
 
 LIMIT = 1000  # messages a second of all
 FAST, SLOW = 100.0, 1.0  # of a customer: most could have all of the limit in common, a sixth is content with little

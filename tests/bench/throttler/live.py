@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from config.kafka import client
 from tests.bench import worker
 from tests.bench.events import PARTITIONS
-from tests.bench.notifications import INPUT, OUTPUT, Topics, customers, fill, fresh, records
+from tests.bench.throttler.notifications import INPUT, OUTPUT, Topics, customers, fill, fresh, records
 
 RATE = "1000000/s"  # nobody is ever over it
 PER_TRANSACTION = 2000

@@ -1,0 +1,1 @@
+"""What the bench measures of orders, batches and the ledger."""
