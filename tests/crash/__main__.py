@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.crash import databases, outage, run, stock_run
-from tests.crash.mail import QUICK, Mails
+from tests.crash import databases, outage, run
+from tests.crash.mail.flow import QUICK, Mails
 from tests.crash.run import Plan
+from tests.crash.stock import run as stock_run
 from tests.crash.throttler import broker_away
 from tests.crash.throttler import run as throttler_run
 

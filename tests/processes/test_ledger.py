@@ -19,8 +19,8 @@ from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
 from tests.crash.platform import Platform
 from tests.crash.run import Plan
-from tests.crash.stock import PAID, Message, moved, paid
-from tests.crash.stock_run import PARTITIONS, TIMINGS, Run, StockWire
+from tests.crash.stock.run import PARTITIONS, TIMINGS, Run, StockWire
+from tests.crash.stock.traffic import PAID, Message, moved, paid
 from tests.crash.wire import wait_for
 from tests.processes.conftest import assert_verified, database_url
 from tests.processes.proxy import Cutter

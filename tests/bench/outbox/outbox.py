@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from datetime import timedelta
+from pathlib import Path
 
 from django.db import connection, transaction
 
@@ -140,7 +141,7 @@ def peer(count: int, size: int, log: int = 2) -> float:
     """django-post_office in a process of its own; installed for the bench alone, not beside our packages. By default
     it writes a log row for each mail, as we write an attempt; `log=0` writes none."""
     place = CACHE / "bench-peers"
-    needed = worker.ROOT / "tests" / "bench" / "post_office.txt"
+    needed = Path(__file__).with_name("post_office.txt")
     if not (place / "post_office").exists():
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place)]
         subprocess.run([*command, "-r", str(needed)], check=True)

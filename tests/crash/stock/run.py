@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.crash import databases, stock, stock_oracle
+from tests.crash import databases
 from tests.crash.killer import UP, Crew
 from tests.crash.oracle import Finding, Produced
 from tests.crash.platform import Platform, Worker
 from tests.crash.run import STUCK, Outcome, Plan, directory, killed, verified
+from tests.crash.stock import oracle as stock_oracle
+from tests.crash.stock import traffic as stock
 from tests.crash.wire import Source, Wire, wait_for
 
 COMMAND = "track_inventory"

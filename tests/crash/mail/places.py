@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.crash.mail_oracle import plain
+from tests.crash.mail.oracle import plain
 from tests.notifications.provider import Provider
 from tests.notifications.smtp_sink import Sink
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.crash import databases, mail_run
-from tests.crash.mail_run import TIMINGS, MailRun
+from tests.crash import databases
+from tests.crash.mail import run as mail_run
+from tests.crash.mail.run import TIMINGS, MailRun
 from tests.crash.platform import Platform
 from tests.crash.run import Outcome, Plan, directory
 from tests.services import supervisor

@@ -1,4 +1,4 @@
-"""python -m tests.crash.mail_writer JOURNAL: orders that are created, paid, refunded, and some that never happened."""
+"""python -m tests.crash.mail.writer JOURNAL: orders that are created, paid, refunded, and some that never happened."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from django.db import connection
 
 from tests.crash.platform import Worker
 from tests.crash.wire import wait_for
-from tests.processes.throttlers import Throttlers, throttlers_on
-from tests.processes.witness import Witness, assert_changelog_moves_forward
+from tests.processes.throttler.throttlers import Throttlers, throttlers_on
+from tests.processes.throttler.witness import Witness, assert_changelog_moves_forward
 from throttler.lanes.models import LaneOwner
 
 pytestmark = [

@@ -13,7 +13,7 @@ from outbox.models import DeadLetter
 from tests.crash.platform import Worker
 from tests.crash.wire import wait_for
 from tests.processes.proxy import Gate
-from tests.processes.throttlers import Throttlers, has_partitions, throttlers_on
+from tests.processes.throttler.throttlers import Throttlers, has_partitions, throttlers_on
 from throttler.overflow.models import OverflowMessage
 
 LOUD, STALL, POLL = 400, 100, 100  # messages

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.crash.oracle import Finding, Produced, raw
-from tests.crash.stock import OPENING, TYPES, Message
+from tests.crash.stock.traffic import OPENING, TYPES, Message
 
 Key = tuple[str, str, str]  # reference type, reference, stock
 Place = tuple[str, int, int]  # topic without prefix, partition, offset

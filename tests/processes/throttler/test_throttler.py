@@ -10,7 +10,7 @@ import pytest
 from tests.crash.throttler.notices import Customer
 from tests.crash.throttler.oracle import excess
 from tests.crash.wire import wait_for
-from tests.processes.throttlers import Throttlers, has_partitions, throttlers_on
+from tests.processes.throttler.throttlers import Throttlers, has_partitions, throttlers_on
 
 pytestmark = pytest.mark.kafka
 POINTS = [

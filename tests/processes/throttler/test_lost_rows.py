@@ -13,7 +13,7 @@ from outbox.models import DeadLetter
 from tests.crash.throttler.topics import INPUT
 from tests.crash.wire import wait_for
 from tests.processes import backup
-from tests.processes.throttlers import Throttlers, throttlers_on
+from tests.processes.throttler.throttlers import Throttlers, throttlers_on
 from throttler.models import Lane, OverflowMessage
 
 pytestmark = pytest.mark.kafka

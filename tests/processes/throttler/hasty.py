@@ -1,4 +1,4 @@
-"""python -m tests.processes.hasty command …: a worker that waits two seconds for each answer of a transaction, not eight."""
+"""python -m tests.processes.throttler.hasty command …: a worker that waits two seconds for each answer of a transaction, not eight."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from django.db import connection
 from tests.crash.platform import Worker
 from tests.crash.throttler.throttlers import has_partitions
 from tests.crash.wire import wait_for
-from tests.processes.hasty import LIMIT
 from tests.processes.proxy import BrokerGate
-from tests.processes.throttlers import Throttlers, kafka_servers, throttlers_on
+from tests.processes.throttler.hasty import LIMIT
+from tests.processes.throttler.throttlers import Throttlers, kafka_servers, throttlers_on
 
 pytestmark = [
     pytest.mark.kafka,
@@ -49,7 +49,7 @@ def restored(gate: BrokerGate) -> None:
 
 
 def test_a_connection_that_is_cut_at_any_request_costs_no_message(throttlers: Throttlers, gate: BrokerGate) -> None:
-    worker = throttlers.platform.launch(["-m", "tests.processes.hasty", "run_throttler"], "hasty", {})
+    worker = throttlers.platform.launch(["-m", "tests.processes.throttler.hasty", "run_throttler"], "hasty", {})
     wait_for(lambda: has_partitions(worker), 60, "the throttler to have partitions")
     for moment in ("before", "behind"):
         for what, api in REQUESTS.items():

@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.crash import mail_oracle
 from tests.crash.killer import Kill, rounds
-from tests.crash.mail_oracle import Excuses
-from tests.crash.mail_places import PLACES, TIMEOUT
+from tests.crash.mail import oracle as mail_oracle
+from tests.crash.mail.oracle import Excuses
+from tests.crash.mail.places import PLACES, TIMEOUT
 from tests.crash.oracle import Finding
 from tests.crash.platform import ROOT, Platform, Worker
 from tests.crash.run import Outcome, verified
@@ -100,7 +100,7 @@ class MailRun:
             journal = self.platform.directory / f"writer-{number}.journal"
             with (self.platform.directory / f"writer-{number}.log").open("wb") as log:
                 made.append(subprocess.Popen(
-                    [sys.executable, "-m", "tests.crash.mail_writer", str(journal), f"--name=w{number}x",
+                    [sys.executable, "-m", "tests.crash.mail.writer", str(journal), f"--name=w{number}x",
                      f"--events={plan.events // 2}", f"--seed={plan.seed + number}", f"--rate={plan.rate}"],
                     cwd=ROOT, env=self.platform.environment, stdout=log, stderr=subprocess.STDOUT,
                 ))  # fmt: skip

@@ -12,8 +12,8 @@ from config.database.clock import database_now
 from notifications.orders import changes
 from outbox.models import DeliveryAttempt, OutboxMessage
 from outbox.workers.recovery import recover_claims
-from tests.crash.mail import resume
-from tests.crash.mail_run import TIMINGS, MailRun, Plan
+from tests.crash.mail.flow import resume
+from tests.crash.mail.run import TIMINGS, MailRun, Plan
 from tests.crash.platform import Platform
 from tests.crash.wire import wait_for
 from tests.notifications.smtp_sink import Sink

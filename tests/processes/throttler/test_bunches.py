@@ -14,7 +14,7 @@ from django.db.models import F
 from config.admin.levers import Operator
 from notifications.api.tokens import issue
 from outbox.models import IdempotencyKey
-from tests.processes.throttlers import Throttlers, throttlers_on
+from tests.processes.throttler.throttlers import Throttlers, throttlers_on
 from tests.processes.web import HALF, PLAIN, Site
 from throttler.api.bunch import ids_of
 

@@ -1,0 +1,1 @@
+"""Crash runs of the outbox: orders whose mails must leave."""

@@ -1,0 +1,1 @@
+"""Crash runs of the ledger: movements that must count once."""

@@ -1,0 +1,1 @@
+"""Relays and listeners as processes."""

@@ -1,0 +1,1 @@
+"""Ingesters and flushers as processes."""

@@ -1,0 +1,1 @@
+"""Throttlers as processes."""
