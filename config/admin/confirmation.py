@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -46,17 +46,19 @@ class LeverState:
 def lever_states(page: LeverPage, request: HttpRequest, row: models.Model) -> list[LeverState]:
     """All levers of a row, harmless ones first; a locked one is shown with its reason."""
     result = []
+    allowed = [lever for lever in page.levers if lever.allowed(request.user, page.opts)]
+    ready = {rule: finds(rule, row) for rule in {lever.ready for lever in allowed}}  # several levers may share a rule
     for lever in sorted(page.levers, key=lambda lever: lever.harm):
         url = f"{page.lever_url(lever)}?{urlencode({'id': row.pk})}"
-        right = "" if lever.allowed(request.user, page.opts) else lever.right_in_words(page.opts)
-        state = "" if right or is_ready(lever, row) else lever.why_not(row)
+        right = "" if lever in allowed else lever.right_in_words(page.opts)
+        state = "" if right or ready[lever.ready] else lever.why_not(row)
         result.append(LeverState(lever, url, locked=state, right=right, role=lever.role(page.opts) if right else ""))
     return result
 
 
-def is_ready(lever: Lever, row: models.Model) -> bool:
-    """Whether the lever's own query finds this row: the page and the lever use one rule."""
-    return lever.ready(type(row)._default_manager.filter(pk=row.pk)).exists()
+def finds(rule: Callable[[Any], models.QuerySet], row: models.Model) -> bool:
+    """Whether a lever's own query finds this row: the page and the lever use one rule."""
+    return rule(type(row)._default_manager.filter(pk=row.pk)).exists()
 
 
 def pull(page: LeverPage, request: HttpRequest, lever: Lever) -> HttpResponse:
