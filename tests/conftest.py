@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
+from django.test import override_settings
 
 from buffer.ingest.handler import Ingest
 from buffer.streams import streams
@@ -18,6 +19,7 @@ from config.database.clock import database_now
 from config.kafka import Outgoing, RecordBatch, Replayed, Sent, topic_name
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.messages import notify
+from tests.emptying import emptied_by_delete
 
 # Folders whose tests, where they touch no database, say the same beside each.
 BLIND = ("tests/config/kafka/", "tests/docs/", "tests/throttler/")
@@ -50,21 +52,16 @@ def order(order_id: str = "A1", location_id: str = "WH-1", at: str = "", **more:
 
 @pytest.fixture(scope="session", autouse=True)
 def empty_by_delete() -> Iterator[None]:
-    """Between tests tables are emptied by DELETE: TRUNCATE makes new files for every partition and index, which
-    takes seconds a test, and the tables hold a handful of rows."""
-    operations = type(connection.ops)
-    truncate = operations.sql_flush
-    switch = "SET FOREIGN_KEY_CHECKS = %d" if connection.vendor == "mysql" else ""
+    """Between tests tables are emptied by DELETE, and filled again only where a test changed what `migrate` fills."""
+    with emptied_by_delete():
+        yield
 
-    def delete(self: Any, style: Any, tables: list[str], **options: Any) -> list[str]:
-        if options.get("reset_sequences"):
-            return truncate(self, style, tables, **options)
-        found = [f"DELETE FROM {self.quote_name(table)}" for table in tables]
-        return [switch % 0, *found, switch % 1] if switch else found
 
-    operations.sql_flush = delete  # type: ignore[method-assign]
-    yield
-    operations.sql_flush = truncate  # type: ignore[method-assign]
+@pytest.fixture(scope="session", autouse=True)
+def quick_passwords() -> Iterator[None]:
+    """A password that nobody attacks: the default takes a quarter of a second of processor for each account."""
+    with override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]):
+        yield
 
 
 @pytest.fixture(autouse=True)
