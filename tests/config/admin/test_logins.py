@@ -20,14 +20,13 @@ MODELS = [AccessAttempt, AccessFailureLog, AccessLog]
 
 
 @pytest.fixture(autouse=True)
-def _few_and_fast(settings):
+def _few(settings):
     settings.AXES_FAILURE_LIMIT = settings.LOGIN_MOST_FAILURES = LIMIT
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.TRUST_PROXY = True
 
 
 @pytest.fixture
-def ada(_few_and_fast):
+def ada(_few):
     return User.objects.create_superuser("ada", password="right")
 
 
