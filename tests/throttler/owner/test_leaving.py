@@ -34,10 +34,10 @@ class Told(Follower):
 
 
 class Client:
-    """What poll() needs of the consumer; `error` is raised by it."""
+    """What poll() needs of the consumer; `error` is raised by it, and by the group while that is joined."""
 
     def __init__(self, error=None):
-        self.error, self._coordinator = error, SimpleNamespace(rejoining=False)
+        self.error, self._coordinator = error, SimpleNamespace(rejoining=False, poll=self.poll)
         self._fetcher = SimpleNamespace(_next_partition_records=None)
 
     def poll(self, timeout_ms):
@@ -47,15 +47,16 @@ class Client:
         pass
 
 
+@pytest.mark.parametrize("rejoining", [True, False])
 @pytest.mark.parametrize(
     ("error", "fenced", "gone"),
     [(client.FencedInstanceIdError("taken"), False, 0), (None, True, 0), (client.FATAL[0]("x"), False, 1)],
 )
-def test_who_was_fenced_by_the_group_removes_nobody(error, fenced, gone):
+def test_who_was_fenced_by_the_group_removes_nobody(error, fenced, gone, rejoining):
     follower, stop = Told(), threading.Event()
     stop.set()  # nothing is waited for
     member = Membership("g", [], "w", stop, None, follower=follower, instance="a", is_fenced=lambda _consumer: fenced)
-    member.consumer = Client(error)
+    member.consumer, member.rejoining = Client(error), rejoining
     with pytest.raises((ConsumerStopped, client.KafkaError)):
         member.poll(0)
     member.leave()
