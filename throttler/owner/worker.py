@@ -9,11 +9,13 @@ from uuid import uuid4
 
 from django.conf import settings
 
+from config.database.clock import database_now
 from config.kafka import client, internals, topic_name
 from config.kafka.broker import NO_TRANSACTIONS, transactions_supported
 from config.kafka.runtime import Consumer
 from config.kafka.runtime.ports import ConsumerStopped, Parts
 from config.kafka.transaction import TransactionalProducer
+from config.processes.loop import Patience
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from throttler.lanes import changelog
@@ -49,9 +51,11 @@ def throttle(
 ) -> None:  # fmt: skip
     """Own partitions of notifications-in until `stop`; raises ConsumerStopped when an operator has to look."""
     name = instance or uuid4().hex[:12]
+    if (clock := clock_of_database(stop)) is None:
+        return
     refuse_unfit_broker()
     counts = same_counts()
-    throttler = ThrottlerParts(name, counts, accept_reset)
+    throttler = ThrottlerParts(name, counts, clock, accept_reset)
     follower = OwnerFollower(throttler.owner, throttler.placing, topic_name(GROUP), instance, throttler.assigned)
     options: dict[str, Any] = {"follower": follower}
     if instance:
@@ -60,6 +64,19 @@ def throttle(
     log.info("throttler_starts", instance=name, transactions=settings.KAFKA_TRANSACTIONS)
     throttler.start()
     consumer.run(once=once, until_idle=until_idle)
+
+
+def clock_of_database(stop: threading.Event) -> SteadyClock | None:
+    """A clock that begins with the database's time; waits for a database that is away. None: told to stop.
+
+    Lanes go from host to host, and clocks of hosts differ: a fresh burst for whoever comes to one that is ahead. And who
+    does not know the rates joins nothing yet: the others go on with those that they know.
+    """
+    patience = Patience(stop, tries=None)
+    while not stop.is_set():
+        if now := patience.attempt(database_now):
+            return SteadyClock(start=now)
+    return None
 
 
 def refuse_unfit_broker() -> None:
@@ -93,10 +110,9 @@ def same_counts() -> int:
 class ThrottlerParts:
     """The parts of one process."""
 
-    def __init__(self, name: str, partitions: int, accept_reset: bool) -> None:
+    def __init__(self, name: str, partitions: int, clock: SteadyClock, accept_reset: bool) -> None:
         transactions = settings.KAFKA_TRANSACTIONS
         self.producer: Any = TransactionalProducer(f"{topic_name(GROUP)}-{name}") if transactions else PlainSender()
-        clock = SteadyClock()
         terms = KnownTerms(default_rates())
         output = output_limiter(partitions, clock)
         rules = Rules(terms, settings.THROTTLER_TTL_SECONDS * 1_000_000, partitions, output)
