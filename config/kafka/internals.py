@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -147,6 +147,12 @@ def topic_id_of(consumer: kafka.KafkaConsumer, topic: str) -> str:
     """
     found = consumer._client.cluster.topic_id(topic)
     return str(found) if found and found.int else ""
+
+
+def watch(consumer: kafka.KafkaConsumer, topics: Iterable[str]) -> None:
+    """Keep metadata of these topics as well as of those that are read; nobody joins again because of them."""
+    for topic in topics:
+        consumer._client.cluster.add_topic(topic)
 
 
 def partition_count(consumer: kafka.KafkaConsumer, topic: str) -> int:

@@ -183,8 +183,8 @@ class OwnerFollower(Follower):
 
     def recounted(self, topic: str, before: int, now: int) -> None:
         raise ConsumerStopped(
-            f"{topic} has {now} partitions, at first it had {before}: customers would change their partition; "
-            "docs/throttler.md says how to add partitions"
+            f"{topic} has {now} partitions, at first it had {before}: a customer has the same partition in all four "
+            "topics, and keeps it; docs/throttler.md says how to add partitions"
         )
 
     def left(self) -> None:

@@ -55,9 +55,9 @@ def throttle(
         return
     refuse_unfit_broker()
     counts = same_counts()
-    throttler = ThrottlerParts(name, counts, clock, accept_reset)
+    throttler = ThrottlerParts(name, counts[topic_name(INPUT)], clock, accept_reset)
     follower = OwnerFollower(throttler.owner, throttler.placing, topic_name(GROUP), instance, throttler.assigned)
-    options: dict[str, Any] = {"follower": follower}
+    options: dict[str, Any] = {"follower": follower, "counts": counts}
     if instance:
         options |= {"instance": instance, "is_fenced": internals.is_fenced}
     consumer = Consumer(Notifications(), throttler.parts, stop, **options)
@@ -91,8 +91,8 @@ def refuse_unfit_broker() -> None:
         admin.close()
 
 
-def same_counts() -> int:
-    """How many partitions input, outputs and changelog have; raises ConsumerStopped when they differ."""
+def same_counts() -> dict[str, int]:
+    """How many partitions input, outputs and changelog have, all alike; raises ConsumerStopped when they differ."""
     consumer = client.new_consumer(None)
     try:
         names = [topic_name(name) for name in (INPUT, OUTPUT, EXPIRED, changelog.TOPIC)]
@@ -104,7 +104,7 @@ def same_counts() -> int:
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} has {count}" for name, count in counts.items())
         raise ConsumerStopped(f"the throttler's topics must have equally many partitions: {told}")
-    return counts[names[0]]
+    return counts
 
 
 class ThrottlerParts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from config.kafka import client, internals
@@ -28,11 +29,16 @@ class Holder(Protocol):
 
 
 class Membership:
-    """One member of a group: which partitions it has, and which of them wait, are stopped or held."""
+    """One member of a group: which partitions it has, and which of them wait, are stopped or held.
+
+    `counts`: how many partitions topics have, not only those that are read, and always should; the follower is told when
+    one has others.
+    """
 
     def __init__(
         self, group: str, topics: list[str], name: str, stop: threading.Event, holder: Holder, *,
         follower: Follower | None = None, instance: str = "", is_fenced: Fenced = lambda _consumer: False,
+        counts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.group, self.topics, self.name, self.stop, self.holder = group, topics, name, stop, holder
         self.follower, self.instance, self.is_fenced = follower or Follower(), instance, is_fenced
@@ -40,7 +46,7 @@ class Membership:
         self.stopped: dict[TopicPartition, str] = {}
         self.unplaced: set[TopicPartition] = set()
         self.topic_ids: dict[str, str] = {}
-        self.counts: dict[str, int] = {}
+        self.counts: dict[str, int] = {**dict.fromkeys(topics, 0), **counts}
         self.joined, self.rejoining = False, True
         self.held = self.broker_away = False
         self.full: set[TopicPartition] = set()  # paused alone
@@ -53,6 +59,7 @@ class Membership:
 
     def subscribe(self) -> None:
         self.consumer.subscribe(self.topics, listener=listener_for(self))
+        internals.watch(self.consumer, self.counts)
 
     def leave(self) -> None:
         try:
@@ -197,10 +204,10 @@ class Membership:
     def recounted(self) -> Mapping[str, tuple[int, int]]:
         """`{topic: (partitions at first, now)}` of the topics whose number changed since they were first seen."""
         changed = {}
-        for topic in self.topics:
+        for topic, first in self.counts.items():
             now = internals.partition_count(self.consumer, topic)
-            first = self.counts.setdefault(topic, now) if now else now
-            if now != first:
+            self.counts[topic] = first or now
+            if now and first and now != first:
                 changed[topic] = (first, now)
         return changed
 

@@ -1,15 +1,21 @@
-"""How a throttler starts: with the database's time, and not before the database is there."""
+"""How a throttler starts: with the database's time, not before the database is there, and on topics that stay alike."""
 
 import threading
 import time
+from contextlib import closing
+from functools import partial
 
 import pytest
 from django.db import OperationalError
 
+from config.kafka import client, topic_name
 from config.kafka.runtime.membership import Membership
+from config.kafka.runtime.ports import ConsumerStopped
 from tests.throttler.owner.conftest import ids_in, ids_of, notification
-from throttler.live.sending import EXPIRED, OUTPUT
+from throttler.lanes.changelog import TOPIC
+from throttler.live.sending import EXPIRED, INPUT, OUTPUT
 from throttler.owner import worker
+from throttler.owner.owner import PartitionOwner
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOUR_NS = 3_600_000_000_000
@@ -56,3 +62,29 @@ def test_who_is_told_to_stop_while_the_database_is_away_ends(monkeypatch):
     monkeypatch.setattr(worker, "database_now", database_now)
     monkeypatch.setattr(worker, "refuse_unfit_broker", pytest.fail)
     worker.throttle(stop)
+
+
+@pytest.mark.parametrize("topic", [INPUT, OUTPUT, EXPIRED, TOPIC])
+def test_topics_that_have_other_partitions_than_when_it_began_end_it(run, monkeypatch, topic):
+    """Between the first look and the join, too."""
+    counted = worker.same_counts
+    monkeypatch.setattr(worker, "same_counts", lambda: counted() | {topic_name(topic): 1})
+    with pytest.raises(ConsumerStopped, match=f"{topic} has 2 partitions, at first it had 1"):
+        run()
+
+
+@pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+@pytest.mark.parametrize("topic", [INPUT, OUTPUT])
+def test_partitions_that_are_added_end_it(run, broker, monkeypatch, topic):
+    """Whoever leads the group: each compares for itself."""
+    adopted, often = PartitionOwner.adopt, partial(client.new_consumer, metadata_max_age_ms=500)
+    monkeypatch.setattr(client, "new_consumer", often)
+
+    def and_more(self, *arguments):
+        adopted(self, *arguments)
+        with closing(client.new_admin()) as admin:
+            admin.create_partitions({topic_name(topic): 3}, raise_errors=False)
+
+    monkeypatch.setattr(PartitionOwner, "adopt", and_more)
+    with pytest.raises(ConsumerStopped, match=f"{topic} has 3 partitions, at first it had 2"):
+        run("a", until_idle=60)
