@@ -30,9 +30,10 @@ class LaneMemory:
 
     def forgotten(self, now: int) -> list[tuple[OwnedPartition, str]]:
         """Forget what a second's share of the lanes has to be forgotten; the transaction in hand says so."""
-        more, self._more = self._more, []
+        more = [(part, key) for part, key in self._more if self.parts.get(part.number) is part]
+        self._more = []
         if now < self._next_us:
-            return [(part, key) for part, key in more if self.parts.get(part.number) is part]
+            return more
         self._next_us = now + SECOND_US
         if not self._left:
             self._left = [(part, customer) for part in self.parts.values() for customer in part.lanes]
