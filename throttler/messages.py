@@ -13,7 +13,7 @@ from django.conf import settings
 from config.gate import Gate, InvalidRecord
 from throttler.moments import microseconds
 
-CUSTOMER_LENGTH = 200
+CUSTOMER_LENGTH = ID_LENGTH = 200
 FORWARDED, REPLAY_OF, SOURCE = "forwarded", "replay_of", "source"
 SECOND = 1_000_000
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -49,6 +49,8 @@ class NotificationGate:
         """The notification; raises InvalidRecord with a stable reason. `value` is never changed."""
         message = self._gate.decode(value)
         self._check_customer(message.customer_id)
+        if len(message.notification_id) > ID_LENGTH:  # live it would leave, over the rate no column would take it
+            raise InvalidRecord("long_id", f"notification_id has more than {ID_LENGTH} characters")
         moment_us(message.created_at)
         if message.ttl_seconds is not None:
             self._check_ttl(message.ttl_seconds)
@@ -87,8 +89,9 @@ def moment_us(text: str) -> int:
 
 
 def created_us(message: Notification, record_timestamp_ms: int) -> int:
-    """When its life began: `created_at`, or the record's own time when that is earlier."""
-    return min(moment_us(message.created_at), record_timestamp_ms * 1000)
+    """When its life began: `created_at`, or the record's own time when that is earlier; -1: the record has none."""
+    created = moment_us(message.created_at)
+    return created if record_timestamp_ms < 0 else min(created, record_timestamp_ms * 1000)
 
 
 def expires_us(message: Notification, created: int) -> int:

@@ -53,6 +53,7 @@ def test_a_notification_with_fields_that_nobody_knows_is_taken():
         ({"customer_id": "a\x00b"}, "nul_character"),
         ({"customer_id": "a\nb"}, "control_character"),
         ({"customer_id": "a\x85b"}, "control_character"),
+        ({"notification_id": "x" * 201}, "long_id"),
         ({"created_at": "yesterday"}, "bad_created_at"),
         ({"created_at": "2026-02-12T10:00:00"}, "bad_created_at"),
         ({"created_at": "2026-02-30T10:00:00Z"}, "bad_created_at"),
@@ -87,7 +88,7 @@ def test_any_time_is_a_time_or_has_a_reason(text):
         assert refused.reason == "bad_created_at"
 
 
-@pytest.mark.parametrize(("record_ms", "expected"), [(10_000, 9_000_001), (8_999, 8_999_000)])
+@pytest.mark.parametrize(("record_ms", "expected"), [(10_000, 9_000_001), (8_999, 8_999_000), (-1, 9_000_001)])
 def test_a_life_begins_at_the_earlier_of_both_times(record_ms, expected):
     message = GATE.decode(value(created_at="1970-01-01T02:00:09.000001+02:00"))
     assert messages.created_us(message, record_ms) == expected
