@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from django.db import OperationalError
 
-from config.kafka import client, topic_name
+from config.kafka import client, internals, topic_name
 from config.kafka.runtime.membership import Membership
 from config.kafka.runtime.ports import ConsumerStopped
 from tests.throttler.owner.conftest import ids_in, ids_of, notification
@@ -88,3 +88,9 @@ def test_partitions_that_are_added_end_it(run, broker, monkeypatch, topic):
     monkeypatch.setattr(PartitionOwner, "adopt", and_more)
     with pytest.raises(ConsumerStopped, match=f"{topic} has 3 partitions, at first it had 2"):
         run("a", until_idle=60)
+
+
+def test_a_process_whose_name_was_taken_ends(run, monkeypatch):
+    monkeypatch.setattr(internals, "is_fenced", lambda _consumer: True)
+    with pytest.raises(ConsumerStopped, match="another process works under the name a"):
+        run("a")

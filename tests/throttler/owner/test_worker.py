@@ -61,6 +61,26 @@ def test_a_second_process_goes_on_where_the_first_one_ended(send, run, customer)
     assert failed_checks() == []
 
 
+def test_once_also_sends_what_is_due_now(send, run, customer):
+    for name, rates in (("held", "0/s"), ("slow", "1/hour")):
+        customer(name, rates)
+    held, slow = ([notification(name) for _ in range(3)] for name in ("held", "slow"))
+    send(*held, *slow)
+    run(once=True)
+    Customer.objects.filter(customer_id="held").update(rates="100/s")
+    run(once=True)
+    assert ids_in(OUTPUT) == {"held": ids_of(held), "slow": ids_of(slow[:1])}
+
+
+def test_the_value_says_whose_it_is_and_one_id_twice_are_two_messages(send, run):
+    value = notification("one")
+    send(value, value)  # under another key
+    run()
+    assert ids_in(OUTPUT) == {"one": 2 * ids_of([value])}
+    assert {record.key for record in records_of(OUTPUT)} == {b"one"}
+    assert len({dict(record.headers)["source"] for record in records_of(OUTPUT)}) == 2
+
+
 def test_what_is_too_old_goes_to_the_expired_ones(send, run, customer):
     customer("held", "0/s")
     old = notification("fresh", created_at=(datetime.now(UTC) - timedelta(days=1)).isoformat())
