@@ -43,11 +43,11 @@ class PageReader:
             self._asked.put(ranges[start : start + LANES])
 
     def close(self) -> None:
-        """End the thread after what it reads now; what was asked and not read stays unread."""
+        """End the thread after what it reads now, or a second; what was asked and not read stays unread."""
         while not self._asked.empty():
             self._asked.get()
         self._asked.put(None)
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=1.0)
 
     def _work(self) -> None:
         while (ranges := self._asked.get()) is not None:

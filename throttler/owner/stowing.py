@@ -129,9 +129,9 @@ class Stowing:
             waiting.drop(set(partitions))
 
     def close(self, patience: float) -> None:
-        """Abandon what is not stored after `patience` seconds."""
+        """Abandon what is not stored after `patience` seconds, also where the server hangs."""
         for waiting in self._all:
-            waiting.writer.close(patience)
+            waiting.writer.close(patience, join=patience)
 
 
 class Refusals:

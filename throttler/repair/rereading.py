@@ -96,7 +96,7 @@ class Rereader:
     def close(self) -> None:
         self._ending.set()
         self._asked.put([])
-        self._thread.join(2.0)
+        self._thread.join(1.0)
 
     def _work(self) -> None:
         while not self._ending.is_set():

@@ -141,12 +141,15 @@ class Writer:
     def busy(self) -> bool:
         return bool(self.backlog)
 
-    def close(self, patience: float = 30.0) -> None:
-        """Finish the batch in hand, or abandon it (its transaction rolls back) after `patience` seconds."""
+    def close(self, patience: float = 30.0, join: float = LONGEST_WAIT + 1) -> None:
+        """Finish the batch in hand, or abandon it (its transaction rolls back) after `patience` seconds.
+
+        A server that hangs keeps the thread `join` seconds more; then it ends with the process.
+        """
         self.drain(patience)
         self.abandon()
         self._put(None, timeout=1.0)
-        self._thread.join(timeout=LONGEST_WAIT + 1)
+        self._thread.join(timeout=join)
 
     def abandon(self) -> None:
         """Begin nothing any more; what failed is not tried again."""
