@@ -165,7 +165,8 @@ class PartitionOwner:
             self._snap(self.clock.now())
         except BaseException as failure:  # noqa: BLE001 (raised again where the consumer runs)
             self.failure = failure
-            log.exception("owner_failed")
+            if not isinstance(failure, client.FATAL):  # which the command says in one line
+                log.exception("owner_failed")
         finally:
             self._round.settle()
 
@@ -275,17 +276,19 @@ class PartitionOwner:
             self.snapshots.put(self.reflection.snapshot(self.parts.values(), now))
 
     def _rebuild(self) -> None:
-        """A producer whose earlier transactions are settled, however long the broker is away."""
+        """A producer whose earlier transactions are settled, however long the broker is away; raises what is refused."""
         told = False
         while not self._ending.is_set():
             try:
-                return self.producer.rebuild(self.member)
+                self.producer.rebuild(self.member)
+                break
+            except client.FATAL:
+                raise
             except client.KafkaError as error:
                 if not told:
                     log.warning("producer_unavailable", error=str(error))
                 told = True
                 self._ending.wait(0.2)
-        return None
 
 
 def partitions_dropped(owner: PartitionOwner) -> set[int]:

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from config.kafka import client
 from config.kafka.transaction import RefusedByGroup, Unknown
 from tests.throttler.owner.bench import Bench
 from throttler.lanes.changelog import lane_from
+from throttler.owner.backend import OwnerBackend
 from throttler.owner.owner import partitions_dropped
 from throttler.owner.placing import RestoredPlacing
 
@@ -27,6 +29,21 @@ def test_rows_are_not_read_before_they_are_stored(bench):
     assert not bench.rules.drain.suspended
     bench.run(5)
     assert bench.producer.numbers() == list(range(30))
+
+
+def test_a_right_that_is_missing_ends_the_process_and_a_broker_that_is_away_does_not(bench, caplog):
+    away, refused = client.KafkaTimeoutError("away"), client.AuthorizationError("no right to the transactional id")
+    answers = iter([away, refused])
+
+    def rebuild(member):
+        raise next(answers)
+
+    bench.producer.rebuild = rebuild
+    bench.owner._work()
+    assert bench.owner.failure is refused
+    with pytest.raises(client.AuthorizationError):
+        OwnerBackend(bench.owner, None, "in").lost()
+    assert "owner_failed" not in caplog.text
 
 
 def test_what_was_decided_of_a_partition_that_is_given_up_is_not_sent(bench):
