@@ -295,4 +295,5 @@ def _wait(result: Any, deadline: float) -> None:
 
 
 def _text(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    text = " ".join(str(error).split())[:500]
+    return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"  # the client's own begin with it
