@@ -61,7 +61,8 @@ def throttle(
     if instance:
         options |= {"instance": instance, "is_fenced": internals.is_fenced}
     consumer = Consumer(Notifications(), throttler.parts, stop, **options)
-    log.info("throttler_starts", instance=name, transactions=settings.KAFKA_TRANSACTIONS)
+    delivery = "exactly once" if settings.KAFKA_TRANSACTIONS else "at least once: run one process"
+    log.info("throttler_starts", instance=name, transactions=settings.KAFKA_TRANSACTIONS, delivery=delivery)
     throttler.start()
     consumer.run(once=once, until_idle=until_idle)
 

@@ -90,6 +90,12 @@ def test_partitions_that_are_added_end_it(run, broker, monkeypatch, topic):
         run("a", until_idle=60)
 
 
+def test_it_says_at_the_start_how_often_a_message_may_leave(run, broker, caplog):
+    with caplog.at_level("INFO"):
+        run()
+    assert ("exactly once" if broker is None else "at least once: run one process") in caplog.text
+
+
 def test_a_process_whose_name_was_taken_ends(run, monkeypatch):
     monkeypatch.setattr(internals, "is_fenced", lambda _consumer: True)
     with pytest.raises(ConsumerStopped, match="another process works under the name a"):
