@@ -99,8 +99,7 @@ class Upkeep:
         if now >= self._next_clock:
             self._measure_clock()
             self._next_clock = now + CLOCK_EACH
-        while not self.alarms.empty():
-            self._alarm(self.alarms.get())
+        self._sound()
         self._mirror()
 
     def _share(self) -> None:
@@ -115,12 +114,15 @@ class Upkeep:
         moment = database_now()
         self.owner.post(clock.measured, moment, asked, clock.ticks())
 
-    def _alarm(self, alarms: Mapping[TopicPartition, str]) -> None:
-        try:
-            AlarmedWatermarks(SOURCE).stop(self.group, alarms, database_now())
-        except Exception:
-            self.alarms.put(alarms)
-            raise
+    def _sound(self) -> None:
+        """The alarms of partitions that were stopped."""
+        while not self.alarms.empty():
+            alarms = self.alarms.get()
+            try:
+                AlarmedWatermarks(SOURCE).stop(self.group, alarms, database_now())
+            except Exception:
+                self.alarms.put(alarms)
+                raise
 
     def _mirror(self) -> None:
         self.owner.post(self.owner.want_snapshot)
@@ -165,6 +167,7 @@ class Upkeep:
         self._refused.add(partition.number)
 
     def _retire(self) -> None:
+        self._sound()  # who has nothing but stopped partitions ends at once
         self._mirror()
         if self.sharing:
             self.sharing.leave()

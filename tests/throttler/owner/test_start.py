@@ -5,14 +5,18 @@ import time
 from contextlib import closing
 from functools import partial
 
+import msgspec
 import pytest
 from django.db import OperationalError
 
 from config.kafka import client, internals, topic_name
 from config.kafka.runtime.membership import Membership
 from config.kafka.runtime.ports import ConsumerStopped
-from tests.throttler.owner.conftest import ids_in, ids_of, notification
+from outbox.models import DeadLetter, Watermark
+from tests.throttler.owner.conftest import home_of, ids_in, ids_of, notification
+from throttler.lanes import restoring
 from throttler.lanes.changelog import TOPIC
+from throttler.lanes.restore import RefusedPartition
 from throttler.live.sending import EXPIRED, INPUT, OUTPUT
 from throttler.owner import worker
 from throttler.owner.owner import PartitionOwner
@@ -88,6 +92,43 @@ def test_partitions_that_are_added_end_it(run, broker, monkeypatch, topic):
     monkeypatch.setattr(PartitionOwner, "adopt", and_more)
     with pytest.raises(ConsumerStopped, match=f"{topic} has 3 partitions, at first it had 2"):
         run("a", until_idle=60)
+
+
+@pytest.fixture
+def refuse(monkeypatch):
+    """Partitions whose changelog, log and offset do not agree."""
+    found, real = set(), restoring.restored
+
+    def restored(number, *rest, **options):
+        return RefusedPartition(number, "it was truncated") if number in found else real(number, *rest, **options)
+
+    monkeypatch.setattr(restoring, "restored", restored)
+    return found.update
+
+
+def test_a_process_that_has_stopped_partitions_only_ends_and_says_so(run, refuse):
+    run()  # which mirrors both
+    refuse({0, 1})
+    with pytest.raises(ConsumerStopped, match="notifications-in/0: it was truncated"):
+        worker.throttle(threading.Event())
+    assert set(Watermark.objects.values_list("partition", "alarm")) == {
+        (0, "it was truncated"),
+        (1, "it was truncated"),
+    }
+    assert DeadLetter.objects.filter(reason="partition_stopped").count() == 2
+
+
+def test_a_stopped_partition_stops_no_other(send, run, refuse):
+    run()
+    refuse({0})
+    values = [notification(str(number)) for number in range(10)]
+    send(*values)
+    with pytest.raises(ConsumerStopped, match="notifications-in/0: it was truncated"):
+        run()  # as it was to end when it is idle
+    left = [value for value in values if home_of(value) == 1]
+    assert 0 < len(left) < len(values)
+    assert ids_in(OUTPUT) == {msgspec.json.decode(value)["customer_id"]: ids_of([value]) for value in left}
+    assert dict(Watermark.objects.values_list("partition", "alarm")) == {0: "it was truncated", 1: ""}
 
 
 def test_it_says_at_the_start_how_often_a_message_may_leave(run, broker, caplog):
