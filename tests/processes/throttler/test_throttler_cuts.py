@@ -73,6 +73,22 @@ def test_a_connection_that_is_cut_at_any_request_costs_no_message(throttlers: Th
     throttlers.assert_all_left_once()
 
 
+@pytest.mark.parametrize("away", [0.0, 4.0, 12.0])
+def test_a_throttler_that_is_told_to_stop_while_the_broker_is_away_ends(
+    throttlers: Throttlers, gate: BrokerGate, away: float
+) -> None:
+    worker = throttlers.start("a")
+    wait_for(lambda: has_partitions(worker), 60, "the throttler to have partitions")
+    throttlers.send(4 * EACH)  # most of it waits
+    throttlers.wait_for(1)
+    gate.shut()
+    time.sleep(away)  # nobody has noticed, a call waits for its answer, the outcome of a transaction is unknown
+    assert worker.stop(10) == 0
+    gate.reopen()
+    throttlers.start("a")
+    throttlers.assert_all_left_once()
+
+
 def test_a_connection_that_is_cut_between_two_requests_costs_no_message(
     throttlers: Throttlers, gate: BrokerGate
 ) -> None:

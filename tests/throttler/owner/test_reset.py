@@ -1,4 +1,4 @@
-"""After an accepted reset: what waited is counted as lost, its rows are sent by nobody, and go with their day."""
+"""What a reset is for, and what is left after it: what waited is counted as lost, its rows are sent by nobody, and go with their day."""
 
 from contextlib import closing
 from datetime import timedelta
@@ -8,7 +8,8 @@ import pytest
 from config.database.clock import database_now
 from config.kafka import client, topic_name
 from config.kafka.runtime.ports import ConsumerStopped
-from tests.throttler.owner.conftest import ids_in, ids_of, notification
+from tests.crash.wire import wait_for
+from tests.throttler.owner.conftest import PARTITIONS, ids_in, ids_of, notification
 from throttler.customers.models import Customer
 from throttler.live.sending import INPUT, OUTPUT
 from throttler.models import Lane, LaneOwner, LanePartition, OverflowMessage
@@ -29,6 +30,21 @@ def set_offset(partition, offset):
     with closing(client.new_consumer(topic_name("throttler"))) as consumer:
         consumer.assign([place])
         consumer.commit({place: client.OffsetAndMetadata(offset, "", -1)})
+
+
+def test_an_input_that_was_created_again_is_not_read_until_a_reset(make_topic, send, run):
+    send(notification("before"))
+    run(until_idle=PATIENT)
+    with closing(client.new_admin()) as admin:
+        admin.delete_topics([topic_name(INPUT)])
+        wait_for(lambda: topic_name(INPUT) not in admin.list_topics(), 30, "the topic to be gone")
+    make_topic(INPUT, PARTITIONS)
+    send(after := notification("after"))
+    with pytest.raises(ConsumerStopped, match="created again"):
+        run(until_idle=PATIENT)
+    assert ids_in(OUTPUT).keys() == {"before"}
+    run(accept_reset=True, until_idle=PATIENT)
+    assert ids_in(OUTPUT)["after"] == ids_of([after])
 
 
 def test_rows_from_before_a_reset_are_shown_and_sent_by_nobody(send, run, customer):
