@@ -191,15 +191,13 @@ class PartitionOwner:
     def _hear(self) -> None:
         """Wait for news until something is due; then take what there is, up to a transaction's worth."""
         until, patience = time.monotonic() + SECONDS, self._patience()
-        while self._round.size < RECORDS:
+        while self._round.size < RECORDS and time.monotonic() <= until:
             try:
                 act, arguments = self._news.get(timeout=patience) if patience else self._news.get_nowait()
             except queue.Empty:
                 return
             act(*arguments)
             patience = 0.0
-            if time.monotonic() > until:
-                return
 
     def _patience(self) -> float:
         if self.stowing.answers_soon or self.rules.drain.asked:
