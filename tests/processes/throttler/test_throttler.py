@@ -40,7 +40,8 @@ def test_a_second_throttler_of_a_name_takes_the_place_of_the_first(throttlers: T
     throttlers.send(EACH)
     throttlers.assert_all_left_once()
     second = throttlers.start("a")
-    assert first.end(30) == 1
+    wait_for(lambda: has_partitions(second), 60, "the second throttler to have partitions")
+    assert first.end(10) == 1
     assert "another process" in first.text
     throttlers.send(EACH)
     throttlers.assert_all_left_once()
