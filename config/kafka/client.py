@@ -43,7 +43,6 @@ RECORD_REFUSED = (
     kafka.errors.InvalidRecordError,
     kafka.errors.InvalidTimestampError,
     kafka.errors.InvalidTopicError,
-    kafka.errors.TopicAuthorizationFailedError,
 )
 # The broker does not take offsets of this generation or member any more.
 GROUP_MOVED_ON = (

@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from config.kafka import client, producer_internals
-from config.kafka.format.pack import HEADER, PackedRecords, packed
+from config.kafka.format.pack import PackedBatch, PackedRecords, packed
 from config.telemetry.logs import log
 
 NO_ANSWER = "no answer within the limit"
@@ -66,22 +66,12 @@ class Unknown:
 Verdict = Committed | RefusedByGroup | RefusedRecord | Unknown
 
 
-@dataclass
-class PackedBatch:
-    """Records of one partition that leave together. `sends`: the number of each among all sends, and its bytes."""
-
-    topic: str
-    partition: int
-    body: bytearray = field(default_factory=lambda: bytearray(HEADER.size))
-    sends: list[tuple[int, int]] = field(default_factory=list)
-    sent: Any = None
-
-
 class TransactionalProducer:
     """One transactional id. Call rebuild() before the first begin() and after every Unknown; one thread at a time.
 
-    begin(), send() and abort() raise nothing that the broker can cause: commit() tells it. No call takes longer than
-    `limit` seconds, which is kept below the broker's transaction timeout of 10 s.
+    begin(), send() and abort() raise nothing that the broker can cause: commit() tells it. Only a right that is missing
+    is an AuthorizationError: it fails all records of a transaction, and is the matter of none. No call takes longer
+    than `limit` seconds, which is kept below the broker's transaction timeout of 10 s.
     """
 
     def __init__(self, transactional_id: str, limit: float = 8.0, **overrides: Any) -> None:
@@ -166,6 +156,8 @@ class TransactionalProducer:
         except client.FencedInstanceIdError:
             self._abort(deadline)
             return FencedInstance(f"another member is {metadata.group_instance_id} of {metadata.group_id}")
+        except client.AuthorizationError:
+            raise
         except client.KafkaError as error:
             self._dead = self._dead or _text(error)
             log.warning("transaction_unknown", reason=self._dead)
@@ -199,6 +191,8 @@ class TransactionalProducer:
         try:
             records = PackedRecords(batch.body, len(batch.sends), int(time.time() * 1000))
             batch.sent = producer_internals.send_batch(self._client, batch.topic, batch.partition, records)
+        except client.AuthorizationError:
+            raise
         except (client.KafkaError, ValueError) as error:  # ValueError: the topic has no such partition (any more)
             self._failed = _text(error)  # often because a record that was sent before has been refused meanwhile
         else:
@@ -221,6 +215,8 @@ class TransactionalProducer:
         ]
         if self._refused or not (failed or self._failed):
             return self._refused
+        if denied := next((found[0] for found in failed if isinstance(found[0], client.AuthorizationError)), None):
+            raise denied
         suspects = [found for found in failed if isinstance(found[0], client.RECORD_REFUSED)]
         if not suspects:
             raise client.KafkaError(self._failed) if self._failed else failed[0][0]

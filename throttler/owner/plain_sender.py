@@ -51,6 +51,8 @@ class PlainSender:
             self._sent.append((self._client.send(topic, value, key, known, partition), record))
         except client.RECORD_REFUSED as error:
             self._refused = replace(record, reason=_text(error))
+        except client.AuthorizationError:
+            raise
         except (client.KafkaError, ValueError) as error:
             self._error = _text(error)
 
@@ -62,6 +64,8 @@ class PlainSender:
                 future.get(timeout=max(0.0, deadline - time.monotonic()))
             except client.RECORD_REFUSED as error:
                 self._refused = self._refused or replace(record, reason=_text(error))
+            except client.AuthorizationError:
+                raise
             except client.KafkaError as error:  # also those of whatever was sent behind a refused record
                 self._error = self._error or _text(error)
         if self._refused or self._error:

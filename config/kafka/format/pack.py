@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.util import calc_crc32c
@@ -43,6 +45,17 @@ def _varint(number: int) -> bytes:
 
 def _sized(content: bytes | None) -> bytes:
     return NOTHING if content is None else _varint(len(content)) + content
+
+
+@dataclass
+class PackedBatch:
+    """Records of one partition that leave together. `sends`: the number of each among all sends, and its bytes."""
+
+    topic: str
+    partition: int
+    body: bytearray = field(default_factory=lambda: bytearray(HEADER.size))
+    sends: list[tuple[int, int]] = field(default_factory=list)
+    sent: Any = None
 
 
 class PackedRecords:

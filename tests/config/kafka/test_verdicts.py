@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from kafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from kafka.structs import ConsumerGroupMetadata
 
 from config.kafka import client, producer_internals
@@ -93,6 +94,20 @@ def test_of_a_record_that_is_refused_the_rest_is_given_up(broker):
     verdict, _producer = committed(broker)
     assert isinstance(verdict, RefusedRecord)
     assert (verdict.index, broker.asked) == (1, ["records", "begin_abort"])
+
+
+def test_a_right_that_is_missing_is_the_matter_of_no_record(broker):
+    """The client fails everything in the transaction with it, whichever topic it is about."""
+    broker.errors = [(index, TopicAuthorizationFailedError("t")) for index in range(2)]
+    with pytest.raises(client.AuthorizationError):
+        committed(broker)
+    assert broker.asked == ["records"]
+
+
+def test_a_group_that_may_not_be_written_is_no_doubt_either(broker):
+    broker.answers["send_offsets"] = GroupAuthorizationFailedError("g")
+    with pytest.raises(client.AuthorizationError):
+        committed(broker)
 
 
 @pytest.mark.parametrize("error", client.GROUP_MOVED_ON)

@@ -46,6 +46,19 @@ def test_a_right_that_is_missing_ends_the_process_and_a_broker_that_is_away_does
     assert "owner_failed" not in caplog.text
 
 
+def test_a_topic_that_may_not_be_written_ends_it_and_makes_no_letter(bench, caplog):
+    def commit(offsets, metadata):
+        raise client.AuthorizationError("notifications-out")
+
+    bench.producer.commit = commit
+    bench.adopt()
+    bench.arrive(range(3))
+    bench.owner._work()
+    assert isinstance(bench.owner.failure, client.AuthorizationError)
+    assert bench.store.jobs == []
+    assert "owner_failed" not in caplog.text
+
+
 def test_what_was_decided_of_a_partition_that_is_given_up_is_not_sent(bench):
     bench.adopt()
     bench.turn()
