@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from config.admin.humanize import plural
@@ -16,8 +16,37 @@ from throttler.customers import changes
 from throttler.customers.models import Customer
 
 CHUNK = 1000
-FIELDS = ("customer_id", "rates", "burst", "ttl_seconds", "weight", "held", "purge_before", "created_at", "updated_at")
+TIMES = ("created_at", "updated_at")
+FIELDS = ("customer_id", "rates", "burst", "ttl_seconds", "weight", "held", "purge_before", *TIMES)
 PLAIN = {"hold": changes.hold, "resume": changes.resume, "purge": changes.purge}
+VALUES = {"set-rate": "rates such as 10/s", "set-ttl": "seconds, or “default”", "set-weight": "a whole number"}
+
+
+def misuse(verb: str, customer_id: str, value: str, burst: int | None) -> str:
+    """What is missing or too much on the command line, or an empty text."""
+    if verb == "list":
+        return f"list takes no {customer_id}" if customer_id else ""
+    if not customer_id:
+        return f"{verb} needs a CUSTOMER"
+    if verb in VALUES and not value:
+        return f"{verb} needs {VALUES[verb]}"
+    if verb not in VALUES and value:
+        return f"{verb} takes no {value}"
+    return "--burst belongs to set-rate" if burst is not None and verb != "set-rate" else ""
+
+
+def run(given: Mapping[str, Any]) -> Iterator[str]:
+    """The lines to print for the arguments of the command; raises Refusal."""
+    verb, customer_id, as_json = given["verb"], given["customer"], given["json"]
+    if verb == "list":
+        return list_lines(as_json)
+    if verb == "show":
+        return show(customer_id, as_json)
+    change = _change(verb, given["value"], given["burst"])
+    values = _foreseen(customer_id, change) if given["dry_run"] else _done(verb, customer_id, change, given["reason"])
+    told = {"customer_id": customer_id, "verb": verb, "changed": values, "waiting": changes.waiting(customer_id)}
+    told["dry_run"] = given["dry_run"]
+    return iter([json.dumps(told, default=str) if as_json else _sentence(told)])
 
 
 def list_lines(as_json: bool) -> Iterator[str]:
@@ -33,6 +62,8 @@ def show(customer_id: str, as_json: bool) -> Iterator[str]:
     _check(customer_id)
     row = changes.seen_of(customer_id, database_now())
     found: dict[str, Any] = {name: getattr(row, name) for name in FIELDS}
+    if row._state.adding:
+        found |= dict.fromkeys(TIMES)
     found |= {"own_terms": not row._state.adding, "waiting": changes.waiting(customer_id)}
     if as_json:
         yield json.dumps(found, default=str)
@@ -40,18 +71,22 @@ def show(customer_id: str, as_json: bool) -> Iterator[str]:
         yield from (f"{name}: {'-' if value is None else value}" for name, value in found.items())
 
 
-def act(verb: str, customer_id: str, value: str, burst: int | None, reason: str, *, dry_run: bool) -> str:
-    """Pull a lever, or say what it would do; raises Refusal."""
+def _foreseen(customer_id: str, change: changes.Change) -> Mapping[str, Any]:
+    """What a change would set now."""
     _check(customer_id)
-    change = _change(verb, value, burst)
-    count = plural(changes.waiting(customer_id), "message waits", "messages wait")
-    if dry_run:
-        now = database_now()
-        values = change(changes.seen_of(customer_id, now), now)
-        return f"{customer_id}: {_words(values)} would be set; {count}"
+    now = database_now()
+    return change(changes.seen_of(customer_id, now), now)
+
+
+def _done(verb: str, customer_id: str, change: changes.Change, reason: str) -> Mapping[str, Any]:
     operator = Operator(f"{getpass.getuser()} (command)")
-    values = changes.change(customer_id, verb.replace("-", "_"), change, operator, reason)
-    return f"{customer_id}: {_words(values)}; {count}"
+    return changes.change(customer_id, verb.replace("-", "_"), change, operator, reason)
+
+
+def _sentence(told: Mapping[str, Any]) -> str:
+    would = " would be set" if told["dry_run"] else ""
+    count = plural(told["waiting"], "message waits", "messages wait")
+    return f"{told['customer_id']}: {_words(told['changed'])}{would}; {count}"
 
 
 def _check(customer_id: str) -> None:
@@ -60,16 +95,12 @@ def _check(customer_id: str) -> None:
 
 
 def _change(verb: str, value: str, burst: int | None) -> changes.Change:
-    if burst is not None and verb != "set-rate":
-        raise Refusal("--burst belongs to set-rate")
     if verb == "set-rate":
         return changes.set_rate(value, burst)
     if verb == "set-ttl":
         return changes.set_ttl(_seconds(value))
     if verb == "set-weight":
         return changes.set_weight(_number("weight", value))
-    if value:
-        raise Refusal(f"{verb} takes no {value}")
     return PLAIN[verb]
 
 
@@ -83,7 +114,7 @@ def _number(name: str, text: str, otherwise: str = "") -> int:
     return int(text)
 
 
-def _words(values: Any) -> str:
+def _words(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={'default' if value is None else value}" for name, value in values.items())
 
 

@@ -124,14 +124,51 @@ def test_a_customer_is_not_deleted():
 
 @pytest.mark.parametrize(
     "given",
-    [("set-rate", "C-7", "x"), ("set-rate", "C-7"), ("set-ttl", "C-7", "172801"), ("set-ttl", "C-7", "-1"),
-     ("set-weight", "C-7", "0"), ("set-weight", "C-7", "101"), ("set-weight", "C-7"), ("set-weight", "C-7", "default"),
-     ("hold", ""), ("hold", "a\0b"), ("purge", "C-7", "5")],
+    [("set-rate", "C-7", "x"), ("set-ttl", "C-7", "172801"), ("set-ttl", "C-7", "-1"), ("set-weight", "C-7", "0"),
+     ("set-weight", "C-7", "101"), ("set-weight", "C-7", "default"), ("hold", "a\0b"), ("show", "a\0b")],
 )  # fmt: skip
 def test_nonsense_is_refused_in_a_sentence(given):
-    with pytest.raises(CommandError):
+    with pytest.raises(CommandError) as refused:
         customers(*given, reason=WHY)
+    assert refused.value.returncode == 1
     assert not Customer.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("set-rate", "C-7"), "needs rates such as"),
+        (("set-ttl", "C-7"), "needs seconds"),
+        (("set-weight", "C-7"), "needs a whole number"),
+        (("hold",), "needs a CUSTOMER"),
+        (("show",), "needs a CUSTOMER"),
+        (("show", "C-7", "5"), "takes no 5"),
+        (("purge", "C-7", "5"), "takes no 5"),
+        (("list", "C-7"), "takes no C-7"),
+    ],
+)
+def test_an_argument_too_few_or_too_many_is_misuse(given, said):
+    with pytest.raises(CommandError, match=said) as refused:
+        customers(*given, reason=WHY)
+    assert refused.value.returncode == 2
+
+
+def test_a_burst_belongs_to_a_rate():
+    with pytest.raises(CommandError, match="belongs to set-rate") as refused:
+        customers("hold", "C-7", burst=3, reason=WHY)
+    assert refused.value.returncode == 2
+    assert not Customer.objects.exists()
+
+
+def test_a_change_is_told_as_json():
+    told = json.loads(customers("set-rate", "C-7", "5/s", reason=WHY, json=True))
+    assert told == {
+        "customer_id": "C-7", "verb": "set-rate", "changed": {"rates": "5/s", "burst": None}, "waiting": 0,
+        "dry_run": False,
+    }  # fmt: skip
+    told = json.loads(customers("purge", "C-7", dry_run=True, json=True))
+    assert (told["dry_run"], told["waiting"], list(told["changed"])) == (True, 0, ["purge_before"])
+    assert row().purge_before is None
 
 
 def test_a_change_without_a_reason_is_refused():
@@ -174,7 +211,8 @@ def test_the_list_is_one_object_a_line():
     customers("set-rate", "C-8", "5/s", reason=WHY)
     found = [json.loads(line) for line in customers("list", json=True).splitlines()]
     assert [(one["customer_id"], one["held"]) for one in found] == [("C-7", True), ("C-8", False)]
-    assert json.loads(customers("show", "C-9", json=True))["own_terms"] is False
+    shown = json.loads(customers("show", "C-9", json=True))
+    assert (shown["own_terms"], shown["rates"], shown["created_at"]) == (False, "10/s", None)
 
 
 def test_owners_are_told_all_at_first_then_what_changed():

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from config.flows import Refusal
-from throttler.customers.terminal import act, list_lines, show
+from throttler.customers.terminal import misuse, run
 
 LEVERS = ["hold", "resume", "purge", "set-rate", "set-ttl", "set-weight"]
 
@@ -21,16 +21,13 @@ class Command(BaseCommand):
         parser.add_argument("--burst", type=int, metavar="N", help="set-rate: of the shortest window")
         parser.add_argument("--reason", default="", help="why; kept in the operator's trail")
         parser.add_argument("--dry-run", action="store_true", help="say what would be done")
-        parser.add_argument("--json", action="store_true", help="list, show: one object a line")
+        parser.add_argument("--json", action="store_true", help="one object a line")
 
     def handle(self, *args: Any, **given: Any) -> None:
-        verb, customer = given["verb"], given["customer"]
+        if fault := misuse(given["verb"], given["customer"], given["value"], given["burst"]):
+            raise CommandError(fault, returncode=2)
         try:
-            if verb in ("list", "show"):
-                for line in list_lines(given["json"]) if verb == "list" else show(customer, given["json"]):
-                    self.stdout.write(line)
-                return
-            done = act(verb, customer, given["value"], given["burst"], given["reason"], dry_run=given["dry_run"])
-            self.stdout.write(done)
+            for line in run(given):
+                self.stdout.write(line)
         except Refusal as refusal:
             raise CommandError(str(refusal)) from refusal
