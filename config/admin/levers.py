@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +37,15 @@ class Operator:
 def operator_of(user: Any) -> Operator:
     """The person at the lever, by the name that the trail will keep."""
     return Operator(user.get_full_name() or user.get_username(), user)
+
+
+def operator_of_terminal() -> Operator:
+    """Whoever runs the command; in a container an account may have no name."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = f"account {os.getuid()}"
+    return Operator(f"{name}, by command")
 
 
 @dataclass(frozen=True)

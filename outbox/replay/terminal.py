@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import threading
 import time
 import uuid
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from config.admin import humanize
-from config.admin.levers import Operator, fault_of_reason
+from config.admin.levers import fault_of_reason, operator_of_terminal
 from config.flows import Refusal
 from config.kafka.client import KafkaError
 from outbox.replay.journal import COUNTS, Journal
@@ -27,7 +26,7 @@ LABELS = {"already": "already applied", "outside": "older than retention"}
 def replay(topic: str, options: dict[str, Any], stop: threading.Event, say: Say) -> Iterator[str]:
     """Request a replay and carry it out; yields the result line by line. Raises Refusal or KafkaError."""
     since, until = (_moment(options[name], f"--{name}", say) for name in ("from", "to"))
-    operator = Operator(f"{getpass.getuser()}, by command")
+    operator = operator_of_terminal()
     token = uuid.uuid4()
     slack, reason = span(options["slack"]), _reason(options["reason"], say)
     found = request(topic, since, until, slack, operator, reason, dry_run=options["dry_run"], token=token)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from config.admin.humanize import plural
-from config.admin.levers import Operator
+from config.admin.levers import operator_of_terminal
 from config.database.chunks import by_key
 from config.database.clock import database_now
 from config.flows import Refusal
@@ -79,7 +78,7 @@ def _foreseen(customer_id: str, change: changes.Change) -> Mapping[str, Any]:
 
 
 def _done(verb: str, customer_id: str, change: changes.Change, reason: str) -> Mapping[str, Any]:
-    operator = Operator(f"{getpass.getuser()} (command)")
+    operator = operator_of_terminal()
     return changes.change(customer_id, verb.replace("-", "_"), change, operator, reason)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from config.admin.levers import Operator
+from config.admin.levers import operator_of_terminal
 from notifications.api.tokens import end_of, issue
 
 
@@ -22,7 +21,7 @@ class Command(BaseCommand):
         parser.add_argument("--expires", metavar="WHEN", help=words)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        operator = Operator(f"{getpass.getuser()}, by command")
+        operator = operator_of_terminal()
         try:
             until = end_of(options["expires"]) if options["expires"] else None
             more = {"customer_id": options["customer"], "rate": options["rate"], "expires_at": until}

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from config.admin.levers import operator_of_terminal
 from config.flows import Refusal
 from outbox.letters.filters import Filter
 from outbox.replay.batches import requests
 from outbox.replay.batches.models import OUTCOMES, ReplayBatch
-from outbox.replay.console.deed import operator
 
 MOST = 50
 LEVERS = {"pause": requests.pause, "resume": requests.resume, "undo": requests.undo, "cancel": requests.cancel}
@@ -31,7 +31,7 @@ def list_lines(numbers: Sequence[str], *, as_json: bool) -> Iterator[str]:
 
 def pull(verb: str, number: str, reason: str, *, as_json: bool) -> Iterator[str]:
     """Pull a lever on a batch; says what it is now. Raises Refusal."""
-    yield as_line(LEVERS[verb](number_of(number), operator(), reason), as_json=as_json)
+    yield as_line(LEVERS[verb](number_of(number), operator_of_terminal(), reason), as_json=as_json)
 
 
 def as_line(batch: ReplayBatch, *, as_json: bool) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from config.admin.levers import Operator, fault_of_reason
+from config.admin.levers import fault_of_reason, operator_of_terminal
 from config.database.chunks import batched
 from config.database.clock import database_now
 from config.flows import Refusal
@@ -29,11 +28,6 @@ CHUNK = 500
 MOST_NAMED = 20  # letters that are named one by one, of each outcome
 
 
-def operator() -> Operator:
-    """Whoever runs the command."""
-    return Operator(f"{getpass.getuser()}, by command")
-
-
 def carry_out(verb: str, chosen: Filter, options: dict[str, Any], say: Say) -> Iterator[str]:
     """Ask for a batch and take its steps, without hold; yields the result. Raises Refusal when it did not come to its end."""
     if options["dry_run"]:
@@ -45,7 +39,7 @@ def carry_out(verb: str, chosen: Filter, options: dict[str, Any], say: Say) -> I
     steps = Steps()
     asked = {name: options[name] for name in ("reason", "code", "rate", "canary")}
     token = None if options["detach"] else steps.token
-    batch = requests.draft(verb, chosen, operator(), **asked, token=token, automatic=True)
+    batch = requests.draft(verb, chosen, operator_of_terminal(), **asked, token=token, automatic=True)
     if options["detach"]:
         yield f"{batch}: the worker replay_letters carries it out"
         return

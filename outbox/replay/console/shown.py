@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.db import transaction
 
-from config.admin.levers import Operator, fault_of_reason
+from config.admin.levers import fault_of_reason, operator_of_terminal
 from config.flows import Refusal, mask_of
 from config.telemetry.masks import DOTS, masked, masked_error
 from outbox.letters.filters import Filter
@@ -38,7 +37,7 @@ def record_export(chosen: Filter, reason: str) -> None:
     """`list --json` writes payloads out: one action says who did, and of which letters."""
     with transaction.atomic():
         record(
-            Operator(f"{getpass.getuser()}, by command"), "export", f"Dead letters: {chosen.words()}", reason=reason,
+            operator_of_terminal(), "export", f"Dead letters: {chosen.words()}", reason=reason,
             detail={"filter": chosen.stored()}, rows=len(chosen.ids), subject_type="outbox.deadletter",
             subject_ids=chosen.ids,
         )  # fmt: skip
@@ -64,6 +63,6 @@ def _record(chosen: Filter, reason: str) -> None:
     ids = list(chosen.letters("show").order_by("pk").values_list("pk", flat=True)[:CHUNK])
     with transaction.atomic():
         record(
-            Operator(f"{getpass.getuser()}, by command"), REVEAL, f"{len(ids)} letters", reason=reason, rows=len(ids),
+            operator_of_terminal(), REVEAL, f"{len(ids)} letters", reason=reason, rows=len(ids),
             subject_type="outbox.deadletter", subject_ids=ids,
         )  # fmt: skip
