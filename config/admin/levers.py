@@ -15,6 +15,7 @@ from config.admin.roles import role_with
 
 LEAST_REASON = 3  # characters; a single one tells nobody anything
 MISSING = "A reason is required. It is kept with the operator action."
+NO_REASON = "no reason was given"  # what the trail says where a command may go without one
 TOO_SHORT = "At least {} characters: whoever reads it next month must understand it."
 
 

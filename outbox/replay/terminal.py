@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from config.admin import humanize
-from config.admin.levers import fault_of_reason, operator_of_terminal
+from config.admin.levers import NO_REASON, fault_of_reason, operator_of_terminal
 from config.flows import Refusal
 from config.kafka.client import KafkaError
 from outbox.replay.journal import COUNTS, Journal
@@ -18,7 +18,6 @@ from outbox.replay.requests import LEAST_REASON, cancel, moment, request, span
 from outbox.replay.run import carry_out, fail
 
 Say = Callable[[str], Any]
-NO_REASON = "no reason was given"
 EVERY = 2.0  # seconds between two lines of progress
 LABELS = {"already": "already applied", "outside": "older than retention"}
 

@@ -35,7 +35,7 @@ from throttler.admin.situation import (
     ttl_of,
     without_row,
 )
-from throttler.customers.changes import fault_of_customer
+from throttler.customers.changes import SUBJECT, fault_of_customer
 from throttler.customers.models import Customer
 from throttler.lanes.models import Lane
 from throttler.limits.outlook import Outlook
@@ -188,7 +188,7 @@ class CustomerAdmin(ReadOnlyAdmin):
             "rate_url": self.url_of(levers.RATE, row),
             "rate_chart": charts.rate_chart(found.timeline, allowed_since(found, history)),
             "age_chart": charts.age_chart(found, forecast=found.owned),
-            "history": [figures.deed(action) for action in history] if may_read else None,
+            "history": [figures.deed(action, row.pk) for action in history] if may_read else None,
             "messages_url": waiting_messages.list_url(row),
             "may_browse": request.user.has_perm("throttler.view_overflowmessage"),
         }
@@ -257,7 +257,7 @@ class CustomerAdmin(ReadOnlyAdmin):
 
 def history_of(customer_id: str, now: datetime) -> list[OperatorAction]:
     """What people did to a customer within a week, newest first."""
-    recent = OperatorAction.objects.about("throttler.customer", customer_id, MOST_ACTIONS)
+    recent = OperatorAction.objects.about(SUBJECT, customer_id, MOST_ACTIONS)
     return list(recent.filter(created_at__gte=now - HISTORY)[:MOST_ACTIONS])
 
 
@@ -265,10 +265,9 @@ def allowed_since(found: Situation, history: Iterable[OperatorAction]) -> list[c
     """Messages a second that the shortest window allowed, and from when on, oldest first."""
     steps, value = [], _per_second(rates_of(found.row))
     for action in history:
-        before, after = action.detail.get("before", {}), action.detail.get("after", {})
-        if "rates" in before and "rates" in after:
+        if changed := figures.rates_changed(action, found.row.pk):
             steps.append((action.created_at, value))
-            value = _read(before["rates"])
+            value = _read(changed[0])
     return [(found.now - charts.AHEAD * 8, value), *reversed(steps)]
 
 

@@ -20,6 +20,8 @@ TIMES = (1.0, 1.5, 3.0)  # the needed rate
 DEEDS = {
     "set_rate_customer": ("changed the rate", "edit"),
     "set_ttl_customer": ("changed the lifetime", "clock"),
+    "set_weight_customer": ("changed the weight", "edit"),
+    "import_customers": ("imported the terms", "edit"),
     "hold_customer": ("held the customer", "pause"),
     "resume_customer": ("resumed the customer", "play"),
     "purge_customer": ("dropped the backlog", "ban"),
@@ -129,13 +131,25 @@ def growth(per_minute: float) -> str:
     return f"{'grows' if per_minute > 0 else 'shrinks'} by {humanize.rate(round(abs(per_minute), 1 if abs(per_minute) < 10 else None))} a minute"
 
 
-def deed(action: OperatorAction) -> HistoryLine:
+def rates_changed(action: OperatorAction, customer_id: str) -> tuple[str, str] | None:
+    """From what to what an operator action changed the rates of a customer; None: not, or nobody kept it."""
+    if one := action.detail.get("rates", {}).get(customer_id):  # of a file, which may have changed the burst alone
+        return (one[0], one[1]) if one[0] != one[1] else None
+    before, after = action.detail.get("before", {}), action.detail.get("after", {})
+    return (before["rates"], after["rates"]) if "rates" in before and "rates" in after else None
+
+
+def deed(action: OperatorAction, customer_id: str) -> HistoryLine:
     """An operator action on a customer, as its page tells it."""
     did, icon = DEEDS.get(action.verb, (action.verb.replace("_", " "), "person"))
     before, after = action.detail.get("before", {}), action.detail.get("after", {})
-    change = f"{before['rates']} to {after['rates']}" if "rates" in before and "rates" in after else ""
+    change = " to ".join(rates_changed(action, customer_id) or ())
     if "ttl_seconds" in after:
         change = f"{_lived(before.get('ttl_seconds'))} to {_lived(after['ttl_seconds'])}"
+    if "weight" in after:
+        change = f"{before.get('weight')} to {after['weight']}"
+    if "file" in action.detail:
+        change = ", ".join(filter(None, [change, f"from {action.detail['file']}"]))
     if action.verb == "purge_customer":
         change = humanize.plural(action.detail.get("waiting", 0), "message waited", "messages waited")
     return HistoryLine(icon, action.actor_name, did, action.created_at, change, without_addresses(action.reason))

@@ -21,6 +21,7 @@ from throttler.limits.rate import BadRates, parse_rates, rates_text
 
 MOST_WEIGHT = 100  # of one customer; others wait for as many messages
 MOMENT = timedelta(microseconds=1)
+SUBJECT = "throttler.customer"  # of an operator action
 Change = Callable[[Customer, datetime], Mapping[str, Any]]  # new values of the columns; raises Refusal
 
 
@@ -135,7 +136,7 @@ def _record(row: Customer, verb: str, values: Mapping[str, Any], operator: Opera
     before = {name: getattr(row, name) for name in values}
     detail = {"before": _plain(before), "after": _plain(values), "waiting": waiting(row.pk)}
     result = ", ".join(f"{name} {before[name]} to {values[name]}" for name in values)
-    about: dict[str, Any] = {"subject_type": "throttler.customer", "subject_id": row.pk}
+    about: dict[str, Any] = {"subject_type": SUBJECT, "subject_id": row.pk}
     states: dict[str, Any] = {"before": detail["before"], "after": detail["after"]}
     audit.record(
         operator,

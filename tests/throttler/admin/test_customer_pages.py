@@ -1,9 +1,11 @@
 """The pages of customers: who waits, the forecast in a sentence, what stands there when nothing does."""
 
+import io
 import re
 from datetime import timedelta
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -129,6 +131,18 @@ def steps(html):
 
 def mark(client, name):
     return re.search(r'name="seen" value="([^"]+)"', seen(client, lever(name)))[1]
+
+
+def test_the_history_tells_files_and_weights_in_words(boss, waiting, tmp_path):
+    path = tmp_path / "july.csv"
+    path.write_text("customer_id,rates,burst,ttl_seconds\nharbour-foods,7/s,,\nother,1/s,,\n")
+    call_command("import_customers", str(path), reason="contract 4471", stdout=io.StringIO())
+    call_command("customers", "set-weight", "harbour-foods", "3", reason="pays more", stdout=io.StringIO())
+    html = seen(boss, PAGE)
+    for words in ("imported the terms", "2/s;150000/day to 7/s, from july.csv", "contract 4471",
+                  "changed the weight", "1 to 3", "pays more"):  # fmt: skip
+        assert words in html
+    assert steps(html) == 4
 
 
 def test_nobody_reports_when_none_did_within_ten_seconds(boss, waiting):

@@ -73,7 +73,7 @@ def test_every_bad_line_is_named_and_nothing_is_changed(load):
     said = load(*lines)
     assert [f"line {number}: " in said for number in range(2, 10)] == [False] + [True] * 7
     assert "line 5: customer C-1 stands in line 2" in said
-    assert "7 lines are refused" in said
+    assert "7 lines are refused; nothing was changed" in said
     assert not Customer.objects.exists()
 
 
@@ -83,8 +83,21 @@ def test_a_file_with_other_columns_is_refused(load, head):
 
 
 def test_a_dry_run_of_an_import_changes_nothing(load):
-    assert "1 new" in load("C-7,10/s,,", dry_run=True)
+    assert "1 new, 0 changed, 0 unchanged; nothing was changed" in load("C-7,10/s,,", dry_run=True)
     assert not Customer.objects.exists()
+    assert not OperatorAction.objects.exists()
+
+
+def test_an_import_is_one_action_about_each_customer_it_changes(load):
+    load("C-7,5/s,,", "C-8,5/s,,")
+    load("C-7,5/s,,", "C-8,6/s,,", reason="  contract 4471 ")
+    load("C-7,5/s,,", "C-8,6/s,,")
+    later, first = OperatorAction.objects.newest_first()
+    assert (first.verb, first.reason, first.rows) == ("import_customers", "no reason was given", 2)
+    assert (first.subject, first.result) == ("Customers of customers.csv", "2 new, 0 changed, 0 unchanged")
+    assert (later.reason, later.rows, later.result) == (WHY, 1, "0 new, 1 changed, 1 unchanged")
+    about = {name: list(OperatorAction.objects.about("throttler.customer", name)) for name in ("C-7", "C-8")}
+    assert about == {"C-7": [first], "C-8": [later, first]}
 
 
 def test_an_import_leaves_a_hold_alone(load):

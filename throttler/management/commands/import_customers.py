@@ -6,6 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from config.admin.humanize import plural
+from config.admin.levers import operator_of_terminal
 from config.environment.env import BadSetting
 from throttler.customers.importing import import_customers
 
@@ -18,17 +20,19 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE.csv")
+        parser.add_argument("--reason", default="", help="why; kept in the operator's trail")
         parser.add_argument("--dry-run", action="store_true", help="say what would be done, change nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
         say = self.stderr.write if self.stderr.isatty() else lambda text: None
+        operator, how = operator_of_terminal(), {"reason": options["reason"], "dry_run": options["dry_run"]}
         try:
-            found = import_customers(options["file"], dry_run=options["dry_run"], say=say)
+            found = import_customers(options["file"], operator, say=say, **how)
         except BadSetting as error:
             raise CommandError(str(error)) from error
         for reason in found.refused:
             self.stderr.write(reason)
         if found.refused:
-            raise CommandError(f"{options['file']}: {len(found.refused)} lines are refused")
-        would = "would be " if options["dry_run"] else ""
-        self.stdout.write(f"{found.new:,} new, {found.changed:,} {would}changed, {found.unchanged:,} unchanged")
+            refused = plural(len(found.refused), "line is refused", "lines are refused")
+            raise CommandError(f"{options['file']}: {refused}; nothing was changed")
+        self.stdout.write(f"{found}; nothing was changed, as this is a dry run" if options["dry_run"] else str(found))
