@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from config.as_json import as_json
 from config.uuid7 import uuid7 as uuid7  # applied migrations look for it here
 
 IDENTIFIER_LENGTH = 200
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # what no customer's id may hold
 
 
 def collation_for(connection: BaseDatabaseWrapper) -> str | None:

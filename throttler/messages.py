@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 import msgspec
 from django.conf import settings
 
+from config.fields import CONTROL, IDENTIFIER_LENGTH
 from config.gate import Gate, InvalidRecord
 from throttler.moments import microseconds
 
-CUSTOMER_LENGTH = ID_LENGTH = 200
 FORWARDED, REPLAY_OF, SOURCE = "forwarded", "replay_of", "source"
 SECOND = 1_000_000
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 # What may be read of a notification without a reveal, and which names.
 READABLE = ("notification_id", "customer_id", "created_at", "ttl_seconds")
@@ -48,27 +46,31 @@ class NotificationGate:
     def decode(self, value: bytes | None) -> Notification:
         """The notification; raises InvalidRecord with a stable reason. `value` is never changed."""
         message = self._gate.decode(value)
-        self._check_customer(message.customer_id)
-        if len(message.notification_id) > ID_LENGTH:  # live it would leave, over the rate no column would take it
-            raise InvalidRecord("long_id", f"notification_id has more than {ID_LENGTH} characters")
+        check_customer(message.customer_id)
+        if (
+            len(message.notification_id) > IDENTIFIER_LENGTH
+        ):  # live it would leave, over the rate no column would take it
+            raise InvalidRecord("long_id", f"notification_id has more than {IDENTIFIER_LENGTH} characters")
         moment_us(message.created_at)
         if message.ttl_seconds is not None:
             self._check_ttl(message.ttl_seconds)
         return message
-
-    def _check_customer(self, customer_id: str) -> None:
-        if not customer_id.strip():
-            raise InvalidRecord("no_customer", "customer_id is empty")
-        if len(customer_id) > CUSTOMER_LENGTH:
-            raise InvalidRecord("long_customer", f"customer_id has more than {CUSTOMER_LENGTH} characters")
-        if not customer_id.isprintable() and CONTROL.search(customer_id):
-            raise InvalidRecord("control_character", "customer_id holds a control character")
 
     def _check_ttl(self, seconds: int) -> None:
         if seconds < 0:
             raise InvalidRecord("negative_ttl", f"ttl_seconds is {seconds}")
         if seconds > self._most_ttl:
             raise InvalidRecord("long_ttl", f"ttl_seconds is {seconds}, at most {self._most_ttl} are possible")
+
+
+def check_customer(customer_id: str) -> None:
+    """Raises InvalidRecord for what cannot be the id of a customer."""
+    if not customer_id.strip():
+        raise InvalidRecord("no_customer", "customer_id is empty")
+    if len(customer_id) > IDENTIFIER_LENGTH:
+        raise InvalidRecord("long_customer", f"customer_id has more than {IDENTIFIER_LENGTH} characters")
+    if not customer_id.isprintable() and CONTROL.search(customer_id):
+        raise InvalidRecord("control_character", "customer_id holds a control character")
 
 
 def gate() -> NotificationGate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ from config.admin import humanize
 from config.admin.html import chip
 from config.admin.levers import Lever, operator_of
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
-from notifications.api.tokens import ApiToken, issue, revoke
+from notifications.api.tokens import ApiToken, fault_of_customer, fault_of_name, issue, revoke
 
 
 def _why_not(token: ApiToken) -> str:
@@ -38,6 +39,18 @@ class NewToken(forms.ModelForm):
     class Meta:
         model = ApiToken
         fields = ["name", "customer_id", "rate", "expires_at"]
+
+    def clean_name(self) -> str:
+        return self._taken("name", fault_of_name)
+
+    def clean_customer_id(self) -> str:
+        return self._taken("customer_id", fault_of_customer)
+
+    def _taken(self, field: str, fault_of: Callable[[str], str]) -> str:
+        text: str = self.cleaned_data[field]
+        if fault := fault_of(text):
+            raise forms.ValidationError(f"Needed: {fault}.")
+        return text
 
     def clean_expires_at(self) -> datetime | None:
         until: datetime | None = self.cleaned_data["expires_at"]

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.fields import IDENTIFIER_LENGTH, IdentifierField
+from config.fields import CONTROL, IDENTIFIER_LENGTH, IdentifierField
 from outbox.trail import audit
 
 MARK = "spillway"  # secret scanners find leaked tokens by such a prefix
@@ -108,10 +108,10 @@ def issue(
 ) -> tuple[ApiToken, str]:
     """A new token and its text, which is stored nowhere. ValueError says which value is not usable."""
     name = " ".join(name.split())
-    if not 0 < len(name) <= 100 or not name.isprintable():
-        raise ValueError("NAME: 1 to 100 printable characters, the program or team that uses the token")
-    if len(customer_id) > IDENTIFIER_LENGTH or "\x00" in customer_id:
-        raise ValueError(f"--customer: at most {IDENTIFIER_LENGTH} characters without U+0000")
+    if fault := fault_of_name(name):
+        raise ValueError(f"NAME: {fault}")
+    if fault := fault_of_customer(customer_id):
+        raise ValueError(f"--customer: {fault}")
     if rate is not None and not 0 <= rate <= MOST_RATE:
         raise ValueError(f"--rate: between 0 (unlimited) and {MOST_RATE:,.0f} requests a second")
     now = database_now()
@@ -134,6 +134,20 @@ def issue(
             subject_id=token.pk,
         )
     return token, text
+
+
+def fault_of_name(name: str) -> str:
+    """Why this is no name of a token, or an empty text."""
+    fits = 0 < len(name) <= 100 and name.isprintable()
+    return "" if fits else "1 to 100 printable characters, the program or team that uses the token"
+
+
+def fault_of_customer(customer_id: str) -> str:
+    """Why no notification can have this customer, or an empty text; none at all is a token for orders."""
+    blank = bool(customer_id) and not customer_id.strip()
+    if blank or len(customer_id) > IDENTIFIER_LENGTH or CONTROL.search(customer_id):
+        return f"at most {IDENTIFIER_LENGTH} characters, none of them a control character, and not only spaces"
+    return ""
 
 
 def end_of(text: str) -> datetime:

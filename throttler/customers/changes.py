@@ -12,12 +12,13 @@ from django.db.models import Sum
 
 from config.admin.levers import LEAST_REASON, Operator, fault_of_reason
 from config.database.clock import database_now
-from config.fields import IDENTIFIER_LENGTH
 from config.flows import Refusal
+from config.gate import InvalidRecord
 from outbox.trail import audit
 from throttler.customers.models import Customer
 from throttler.lanes.models import Lane
 from throttler.limits.rate import BadRates, parse_rates, rates_text
+from throttler.messages import check_customer
 
 MOST_WEIGHT = 100  # of one customer; others wait for as many messages
 MOMENT = timedelta(microseconds=1)
@@ -77,13 +78,14 @@ def fault_of_ttl(seconds: int | None) -> str:
 
 
 def fault_of_customer(customer_id: str) -> str:
-    """Why this cannot be the id of a customer, or an empty text."""
-    if not customer_id:
-        return "customer_id: empty"
-    if len(customer_id) > IDENTIFIER_LENGTH or "\0" in customer_id:
-        return f"customer_id: longer than {IDENTIFIER_LENGTH} characters, or with a zero byte"
-    if not customer_id.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in customer_id):
-        return "customer_id: not UTF-8"
+    """Why no message can have this customer, or an empty text."""
+    try:
+        check_customer(customer_id)
+        customer_id.encode()
+    except InvalidRecord as refused:
+        return str(refused)
+    except UnicodeEncodeError:
+        return "customer_id is no UTF-8"
     return ""
 
 

@@ -108,11 +108,20 @@ def test_the_admin_sets_and_shows_the_end(db):
 @pytest.mark.parametrize(
     ("name", "more"),
     [("", {}), ("  ", {}), ("x" * 101, {}), ("a\x00b", {}), ("ok", {"rate": -1}), ("ok", {"rate": float("nan")}),
-     ("ok", {"customer_id": "x" * 201})],
+     ("ok", {"customer_id": "x" * 201}), ("ok", {"customer_id": "a\tb"}), ("ok", {"customer_id": " "})],
 )  # fmt: skip
 def test_what_cannot_be_a_token_is_refused(db, name, more):
     with pytest.raises(ValueError, match=r"NAME|rate|customer"):
         issue(name, ME, **more)
+    assert not ApiToken.objects.exists()
+
+
+@pytest.mark.parametrize("given", [{"name": "a\u200bb"}, {"name": "ok", "customer_id": "a\tb"}])
+def test_what_cannot_be_a_token_is_said_at_its_field(db, given):
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    page = client.post("/admin/notifications/apitoken/add/", given)
+    assert "Needed: " in page.content.decode()
     assert not ApiToken.objects.exists()
 
 

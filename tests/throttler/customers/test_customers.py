@@ -69,11 +69,12 @@ def test_every_bad_line_is_named_and_nothing_is_changed(load):
         ",1/s,,",
         "C-5,1/s",
         "C-6,1/s,a,",
+        "C\t7,1/s,,",
     ]
     said = load(*lines)
-    assert [f"line {number}: " in said for number in range(2, 10)] == [False] + [True] * 7
+    assert [f"line {number}: " in said for number in range(2, 11)] == [False] + [True] * 8
     assert "line 5: customer C-1 stands in line 2" in said
-    assert "7 lines are refused; nothing was changed" in said
+    assert "8 lines are refused; nothing was changed" in said
     assert not Customer.objects.exists()
 
 
@@ -138,7 +139,8 @@ def test_a_customer_is_not_deleted():
 @pytest.mark.parametrize(
     "given",
     [("set-rate", "C-7", "x"), ("set-ttl", "C-7", "172801"), ("set-ttl", "C-7", "-1"), ("set-weight", "C-7", "0"),
-     ("set-weight", "C-7", "101"), ("set-weight", "C-7", "default"), ("hold", "a\0b"), ("show", "a\0b")],
+     ("set-weight", "C-7", "101"), ("set-weight", "C-7", "default"), ("hold", "a\0b"), ("show", "a\tb"), ("hold", " "), ("hold", "x" * 201),
+     ("hold", "\udcff")],
 )  # fmt: skip
 def test_nonsense_is_refused_in_a_sentence(given):
     with pytest.raises(CommandError) as refused:
