@@ -21,6 +21,7 @@ from config.telemetry.logs import log
 
 CONTENT_TYPE = "application/problem+json"
 PREFIX = "/v1/"
+OURS = "Value error, "  # what pydantic puts before the words of our own checks
 RETRY_UNAVAILABLE, RETRY_IN_PROGRESS = 2, 1  # seconds
 
 
@@ -59,7 +60,7 @@ KINDS = {
         500, "Something is wrong on our side", "Nothing was changed. Tell us the X-Correlation-ID of the answer.",
     ),
     "unavailable": Kind(
-        503, "The database does not answer",
+        503, "Not possible at the moment",
         "Send the same request with the same Idempotency-Key again: whether the change was made is decided then.",
     ),
 }  # fmt: skip
@@ -143,7 +144,9 @@ def problem_of(error: Exception) -> Problem:
 def _of_ours(error: Exception) -> Problem:
     if isinstance(error, DatabaseError | InterfaceError) and remedy_for(error) in (Remedy.RERUN, Remedy.WAIT):
         log.warning("api_database_unavailable", error=type(error).__name__)
-        return Problem("unavailable", retry_after=RETRY_UNAVAILABLE)
+        return Problem(
+            "unavailable", f"The database does not answer. {KINDS['unavailable'].remedy}", retry_after=RETRY_UNAVAILABLE
+        )
     log.error("api_failed", error=type(error).__name__, exc_info=error)
     return Problem("internal")
 
@@ -157,7 +160,7 @@ def _of_status(error: HttpError) -> Problem:
 
 def _invalid(errors: Sequence[dict[str, Any]]) -> Problem:
     """Names the place of each wrong value, not the value: it may be somebody's address."""
-    named = [{"where": _place(error["loc"]), "what": error["msg"]} for error in errors]
+    named = [{"where": _place(error["loc"]), "what": error["msg"].removeprefix(OURS)} for error in errors]
     keys = [error for error in named if error["where"].lower().replace("_", "-") == "header.idempotency-key"]
     return Problem("idempotency_key", errors=keys) if keys else Problem("invalid", errors=named)
 

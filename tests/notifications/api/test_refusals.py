@@ -165,7 +165,7 @@ def test_a_database_that_is_away_is_a_503(caller, order, monkeypatch):
 
     monkeypatch.setattr(tokens, "identify", away)
     for answer in (caller.get("/v1/orders"), caller.create()):
-        problem(answer, 503, "unavailable")
+        assert "The database does not answer" in problem(answer, 503, "unavailable")["detail"]
         assert answer.headers["Retry-After"]
         assert b"10.0.0.7" not in answer.content
 
