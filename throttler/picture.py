@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from django.conf import settings
 from django.urls import NoReverseMatch, reverse
 
 from config.admin import humanize
@@ -20,6 +19,7 @@ from outbox.bookkeeping.stages import Trends, reader_stage, topic_stage
 from outbox.letters import overview
 from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
 from throttler.customers.models import Customer
+from throttler.expiring import NearestEnd, nearest_end
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LaneOwner
 from throttler.live.partition import OUT
@@ -28,6 +28,7 @@ from throttler.live.storing import GROUP
 
 REPORTED = timedelta(seconds=10)  # an owner that is silent for longer says nothing about now
 NEAR = 0.8  # of its life: from then on somebody should look
+SOON = timedelta(hours=2)  # messages that are lost within this are for now
 MOST = 1000
 
 
@@ -37,7 +38,12 @@ def picture(now: datetime) -> Picture:
     return Picture(
         name="Throttler",
         purpose="Every customer at their rate",
-        stages=[topic_stage(INPUT, numbers, numbers.progress), _owners(numbers), _buffer(numbers), _out(numbers)],
+        stages=[
+            topic_stage(INPUT, numbers, numbers.progress),
+            _throttle(numbers),
+            [_live(numbers), _buffer(numbers)],
+            _out(numbers),
+        ],
         needs=list(_needs(numbers)),
         **letter_counts([FLOW]),
         letters_last_hour=letters_last_hour([FLOW], now, ("parked", "lost")),
@@ -51,7 +57,7 @@ def gauges(now: datetime) -> Iterator[Reading]:
     numbers = Numbers(now)
     yield Reading(metrics.THROTTLER_BACKLOG, numbers.backlog)
     yield Reading(metrics.THROTTLER_OLDEST, numbers.oldest_age.total_seconds())
-    yield Reading(metrics.THROTTLER_TTL, settings.THROTTLER_TTL_SECONDS)
+    yield Reading(metrics.THROTTLER_LIFE, numbers.used)
     for owner in LaneOwner.objects.filter(starts__gt=1).order_by("name"):
         yield Reading(metrics.THROTTLER_OWNER_STARTS, owner.starts, {"owner": owner.name})
     yield from overview.gauges([FLOW])
@@ -88,6 +94,21 @@ class Numbers(Trends):
         return max(timedelta(0), self.now - since) if since else timedelta(0)
 
     @cached_property
+    def end(self) -> NearestEnd | None:
+        """The lane whose oldest message has used most of its life."""
+        return nearest_end(self.now)
+
+    @property
+    def used(self) -> float:
+        """How much of its life that message has used, of 1."""
+        return self.end.used(self.now) if self.end else 0.0
+
+    @property
+    def near(self) -> bool:
+        """Whether somebody should look before messages expire."""
+        return self.used > NEAR
+
+    @cached_property
     def customers(self) -> int:
         """Lanes that wait; counted up to 1000."""
         return Lane.objects.filter(backlog__gt=0).order_by()[: MOST + 1].count()
@@ -110,36 +131,43 @@ class Numbers(Trends):
 
 
 # -- Stages ------------------------------------------------------------------------------------------------
-def _owners(numbers: Numbers) -> Stage:
-    """The processes that decide: what went at once, and what had to wait."""
-    return reader_stage("Throttle", numbers, numbers.progress, "live", ["buffered"], ["parked"])
+def _throttle(numbers: Numbers) -> Stage:
+    """The processes that decide: what came, what of it had to wait, what nobody can read."""
+    return reader_stage(
+        "Throttle", numbers, numbers.progress, "read", ["buffered"], ["parked"], ("buffered", "buffered")
+    )
+
+
+def _live(numbers: Numbers) -> Stage:
+    trend = numbers.history("live")
+    return Stage("Live", humanize.rate(numbers.per_second(trend)), "/s", url=_page("customer"), trend=trend[:-1])
 
 
 def _buffer(numbers: Numbers) -> Stage:
     waiting = humanize.bounded(numbers.customers, MOST)
-    age = f"oldest {humanize.length(numbers.oldest_age.total_seconds())}" if numbers.oldest else "nothing is old"
-    near = _near(numbers)
+    age = f"oldest {humanize.length(numbers.oldest_age.total_seconds())}" if numbers.oldest else "waiting"
     return Stage(
         "Buffer",
         f"{numbers.backlog:,}",
-        "waiting",
-        [f"{waiting} {humanize.word(numbers.customers, 'customer', 'customers')}", age],
+        age,
+        [f"{waiting} {humanize.word(numbers.customers, 'customer waits', 'customers wait')}"],
         _page("customer"),
-        tone="warn" if near else "idle",
-        word="Expiring" if near else "",
+        tone="warn" if numbers.near else "idle",
+        word="Expiring" if numbers.near else "",
         trend=numbers.backlog_trend(),
     )
 
 
 def _out(numbers: Numbers) -> Stage:
     trend = numbers.history("live", "drained")
+    drained = humanize.rate(numbers.per_second(numbers.history("drained")))
     lost = sum(numbers.history("expired", "expired_on_arrival", minutes=60))
     held = humanize.bounded(numbers.held, MOST)
     return Stage(
         "notifications-out",
         humanize.rate(numbers.per_second(trend)),
         "/s",
-        [f"{lost:,} expired in 1 h", f"{held} {humanize.word(numbers.held, 'customer', 'customers')} held"],
+        [f"{drained}/s from the buffer", f"{lost:,} expired in 1 h, {held} held"],
         _page("customer"),
         trend=trend[:-1],
     )
@@ -148,32 +176,33 @@ def _out(numbers: Numbers) -> Stage:
 # -- Needs -------------------------------------------------------------------------------------------------
 def _needs(numbers: Numbers) -> Iterator[Need]:
     yield from position_needs(numbers.progress, "The throttler")
-    if _near(numbers):
-        yield _expiring(numbers)
+    if numbers.end and numbers.near:
+        yield _expiring(numbers.end, numbers.now)
     yield from letter_needs([FLOW])
 
 
-def _near(numbers: Numbers) -> bool:
-    return numbers.oldest_age.total_seconds() > NEAR * settings.THROTTLER_TTL_SECONDS
-
-
-def _expiring(numbers: Numbers) -> Need:
+def _expiring(end: NearestEnd, now: datetime) -> Need:
     """The customer whose messages will be given up first."""
-    lane = numbers.oldest
-    assert lane is not None  # noqa: S101 (something is near its end)
-    assert lane.oldest_at is not None  # noqa: S101 (it was found by it)
     return Need(
-        urgency="soon",
-        title=f"Messages of {lane.customer_id} are about to expire",
-        why="They came faster than the rate lets them leave. A higher rate or a longer life saves them.",
-        url=_page("customer", lane.customer_id),
+        urgency="now" if end.until - now < SOON else "soon",
+        title=f"Messages of {end.customer_id} are about to expire",
+        why=_why(end, now),
+        url=_page("customer", end.customer_id),
         lever="Open customer",
-        amount=lane.backlog,
-        unit=humanize.word(lane.backlog, "message", "messages"),
-        since=lane.oldest_at,
-        until=lane.oldest_at + timedelta(seconds=settings.THROTTLER_TTL_SECONDS),
+        amount=end.backlog,
+        unit=humanize.word(end.backlog, "message", "messages"),
+        since=end.since,
+        until=end.until,
         rank=0,
     )
+
+
+def _why(end: NearestEnd, now: datetime) -> str:
+    waits, lives = (humanize.length(seconds) for seconds in ((now - end.since).total_seconds(), end.ttl))
+    facts = f"The oldest has waited {waits}; messages live {lives}."
+    if Customer.objects.held().filter(pk=end.customer_id).exists():
+        return f"They are on hold. {facts} To resume, or a longer life, saves them."
+    return f"They came faster than the rate lets them leave. {facts} A higher rate or a longer life saves them."
 
 
 def _page(model: str, key: str = "") -> str:

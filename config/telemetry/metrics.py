@@ -81,7 +81,10 @@ THROTTLER_OUTPUT_SHARE = Gauge(
 THROTTLER_LOST_ROWS = Counter("spillway_throttler_lost_rows", "Buffered rows that the store did not have any more.")
 THROTTLER_BACKLOG = Gauge("spillway_throttler_backlog", "Messages that wait for their customer's rate.")
 THROTTLER_OLDEST = Gauge("spillway_throttler_oldest_seconds", "Age of the oldest message that waits.")
-THROTTLER_TTL = Gauge("spillway_throttler_ttl_seconds", "How long a message lives for which nobody says otherwise.")
+THROTTLER_LIFE = Gauge(
+    "spillway_throttler_life_used_ratio",
+    "How much of its life the message that waits nearest to its end has used, of 1.",
+)
 THROTTLER_OWNER_STARTS = Gauge(
     "spillway_throttler_owner_starts", "How often a throttler's name was taken by another process.", ["owner"]
 )

@@ -54,12 +54,21 @@ def topic_stage(name: str, trends: Trends, progress: Progress) -> Stage:
 
 
 def reader_stage(
-    name: str, trends: Trends, progress: Progress, done: str, repeats: Sequence[str], parked: Sequence[str]
+    name: str,
+    trends: Trends,
+    progress: Progress,
+    done: str,
+    repeats: Sequence[str],
+    parked: Sequence[str],
+    words: tuple[str, str] = ("repeat", "repeats"),
 ) -> Stage:
-    """The worker that reads a topic: what it took in (`done`), what came again, what it could not handle."""
+    """The worker that reads a topic: what it took in (`done`), what came again, what it could not handle.
+
+    `words` say what `repeats` are, where they are something else.
+    """
     trend = trends.history(done)
     again = sum(trends.history(*repeats, minutes=60))
-    first = f"{humanize.plural(again, 'repeat', 'repeats')} in 1 h"
+    first = f"{humanize.plural(again, *words)} in 1 h"
     if progress.seen is None:
         first = "not seen yet"
     elif progress.unseen:

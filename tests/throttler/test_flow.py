@@ -1,21 +1,24 @@
 """The throttler as home, /metrics, the demo and the search see it."""
 
+from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
 import msgspec
 import pytest
 
-from config.flows import Deed, Sample
+from config.flows import Deed, Sample, Stage
 from config.kafka import Replayed
 from config.telemetry import metrics
 from outbox.bookkeeping.models import Watermark
 from tests.throttler.worked import Worked
+from throttler import expiring
 from throttler.flow import Throttler
 from throttler.lanes.mirror import report_owner, take_name
 from throttler.limits.rate import parse_rates
 from throttler.messages import gate
 from throttler.models import Customer, Lane, LaneOwner
+from throttler.moments import microseconds
 from throttler.samples import BUNCH, LOUD, RATES, ROUND, notifications
 
 pytestmark = pytest.mark.django_db
@@ -28,19 +31,22 @@ def worked():
 
 
 def stages(now):
-    return {stage.name: stage for stage in FLOW.picture(now).stages}
+    columns = ([one] if isinstance(one, Stage) else one for one in FLOW.picture(now).stages)
+    return {stage.name: stage for column in columns for stage in column}
 
 
 def test_home_shows_what_waits_and_what_needs_nobody(worked):
     shown = stages(worked.now)
-    assert list(shown) == ["notifications-in", "Throttle", "Buffer", "notifications-out"]
+    assert list(shown) == ["notifications-in", "Throttle", "Live", "Buffer", "notifications-out"]
     buffer = shown["Buffer"]
     assert (buffer.value, buffer.unit, list(buffer.details), buffer.tone) == (
         "3",
-        "waiting",
-        ["2 customers", "oldest 1 min"],
+        "oldest 1 min",
+        ["2 customers wait"],
         "idle",
     )
+    assert list(shown["Throttle"].details) == ["6 buffered in 1 h", "1 parked in 1 h"]
+    assert shown["notifications-out"].details[1] == "2 expired in 1 h, 0 held"
     assert buffer.trend[-1] == 3
     picture = FLOW.picture(worked.now)
     assert (picture.letters_open, picture.letters_last_hour) == (1, 1)
@@ -50,15 +56,53 @@ def test_home_shows_what_waits_and_what_needs_nobody(worked):
 def test_home_works_before_anything_was_read(worked):
     for model in (Lane, LaneOwner, Watermark):
         model.objects.all().delete()
-    assert stages(worked.now)["Buffer"].details[1] == "nothing is old"
+    assert stages(worked.now)["Buffer"].unit == "waiting"
+    assert (metrics.THROTTLER_LIFE, 0.0) in [(one.gauge, one.value) for one in FLOW.gauges(worked.now)]
+
+
+def need_of(worked):
+    found = [need for need in FLOW.picture(worked.now).needs if "about to expire" in need.title]
+    return found[0] if found else None
 
 
 def test_home_names_the_customer_whose_messages_are_about_to_expire(worked, settings):
     settings.THROTTLER_TTL_SECONDS = 70
     assert stages(worked.now)["Buffer"].word == "Expiring"
-    need = FLOW.picture(worked.now).needs[0]
+    need = need_of(worked)
     assert need.title == "Messages of acme are about to expire"
-    assert need.until == worked.now + timedelta(seconds=10)
+    assert (need.urgency, need.until) == ("now", worked.now + timedelta(seconds=10))
+    assert "has waited 1 min; messages live 1 min 10 s" in need.why
+    assert "A higher rate" in need.why
+
+
+def test_a_lifetime_of_their_own_decides_when_a_customers_messages_expire(worked, settings):
+    now = worked.now
+    Customer.objects.create(customer_id="beta", rates="1/s", ttl_seconds=70, held=True, created_at=now, updated_at=now)
+    need = need_of(worked)
+    assert (need.title, need.until) == ("Messages of beta are about to expire", now + timedelta(seconds=10))
+    assert "on hold" in need.why
+    settings.THROTTLER_TTL_SECONDS = 70  # those of acme end as soon, and those of beta may wait for days
+    Customer.objects.update(ttl_seconds=172_800)
+    assert need_of(worked).title == "Messages of acme are about to expire"
+    settings.THROTTLER_TTL_SECONDS = 21_600
+    assert need_of(worked) is None
+
+
+def test_a_shorter_life_is_found_behind_any_number_that_wait_longer(worked, monkeypatch):
+    monkeypatch.setattr(expiring, "MOST", 1)
+    now = worked.now
+    Customer.objects.create(customer_id="new", rates="1/s", ttl_seconds=40, created_at=now, updated_at=now)
+    worked.lanes.append(replace(worked.lane("new", 1, 5, 6), oldest_us=microseconds(now) - 36_000_000))
+    worked.mirror()
+    end = expiring.nearest_end(now)
+    assert (end.customer_id, end.used(now)) == ("new", pytest.approx(0.9))
+
+
+def test_what_expires_in_more_than_two_hours_is_for_today(worked):
+    Lane.objects.filter(customer_id="acme").update(oldest_at=worked.now - timedelta(hours=44))
+    now = worked.now
+    Customer.objects.create(customer_id="acme", rates="1/s", ttl_seconds=172_800, created_at=now, updated_at=now)
+    assert need_of(worked).urgency == "soon"
 
 
 def test_a_throttler_that_does_not_report_any_more_is_a_need(worked):
@@ -73,7 +117,7 @@ def test_gauges_say_backlog_age_life_lag_and_letters(worked):
     found = {(one.gauge, *one.labels.values()): one.value for one in FLOW.gauges(worked.now)}
     assert found[(metrics.THROTTLER_BACKLOG,)] == 3
     assert found[(metrics.THROTTLER_OLDEST,)] == 60
-    assert found[(metrics.THROTTLER_TTL,)] == 21600
+    assert found[(metrics.THROTTLER_LIFE,)] == pytest.approx(60 / 21600)
     assert found[(metrics.THROTTLER_OWNER_STARTS, "two")] == 2
     assert (metrics.THROTTLER_OWNER_STARTS, "one") not in found
     assert found[(metrics.LETTERS_OPEN, "throttler")] == 1
