@@ -87,8 +87,12 @@ class Throttler(Flow):
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         yield FLOW, *Watermark.objects.of_group(GROUP).diagnosis()
-        loose = LaneOwner.objects.filter(transactions=False).order_by("-updated_at").first()
-        said = f"{loose.name} runs without (KAFKA_TRANSACTIONS=off): at least once, one process" if loose else "used"
+        running = LaneOwner.objects.reporting(database_now())
+        loose = running.filter(transactions=False).order_by("name").first()
+        if loose:
+            said = f"{loose.name} runs without (KAFKA_TRANSACTIONS=off): at least once, one process"
+        else:
+            said = "used" if running.exists() else "no throttler reports"
         yield "throttler transactions", True, said
 
     def searched(self) -> Mapping[str, Callable[[Record], Sequence[str]]]:

@@ -26,7 +26,6 @@ from throttler.live.partition import OUT
 from throttler.live.sending import INPUT
 from throttler.live.storing import GROUP
 
-REPORTED = timedelta(seconds=10)  # an owner that is silent for longer says nothing about now
 NEAR = 0.8  # of its life: from then on somebody should look
 SOON = timedelta(hours=2)  # messages that are lost within this are for now
 MOST = 1000
@@ -116,10 +115,6 @@ class Numbers(Trends):
     @cached_property
     def held(self) -> int:
         return Customer.objects.held()[: MOST + 1].count()
-
-    @cached_property
-    def owners(self) -> list[LaneOwner]:
-        return list(LaneOwner.objects.filter(updated_at__gt=self.now - REPORTED))
 
     def backlog_trend(self) -> list[float]:
         """Backwards from what waits now."""

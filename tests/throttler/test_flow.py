@@ -157,6 +157,15 @@ def test_the_doctor_says_what_is_stopped_and_what_is_not_exactly_once(worked):
     named = {name: (right, text) for name, right, text in FLOW.diagnose()}
     assert named["throttler"] == (False, "notifications-in/0: offsets are gone")
     assert "one runs without" in named["throttler transactions"][1]
+    report_owner("two", [1], 0, True, worked.now)
+    LaneOwner.objects.filter(pk="one").update(updated_at=worked.now - timedelta(minutes=1))
+    assert doctor_on_transactions() == "used"
+    LaneOwner.objects.update(updated_at=worked.now - timedelta(minutes=1))
+    assert doctor_on_transactions() == "no throttler reports"
+
+
+def doctor_on_transactions():
+    return {name: text for name, _, text in FLOW.diagnose()}["throttler transactions"]
 
 
 def test_the_search_knows_customer_and_notification():

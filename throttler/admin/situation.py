@@ -13,12 +13,11 @@ from django.utils import timezone
 from throttler.admin.periods import Timeline
 from throttler.customers.changes import fault_of_customer
 from throttler.customers.models import Customer
-from throttler.lanes.models import CustomerPeriod, Lane, LaneOwner
+from throttler.lanes.models import REPORTED, CustomerPeriod, Lane, LaneOwner
 from throttler.limits.outlook import Outlook, Traffic
 from throttler.limits.rate import BadRates, Rates, parse_rates
 from throttler.moments import microseconds
 
-REPORTED = timedelta(seconds=10)  # an owner that is silent for longer says nothing about now
 KNOWN = timedelta(days=1)
 MOST_OWNERS = 100
 MOST_LANES = 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import ceil
 
 from django.conf import settings
@@ -13,7 +13,6 @@ from throttler.customers.models import Customer
 from throttler.lanes.models import Lane, LaneOwner
 from throttler.limits.rate import Rates, parse_rates
 
-REPORTED = timedelta(seconds=10)  # an owner that is silent for longer says nothing about now
 SECOND = 1_000_000
 
 
@@ -66,7 +65,7 @@ def forecast(
     customer_id: str, count: int, now: datetime, ttl_seconds: int | None = None, rates: Rates | None = None
 ) -> Prospect:
     """Of the mirror for `count` more messages; `rates` asks what another rate would do. All None: no owner reported."""
-    if not LaneOwner.objects.filter(updated_at__gt=now - REPORTED).exists():
+    if not LaneOwner.objects.reporting(now).exists():
         return Prospect()
     customer = Customer.objects.filter(pk=customer_id).first()
     backlog = Lane.objects.filter(customer_id=customer_id).aggregate(all=Sum("backlog"))["all"] or 0

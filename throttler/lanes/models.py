@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from django.db import models
 
 from config.fields import IdentifierField
+
+REPORTED = timedelta(seconds=10)  # an owner that is silent for longer says nothing about now
 
 
 class Lane(models.Model):
@@ -57,6 +61,12 @@ class LanePartition(models.Model):
         return f"partition {self.number}, decided up to {self.decided}"
 
 
+class LaneOwnerQuerySet(models.QuerySet["LaneOwner"]):
+    def reporting(self, now: datetime) -> LaneOwnerQuerySet:
+        """Those that work now."""
+        return self.filter(updated_at__gt=now - REPORTED)
+
+
 class LaneOwner(models.Model):
     """A throttler process that works now, and what it asks of the shared output rate."""
 
@@ -67,6 +77,8 @@ class LaneOwner(models.Model):
     process = models.CharField(max_length=36, default="", help_text="Which process has the name now.")
     starts = models.IntegerField(default=1, help_text="How many processes have had the name.")
     updated_at = models.DateTimeField(db_index=True)
+
+    objects = LaneOwnerQuerySet.as_manager()
 
     def __str__(self) -> str:
         return self.name
