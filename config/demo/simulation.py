@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from django.db import DatabaseError
 
@@ -18,8 +20,34 @@ TICK = 0.25
 Traffic = Iterator[Sample | Deed]
 
 
-def simulate(stop: threading.Event, flow: str | None, rate: float, count: int | None, seed: int) -> int:
-    """Send `rate` samples a second of each flow until `stop` or `count`; returns how many went in."""
+@dataclass
+class Simulated:
+    """How many samples were made, and how many of them went in."""
+
+    made: int = 0
+    sent: int = 0
+
+    @property
+    def failed(self) -> int:
+        return self.made - self.sent
+
+
+def rate_argument(text: str) -> float:
+    """Samples a second, for a command line."""
+    if not 0 < (rate := float(text)) < math.inf:
+        raise ValueError
+    return rate
+
+
+def count_argument(text: str) -> int:
+    """A number of samples, for a command line."""
+    if (count := int(text)) < 0:
+        raise ValueError
+    return count
+
+
+def simulate(stop: threading.Event, flow: str | None, rate: float, count: int | None, seed: int) -> Simulated:
+    """Send `rate` samples a second of each flow until `stop` or `count`."""
     sources = [found.samples(seed) for found in flows() if flow in (None, found.name)]
     if not sources:
         raise BadSetting(f"--flow {flow}: no such flow")
@@ -31,17 +59,17 @@ def simulate(stop: threading.Event, flow: str | None, rate: float, count: int | 
         producer.close()
 
 
-def _send_steadily(samples: Traffic, rate: float, producer: Producer, stop: threading.Event) -> int:
-    started, taken, sent = time.monotonic(), 0, 0
+def _send_steadily(samples: Traffic, rate: float, producer: Producer, stop: threading.Event) -> Simulated:
+    started, found = time.monotonic(), Simulated()
     while not stop.is_set():
         due = (time.monotonic() - started + TICK) * rate
-        part = list(itertools.islice(samples, max(1, int(due) - taken)))
+        part = list(itertools.islice(samples, max(1, int(due) - found.made)))
         if not part:
             break
-        taken += len(part)
-        sent += _send(part, producer)
-        stop.wait(max(0.0, started + taken / rate - TICK - time.monotonic()))
-    return sent
+        found.made += len(part)
+        found.sent += _send(part, producer)
+        stop.wait(max(0.0, started + found.made / rate - TICK - time.monotonic()))
+    return found
 
 
 def _send(part: list[Sample | Deed], producer: Producer) -> int:
