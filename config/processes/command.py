@@ -69,10 +69,11 @@ class WorkerCommand(BaseCommand):
 class ReaderCommand(WorkerCommand):
     """A worker that reads topics."""
 
+    accept_reset = "a topic was created again, or part of its log is gone: go on from its beginning"
+
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        words = "a topic was created again, or part of its log is gone: go on from its beginning"
-        parser.add_argument("--accept-reset", action="store_true", help=words)
+        parser.add_argument("--accept-reset", action="store_true", help=self.accept_reset)
 
 
 def tune_interpreter() -> None:

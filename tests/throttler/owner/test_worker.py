@@ -5,6 +5,7 @@ from itertools import chain
 
 import msgspec
 import pytest
+from django.core.management import CommandError, call_command
 
 from config.environment.env import BadSetting
 from config.kafka import topic_name
@@ -183,3 +184,10 @@ def test_a_rate_that_makes_no_sense_is_named(run, broker, settings, name, value)
     setattr(settings, name, value)
     with pytest.raises(BadSetting, match=name):
         run()
+
+
+@pytest.mark.parametrize("name", ["a b", "ä", "x" * 101, "a/b"])
+def test_a_name_that_no_group_would_take_is_misuse(name):
+    with pytest.raises(CommandError, match="1 to 100 letters") as refused:
+        call_command("run_throttler", "--once", instance=name)
+    assert refused.value.returncode == 2

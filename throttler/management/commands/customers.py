@@ -12,12 +12,16 @@ LEVERS = ["hold", "resume", "purge", "set-rate", "set-ttl", "set-weight"]
 
 
 class Command(BaseCommand):
-    help = "List or show customers, or change rate, lifetime, weight, hold. Every change needs a reason and is audited."
+    help = (
+        "List or show customers; change their rate, lifetime or weight; hold and resume them; purge: what is buffered "
+        "now goes to notifications-expired. Every change needs a reason, is audited, and takes effect within 5 s."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("verb", choices=["list", "show", *LEVERS])
-        parser.add_argument("customer", nargs="?", default="", metavar="CUSTOMER")
-        parser.add_argument("value", nargs="?", default="", metavar="RATES|SECONDS|WEIGHT")
+        parser.add_argument("customer", nargs="?", default="", metavar="CUSTOMER", help="its id; list takes none")
+        words = "set-rate: such as 20/s;10000/day, 0/s is hold; set-ttl: seconds, or default; set-weight: 1 to 100"
+        parser.add_argument("value", nargs="?", default="", metavar="RATES|SECONDS|WEIGHT", help=words)
         parser.add_argument("--burst", type=int, metavar="N", help="set-rate: of the shortest window")
         parser.add_argument("--reason", default="", help="why; kept in the operator's trail")
         parser.add_argument("--dry-run", action="store_true", help="say what would be done")

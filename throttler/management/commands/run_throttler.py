@@ -19,6 +19,7 @@ class Command(ReaderCommand):
         "the rate waits in the buffer. Start as many as the topic has partitions, each with a name of its own: a "
         "process that is killed and started again under its name goes on at once."
     )
+    accept_reset = "partitions that are stopped forget their lanes, with what waits in them, and go on"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -28,7 +29,9 @@ class Command(ReaderCommand):
     def work(self, stop: Event, options: dict[str, Any]) -> None:
         name = options["instance"]
         if name and not NAME.fullmatch(name):
-            raise CommandError(f"--instance {name}: 1 to 100 letters, digits, points, underscores and hyphens")
+            raise CommandError(
+                f"--instance {name}: 1 to 100 letters, digits, points, underscores and hyphens", returncode=2
+            )
         throttle(
             stop, name, accept_reset=options["accept_reset"], once=options["once"], until_idle=options["until_idle"]
         )
