@@ -29,7 +29,6 @@ from throttler.admin.situation import (
     Situation,
     customer_of,
     has_row,
-    rates_of,
     situation_of,
     traffic_of,
     ttl_of,
@@ -99,7 +98,7 @@ def _with_lanes(rows: Iterable[Any]) -> None:
     now = timezone.now()
     for row in rows:
         row.traffic = traffic_of(row, found[row.pk], 0.0, now)
-        row.outlook = Outlook(row.traffic, row.traffic.leaving(rates_of(row)))
+        row.outlook = Outlook(row.traffic, row.traffic.leaving(row.allowed))
 
 
 @admin.register(Customer)
@@ -126,7 +125,7 @@ class CustomerAdmin(ReadOnlyAdmin):
 
     @admin.display(description="State")
     def state(self, row: Any) -> str:
-        return chip(words.state(rates_of(row).held, row.traffic.backlog, row.outlook))
+        return chip(words.state(row.allowed.held, row.traffic.backlog, row.outlook))
 
     @admin.display(description="Waiting")
     def count_waiting(self, row: Any) -> str:
@@ -263,7 +262,7 @@ def history_of(customer_id: str, now: datetime) -> list[OperatorAction]:
 
 def allowed_since(found: Situation, history: Iterable[OperatorAction]) -> list[charts.Point]:
     """Messages a second that the shortest window allowed, and from when on, oldest first."""
-    steps, value = [], _per_second(rates_of(found.row))
+    steps, value = [], _per_second(found.rates)
     for action in history:
         if changed := figures.rates_changed(action, found.row.pk):
             steps.append((action.created_at, value))

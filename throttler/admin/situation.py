@@ -14,8 +14,9 @@ from throttler.admin.periods import Timeline
 from throttler.customers.changes import fault_of_customer
 from throttler.customers.models import Customer
 from throttler.lanes.models import REPORTED, CustomerPeriod, Lane, LaneOwner
+from throttler.limits.configured import default_rates
 from throttler.limits.outlook import Outlook, Traffic
-from throttler.limits.rate import BadRates, Rates, parse_rates
+from throttler.limits.rate import Rates
 from throttler.moments import microseconds
 
 KNOWN = timedelta(days=1)
@@ -44,19 +45,6 @@ def without_row(customer_id: str) -> Customer:
 
 def has_row(row: Customer) -> bool:
     return not row._state.adding
-
-
-def rates_of(row: Customer) -> Rates:
-    """What a customer may send; no window: held. The default where a statement by hand wrote nonsense."""
-    rates = _set_rates(row)
-    return Rates((), rates.burst) if row.held else rates
-
-
-def _set_rates(row: Customer) -> Rates:
-    try:
-        return parse_rates(row.rates, row.burst)
-    except BadRates:
-        return parse_rates(settings.THROTTLER_DEFAULT_RATE)
 
 
 def ttl_of(row: Customer) -> int:
@@ -107,18 +95,18 @@ class Situation:
 
     @cached_property
     def rates(self) -> Rates:
-        return rates_of(self.row)
+        return self.row.allowed
 
     @property
     def named_rates(self) -> Rates:
         """The windows as they are set, also while the customer is held; the default where they are none."""
-        found = _set_rates(self.row)
-        return parse_rates(settings.THROTTLER_DEFAULT_RATE) if found.held else found
+        found = self.row.rates_set
+        return default_rates() if found.held else found
 
     @property
     def zero(self) -> bool:
         """Whether the rate itself is 0/s."""
-        return _set_rates(self.row).held
+        return self.row.rates_set.held
 
     @cached_property
     def traffic(self) -> Traffic:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
 
 from django.conf import settings
-from django.db.models import Sum
 
 from throttler.customers.models import Customer
 from throttler.lanes.models import Lane, LaneOwner
-from throttler.limits.rate import Rates, parse_rates
+from throttler.limits.configured import default_rates
+from throttler.limits.rate import Rates, RateWindow
+from throttler.moments import microseconds
 
 SECOND = 1_000_000
 
@@ -25,59 +28,65 @@ class Prospect:
     would_expire: int | None = None
 
 
-def leaves_after_us(rates: Rates, place: int) -> int:
-    """Microseconds until the message at `place` (1 is the next) leaves, if the slowest window alone decides.
+@dataclass(frozen=True)
+class Backlog:
+    """What a customer has waiting, and has used of the longer windows: `[period_us, start_us, used]`, as the limiter keeps it."""
 
-    Every window is taken as just opened with nothing left, except the burst, which a customer who waits has spent.
-    """
-    return max(_of_window(window.limit, window.period_us, place, index) for index, window in enumerate(rates.windows))
+    backlog: int = 0
+    quota: Sequence[Sequence[int]] = ()
+
+    @classmethod
+    def of(cls, customer_id: str) -> Backlog:
+        """There is more than one lane only while partitions are added."""
+        lanes = list(Lane.objects.filter(customer_id=customer_id).values_list("backlog", "limiter"))
+        quota = [one for _, limiter in lanes for one in limiter.get("quota", [])]
+        return cls(sum(backlog for backlog, _ in lanes), quota)
+
+    def used(self, period_us: int, now_us: int) -> int:
+        """How much of a longer window is spent now."""
+        return max(
+            (used for period, start, used in self.quota if period == period_us and start + period > now_us), default=0
+        )
+
+    def leaves_after_us(self, rates: Rates, place: int, now_us: int) -> int:
+        """Microseconds until the message at `place` (1 is the next) leaves, if the slowest window alone decides.
+
+        Who has something waiting has spent the burst.
+        """
+        shortest, *longer = rates.windows
+        behind = place if self.backlog else max(0, place - rates.burst)
+        spread = behind * shortest.period_us // shortest.limit
+        return max([spread, *(self._of_quota(window, place, now_us) for window in longer)])
+
+    def _of_quota(self, window: RateWindow, place: int, now_us: int) -> int:
+        """What is left of a longer window goes at once, then nothing until it ends; each is one of UTC."""
+        left = max(0, window.limit - self.used(window.period_us, now_us))
+        if place <= left:
+            return 0
+        ends = window.period_us - now_us % window.period_us
+        return ends + (place - left - 1) // window.limit * window.period_us
 
 
-def _of_window(limit: int, period_us: int, place: int, index: int) -> int:
-    # The shortest window is spread evenly; a longer one lets its limit go at once, then nothing until it ends.
-    return place * period_us // limit if index == 0 else (place - 1) // limit * period_us
+def prospect(rates: Rates, waiting: Backlog, count: int, ttl_us: int, now_us: int) -> Prospect:
+    """What `count` messages behind those that wait may expect; rates without a window let nothing leave."""
+    if rates.held:
+        return Prospect(waiting.backlog, None, count)
+    last = waiting.backlog + count
+    eta = waiting.leaves_after_us(rates, last, now_us)
+    # The time of leaving only grows with the place.
+    alive = bisect_right(range(1, last + 1), ttl_us, key=lambda place: waiting.leaves_after_us(rates, place, now_us))
+    return Prospect(waiting.backlog, ceil(eta / SECOND), min(count, last - alive) if ttl_us else count)
 
 
-def prospect(rates: Rates | None, backlog: int, count: int, ttl_us: int) -> Prospect:
-    """What `count` messages behind `backlog` may expect; `rates` without a window, or None, lets nothing leave."""
-    if rates is None or not rates.windows:
-        return Prospect(backlog, None, count)
-    free = max(0, rates.burst) if backlog == 0 else 0
-    last = backlog + count - free
-    eta = leaves_after_us(rates, last) if last > 0 else 0
-    alive = _most_alive(rates, last, ttl_us)
-    return Prospect(backlog, ceil(eta / SECOND), min(count, max(0, last - alive)))
-
-
-def _most_alive(rates: Rates, last: int, ttl_us: int) -> int:
-    """How many of the `last` leave within the lifetime (the time of leaving only grows with the place)."""
-    low, high = 0, max(0, last)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if leaves_after_us(rates, middle) <= ttl_us:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def forecast(
-    customer_id: str, count: int, now: datetime, ttl_seconds: int | None = None, rates: Rates | None = None
-) -> Prospect:
-    """Of the mirror for `count` more messages; `rates` asks what another rate would do. All None: no owner reported."""
+def forecast(customer_id: str, count: int, now: datetime, ttl_seconds: int | None = None) -> Prospect:
+    """Of the mirror for `count` more messages. All None: no owner reported of late."""
     if not LaneOwner.objects.reporting(now).exists():
         return Prospect()
     customer = Customer.objects.filter(pk=customer_id).first()
-    backlog = Lane.objects.filter(customer_id=customer_id).aggregate(all=Sum("backlog"))["all"] or 0
+    rates = customer.allowed if customer else default_rates()
     lifetime = _first(ttl_seconds, customer.ttl_seconds if customer else None, settings.THROTTLER_TTL_SECONDS)
-    return prospect(rates or _rates_of(customer), backlog, count, lifetime * SECOND)
+    return prospect(rates, Backlog.of(customer_id), count, lifetime * SECOND, microseconds(now))
 
 
 def _first(*values: int | None) -> int:
     return next(value for value in values if value is not None)
-
-
-def _rates_of(customer: Customer | None) -> Rates | None:
-    if customer is None:
-        return parse_rates(settings.THROTTLER_DEFAULT_RATE)
-    return None if customer.held else parse_rates(customer.rates, customer.burst)

@@ -9,6 +9,8 @@ from django.db.models import ProtectedError
 
 from config.fields import IdentifierField
 from throttler.customers.queries import KEPT, CustomerQuerySet
+from throttler.limits.configured import default_rates
+from throttler.limits.rate import BadRates, Rates, parse_rates
 
 
 class Customer(models.Model):
@@ -38,6 +40,19 @@ class Customer(models.Model):
             ("hold_customer", "Can hold and resume customers"),
             ("purge_customer", "Can purge what a customer has buffered"),
         ]
+
+    @property
+    def rates_set(self) -> Rates:
+        """What `rates` and `burst` say; the default where a statement by hand wrote nonsense."""
+        try:
+            return parse_rates(self.rates, self.burst)
+        except BadRates:
+            return default_rates()
+
+    @property
+    def allowed(self) -> Rates:
+        """What may leave; no window: held."""
+        return Rates((), self.rates_set.burst) if self.held else self.rates_set
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise ProtectedError(KEPT, {self})
