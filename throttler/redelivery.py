@@ -139,7 +139,7 @@ def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     for letter in letters:
         if (place := places.get(letter.pk)) is None:
             found[letter.pk] = _unsent(messages.get(letter.carrier))
-        elif after := buried.get(place):
+        elif (after := buried.get(place)) and _came_of(letter, after):
             found[letter.pk] = Effect("failed_again", after.error, successor=after.pk)
         else:
             found[letter.pk] = _decided(place, reached.get(place[0], 0), lanes.get(letter.pk))
@@ -173,10 +173,16 @@ def _reached(partitions: set[int]) -> dict[int, int]:
 
 
 def _buried(places: Collection[Place]) -> dict[Place, DeadLetter]:
-    """The letters of records at these positions."""
+    """The newest letters of records at these positions."""
     partitions, offsets = {partition for partition, _ in places}, {offset for _, offset in places}
     rows = DeadLetter.objects.filter(topic=topic_name(INPUT), partition__in=partitions, offset__in=offsets)
-    return {(row.partition, row.offset): row for row in rows.only("pk", "partition", "offset", "error")}  # type: ignore[misc]
+    found = rows.only("pk", "partition", "offset", "error", "created_at").order_by("pk")
+    return {(row.partition, row.offset): row for row in found}  # type: ignore[misc]
+
+
+def _came_of(letter: DeadLetter, after: DeadLetter) -> bool:
+    """Not what lay there before its record did: a topic that was deleted and recreated counts from 0 again."""
+    return after.pk != letter.pk and after.created_at >= (letter.requeued_at or letter.created_at)
 
 
 def _lanes(letters: Sequence[DeadLetter], places: Mapping[UUID, Place]) -> dict[UUID, Lane]:

@@ -38,17 +38,13 @@ def take_back(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
 
 def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     """`sent` proves it; parked again is failed again, with the letter that says why."""
-    batches = Batch.objects.in_bulk(_ids(letters))
-    parked = [str(pk) for pk, batch in batches.items() if batch.status == Status.PARKED]
-    later = _successors(parked)
-    return {letter.pk: _effect(letter, batches.get(batch_of(letter)), later) for letter in letters}
+    batches, later = Batch.objects.in_bulk(_ids(letters)), _successors(letters)
+    return {letter.pk: _effect(letter, batches.get(batch_of(letter)), later.get(letter.pk)) for letter in letters}
 
 
-def _effect(letter: DeadLetter, batch: Batch | None, later: Mapping[UUID, DeadLetter]) -> Effect:
-    if batch is not None and batch.status == Status.PARKED:
-        if after := later.get(letter.pk):
-            return Effect("failed_again", after.error, successor=after.pk)
-        return Effect("waiting", "the broker refused the batch again")
+def _effect(letter: DeadLetter, batch: Batch | None, after: DeadLetter | None) -> Effect:
+    if after:  # whatever became of the batch then: somebody may have requeued the next letter, and it was sent
+        return Effect("failed_again", after.error, successor=after.pk)
     return effect_of_batch(batch_of(letter), batch)
 
 
@@ -98,9 +94,10 @@ def newest_letter(batch_id: UUID) -> DeadLetter | None:
     return rows.only("pk", "revision").order_by("-revision").first()
 
 
-def _successors(batch_ids: Sequence[str]) -> dict[UUID, DeadLetter]:
-    """`{letter: the letter of the next revision}` of these batches."""
-    rows = DeadLetter.objects.filter(business_key__in=batch_ids, step=STEP).only("pk", "predecessor", "error")
+def _successors(letters: Sequence[DeadLetter]) -> dict[UUID, DeadLetter]:
+    """`{letter: the letter of the next revision}`, which its batch has left since."""
+    keys = {letter.business_key for letter in letters}
+    rows = DeadLetter.objects.filter(business_key__in=keys, step=STEP).only("pk", "predecessor", "error")
     return {letter.predecessor: letter for letter in rows if letter.predecessor}
 
 

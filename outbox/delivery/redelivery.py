@@ -77,10 +77,8 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
 
 def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     """What became of the messages: `sent` proves it, by the receipt; dead again is failed again."""
-    known = _known(letters)
-    dead = [message_of(letter) for letter in letters if _state(known, letter) in ENDED]
-    later = _later(dead, {letter.business_key for letter in letters})
-    return {letter.pk: _effect(letter, known.get(message_of(letter)), later) for letter in letters}
+    known, later = _known(letters), _later(letters)
+    return {letter.pk: _effect(letter, known.get(message_of(letter)), later.get(letter.pk)) for letter in letters}
 
 
 def message_of(letter: DeadLetter) -> UUID:
@@ -97,11 +95,6 @@ def _known(letters: Sequence[DeadLetter], *, lock: bool = False) -> dict[UUID, K
     rows = OutboxMessage.objects.among([message_of(letter) for letter in letters]).order_by("id")
     found = (rows.select_for_update() if lock else rows).values_list(*Known._fields)
     return {row.id: row for row in map(Known._make, found)}
-
-
-def _state(known: Mapping[UUID, Known], letter: DeadLetter) -> str:
-    message = known.get(message_of(letter))
-    return message.state if message else ""
 
 
 def _judged(letter: DeadLetter, message: Known | None) -> Judgement:
@@ -206,22 +199,32 @@ def _key(letter: DeadLetter, message_id: UUID, content: Mapping[str, str], now: 
     return IdempotencyKey(scope=SCOPE, message_id=message_id, created_at=now, **key)
 
 
-def _effect(letter: DeadLetter, message: Known | None, later: Mapping[tuple[str, int], DeadLetter]) -> Effect:
+def _effect(letter: DeadLetter, message: Known | None, after: DeadLetter | None) -> Effect:
+    if after:  # whatever became of the message then: somebody may have requeued the next letter, and it was sent
+        return Effect("failed_again", after.error, successor=after.pk)
     if message is None:
         return Effect("waiting", "the message is not kept any more")
     if message.state == State.SENT:
         return _sent(message)
     if message.state == State.CANCELLED:
         return Effect("discarded", CANCELLED)
-    if message.state in ENDED:
-        after = later.get((str(message.id), letter.revision + 1))
-        return Effect("failed_again", after.error, successor=after.pk) if after else Effect("waiting", "dead again")
-    return Effect("waiting", f"the message is {message.state}")
+    return Effect("waiting", "dead again" if message.state in ENDED else f"the message is {message.state}")
 
 
-def _later(ids: Sequence[UUID], aggregates: set[str]) -> dict[tuple[str, int], DeadLetter]:
-    """`{(message, revision): letter}`: found by the aggregates, which have an index."""
-    if not ids:
-        return {}
-    rows = DeadLetter.objects.filter(business_key__in=aggregates, topic_id__in=list(map(str, ids)))
-    return {(row.topic_id, row.revision): row for row in rows.only("pk", "topic_id", "revision", "error")}
+def _later(letters: Sequence[DeadLetter]) -> dict[UUID, DeadLetter]:
+    """The first letter that each one's message has left since it was taken back; found by the aggregates, which have an
+    index. An earlier one of a later revision is that of a lever on the message itself."""
+    rows = DeadLetter.objects.filter(
+        business_key__in={letter.business_key for letter in letters},
+        topic_id__in=[str(message_of(letter)) for letter in letters],
+    )
+    left: dict[str, list[DeadLetter]] = {}
+    for row in rows.only("pk", "topic_id", "revision", "error", "created_at").order_by("revision"):
+        left.setdefault(row.topic_id, []).append(row)
+    found = {letter.pk: _first_since(letter, left.get(str(message_of(letter)), [])) for letter in letters}
+    return {pk: row for pk, row in found.items() if row}
+
+
+def _first_since(letter: DeadLetter, left: Sequence[DeadLetter]) -> DeadLetter | None:
+    taken = letter.requeued_at or letter.created_at
+    return next((row for row in left if row.revision > letter.revision and row.created_at >= taken), None)

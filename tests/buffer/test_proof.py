@@ -203,6 +203,17 @@ def test_parked_again_is_failed_again(refused, producer, flush):
     assert (after.revision, after.business_key) == (1, before.business_key)
 
 
+def test_parked_again_stays_so_when_the_next_letter_is_sent_before_anybody_looked(refused, producer, flush):
+    requeue(refused)
+    producer.outcomes = [Refused("still too large")]
+    flush()
+    after = DeadLetter.objects.open().get()
+    requeue(after)
+    flush()
+    assert look(refused) == ("failed_again", "still too large")
+    assert look(after)[0] == "resolved"
+
+
 def test_a_restored_discard_parks_the_batch_again_with_its_orders(refused, flush):
     levers.discard([refused.pk], ME, "the warehouse is closed")
     assert (Batch.objects.get().status, BufferedEvent.objects.get().status) == ("discarded", "discarded")

@@ -139,6 +139,14 @@ def test_a_letter_at_its_new_place_is_failed_again(letter):
     assert (before.successor, after.predecessor) == (after.pk, before.pk)
 
 
+def test_a_letter_that_lay_there_before_the_topic_was_recreated_is_no_failure(letter):
+    older = letter_at(40, 5)
+    DeadLetter.objects.filter(pk=older.pk).update(created_at=letter.created_at)
+    sent()
+    passed(41)
+    assert look(letter) == "resolved"
+
+
 @pytest.mark.parametrize(
     ("headers", "state"), [([], "regressed"), ([("replay_of", INPUT.encode() + b"/3/17")], "open")]
 )

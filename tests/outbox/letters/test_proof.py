@@ -80,6 +80,32 @@ def test_dead_again_is_a_new_letter_linked_both_ways(letter, memory, go):
     assert FailureGroup.objects.get().state != "regressed"
 
 
+def test_dead_again_stays_so_when_the_next_letter_is_sent_before_anybody_looked(letter, memory, go):
+    requeue(letter)
+    memory.answers = [PERMANENT]
+    go(memory)
+    after = DeadLetter.objects.open().get()
+    assert levers.requeue([after.pk], ME, "try").requeued == 1
+    go(memory)
+    assert look() == 2
+    assert (again(letter).status, again(letter).successor) == ("failed_again", after.pk)
+    assert (again(after).status, again(after).predecessor) == ("resolved", letter.pk)
+    assert counts() == (0, 0)
+
+
+def test_a_later_letter_from_before_it_was_taken_back_is_no_failure(letter, memory, go):
+    """Its message had been brought back by another way, and had failed."""
+    OutboxMessage.objects.update(state="pending", times_revived=1)
+    memory.answers = [PERMANENT]
+    go(memory)
+    assert DeadLetter.objects.filter(revision=1).count() == 1
+    assert levers.requeue([letter.pk], ME, "try").requeued == 1
+    assert look() == 0
+    go(memory)
+    assert look() == 1
+    assert again(letter).status == "resolved"
+
+
 def test_uncertain_waits(letter, memory, go):
     requeue(letter)
     memory.answers = [AMBIGUOUS]
