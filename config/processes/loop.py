@@ -161,7 +161,7 @@ class Patience:
         """The function's result, or None after a failure that is worth another try."""
         try:
             result = function()
-        except (DatabaseError, InterfaceError) as error:
+        except (DatabaseError, InterfaceError, Stale) as error:
             remedy, self.failures = remedy_for(error), self.failures + 1
             if remedy not in (Remedy.RERUN, Remedy.WAIT) or self.failures == self.tries:
                 raise

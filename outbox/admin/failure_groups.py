@@ -124,7 +124,7 @@ class FailureGroupAdmin(ReadOnlyAdmin):
         letters = DeadLetter.objects.of_group(row.pk).open().newest_first().defer("traceback")
         span = trend.WEEK if request.GET.get("hours") == str(trend.WEEK) else trend.TWO_DAYS
         newest = by_ids(letters, NEWEST)
-        judged, batches = proof.judge(newest, now), batches_of(row)
+        judged, batches = proof.foresee(newest, now), batches_of(row)
         return {
             "title": str(row),
             "shown": f"group_{row.shown_state(now, [row.pk] if batches else [])}",

@@ -51,7 +51,7 @@ def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
 
 def forecast(letter: DeadLetter) -> Judgement:
     """What its flow would do with an open letter that is requeued now; nothing is written."""
-    return proof.judge([letter], database_now())[letter.pk]
+    return proof.foresee([letter], database_now())[letter.pk]
 
 
 def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str, code: str = "") -> int:

@@ -10,13 +10,14 @@ from itertools import groupby
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
 from config.database.chunks import batched
 from config.database.errors import Remedy, remedy_for
 from config.database.upsert import Upsert, new, timestamp_text
 from config.flows import Effect, Judgement, Refusal, flow_of, flows
 from config.processes.loop import until_it_stands
+from config.telemetry.logs import log
 from config.telemetry.masks import masked_error
 from config.telemetry.redaction import said
 from outbox.letters.burial import STOPPED
@@ -25,10 +26,11 @@ from outbox.letters.edges import Move, Status, locked, move
 from outbox.letters.models import DeadLetter, PayloadRevision, ProofRound
 from outbox.letters.redelivery import would_refuse
 
-__all__ = ["discard", "judge", "look_after", "look_after_these", "resolve", "restore", "take_back"]
+__all__ = ["discard", "foresee", "judge", "look_after", "look_after_these", "resolve", "restore", "take_back"]
 
 CHUNK = 500  # letters of one transaction
 TRIES = 5  # after deadlocks
+WORTH_ANOTHER_TRY = (Remedy.RERUN, Remedy.WAIT)
 NO_RECORD = "a stopped partition is no record: start its worker with --accept-reset, then resolve"
 STATES = {"waiting": Status.REQUEUED, "resolved": Status.RESOLVED, "failed_again": Status.FAILED_AGAIN}
 STATES["discarded"] = Status.DISCARDED
@@ -48,6 +50,11 @@ def judge(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]
     return _asked(letters, lambda flow, part: flow.judge(part, now), would_refuse)
 
 
+def foresee(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
+    """The same for a preview or a page: a letter that its flow breaks on says so and spares the others."""
+    return dict(_by_halves(lambda part: judge(part, now), letters, would_refuse)) if letters else {}
+
+
 def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
     """Give letters back to their flows and write what became of them, in the caller's transaction.
 
@@ -56,7 +63,7 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
     """
     mine = locked([letter.pk for letter in letters], Status.OPEN)
     opened = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)
-    found = _masked(_asked(opened, lambda flow, part: _taken(flow, part, now), lambda why: Effect("refused", why)))
+    found = _masked(_asked(opened, lambda flow, part: _taken(flow, part, now), _refused))
     moves = {pk: _move_of(effect) for pk, effect in found.items() if effect.state != "refused"}
     move(opened, moves, Status.OPEN, now)
     return found
@@ -101,12 +108,16 @@ def _write_round(overdue: dict[str, int], oldest: dict[str, datetime], now: date
 
 
 def look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
-    """Close those of these requeued letters whose effect is proven, in a transaction of their own; returns which."""
+    """Close those of these requeued letters whose effect is proven, in transactions of their own; returns which."""
+    return {pk for part in DeadLetter.objects.portions(ids) for pk in _look_after_these(part, now)}
+
+
+def _look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
     with transaction.atomic():
         mine = locked(ids, Status.REQUEUED)
         rows = DeadLetter.objects.filter(pk__in=mine).defer("traceback", "error").order_by("pk")
         letters = PayloadRevision.objects.in_force(rows)
-        found = _masked(_asked(letters, lambda flow, part: flow.effect(part, now), lambda why: Effect("waiting", why)))
+        found = _masked(_asked(letters, lambda flow, part: _seen(flow, part, now), _waiting))
         notes = {letter.pk: letter.note for letter in letters}
         closed = {pk: effect for pk, effect in found.items() if effect.state not in ("waiting", "refused")}
         moves = {pk: _move_of(effect, notes[pk]) for pk, effect in closed.items()}
@@ -135,18 +146,52 @@ def _asked(
     return answers
 
 
-def _taken(flow: Any, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-    """What the flow does with them; a letter that the database refuses is found by halves and spares the rest."""
+def _by_halves(
+    ask: Callable[[Sequence[DeadLetter]], Mapping[UUID, Answer]],
+    letters: Sequence[DeadLetter],
+    broken: Callable[[str], Answer],
+) -> Mapping[UUID, Answer]:
+    """What `ask` answers; a letter that the database or its flow breaks on is found by halves and spares the rest.
+
+    A database that is away, or in contention, is no letter's fault: raised, as nothing of the transaction may stay.
+    """
     try:
         with transaction.atomic():
-            return flow.take_back(letters, now)
-    except DatabaseError as error:
-        if remedy_for(error) is not Remedy.DATA:
+            return ask(letters)
+    except Exception as error:
+        if remedy_for(error) in WORTH_ANOTHER_TRY:
             raise
         if len(letters) == 1:
-            return {letters[0].pk: Effect("refused", f"the database still refuses it: {said(error)[:200]}")}
+            log.exception("letter_breaks_its_flow", letter=str(letters[0].pk), source=letters[0].source)
+            return {letters[0].pk: broken(_why(error))}
     middle = len(letters) // 2
-    return {**_taken(flow, letters[:middle], now), **_taken(flow, letters[middle:], now)}
+    return {**_by_halves(ask, letters[:middle], broken), **_by_halves(ask, letters[middle:], broken)}
+
+
+def _why(error: BaseException) -> str:
+    """What the database or the flow says against a letter."""
+    remedy, text = remedy_for(error), said(error)[:200]
+    if remedy is Remedy.PARTITION:
+        return "its month has no partition: run rotate_partitions, then try again"
+    if remedy is Remedy.DATA:
+        return f"the database still refuses it: {text}"
+    return f"its flow breaks on it: {type(error).__name__}: {text}"
+
+
+def _taken(flow: Any, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+    return _by_halves(lambda part: flow.take_back(part, now), letters, _refused)
+
+
+def _seen(flow: Any, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+    return _by_halves(lambda part: flow.effect(part, now), letters, _waiting)
+
+
+def _refused(why: str) -> Effect:
+    return Effect("refused", why)
+
+
+def _waiting(why: str) -> Effect:
+    return Effect("waiting", why)
 
 
 def _masked(found: Mapping[UUID, Effect]) -> dict[UUID, Effect]:

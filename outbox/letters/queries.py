@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
 from django.db import models
+from django.db.models.functions import Length
 
 LISTED = 50  # letters of a query: each has up to four megabytes
+MOST_BYTES = 32 * 1024 * 1024  # of payloads that are in memory at once
 
 
 class DeadLetterQuerySet(models.QuerySet):
@@ -32,6 +35,20 @@ class DeadLetterQuerySet(models.QuerySet):
         while found:
             yield from found
             found = list(self.filter(pk__gt=found[-1].pk).order_by("id")[:LISTED])
+
+    def portions(self, ids: Sequence[UUID]) -> Iterator[list[UUID]]:
+        """These letters in their order, as many at a time as may be in memory; at least one."""
+        sizes = dict(self.filter(pk__in=ids).annotate(size=Length("payload")).values_list("pk", "size"))
+        portion: list[UUID] = []
+        total = 0
+        for pk in ids:
+            total += sizes.get(pk) or 0
+            if portion and total > MOST_BYTES:
+                yield portion
+                portion, total = [], sizes.get(pk) or 0
+            portion.append(pk)
+        if portion:
+            yield portion
 
     def newest_first(self) -> DeadLetterQuerySet:
         return self.order_by("-id")

@@ -114,8 +114,9 @@ class TestLoop:
         loop.run(lambda: 0, stop, pause=lambda: 600.0)
         assert time.monotonic() - started < 300
 
-    def test_a_deadlock_is_tried_again_and_does_not_count_as_idle(self):
-        answers = [caused(OperationalError("x"), Cause(1213, "deadlock")), 0]
+    @pytest.mark.parametrize("error", [caused(OperationalError("x"), Cause(1213, "deadlock")), Stale()])
+    def test_a_deadlock_is_tried_again_and_does_not_count_as_idle(self, error):
+        answers = [error, 0]
 
         def tick():
             answer = answers.pop(0)

@@ -11,11 +11,12 @@ from typing import Any
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.database.errors import Remedy, remedy_for
+from config.database.errors import remedy_for
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from config.telemetry.redaction import said
 from outbox.letters.models import DeadLetter
+from outbox.letters.proof import WORTH_ANOTHER_TRY
 from outbox.replay.batches import deeds
 from outbox.replay.batches.models import LEASE, ReplayBatch, ReplayItem
 from outbox.replay.batches.outcomes import ItemOutcome, of_effect, write
@@ -40,7 +41,7 @@ def act(batch: ReplayBatch, token: uuid.UUID, items: Sequence[ReplayItem]) -> in
     except Lost:
         return 0
     except Exception as error:
-        if remedy_for(error) in (Remedy.RERUN, Remedy.WAIT, Remedy.PARTITION):
+        if remedy_for(error) in WORTH_ANOTHER_TRY:
             raise
         if len(items) == 1:
             log.exception("replay_item_refused", batch=batch.pk, letter=str(items[0].letter))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -20,7 +20,14 @@ ACTED = ("requeued", "verified", "failed_again")  # states of items whose letter
 REFUSED_NOW = "It would be refused now."
 
 
-def judge(verb: str, letters: Mapping[UUID, DeadLetter], now: datetime) -> dict[UUID, str]:
+def foresee(verb: str, letters: Mapping[UUID, DeadLetter], now: datetime) -> dict[UUID, str]:
+    """What `judge` will say; a letter that its flow breaks on says so and spares the others."""
+    return judge(verb, letters, now, proof.foresee)
+
+
+def judge(
+    verb: str, letters: Mapping[UUID, DeadLetter], now: datetime, ask: Callable[..., Any] = proof.judge
+) -> dict[UUID, str]:
     """Why each letter is not eligible now; empty for one that is. Nothing is written."""
     start = STARTS[verb]
     closed = [letter for letter in letters.values() if letter.status != start]
@@ -29,7 +36,7 @@ def judge(verb: str, letters: Mapping[UUID, DeadLetter], now: datetime) -> dict[
     ready = [letter for pk, letter in sorted(letters.items()) if pk not in found]
     if verb != "requeue":
         return {**dict.fromkeys((letter.pk for letter in ready), ""), **found}
-    return {**found, **{pk: why_not(judgement) for pk, judgement in proof.judge(ready, now).items()}}
+    return {**found, **{pk: why_not(judgement) for pk, judgement in ask(ready, now).items()}}
 
 
 def who_took(ids: Sequence[UUID]) -> dict[UUID, str]:

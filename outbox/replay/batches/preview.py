@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -70,12 +71,12 @@ def judge(batch_id: int, token: uuid.UUID) -> int:
         batch = ReplayBatch.objects.held(batch_id, token, COUNTING)
         if batch is None:
             return 0
-        items = _next_items(batch)
+        items = first_portion(_next_items(batch))
         now = database_now()
         if not items:
             return _finish(batch)
         letters = DeadLetter.objects.defer("traceback", "error").in_bulk([item.letter for item in items])
-        verdicts = deeds.judge(batch.verb, letters, now)
+        verdicts = deeds.foresee(batch.verb, letters, now)
         outcomes = [_outcome(item, letters.get(item.letter), verdicts.get(item.letter, "")) for item in items]
         changed = [found for found in outcomes if found.state != found.item.state or found.note != found.item.note]
         write(changed, now)
@@ -94,6 +95,11 @@ def _next_items(batch: ReplayBatch) -> list[ReplayItem]:
         rows = ReplayItem.objects.of(batch).filter(state=state).oldest_first()
         found += (rows.filter(letter__gt=batch.judged_to) if batch.judged_to else rows)[: settings.REPLAY_CHUNK]
     return sorted(found, key=lambda item: item.letter)[: settings.REPLAY_CHUNK]
+
+
+def first_portion(items: Sequence[ReplayItem]) -> Sequence[ReplayItem]:
+    """As many of these as may be in memory with their letters."""
+    return items[: len(next(DeadLetter.objects.portions([item.letter for item in items]), []))]
 
 
 def _outcome(item: ReplayItem, letter: DeadLetter | None, why_not: str) -> ItemOutcome:

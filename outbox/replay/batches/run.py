@@ -14,7 +14,7 @@ from django.db import transaction
 from config.database.clock import database_now
 from outbox.letters.models import DeadLetter
 from outbox.replay.batches import chunk, deeds, preview, start, verdicts, window
-from outbox.replay.batches.models import BEGUN, ReplayBatch, ReplayItem
+from outbox.replay.batches.models import BEGUN, TO_DO, ReplayBatch, ReplayItem
 from outbox.replay.rules import pace
 
 State = ReplayBatch.State
@@ -47,6 +47,10 @@ class Steps:
             return self._look_around(batch)
         return self._finish(batch) if batch.state == State.VERIFYING else LATER
 
+    def say(self, batch_id: int, note: str) -> None:
+        """What a page shows about a batch that we hold."""
+        ReplayBatch.objects.held_by(self.token).filter(pk=batch_id, state__in=TO_DO).update(note=note[:500])
+
     def leave(self, batch_id: int) -> None:
         """Give the batch back: another process may go on at once."""
         ReplayBatch.objects.filter(pk=batch_id).release(self.token)
@@ -73,7 +77,7 @@ class Steps:
         self._say(batch, why)
         if why:
             return SOON
-        return AT_ONCE if chunk.act(batch, self.token, items) else SOON
+        return AT_ONCE if chunk.act(batch, self.token, preview.first_portion(items)) else SOON
 
     def _look(self, batch: ReplayBatch, flying: Sequence[ReplayItem]) -> int:
         judged = verdicts.look(batch.pk, self.token, flying)

@@ -6,12 +6,16 @@ import threading
 import time
 
 from config.database.clock import database_now
+from config.database.errors import remedy_for
 from config.processes import loop
-from outbox.letters.proof import look_after
+from config.telemetry.logs import log
+from config.telemetry.redaction import said
+from outbox.letters.proof import WORTH_ANOTHER_TRY, look_after
 from outbox.replay.batches.models import ReplayBatch
 from outbox.replay.batches.run import Steps
 from outbox.trail.seals import seal
 
+BROKEN = 10.0  # seconds until a batch whose step failed is tried again
 PAUSE = 0.5  # seconds: pause and cancel hold within one
 LOOK_AFTER = 5.0  # seconds between two rounds over all requeued letters
 
@@ -43,10 +47,21 @@ class BatchWorker:
                 break
             if self.due[batch_id] <= time.monotonic():
                 self.held.add(batch_id)
-                wait = self.steps.take(batch_id)
+                wait = self._take(batch_id)
                 self.due[batch_id] = time.monotonic() + wait
                 done += wait == 0.0
         return done
+
+    def _take(self, batch_id: int) -> float:
+        """One step; a batch that its flow breaks on says so, and the others go on."""
+        try:
+            return self.steps.take(batch_id)
+        except Exception as error:
+            if remedy_for(error) in WORTH_ANOTHER_TRY:
+                raise
+            log.exception("replay_step_failed", batch=batch_id)
+            self.steps.say(batch_id, f"Waits: {type(error).__name__}: {said(error)}")
+            return BROKEN
 
     def pause(self) -> float:
         """Seconds until the first batch is due; new ones are noticed at least as often as PAUSE says."""

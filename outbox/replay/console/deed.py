@@ -79,9 +79,9 @@ def rehearse(verb: str, chosen: Filter) -> Iterator[str]:
     """What the batch would do now, judged like its preview; nothing is written."""
     reasons: Counter[str] = Counter()
     ids = list(chosen.letters(verb).order_by("pk").values_list("pk", flat=True))
-    for part in batched(ids, CHUNK):
-        letters = DeadLetter.objects.defer("traceback").in_bulk(list(part))
-        reasons.update(deeds.judge(verb, letters, database_now()).values())
+    for part in (portion for some in batched(ids, CHUNK) for portion in DeadLetter.objects.portions(some)):
+        letters = DeadLetter.objects.defer("traceback").in_bulk(part)
+        reasons.update(deeds.foresee(verb, letters, database_now()).values())
     yield f"would {verb} {reasons.pop('', 0)} letters; nothing was changed"
     yield from _reasons(reasons)
 

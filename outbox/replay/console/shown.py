@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from django.db import transaction
@@ -25,7 +26,7 @@ def show(chosen: Filter, options: Mapping[str, Any]) -> Iterator[str]:
     whole = options["reveal"]
     if whole:
         _record(chosen, options["reason"])
-    for letter in chosen.letters("show").order_by("pk")[:CHUNK]:
+    for letter in islice(chosen.letters("show").one_by_one(), CHUNK):
         data = as_data(letter) | ({} if whole else _hidden(letter))
         yield from (f"{name:14}{value}" for name, value in data.items())
         if whole:

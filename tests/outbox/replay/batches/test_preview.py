@@ -173,7 +173,7 @@ def test_judging_costs_the_same_whatever_the_chunk(chunk, settings, django_asser
     token = uuid.uuid4()
     ReplayBatch.objects.take(batch.pk, token, database_now())
     preview.pin(batch.pk, token)
-    with django_assert_max_num_queries(9):
+    with django_assert_max_num_queries(12):
         assert preview.judge(batch.pk, token) == chunk
 
 

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from django.db import OperationalError
 
 from config.flows import Effect, Refusal
 from outbox.letters import levers
@@ -32,6 +33,17 @@ def fresh():
 
 def prove(scripted, *keys, state="resolved"):
     scripted.proven.update({key: Effect(state, f"{state} by proof") for key in keys})
+
+
+def _breaks_on(scripted, monkeypatch, question, key):
+    original = getattr(scripted, question)
+
+    def broken(self, found, now):
+        if any(one.business_key == key for one in found):
+            raise KeyError(key)
+        return original(self, found, now)
+
+    monkeypatch.setattr(scripted, question, broken)
 
 
 def statuses():
@@ -120,17 +132,79 @@ def test_a_letter_that_the_database_refuses_spares_the_others(scripted):
 
 def test_a_flow_that_breaks_on_a_letter_spares_the_others(scripted, monkeypatch):
     letters(30)
-    original = type(scripted()).judge
-
-    def broken(self, found, now):
-        if any(one.business_key == "K11" for one in found):
-            raise KeyError("K11")
-        return original(self, found, now)
-
     batch = confirmed()
-    monkeypatch.setattr(scripted, "judge", broken)
+    _breaks_on(scripted, monkeypatch, "judge", "K11")
     run_until(batch, "done")
     assert counts(batch) == {"verified": 29, "refused": 1}
+
+
+def test_a_preview_names_the_letter_that_its_flow_breaks_on_and_counts_the_others(scripted, monkeypatch):
+    letters(30)
+    _breaks_on(scripted, monkeypatch, "judge", "K11")
+    batch = previewed()
+    assert counts(batch) == {"eligible": 29, "skipped": 1}
+    assert batch.skipped_why == {"Its flow breaks on it: KeyError: 'K11'.": 1}
+    run_until(confirm(batch), "done")
+    assert len(scripted.taken) == 29
+
+
+def test_a_flow_that_breaks_on_an_effect_waits_for_that_letter_alone(scripted, monkeypatch):
+    letters(20, "slow")
+    _breaks_on(scripted, monkeypatch, "effect", "K11")
+    prove(scripted, *[f"K{n}" for n in range(20)])
+    batch = run_until(confirmed(rate=10_000), "verifying")
+    step(4)
+    assert counts(batch) == {"verified": 19, "requeued": 1}
+    monkeypatch.undo()
+    run_until(batch, "done")
+
+
+def test_a_letter_whose_month_has_no_partition_says_what_to_do(scripted):
+    letters(8)
+    scripted.on_take.append(lambda: (_ for _ in ()).throw(OperationalError(1526, "no partition for value 202601")))
+    batch = run_until(confirmed(), "done", "stopped")
+    assert counts(batch) == {"refused": 8}
+    assert set(ReplayItem.objects.values_list("note", flat=True)) == {
+        "its month has no partition: run rotate_partitions, then try again"
+    }
+
+
+def test_a_batch_whose_step_fails_says_so_and_the_others_go_on(scripted, monkeypatch):
+    letters(3, "slow")
+    letters(3)
+    usual = type(scripted()).holdup
+
+    def holdup(self, found, now):
+        return usual(self, found, now) if found[0].source == "swift" else {}["gone"]
+
+    monkeypatch.setattr(scripted, "holdup", holdup)
+    broken, other = confirmed(source="slow", rate=10_000), confirmed(source="swift")
+    run_until(other, "done")
+    step(2)
+    broken.refresh_from_db()
+    assert (broken.state, broken.note) == ("running", "Waits: KeyError: 'gone'")
+    monkeypatch.undo()
+    prove(scripted, "K0", "K1", "K2")
+    run_until(broken, "done")
+    assert broken.note == ""
+
+
+def test_a_chunk_holds_no_more_than_may_be_in_memory(scripted, monkeypatch):
+    ids = letters(30)
+    monkeypatch.setattr("outbox.letters.queries.MOST_BYTES", 10)
+    DeadLetter.objects.filter(pk__in=ids[:3]).update(payload=b"x" * 9)
+    sizes = []
+    usual = type(scripted()).take_back
+
+    def take_back(self, found, now):
+        sizes.append(len(found))
+        return usual(self, found, now)
+
+    monkeypatch.setattr(scripted, "take_back", take_back)
+    run_until(confirmed(), "done")
+    assert sizes[:3] == [1, 1, 1]
+    assert max(sizes) == 5  # of two bytes each
+    assert len(scripted.taken) == len(set(scripted.taken)) == 30
 
 
 def test_a_channel_that_is_closed_makes_the_batch_wait_and_say_so(scripted):
