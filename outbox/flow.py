@@ -9,7 +9,6 @@ from uuid import UUID
 from django.conf import settings
 
 from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Worker
-from config.uuid7 import is_uuid
 from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -78,9 +77,7 @@ class Outbox(Flow):
     # -- dead letters -----------------------------------------------------------------------------------
 
     def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        ids = [letter.topic_id for letter in letters if not letter.topic and is_uuid(letter.topic_id)]
-        channels = OutboxMessage.objects.filter(pk__in=ids).order_by().values_list("channel", flat=True).distinct()
-        return ChannelState.objects.why_closed(channels, now)
+        return ChannelState.objects.why_closed(redelivery.channels_of(_hints_and_messages(letters)[1]), now)
 
     def pace(self, source: str) -> float:
         rates = [handler.rate() for handler in handlers().values()]

@@ -81,6 +81,15 @@ def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     return {letter.pk: _effect(letter, known.get(message_of(letter)), later.get(letter.pk)) for letter in letters}
 
 
+def channels_of(letters: Sequence[DeadLetter]) -> set[str]:
+    """The channels that these letters' messages go through; of a message that retention took the letter says it."""
+    ids = {letter.pk: message_of(letter) for letter in letters}
+    known = dict(OutboxMessage.objects.among(list(ids.values())).values_list("id", "channel"))
+    lost = [pk for pk, message in ids.items() if message not in known]
+    headers = DeadLetter.objects.filter(pk__in=lost).values_list("headers", flat=True) if lost else ()
+    return {*known.values(), *(dict(found).get("channel", "") for found in headers)}
+
+
 def message_of(letter: DeadLetter) -> UUID:
     """The message that carries the letter's effect: its own, or the one that was made of it."""
     if letter.carrier:

@@ -86,6 +86,19 @@ def test_a_paused_channel_makes_the_batch_wait_and_not_fail(dead, go):
     assert counts(batch) == {"verified": 60}
 
 
+def test_a_paused_channel_is_waited_for_by_letters_whose_messages_are_gone(dead, go):
+    OutboxMessage.objects.all().delete()
+    admission.pause("memory", ANNA, "the provider is down")
+    batch, worker = a_batch(canary=0)
+    step(5, worker)
+    batch.refresh_from_db()
+    assert batch.note == "Waits: channel memory is paused: the provider is down."
+    assert not OutboxMessage.objects.exists()
+    admission.resume("memory", ANNA, "it is up")
+    relay_until(batch, worker, go, dead, "done")
+    assert counts(batch) == {"verified": 60}
+
+
 def test_without_a_relay_the_letters_stay_requeued_and_the_rest_is_not_let_out(dead):
     batch, worker = a_batch(canary=0)
     step(12, worker)
