@@ -162,7 +162,8 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
     links = ["group__id__exact"]
     search_fields = ["pk"]
     search_help_text = (
-        "Paste an order id or number, batch id, letter id or topic/partition/offset. Exact match, in every state."
+        "Paste an order id or number, batch id, letter id, correlation id or topic/partition/offset. "
+        "Exact match, in every state."
     )
     empty = ("No letters here", "A letter appears when a message failed for good.")
     arrived = age_column("created_at", "Arrived")
@@ -219,6 +220,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
             return list(rows.filter(**place.groupdict())[:MOST_FOUND])
         keys = {key, *(found for flow in flows() for found in flow.letters_about(key))}
         found = list(rows.filter(business_key__in=sorted(keys))[:MOST_FOUND])
+        found = found or list(rows.filter(correlation_id=key)[:MOST_FOUND])
         return found or (list(rows.filter(pk=key)) if is_uuid(key) else [])
 
     def shortcut(self, request: HttpRequest, row: DeadLetter) -> tuple[str, str]:

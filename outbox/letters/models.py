@@ -84,6 +84,7 @@ class DeadLetter(models.Model):
             models.Index(fields=["source", "status", "-id"], name="deadletter_source"),
             models.Index(fields=["source", "-id"], name="deadletter_of_source"),
             models.Index(fields=["business_key"], name="deadletter_business_key"),
+            models.Index(fields=["correlation_id"], name="deadletter_correlation"),
             models.Index(fields=["topic", "partition", "offset"], name="deadletter_position"),
         ]
         permissions = [

@@ -66,7 +66,7 @@ def test_only_what_one_may_see_is_searched(rows):
 
 def test_an_order_is_found_by_its_key(boss, ingest, records, django_assert_max_num_queries):
     ingest(records(*[order(f"Z{number}") for number in range(20)]))
-    with django_assert_max_num_queries(20):
+    with django_assert_max_num_queries(21):
         assert find(boss, "Z7").url == page_of(BufferedEvent.objects.get(order_id="Z7"))
     assert not Batch.objects.exists()
 
