@@ -141,6 +141,13 @@ def test_what_is_over_cannot_be_changed(lever):
         lever(99_999, ANNA)
 
 
+def test_what_has_begun_cannot_be_undone():
+    letters(100, "slow")
+    batch = run_until(confirmed(rate=10_000), "running")
+    with pytest.raises(Refusal, match="is running already"):
+        requests.undo(batch.pk, ANNA)
+
+
 # -- the fence ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "meanwhile",
