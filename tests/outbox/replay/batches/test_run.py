@@ -171,6 +171,14 @@ def test_of_one_business_key_one_is_out_at_a_time_oldest_first(scripted):
     run_until(batch, "done", worker=worker)
 
 
+def test_letters_whose_key_is_on_its_way_do_not_hide_those_behind_them(scripted, monkeypatch):
+    monkeypatch.setattr("outbox.replay.batches.window.SCANNED", 3)
+    letters(9, "slow", key=lambda at: "loud" if at < 8 else "quiet")
+    confirmed(rate=10_000)
+    step(6)
+    assert scripted.taken == ["loud", "quiet"]
+
+
 # -- the stop rule -----------------------------------------------------------------------------------
 def test_a_server_that_fails_every_tenth_is_stopped_with_at_most_the_window_more(scripted):
     letters(600, "slow")
