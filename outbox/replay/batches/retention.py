@@ -13,6 +13,7 @@ from outbox.replay.batches.models import ReplayBatch, ReplayItem
 def sweep(now: datetime) -> int:
     """Delete the items of batches that ended longer ago than DEAD_LETTER_RETENTION_DAYS; returns how many."""
     old = now - timedelta(days=settings.DEAD_LETTER_RETENTION_DAYS)
+    _throw_away(old, now)
     ended = ReplayBatch.objects.filter(finished_at__lt=old, items_gone_at=None, requeued=0)
     swept = 0
     for batch in ended.order_by("pk"):
@@ -20,6 +21,12 @@ def sweep(now: datetime) -> int:
         ReplayBatch.objects.filter(pk=batch.pk).update(items_gone_at=now)
         swept += delete_in_chunks(ReplayItem.objects.of(batch))
     return swept + _rest(now)
+
+
+def _throw_away(old: datetime, now: datetime) -> None:
+    """Previews that nobody has confirmed in all that time: a worker puts their letters back, as of any cancelled batch."""
+    drafts = ReplayBatch.objects.filter(state=ReplayBatch.State.PREVIEWED, previewed_at__lt=old)
+    drafts.update(state=ReplayBatch.State.CANCELLED, note="Cancelled: nobody confirmed it.", finished_at=now)
 
 
 def _rest(now: datetime) -> int:
