@@ -193,31 +193,31 @@ def lookup(plan: Plan) -> list[dict[str, str]]:
 
 
 def outbox(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.outbox.outbox import outbox
+    from tests.bench.outbox import outbox
 
     return outbox.drain_rows(plan)
 
 
 def pages(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.outbox.outbox import letters
+    from tests.bench.outbox import letters
 
     return list(letters.bench(plan.quick))
 
 
 def full(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.outbox.outbox import outbox
+    from tests.bench.outbox import outbox
 
     return outbox.full_rows(plan)
 
 
 def promises(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.outbox.outbox import promises
+    from tests.bench.outbox import promises
 
     return promises.rows(plan)
 
 
 def capture(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.outbox.outbox import capture
+    from tests.bench.outbox import capture
 
     return capture.rows(plan)
 

@@ -1,0 +1,31 @@
+"""The bench and the crash runs are not in the suite: at least what they import, inside functions, too, is there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+FILES = sorted(path for folder in ("bench", "crash") for path in (ROOT / folder).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """(module, name) of everything that a file takes from the tests."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests"):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_run_imports_is_there(path):
+    lost = [
+        f"{module}.{name}"
+        for module, name in imports(path)
+        if not hasattr(import_module(module), name) and find_spec(f"{module}.{name}") is None
+    ]
+    assert lost == []
