@@ -6,10 +6,13 @@ import uuid
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 
 from config.database.clock import database_now
+from config.database.errors import Stale
 from outbox.replay.batches import requests, run, start
-from outbox.replay.batches.models import LEASE, ReplayBatch
+from outbox.replay.batches.models import LEASE, ReplayBatch, ReplayItem
+from outbox.replay.batches.outcomes import ItemOutcome, write
 from tests.outbox.replay.batches.scripted_flow import BELA, confirmed, letters, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -50,6 +53,15 @@ def test_a_batch_that_is_not_what_was_read_is_not_written(held, meanwhile):
     ReplayBatch.objects.update(**meanwhile)
     assert batch.change(note="mine") == 0
     assert ReplayBatch.objects.get().note == ""
+
+
+def test_an_item_that_was_left_is_not_written_any_more(held):
+    batch, _token = held
+    item = ReplayItem.objects.of(batch).first()
+    ReplayItem.objects.filter(pk=item.pk).update(state="left")
+    with pytest.raises(Stale), transaction.atomic():
+        write([ItemOutcome(item, "requeued")], database_now())
+    assert ReplayItem.objects.get(pk=item.pk).state == "left"
 
 
 @pytest.mark.parametrize("how", ["resumed", "another rate"])
