@@ -9,6 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from django.utils.module_loading import import_string
+
+from tests.bench.leg import PATHS
 
 ROOT = Path(__file__).parent
 FILES = sorted(path for folder in ("bench", "crash") for path in (ROOT / folder).rglob("*.py"))
@@ -29,3 +32,8 @@ def test_what_a_run_imports_is_there(path):
         if not hasattr(import_module(module), name) and find_spec(f"{module}.{name}") is None
     ]
     assert lost == []
+
+
+@pytest.mark.parametrize("path", PATHS.values())
+def test_each_part_of_the_bench_is_there(path):
+    assert callable(import_string(f"tests.bench.{path}"))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import django
+from django.utils.module_loading import import_string
 
 from tests.bench.figures import median, number, ratio
 
@@ -192,101 +193,25 @@ def lookup(plan: Plan) -> list[dict[str, str]]:
     return rows
 
 
-def outbox(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.outbox import outbox
-
-    return outbox.drain_rows(plan)
-
-
-def pages(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.outbox import letters
-
-    return list(letters.bench(plan.quick))
-
-
-def full(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.outbox import outbox
-
-    return outbox.full_rows(plan)
+# Imported when they are asked for, as Django has to be set up before.
+PATHS = {
+    "outbox": "outbox.outbox.drain_rows", "full": "outbox.outbox.full_rows", "promises": "outbox.promises.rows",
+    "capture": "outbox.capture.rows", "pages": "outbox.letters.rows", "batches": "outbox.batches.rows",
+    "live": "throttler.throttled.live_rows", "delay": "throttler.throttled.delay_rows",
+    "drain": "throttler.throttled.drain_rows", "restore": "throttler.throttled.restore_rows",
+    "restart": "throttler.throttled.restart_rows", "fairness": "throttler.throttled.fairness_rows",
+    "noisy": "throttler.throttled.noisy_rows", "overflow": "throttler.overflow.rows",
+    "waiting": "throttler.overflow.page_rows", "bunches": "throttler.bunches.rows",
+}  # fmt: skip
 
 
-def promises(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.outbox import promises
-
-    return promises.rows(plan)
-
-
-def capture(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.outbox import capture
-
-    return capture.rows(plan)
-
-
-def live(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.throttler import throttled
-
-    return throttled.live_rows(plan)
-
-
-def delay(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.throttler import throttled
-
-    return throttled.delay_rows(plan)
-
-
-def drain(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.throttler import throttled
-
-    return throttled.drain_rows(plan)
-
-
-def restore(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.throttler import throttled
-
-    return throttled.restore_rows(plan)
-
-
-def restart(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.throttler import throttled
-
-    return throttled.restart_rows(plan)
-
-
-def overflow(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.throttler import overflow
-
-    return overflow.rows(plan)
-
-
-def waiting(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.throttler import overflow
-
-    return overflow.page_rows(plan)
-
-
-def bunches(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.throttler import bunches
-
-    return bunches.rows(plan)
-
-
-def fairness(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.throttler import throttled
-
-    return throttled.fairness_rows(plan)
-
-
-def noisy(plan: Plan) -> list[dict[str, str]]:
-    from tests.bench.throttler import throttled
-
-    return throttled.noisy_rows(plan)
+def made_by(path: str) -> Callable[[Plan], list[dict[str, str]]]:
+    return lambda plan: list(import_string(f"tests.bench.{path}")(plan))
 
 
 PARTS: dict[str, Callable[[Plan], list[dict[str, str]]]] = {
     "ingest": ingest, "due": due, "flush": flush, "ledger": ledger, "lookup": lookup,
-    "outbox": outbox, "full": full, "promises": promises, "capture": capture,
-    "live": live, "delay": delay, "drain": drain, "restore": restore, "restart": restart, "pages": pages,
-    "overflow": overflow, "waiting": waiting, "bunches": bunches, "fairness": fairness, "noisy": noisy,
+    **{name: made_by(path) for name, path in PATHS.items()},
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from outbox.groups.models import FailureGroup, GroupHour
 from outbox.groups.queries import hour_of
 from outbox.letters.models import DeadLetter
 from tests.bench import databases
+from tests.bench.leg import Plan
 from tests.bench.rows import DIGITS, NUMBER
 
 LETTERS, GROUPS, DAYS = 1_000_000, 60, 30
@@ -138,11 +139,11 @@ def measure(client: Client, say: Callable[[str], Any] = print) -> Iterator[dict[
         )
 
 
-def bench(quick: bool) -> Iterator[dict[str, str]]:
+def rows(plan: Plan) -> Iterator[dict[str, str]]:
     """Part of `make bench`."""
     from django.contrib.auth.models import User
 
-    fill(LETTERS // 5 if quick else LETTERS)
+    fill(LETTERS // 5 if plan.quick else LETTERS)
     client = Client()
     client.force_login(User.objects.create_superuser("boss"))
     with override_settings(SECURE_SSL_REDIRECT=False, ALLOWED_HOSTS=["*"]):

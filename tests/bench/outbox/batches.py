@@ -1,0 +1,86 @@
+"""A replay batch from its request to the last letter, of the ledger and of ingestion, by one worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.test import override_settings
+
+from config.admin.levers import Operator
+from config.database.clock import database_now
+from outbox.letters.filters import Filter
+from outbox.replay.batches import requests
+from outbox.replay.batches.models import ReplayBatch, ReplayItem
+from outbox.replay.batches.run import Steps
+from tests.bench.leg import Plan
+from tests.bench.outbox.redelivery import STOCKS, handle
+
+LETTERS = 100_000
+PLACES = 300
+OLD = timedelta(days=75)  # outside of what the buffer keeps for one month
+WHO, REASON = Operator("bench"), "the cause is mended"
+
+
+def rows(plan: Plan) -> list[dict[str, str]]:
+    number = LETTERS // 5 if plan.quick else LETTERS
+    return [measure("ledger", payments, number), measure("transfer-requests", old_orders, number)]
+
+
+def measure(source: str, bury: Callable[[int], None], number: int) -> dict[str, str]:
+    bury(number)
+    steps = Steps()
+    started = time.perf_counter()
+    batch = requests.draft("requeue", Filter(source=source), WHO, token=steps.token)
+    asked = time.perf_counter() - started
+    counted, _ = until(batch, steps, lambda: batch.state == "previewed")
+    if batch.eligible != number:
+        raise RuntimeError(f"{batch.eligible} of {number} letters: {batch.skipped_why}")
+    requests.confirm(batch.pk, WHO, REASON, typed=str(number), canary=0)
+    ReplayBatch.objects.filter(pk=batch.pk).update(hold_until=database_now())
+    took, busy = until(batch, steps, lambda: batch.started_at and not batch.eligible)
+    if batch.requeued + batch.verified != number:
+        raise RuntimeError(f"{batch.state}: {batch.note}")
+    ReplayItem.objects.of(batch).delete()
+    return {
+        "letters": f"{number:,} of {source}", "request": f"{1000 * asked:.0f} ms", "preview": f"{counted:.1f} s",
+        "taken back": f"{number / took:,.0f}/s", "of its own time": f"{number / busy:,.0f}/s",
+    }  # fmt: skip
+
+
+def until(batch: ReplayBatch, steps: Steps, over: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds, and seconds of this process, that the worker took."""
+    started, busy = time.perf_counter(), time.process_time()
+    while not over():
+        time.sleep(min(0.1, steps.take(batch.pk)))
+        batch.refresh_from_db()
+        if batch.state in ("stopped", "cancelled"):
+            raise RuntimeError(batch.note)
+    return time.perf_counter() - started, time.process_time() - busy
+
+
+def payments(number: int) -> None:
+    """Of stocks that were not known."""
+    from buffer.ledger.handler import Track
+    from buffer.models import InventoryStock
+
+    def sale(n: int) -> bytes:
+        items = b'[{"stockId": "ST-%d", "quantity": 1}, {"stockId": "ST-%d", "quantity": 2}]'
+        return b'{"saleOrderId": "S%d", "merchantId": "M", "items": %b}' % (n, items % (n % STOCKS, (n + 7) % STOCKS))
+
+    handle(Track(), "PAYMENT_SUCCESS", map(sale, range(number)))
+    InventoryStock.objects.bulk_create(InventoryStock(id=f"ST-{n}") for n in range(STOCKS))
+
+
+def old_orders(number: int) -> None:
+    """Of a month that the buffer keeps by now."""
+    from buffer.ingest.handler import Ingest
+    from buffer.streams import streams
+    from tests.conftest import order
+
+    stream = streams()["transfer-requests"]
+    at = (datetime.now(UTC) - OLD).isoformat(timespec="seconds")
+    with override_settings(BUFFER_RETENTION_MONTHS=1):
+        handle(Ingest(stream), stream.topic, (order(f"A{n}", f"WH-{n % PLACES}", at=at) for n in range(number)))
