@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.crash import databases, outage, run
 from tests.crash.mail.flow import QUICK, Mails
+from tests.crash.replay import run as replay_run
 from tests.crash.run import Plan
 from tests.crash.stock import run as stock_run
 from tests.crash.throttler import broker_away
@@ -27,6 +28,7 @@ class Flow:
     places: int
     words: str
     killed: bool = True
+    each: bool = True  # whether each worker is killed so often, or all of them together
     servers_only: bool = False
 
 
@@ -35,6 +37,7 @@ FLOWS = {
     "ledger": Flow(stock_run, 10_000, 100_000, 1000, "payments and transfers over {} stocks"),
     "outbox": Flow(Mails("smtp"), QUICK, 20_000, 0, "order events by SMTP"),
     "outbox-keys": Flow(Mails("keys"), QUICK, 20_000, 0, "order events to a provider that honours keys"),
+    "replay": Flow(replay_run, 1_000, 10_000, 40, "letters of each source", each=False),
     "throttler": Flow(throttler_run, 20_000, 200_000, 300, "messages of {} customers"),
     "broker-away": Flow(broker_away, 6, 20, 0, "messages of a customer for each absence of the broker", killed=False),
     "outage": Flow(outage, 2, 30, 0, "simulated minutes without the provider", killed=False, servers_only=True),
@@ -65,7 +68,8 @@ def main() -> int:
 
 
 def one(flow: Flow, name: str, url: str, servers: str, plan: Plan) -> bool:
-    kills = f", {plan.kills} kills of each worker, seed {plan.seed}" if flow.killed else ""
+    what = "kills of each worker" if flow.each else "kills inside of chunks"
+    kills = f", {plan.kills} {what}, seed {plan.seed}" if flow.killed else ""
     print(f"\n=== {name}: {plan.orders} {flow.words.format(plan.warehouses)}{kills}", flush=True)
     outcome = flow.runner.run(name, url, servers, plan, lambda text: print(f"      {text}", flush=True))
     print(*outcome.findings, sep="\n")
@@ -90,7 +94,9 @@ def parse() -> argparse.Namespace:
         "--store", choices=("django", "cassandra"), default="django", help="of the throttler's overflow (django)"
     )
     parser.add_argument("--full", action="store_true", help="ten times as many; of the outage all 30 minutes")
-    parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each worker (default 3)")
+    parser.add_argument(
+        "--kills", type=int, default=3, help="SIGKILLs of each worker, of replay batches inside of chunks (default 3)"
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="default: another each time")
     parser.add_argument("--seconds", type=float, default=0.0, help="spread the traffic (of a run without kills)")
     parser.add_argument("--database", metavar="URL", help="only this one; sqlite:// for a new file")
