@@ -19,6 +19,7 @@ from config.flows import Refusal
 from outbox.admin.batches import page as batch_page
 from outbox.admin.batches.form import DEEDS, RIGHT, lacking, may, posted_filter, role_for
 from outbox.admin.failure_groups import TABS
+from outbox.letters.closing import CODES
 from outbox.letters.filters import VERBS
 from outbox.replay.batches import requests
 from outbox.replay.batches.models import ReplayBatch
@@ -68,6 +69,7 @@ class ReplayBatchAdmin(ReadOnlyAdmin):
             "role": role_for(row.verb),
             "problem": "",
             "typed": {},
+            "codes": CODES,
         }
 
     # -- Asking for one, and its levers ---------------------------------------------------------

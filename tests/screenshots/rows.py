@@ -53,7 +53,7 @@ TRAIL = [  # minutes ago, who, verb, subject, why, result
     (52, "A. Petrov", "hold", "WH-13", "Stocktake until noon", "done"),
     (
         180,
-        "A. Petrov (command)",
+        "A. Petrov, by command",
         "discard",
         "Letter wrong_field A-10003",
         "Test order of the training shop",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -25,6 +26,7 @@ FRESH = timedelta(minutes=10)  # how long a preview stands
 TYPED_ABOVE = 1_000  # letters: whoever confirms more types their number
 EVERY_LETTER = uuid.UUID(int=2**128 - 1)
 MOST_CANARY = 500
+CODE = re.compile(r"[\w-]{1,30}")
 Edge = Callable[[ReplayBatch, datetime], dict[str, Any]]
 
 
@@ -38,6 +40,7 @@ def draft(
     """
     found.check()
     check_pace(rate, canary)
+    check_code(verb, code)
     if automatic:
         check_reason(verb, reason)
     now = database_now()
@@ -59,6 +62,7 @@ def confirm(
     with transaction.atomic():
         batch = _locked(batch_id, State.PREVIEWED)
         check_reason(batch.verb, reason)
+        check_code(batch.verb, code)
         now = database_now()
         if batch.previewed_at is None or now - batch.previewed_at > FRESH:
             batch.change(**preview.AGAIN)
@@ -170,6 +174,14 @@ def check_reason(verb: str, reason: str) -> None:
     """Refuse a reason that is shorter than the lever on one letter asks for."""
     if fault := fault_of_reason(reason, LEASTS[verb]):
         raise Refusal(fault)
+
+
+def check_code(verb: str, code: str) -> None:
+    """Refuse a code where there is none, and one that is no word: reports count by it."""
+    if code and verb != "discard":
+        raise Refusal(f"the code {code[:30]!r}: only a discard has one")
+    if code and not CODE.fullmatch(code):
+        raise Refusal(f"the code {code[:50]!r}: one word of at most 30 letters, digits, - and _")
 
 
 def check_pace(rate: float | None, canary: int | None) -> None:

@@ -7,12 +7,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from config.flows import Refusal
+from outbox.letters.closing import CODES
 from outbox.letters.filters import VERBS, Filter
 from outbox.letters.terminal import list_lines
 from outbox.replay.console import batches, deed
 from outbox.replay.console.shown import record_export, show
 
 LEVERS = tuple(batches.LEVERS)
+# Options that only these verbs know: with others they would be dropped without a word, and `cancel 7 --dry-run` would cancel.
+KNOWN_BY = {
+    "code": ("discard",),
+    "reveal": ("show",),
+    **dict.fromkeys(("rate", "canary", "detach", "dry_run"), VERBS),
+    **dict.fromkeys(("group", "source", "status", "before", "all"), ("list", "show", *VERBS)),
+}
 
 
 class Usage(Exception):
@@ -29,19 +37,27 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--status", default="", metavar="S", help="only letters in this state")
     add("--before", default="", metavar="ISO", help="only letters that arrived before this time")
     add("--all", action="store_true", help="every letter, where neither ID nor a filter is given")
-    add("--code", default="", metavar="C", help="discard: why, in one word")
+    add(
+        "--code",
+        default="",
+        metavar="C",
+        help=f"discard: why, in one word ({', '.join(filter(None, CODES))}, or your own)",
+    )
     add("--reason", default="", help="why; kept in the operator's trail")
     add("--rate", type=float, metavar="N", help="letters a second (default: the channel's own, or as the flow needs)")
     add("--canary", type=int, default=0, metavar="N", help="so many letters first; the rest only when they are good")
     add("--detach", action="store_true", help="leave it to the worker replay_letters")
     add("--reveal", action="store_true", help="show: the hidden values, too; asks for a reason")
     add("--dry-run", action="store_true", help="say what would be done, and to which letters not")
-    add("--json", action="store_true", help="list: one object a line, letters of every status")
+    add("--json", action="store_true", help="an object a line; list: letters of every status, with their payloads")
 
 
 def run(options: dict[str, Any], progress: Any) -> Iterator[str]:
     """What the command says, line by line. Raises Refusal, or Usage for a call that names no letter."""
     verb = options["verb"]
+    for name, verbs in KNOWN_BY.items():
+        if options[name] not in (None, False, "", 0) and verb not in verbs:
+            raise Usage(f"--{name.replace('_', '-')} belongs to {', '.join(verbs)}, not to {verb}")
     if verb == "batches":
         return batches.list_lines(options["ids"], as_json=options["json"])
     if verb in LEVERS:

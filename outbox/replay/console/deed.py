@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -18,7 +19,9 @@ from outbox.letters.levers import LEASTS
 from outbox.letters.models import DeadLetter
 from outbox.replay.batches import deeds, requests
 from outbox.replay.batches.models import ReplayBatch, ReplayItem
+from outbox.replay.batches.preview import with_reasons
 from outbox.replay.batches.run import Steps
+from outbox.replay.console.batches import as_line
 
 Say = Callable[[str], Any]
 PAST = {"requeue": "requeued", "discard": "discarded", "resolve": "resolved", "restore": "restored"}
@@ -30,8 +33,10 @@ MOST_NAMED = 20  # letters that are named one by one, of each outcome
 
 def carry_out(verb: str, chosen: Filter, options: dict[str, Any], say: Say) -> Iterator[str]:
     """Ask for a batch and take its steps, without hold; yields the result. Raises Refusal when it did not come to its end."""
+    requests.check_pace(options["rate"], options["canary"])
+    requests.check_code(verb, options["code"])
     if options["dry_run"]:
-        yield from rehearse(verb, chosen)
+        yield from rehearse(verb, chosen, as_json=options["json"])
         return
     if fault := fault_of_reason(options["reason"], LEASTS[verb]):
         raise Refusal(f'--reason "…": {fault}')
@@ -41,11 +46,11 @@ def carry_out(verb: str, chosen: Filter, options: dict[str, Any], say: Say) -> I
     token = None if options["detach"] else steps.token
     batch = requests.draft(verb, chosen, operator_of_terminal(), **asked, token=token, automatic=True)
     if options["detach"]:
-        yield f"{batch}: the worker replay_letters carries it out"
+        yield as_line(batch, as_json=True) if options["json"] else f"{batch}: the worker replay_letters carries it out"
         return
     with stop_on_signal() as stop:
         _take_steps(batch, steps, stop, say)
-    yield from account(batch)
+    yield from [as_line(batch, as_json=True)] if options["json"] else account(batch)
     if batch.state not in ENDED:
         raise Refusal(f"interrupted: the worker goes on with replay batch {batch.pk} (`dead_letters cancel` stops it)")
     if batch.state in ("stopped", "cancelled"):
@@ -75,15 +80,21 @@ def refuse_closed(verb: str, chosen: Filter) -> None:
         raise Refusal(f"nothing to {verb}: {'; '.join(f'{pk} is {status}' for pk, status in rows[:MOST_NAMED])}")
 
 
-def rehearse(verb: str, chosen: Filter) -> Iterator[str]:
+def rehearse(verb: str, chosen: Filter, *, as_json: bool = False) -> Iterator[str]:
     """What the batch would do now, judged like its preview; nothing is written."""
-    reasons: Counter[str] = Counter()
+    eligible, skipped = 0, dict[str, int]()
     ids = list(chosen.letters(verb).order_by("pk").values_list("pk", flat=True))
     for part in (portion for some in batched(ids, CHUNK) for portion in DeadLetter.objects.portions(some)):
         letters = DeadLetter.objects.defer("traceback").in_bulk(part)
-        reasons.update(deeds.foresee(verb, letters, database_now()).values())
-    yield f"would {verb} {reasons.pop('', 0)} letters; nothing was changed"
-    yield from _reasons(reasons)
+        verdicts = [*deeds.foresee(verb, letters, database_now()).values()]
+        eligible += verdicts.count("")
+        skipped = with_reasons(skipped, filter(None, verdicts))
+    if as_json:
+        counts = {"eligible": eligible, "skipped": sum(skipped.values()), "skipped_why": skipped}
+        yield json.dumps({"verb": verb, "dry_run": True, "letters": chosen.words(), **counts})
+        return
+    yield f"would {verb} {eligible} letters; nothing was changed"
+    yield from _reasons(Counter(skipped))
 
 
 def account(batch: ReplayBatch) -> Iterator[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 
@@ -17,21 +19,26 @@ from outbox.letters.terminal import CHUNK, as_data
 from outbox.trail.audit import record
 from outbox.trail.reveal import LEAST_REASON, REVEAL
 
+CUT = "Only the first {} letters are shown: narrow it by --group, --source, --status, --before or ids."
+
 
 def show(chosen: Filter, options: Mapping[str, Any]) -> Iterator[str]:
     """Everything about the chosen letters; with the option `reveal` what is hidden, too, for the `reason`.
 
-    Raises Refusal for a reason that is none.
+    Raises Refusal for a reason that is none, and behind the last letter when there are more than are shown.
     """
     whole = options["reveal"]
+    if whole and (fault := fault_of_reason(options["reason"], LEAST_REASON)):
+        raise Refusal(f'--reveal --reason "…": {fault}')
+    rows = chosen.letters("show")
+    ids = list(rows.order_by("pk").values_list("pk", flat=True)[: CHUNK + 1])
     if whole:
-        _record(chosen, options["reason"])
-    for letter in islice(chosen.letters("show").one_by_one(), CHUNK):
-        data = as_data(letter) | ({} if whole else _hidden(letter))
-        yield from (f"{name:14}{value}" for name, value in data.items())
-        if whole:
-            yield from _content(letter)
-        yield ""
+        _record(ids[:CHUNK], options["reason"])
+    for letter in islice(rows.filter(pk__in=ids).one_by_one(), CHUNK):
+        data = as_data(letter) | (_revealed(letter) if whole else _hidden(letter))
+        yield from [json.dumps(data)] if options["json"] else [*_lines(data), ""]
+    if len(ids) > CHUNK:
+        raise Refusal(CUT.format(CHUNK))
 
 
 def record_export(chosen: Filter, reason: str) -> None:
@@ -50,18 +57,23 @@ def _hidden(letter: DeadLetter) -> dict[str, Any]:
     return texts | {"payload_b64": DOTS, "payload": masked(letter.payload, *mask_of(letter.source))}
 
 
-def _content(letter: DeadLetter) -> Iterator[str]:
-    if letter.payload is not None:
-        yield f"{'payload':14}{bytes(letter.payload).decode('utf-8', 'backslashreplace')[:2000]}"
-    yield from (f"{'header':14}{name}: {value}" for name, value in letter.headers)
-    yield from letter.traceback.splitlines()
+def _revealed(letter: DeadLetter) -> dict[str, Any]:
+    payload = None if letter.payload is None else bytes(letter.payload).decode("utf-8", "backslashreplace")
+    return {"payload": payload, "headers": letter.headers, "traceback": letter.traceback}
 
 
-def _record(chosen: Filter, reason: str) -> None:
+def _lines(data: Mapping[str, Any]) -> Iterator[str]:
+    """For people: one field a line, a header each, and of a long payload what fits on a screen."""
+    several = {"headers", "traceback"}
+    yield from (f"{name:14}{value}" for name, value in data.items() if name not in {*several, "payload"})
+    if data["payload"] is not None:
+        yield f"{'payload':14}{data['payload'][:2000]}"
+    yield from (f"{'header':14}{name}: {value}" for name, value in data.get("headers", ()))
+    yield from data.get("traceback", "").splitlines()
+
+
+def _record(ids: Sequence[UUID], reason: str) -> None:
     """One action about all the letters that are shown."""
-    if fault := fault_of_reason(reason, LEAST_REASON):
-        raise Refusal(f'--reveal --reason "…": {fault}')
-    ids = list(chosen.letters("show").order_by("pk").values_list("pk", flat=True)[:CHUNK])
     with transaction.atomic():
         record(
             operator_of_terminal(), REVEAL, f"{len(ids)} letters", reason=reason, rows=len(ids),

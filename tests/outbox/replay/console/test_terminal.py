@@ -2,17 +2,21 @@
 
 import io
 import json
+import os
 import re
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from config.database.clock import database_now
+from config.telemetry.masks import DOTS
 from outbox.letters.models import DeadLetter
 from outbox.models import OperatorAction
 from outbox.replay.batches.models import ReplayBatch, ReplayItem
 from outbox.replay.batches.run import Steps
+from outbox.replay.console import shown
 from tests.outbox.replay.batches.conftest import scripted  # noqa: F401 (a fixture)
 from tests.outbox.replay.batches.scripted_flow import assert_counted, confirmed, letters, previewed, run_until, step
 
@@ -51,7 +55,7 @@ def test_what_fails_again_or_is_refused_is_named(scripted):  # noqa: F811
 @pytest.mark.parametrize(("verb", "status"), [("discard", "discarded"), ("resolve", "resolved")])
 def test_closing_and_restoring(verb, status):
     letters(3)
-    run(verb, "--source", "swift", "--code", "test", *WHY)
+    run(verb, "--source", "swift", *(["--code", "test"] if verb == "discard" else []), *WHY)
     assert set(DeadLetter.objects.values_list("status", flat=True)) == {status}
     if verb == "discard":
         assert set(DeadLetter.objects.values_list("code", flat=True)) == {"test"}
@@ -139,6 +143,16 @@ def test_a_canary_is_tried_when_asked_for(scripted):  # noqa: F811
         (["requeue", "--all", "--canary", "-1", *WHY], 1),
         (["list", "--status", "gone"], 1),
         (["requeue", "--before", "soon", *WHY], 1),
+        (["requeue", "--all", "--rate", "-5", "--dry-run"], 1),
+        (["requeue", "--all", "--canary", "9999", "--dry-run"], 1),
+        (["discard", "--all", "--code", "two words", "--dry-run"], 1),
+        (["discard", "--all", "--code", "x" * 31, "--reason", "it is only a test"], 1),
+        # What a verb does not know is not dropped without a word.
+        (["requeue", "--all", "--code", "test", *WHY], 2),
+        (["list", "--reveal", *WHY], 2),
+        (["list", "--dry-run"], 2),
+        (["batches", "--all"], 2),
+        (["pause", "1", "--canary", "3"], 2),
     ],
 )
 def test_nonsense_is_one_line_and_changes_nothing(arguments, code):
@@ -167,6 +181,49 @@ def test_batches_are_listed_and_their_levers_pulled():
     assert "running" in run("resume", batch.pk)
     assert_counted(batch)
     assert OperatorAction.objects.filter(actor_name__contains="by command").count() == 4
+
+
+def test_a_rehearsed_cancel_does_not_cancel():
+    letters(3)
+    batch = previewed()
+    with pytest.raises(CommandError, match="--dry-run belongs to requeue, discard, resolve, restore, not to cancel"):
+        run("cancel", batch.pk, "--dry-run")
+    assert ReplayBatch.objects.get().state == "previewed"
+
+
+def test_programs_read_objects(scripted):  # noqa: F811
+    """One a line, of every verb: what would be done, what was done, what was left to the worker, and letters."""
+    ids = letters(5)
+    scripted.ineligible["K3"] = "Already sent."
+    would = json.loads(run("requeue", "--all", "--dry-run", "--json"))
+    assert (would["eligible"], would["skipped"], would["skipped_why"]) == (4, 1, {"Already sent.": 1})
+    detached = json.loads(run("requeue", ids[0], "--detach", "--json", *WHY))
+    assert (detached["state"], detached["verb"]) == ("counting", "requeue")
+    run("cancel", detached["id"])
+    done = json.loads(run("requeue", "--all", "--json", *WHY))
+    assert (done["state"], done["verified"], done["skipped_why"]) == ("done", 4, {"Already sent.": 1})
+    shown = [json.loads(line) for line in run("show", *ids[:2], "--json").splitlines()]
+    assert [one["id"] for one in shown] == list(map(str, ids[:2]))
+    assert {one["payload_b64"] for one in shown} == {DOTS}
+    assert "headers" not in shown[0]
+    [revealed] = map(json.loads, run("show", ids[0], "--json", "--reveal", *WHY).splitlines())
+    assert {"payload", "headers", "traceback"} <= set(revealed)
+
+
+def test_a_list_that_is_cut_off_says_so(monkeypatch):
+    monkeypatch.setattr(shown, "CHUNK", 3)
+    letters(4)
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="Only the first 3 letters are shown"):
+        call_command("dead_letters", "show", "--all", "--json", stdout=out)
+    assert len(out.getvalue().splitlines()) == 3
+
+
+def test_an_account_without_a_name_is_a_number(monkeypatch):
+    """As in a container that runs under a number that no file knows."""
+    monkeypatch.setattr("getpass.getuser", Mock(side_effect=KeyError("uid not found: 12345")))
+    run("resolve", letters(1)[0], *WHY)
+    assert OperatorAction.objects.get().actor_name == f"account {os.getuid()}, by command"
 
 
 def test_lists_take_a_status_and_a_time():
