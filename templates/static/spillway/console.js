@@ -1,4 +1,4 @@
-/* `/` focuses the search field; "Copy" buttons copy; a form that changes something is sent once; Django's own icons that
+/* `/` focuses the search field; "Copy" buttons copy; a time says in its title when that was where the reader is; a form that changes something is sent once; Django's own icons that
    have a name are pictures. */
 "use strict";
 
@@ -15,6 +15,14 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button || !navigator.clipboard) return;
   navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "Copied"; });
+});
+
+// Every page says UTC. Whoever points at a time is told their own, too.
+document.addEventListener("mouseover", (event) => {
+  const time = event.target.closest("time[datetime]");
+  if (!time || time.dataset.local) return;
+  time.dataset.local = new Date(time.dateTime).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "long" });
+  time.title += ` · ${time.dataset.local} where you are`;
 });
 
 // The server refuses the second of two identical orders anyway; this only saves a person the surprise.

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.conf import settings
@@ -132,6 +132,33 @@ def test_a_lever_by_keyboard_alone(page, rows):
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.wait_for_selector("text=Held 1 warehouse.")
+
+
+def test_a_time_says_what_the_clock_of_the_reader_showed(page, rows):
+    """The page says UTC; who points at it reads the own time in the title, once."""
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+    page.goto(page_of(rows.late))
+    time = page.locator("time").first
+    utc = time.get_attribute("title")
+    time.hover()
+    time.hover()
+    said = time.get_attribute("title")
+    assert utc.endswith("UTC")
+    own = (datetime.fromisoformat(utc.removesuffix(" UTC")) + timedelta(hours=9)).strftime("%H:%M:%S")
+    assert said.startswith(f"{utc} · ")
+    assert f"{own} GMT+9 where you are" in said
+    assert said.count("·") == 1
+
+
+def test_on_a_phone_the_forecast_stands_above_the_error(page, rows):
+    page.goto(page_of(rows.late))
+    forecast, error = (
+        page.locator(f"section:has(> header h2:text-is('{words}'))") for words in ("If you requeue it now", "Error")
+    )
+    for width, above in ((390, True), (1440, False)):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert (forecast.bounding_box()["y"] < error.bounding_box()["y"]) is above
 
 
 @pytest.mark.parametrize("width", [390, 768, 1024, 1440])
