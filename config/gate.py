@@ -64,7 +64,7 @@ class Gate(Generic[T]):
         try:
             value.decode()
         except UnicodeDecodeError as error:
-            raise InvalidRecord("invalid_utf8", f"byte {error.start} is no UTF-8: {error.reason}") from None
+            raise InvalidRecord("invalid_utf8", f"cannot be read from byte {error.start} on: {error.reason}") from None
         return message
 
 

@@ -106,6 +106,7 @@ class Confirmation:
             "label": lever.label(len(ready)),
             "ready": [row for row in self.rows if row.pk in ready],
             "left_out": left_out,
+            "why_nothing": " ".join(list(dict.fromkeys(why for _row, why in left_out))[:3]),
             "right": "" if status == 200 else lever.right_in_words(opts),
             "role": "" if status == 200 else lever.role(opts),
             "pinned_at": database_now(),

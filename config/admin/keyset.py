@@ -94,6 +94,7 @@ class KeysetChangeList(ChangeList):
 
     newer = older = ""
     narrowed: Sequence[str] = ()
+    way_back: tuple[str, str] = ("", "")
 
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         self.backwards = bool(request.GET.get(AFTER))
@@ -111,6 +112,7 @@ class KeysetChangeList(ChangeList):
         self.narrowed = [
             said(name, value[-1] if isinstance(value, list) else value) for name, value in found[2].items()
         ]
+        self.way_back = self.model_admin.way_back(request)  # type: ignore[attr-defined]
         return found
 
     def get_query_string(self, new_params: Any = None, remove: Any = None) -> str:

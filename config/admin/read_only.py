@@ -91,6 +91,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         """What a link from another page narrows the list to, in words."""
         return str(value)
 
+    def way_back(self, request: HttpRequest) -> tuple[str, str]:
+        """(words, address) of the link that leads out of a narrowed list."""
+        return "Show all", "?"
+
     def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
         """The order of this list, which may depend on its filters."""
         return self.keyset

@@ -17,7 +17,7 @@ from django.utils.text import capfirst
 from config.admin import humanize
 from config.admin.drawing import points
 from config.admin.html import chip, clock_and_age, icon, moment, said
-from config.telemetry.masks import masked_error
+from config.telemetry.masks import DOTS, masked_error
 
 register = template.Library()
 for tag in (icon, chip, said):
@@ -79,8 +79,9 @@ def sparkline(trend: Sequence[float], label: str) -> str:
 
 @register.filter
 def highlight(text: str) -> SafeString:
-    """Pretty-printed JSON with its keys in another colour."""
-    return mark_safe(KEY.sub(r"\1<b>\2</b>:", escape(text)))  # noqa: S308 (escaped in this line)
+    """Pretty-printed JSON with its keys in another colour, and what is hidden on grey."""
+    coloured = KEY.sub(r"\1<b>\2</b>:", escape(text)).replace(DOTS, f'<span class="sw-dots">{DOTS}</span>')
+    return mark_safe(coloured)  # noqa: S308 (escaped above)
 
 
 @register.filter

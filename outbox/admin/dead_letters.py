@@ -77,7 +77,8 @@ def _requeue(keys: list[Any], operator: Operator, reason: str) -> LeverResult:
 
 def _why_closed(letter: DeadLetter) -> str:
     age, state = humanize.ago(letter.updated_at, timezone.now()), letter.get_status_display().lower()
-    return f"Already {state} {age}: {masked_error(letter.note)}." if letter.note else f"Already {state} {age}."
+    note = masked_error(letter.note) if letter.note != state else ""
+    return f"Already {state} {age}: {note}." if note else f"Already {state} {age}."
 
 
 def _why_not_restored(letter: DeadLetter) -> str:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from config.admin import humanize
-from config.admin.confirmation import LeverState
+from config.admin.confirmation import LeverState, finds
 from config.admin.html import chip, moment
 from config.admin.keyset import KeysetChangeList, by_ids
 from config.admin.read_only import ReadOnlyAdmin, age_column, number_column
@@ -71,6 +71,11 @@ class GroupChangeList(KeysetChangeList):
         last = FailureGroup.objects.filter(state=FailureGroup.State.RESOLVED).order_by("-state_since").first()
         said = f"The last group was resolved {humanize.ago(last.state_since, database_now())}: {last}. " if last else ""
         return "No dead letters need work", f"{said}A letter appears here when a message failed for good."
+
+
+def _is_its_turn(state: LeverState, row: FailureGroup) -> bool:
+    """Also for whoever has no right to pull it: a locked "Stop ignoring" says nothing of a group that nobody ignores."""
+    return finds(state.lever.ready, row) if state.right else not state.locked
 
 
 @admin.register(FailureGroup)
@@ -143,7 +148,7 @@ class FailureGroupAdmin(ReadOnlyAdmin):
 
     def offered(self, request: HttpRequest, states: list[LeverState], row: FailureGroup) -> list[LeverState]:
         """Those on its letters first; of two levers that undo each other only the one that can be pulled."""
-        mine = [state for state in states if not (state.locked and state.lever.name in PAIRED)]
+        mine = [state for state in states if state.lever.name not in PAIRED or _is_its_turn(state, row)]
         return sorted([*of_letters(request, row, self.opts), *mine], key=lambda state: state.lever.harm)
 
     def get_urls(self) -> list[Any]:

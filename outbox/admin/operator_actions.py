@@ -82,7 +82,7 @@ class WhenItWas(Segments):
 class OperatorActionAdmin(ReadOnlyAdmin):
     place = 70
     keyset = Keyset("created_at", ties_opposed=True)
-    list_display = ["did", "when", "actor_name", "because", "result", "count_rows"]
+    list_display = ["did", "when", "who", "because", "result", "count_rows"]
     list_filter = [WhoActed, WhatItWasAbout, WhenItWas]
     search_fields = ["pk"]
     search_help_text = "Paste the id of a letter, message, customer, … or somebody's name. Exact match."
@@ -96,6 +96,10 @@ class OperatorActionAdmin(ReadOnlyAdmin):
     @admin.display(description="Did")
     def did(self, row: OperatorAction) -> str:
         return f"{verb_in_words(row.verb)}: {row.subject}"
+
+    @admin.display(description="Who")
+    def who(self, row: OperatorAction) -> str:
+        return row.actor_name
 
     @admin.display(description="Reason")
     def because(self, row: OperatorAction) -> str:

@@ -47,6 +47,11 @@ class ReplayItemAdmin(ReadOnlyAdmin):
     def narrowed_to(self, lookup: str, value: Any) -> str:
         return f"letters of replay batch {value}"
 
+    def way_back(self, request: HttpRequest) -> tuple[str, str]:
+        """There is no list of all: it is a part of its batch."""
+        batch = request.GET.get("batch__id__exact", "")
+        return "Back to the batch", reverse("admin:outbox_replaybatch_change", args=[batch]) if batch else "?"
+
     @admin.display(description="Letter")
     def of_letter(self, row: ReplayItem) -> str:
         url = reverse("admin:outbox_deadletter_change", args=[row.letter])
@@ -54,7 +59,7 @@ class ReplayItemAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Result")
     def result(self, row: ReplayItem) -> str:
-        return chip(CHIPS.get(row.state, row.state), row.get_state_display())
+        return chip(CHIPS.get(row.state, row.state), row.get_state_display().capitalize())
 
     @admin.display(description="Why")
     def said(self, row: ReplayItem) -> str:

@@ -16,12 +16,17 @@ from outbox.replay.batches.models import ReplayBatch
 register = template.Library()
 
 
+def _said(batch: ReplayBatch) -> str:
+    share = f" at {batch.percent:.0f} %" if batch.state != "holding" else ", nothing has left yet"
+    return f"{batch} is {batch.state}{share}."
+
+
 @register.simple_tag
 def in_hand() -> SafeString | str:
     """`Replay batch 7 is running at 62 %. 8 groups have an owner.`; nothing when nothing is."""
     batches = ReplayBatch.objects.filter(state__in=AT_WORK).order_by("-pk")[:3]
     page = "admin:outbox_replaybatch_change"
-    said = [(reverse(page, args=[one.pk]), f"{one} is {one.state} at {one.percent:.0f} %.") for one in batches]
+    said = [(reverse(page, args=[one.pk]), _said(one)) for one in batches]
     owned = FailureGroup.objects.needing_work(timezone.now()).owned().count()
     if owned:
         words = f"{humanize.plural(owned, 'group has', 'groups have')} an owner."

@@ -68,6 +68,7 @@ def context(batch: ReplayBatch) -> dict[str, Any]:
         "reasons": sorted(batch.skipped_why.items(), key=lambda pair: -pair[1]),
         "causes": causes(batch), "newest": newest(batch), "checks": checks(batch), "facts": facts(batch, now),
         "remaining": batch.eligible, "share": round(stop_rule.share(batch.ring), 1), "judged": len(batch.ring),
+        "gauge": gauge(stop_rule.share(batch.ring), batch.stop_percent),
         "left": left(batch), "typed_above": requests.TYPED_ABOVE, "size": _canary(batch),
         "hold": humanize.length(settings.REPLAY_HOLD_SECONDS), "held_percent": _held(batch, now),
         "items_url": f"{reverse('admin:outbox_replayitem_changelist')}?batch__id__exact={batch.pk}&state=",
@@ -123,6 +124,11 @@ def bar(batch: ReplayBatch) -> list[BarPart]:
         found.append(BarPart(tone, word, number, round(x, 2), round(width, 2)))
         x += width
     return found
+
+
+def gauge(share: float, limit: float) -> float:
+    """How far the gauge of the stop rule is filled, in percent; its limit stands in the middle."""
+    return min(100.0, round(50 * share / limit, 1)) if limit else 100.0
 
 
 def left(batch: ReplayBatch) -> str:

@@ -105,9 +105,8 @@ def of_letters(request: HttpRequest, group: FailureGroup, opts: Any) -> list[Lev
 def of_filter(request: HttpRequest, chosen: Filter, state: str, opts: Any) -> list[LeverState]:
     """What a replay batch can do to all letters of a list that shows one state; nothing in a state that no verb starts from."""
     draft = reverse("admin:outbox_replaybatch_draft")
-    return [
-        _offer(
-            request,
+    offered = [
+        (
             _shown(
                 f"{verb}-all",
                 f"{verb.capitalize()} all of these",
@@ -116,12 +115,12 @@ def of_filter(request: HttpRequest, chosen: Filter, state: str, opts: Any) -> li
                 harm=verb == "discard",
             ),
             f"{draft}?{urlencode([('verb', verb), *chosen.fields()])}",
-            opts,
-            posts=True,
         )
         for verb in VERBS
         if STARTS[verb] == state
     ]
+    found = [_offer(request, lever, url, opts, posts=True) for lever, url in offered]
+    return sorted(found, key=lambda one: one.lever.harm)
 
 
 def _offer(request: HttpRequest, lever: Lever, url: str, opts: Any, *, posts: bool) -> LeverState:

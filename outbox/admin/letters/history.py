@@ -78,6 +78,7 @@ def _closed(row: DeadLetter, sight: Sight) -> Iterator[LetterEvent]:
         # Evidence names receipts, batches and rows; a note may hold the error of an older version.
         words = row.evidence or (sight.error(row.note) if row.requeued_at is None else "")
         words = sight.error(words) if row.status == Status.FAILED_AGAIN else words
+        words = "" if words == row.get_status_display().lower() else words  # a discard says no more of itself
         link = "What proves it" if row.evidence_url else ""
         yield LetterEvent(*CLOSED[row.status], row.updated_at, words, row.evidence_url, link)
 

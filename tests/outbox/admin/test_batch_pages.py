@@ -5,6 +5,8 @@ import re
 import pytest
 from django.urls import reverse
 
+from config.database.clock import database_now
+from outbox.admin.batches.page import gauge
 from outbox.letters.models import DeadLetter, FailureGroup
 from outbox.models import OperatorAction
 from outbox.replay.batches import requests
@@ -200,3 +202,14 @@ def test_pages_cost_the_same_queries_however_large_the_batch(boss, django_assert
         with django_assert_max_num_queries(25):
             assert boss.get(url).status_code == 200
     assert DeadLetter.objects.count() == 300
+
+
+def test_the_gauge_has_its_limit_in_the_middle_and_is_red_behind_it(boss):
+    assert [gauge(share, 5.0) for share in (0, 2.5, 5, 33)] == [0, 25, 50, 100]
+    letters(3)
+    batch = confirmed()
+    for ring, tone in (("x" + "." * 24, "ok"), ("xx" + "." * 18, "bad")):
+        ReplayBatch.objects.update(state="paused", ring=ring, started_at=database_now())
+        assert re.search(
+            rf'<rect class="sw-{tone}" width="[\d.]+%" height="8"/><rect class="sw-limit" x="50%"', page(boss, batch)
+        )

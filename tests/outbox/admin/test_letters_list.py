@@ -58,6 +58,11 @@ def test_the_need_of_letters_without_effect_leads_to_them(boss):
     assert keys(boss.get(need.url).content.decode()) == ["K0"]
 
 
+def test_the_lever_that_does_harm_stands_last(boss):
+    letters(1)
+    assert list(levers(shown(boss))) == ["Requeue all of these", "Resolve all of these", "Discard all of these"]
+
+
 @pytest.mark.parametrize("verb", ["Requeue", "Discard", "Resolve"])
 def test_a_lever_drafts_a_batch_of_what_the_list_shows(boss, verb):
     letters(2, "swift")
@@ -101,7 +106,7 @@ def test_without_the_right_they_are_locked_and_say_why():
     letters(1)
     html = shown(client_with("view_deadletter", "view_replaybatch"))
     assert levers(html) == {}
-    assert "needs the right “bulk requeue”" in html
+    assert "need the right “bulk requeue”" in html
 
 
 # -- One letter and its batches -----------------------------------------------------------------------------
@@ -116,6 +121,18 @@ def test_a_letter_leads_to_the_batch_that_works_on_it_and_to_those_that_did(boss
     assert f"{batch}</a> works on it:" in html
     for one in (first, batch):
         assert reverse("admin:outbox_replaybatch_change", args=[one.pk]) in html.partition("Timeline</h2>")[2]
+
+
+def test_the_letters_of_a_batch_lead_back_to_it(boss):
+    """Once "Show all" led to a list of no batch, which is empty."""
+    letters(2)
+    batch = confirmed()
+    run_until(batch, "done")
+    listed = reverse("admin:outbox_replayitem_changelist")
+    html = boss.get(f"{listed}?batch__id__exact={batch.pk}&state=verified").content.decode()
+    url = reverse("admin:outbox_replaybatch_change", args=[batch.pk])
+    assert f'<a href="{url}">Back to the batch</a>' in html
+    assert len(keys(html)) == 2
 
 
 def test_a_batch_that_is_over_works_on_nothing(boss):

@@ -112,6 +112,6 @@ def test_a_page_draws_each_lever_open_or_locked_with_right_and_role(role, row):
     client = Client()
     client.force_login(user)
     html = client.get(reverse("admin:throttler_customer_change", args=[row])).content.decode()
-    locked = "needs the right “change rate and lifetime of customers”. The role Operator has it."
+    locked = "need the right “change rate and lifetime of customers”. The role Operator has it."
     assert (locked in html) == (role != "Operator")
     assert "needs the right “purge what a customer has buffered”. No role has it." in html
