@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.contrib.admin import site
+from django.contrib.auth.models import User
 from django.db.models import Model, QuerySet
 from django.urls import reverse
 
@@ -84,9 +85,26 @@ def messages(state: str) -> Callable[[], QuerySet]:
 
 
 def _reveal(page: Any) -> None:
-    page.fill("#sw-reveal-reason", REASON)
-    page.click("button:has-text('Reveal for')")
+    """In the first look; in the others it is revealed still."""
+    if page.locator("#sw-reveal-reason").count():
+        page.fill("#sw-reveal-reason", REASON)
+        page.click("button:has-text('Reveal for')")
     page.wait_for_selector("text=Shown to you until")
+
+
+def _edit(page: Any) -> None:
+    """What the gate has refused is revealed, and its faults are named."""
+    if page.locator("#id_reason").count():
+        page.fill("#id_reason", REASON)
+        page.click("button:has-text('Show it and edit a copy')")
+    page.wait_for_selector("#id_text")
+
+
+def _edit_wrong(page: Any) -> None:
+    _edit(page)
+    page.fill("#id_text", page.input_value("#id_text").replace('"quantity"', '"quantities"', 1))
+    page.click("button:has-text('Check and preview')")
+    page.wait_for_selector("[role=alert]")
 
 
 def _submit(page: Any) -> None:
@@ -121,6 +139,11 @@ def _of_group() -> str:
     return f"{reverse('admin:outbox_deadletter_changelist')}?group__id__exact={group.pk}"
 
 
+def _found() -> str:
+    """An order that was sent, and its letter that came too late: two hits."""
+    return named("find", q=DeadLetter.objects.filter(step="late").latest("pk").business_key)()
+
+
 def _draft() -> str:
     group = groups(source="outbox")().latest("pk")
     return f"{reverse('admin:outbox_replaybatch_draft')}?verb=requeue&group={group.pk}"
@@ -146,8 +169,9 @@ OTHERS = {
     "app": Shown(named("app_list", "outbox")),
     "partitions": Shown(named("partitions")),
     "password": Shown(named("password_change")),
+    "password-done": Shown(named("password_change_done")),
     "find-nothing": Shown(named("find", q="A-00000")),
-    "find-some": Shown(named("find", q="notifications-in/3")),
+    "find-some": Shown(_found),
     "no-such-page": Shown(lambda: "/admin/nothing/", status=404),
     # -- letters and groups
     "letters-all": Shown(listed(DeadLetter, state="all")),
@@ -157,7 +181,7 @@ OTHERS = {
     "letter-late": Shown(one(letters(step="late"))),
     "letter-batch": Shown(one(letters(step="publish"))),
     "letter-ledger": Shown(one(letters(source="ledger", status="open"))),
-    "letter-notice": Shown(one(letters(source="throttler"))),
+    "letter-notice": Shown(one(letters(source="throttler", status="open"))),
     "letter": Shown(one(letters(source="outbox", status="open"))),
     "letter-support": Shown(one(letters(source="outbox", status="open")), "support"),
     "letter-revealed": Shown(one(letters(reason="late_event")), do=_reveal),
@@ -165,6 +189,12 @@ OTHERS = {
     "letter-resolved": Shown(one(letters(status="resolved"))),
     "letter-failed-again": Shown(one(letters(status="failed_again"))),
     "letter-discarded": Shown(one(letters(status="discarded"))),
+    "letter-history": Shown(one(letters(status="discarded"), "history")),
+    "edit-hidden": Shown(one(letters(source="ledger", status="open"), "edit")),
+    "edit": Shown(one(letters(reason="wrong_field", source="transfer-requests"), "edit"), do=_edit),
+    "edit-wrong": Shown(one(letters(reason="late_event"), "edit"), do=_edit_wrong),
+    "edit-closed": Shown(one(letters(status="discarded"), "edit")),
+    "edit-support": Shown(one(letters(reason="wrong_field"), "edit"), "support", 403),
     "groups": Shown(listed(FailureGroup)),
     "groups-all": Shown(listed(FailureGroup, state="all")),
     "groups-none": Shown(listed(FailureGroup, state="all", owner="me", flow="ledger")),
@@ -213,6 +243,9 @@ OTHERS = {
     "token-new": Shown(named("notifications_apitoken_add"), do=_issue),
     "suppression-new": Shown(named("notifications_suppression_add")),
     "account-new": Shown(named("auth_user_add")),
+    "account-password": Shown(one(User.objects.all, "password_change")),
+    "account-history": Shown(one(User.objects.all, "history")),
+    "account-delete": Shown(one(User.objects.all, "delete")),
     "role-new": Shown(named("auth_group_add")),
 }
 PAGES: dict[str, Shown] = {**_of_models(), **OTHERS}

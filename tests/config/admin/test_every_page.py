@@ -9,6 +9,7 @@ from django.contrib.admin import site
 from django.core.management import call_command
 from django.db import connection
 from django.test import override_settings
+from django.urls import resolve
 from pytest_django.live_server_helper import LiveServer
 
 from outbox.channels import handlers as registry
@@ -78,6 +79,32 @@ def visitors(served):
 def axe():
     """The source of axe-core."""
     return files("axe_playwright_python").joinpath("axe.min.js").read_text()
+
+
+def kind_of(url_name: str) -> str:
+    """`lever` of `outbox_deadletter_lever`: pages of a kind have one template."""
+    return url_name.rpartition("_")[2] if url_name.count("_") > 1 else url_name
+
+
+def named_in(patterns) -> set[str]:
+    found: set[str] = set()
+    for one in patterns:
+        found |= named_in(one.url_patterns) if hasattr(one, "url_patterns") else {one.name or ""}
+    return found - {""}
+
+
+NO_PAGES = {
+    "logout", "reveal", "deed",  # answer a POST
+    "autocomplete", "jsi18n", "site",  # no page: not found, a script, the redirect of view_on_site
+    "body",  # the mail in its frame, seen in the page of a message
+}  # fmt: skip
+
+
+def test_every_kind_of_page_is_opened(served):
+    """A page that somebody adds is read by axe, too; forms that nobody may open are not asked for."""
+    opened = {resolve(url.partition("?")[0]).url_name for name, url in served[1].items() if PAGES[name].status != 404}
+    missing = {kind_of(name) for name in named_in(site.urls[0])} - {kind_of(name) for name in opened} - NO_PAGES
+    assert missing == set()
 
 
 @pytest.mark.parametrize("name", PAGES)
