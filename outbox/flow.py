@@ -9,6 +9,7 @@ from uuid import UUID
 from django.conf import settings
 
 from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Worker
+from config.telemetry.masks import masked_error
 from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -68,7 +69,7 @@ class Outbox(Flow):
         for state in ChannelState.objects.filter(name__in=handlers()):
             trouble = f"paused: {state.pause_reason}" if state.paused else ""
             if state.breaker == ChannelState.Breaker.OPEN:
-                trouble = f"nobody answers: {state.last_error}"
+                trouble = f"nobody answers: {masked_error(state.last_error)}"
             yield f"channel {state.name}", not trouble, trouble or "open"
 
     def sweep(self, now: datetime) -> int:

@@ -12,6 +12,7 @@ from django.utils.text import Truncator
 
 from config.admin import humanize
 from config.flows import Need, Picture, Stage, Tone
+from config.telemetry.masks import masked_error
 from outbox.bookkeeping.progress import LONG, position_needs
 from outbox.channels.models import ChannelState
 from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
@@ -136,7 +137,10 @@ def _closed_channel(numbers: Numbers, state: ChannelState) -> Need:
         title, why = f"Channel {state.name} is paused", state.pause_reason
         since, lever = state.paused_at, "Show channel"
     else:
-        title, why = f"Nobody answers at {state.name}", f"{state.last_error}. It is tried again by itself."
+        title, why = (
+            f"Nobody answers at {state.name}",
+            f"{masked_error(state.last_error)}. It is tried again by itself.",
+        )
         since, lever = state.opened_at, "Show channel"
     return Need(
         "now" if state.paused else "soon",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 ADDRESS = re.compile(r"[^\s<>@,;:\"']+@[^\s<>@,;:\"']+")
@@ -35,21 +36,22 @@ def said(error: BaseException) -> str:
     return without_values(str(error)).strip()
 
 
-def trace_of(error: BaseException | None) -> str:
-    """The traceback of an error and of its causes, without values."""
+def trace_of(error: BaseException | None, hide: Callable[[str], str] = str) -> str:
+    """The traceback of an error and of its causes, without values and addresses; `hide` takes more out of what they say."""
     text = "".join(traceback.format_exception(error)) if error else ""
     for _ in range(MOST_CAUSES):
         if error is None:
             break
-        text = text.replace(str(error), said(error))
+        if str(error):
+            text = text.replace(str(error), hide(said(error)))
         error = error.__cause__ or error.__context__
-    return text
+    return without_addresses(text)
 
 
 def redact(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """A structlog processor: the field `error` without values."""
+    """A structlog processor: the field `error` without values and addresses."""
     if isinstance(event.get("error"), str):
-        event["error"] = without_values(event["error"])
+        event["error"] = without_addresses(without_values(event["error"]))
     return event
 
 

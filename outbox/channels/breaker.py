@@ -10,6 +10,7 @@ from django.db.models import F, QuerySet
 
 from config.database.compiled import compiled
 from config.telemetry.logs import log
+from config.telemetry.masks import masked_error
 from outbox.channels.handlers import Outcome
 from outbox.channels.models import ChannelState
 
@@ -50,7 +51,7 @@ def note(channel: str, outcomes: Sequence[Outcome], now: datetime) -> bool:
         breaker=OPEN, opened_at=now, probe_at=now + timedelta(seconds=FIRST_PROBE)
     )
     if opened:
-        log.error("breaker_opened", channel=channel, error=outcomes[-1].error)
+        log.error("breaker_opened", channel=channel, error=masked_error(outcomes[-1].error))
     return rows.broken().exists()
 
 

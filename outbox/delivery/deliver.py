@@ -12,7 +12,8 @@ from datetime import datetime
 
 from config.telemetry import metrics
 from config.telemetry.logs import log
-from config.telemetry.redaction import said, without_addresses
+from config.telemetry.masks import masked_error
+from config.telemetry.redaction import said, trace_of, without_addresses
 from outbox.channels.handlers import Message, MessageHandler, Outcome, send_budget
 from outbox.delivery.attempts import open_attempts
 from outbox.delivery.claim import Claim
@@ -137,7 +138,8 @@ def _guarded(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]
         if len(outcomes) != len(chunk):
             raise TypeError(f"{len(outcomes)} outcomes for {len(chunk)} messages")
     except Exception as error:  # noqa: BLE001 (the outcome is `when_broken`, whatever was raised)
-        log.exception("handler_failed", channel=handler.name)
+        # What it stumbled over may be the mail. Pages mask it; more people read a log.
+        log.error("handler_failed", channel=handler.name, exception=trace_of(error, masked_error))
         text = f"{type(error).__name__}: {without_addresses(said(error))}"[:500]
         return [Outcome(handler.when_broken, text) for _ in chunk]
     return outcomes

@@ -18,6 +18,7 @@ from config.database.upsert import timestamp_text, uuid_text
 from config.processes.loop import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import log
+from config.telemetry.masks import masked_error
 from outbox.bookkeeping import counters
 from outbox.channels import admission, breaker
 from outbox.channels.handlers import Message, MessageHandler, Outcome
@@ -159,7 +160,7 @@ def _tell_channel(claim: Claim, handler: MessageHandler, outcomes: list[Outcome]
     halt = "breaker open" if breaker.note(claim.channel, calls, now) else ""
     refused = next((outcome for outcome in outcomes if outcome.kind == "auth"), None)
     if refused:
-        admission.pause(claim.channel, admission.ITSELF, f"credentials refused: {refused.error}")
+        admission.pause(claim.channel, admission.ITSELF, f"credentials refused: {masked_error(refused.error)}")
         halt = "credentials refused"
     throttled = [outcome for outcome in outcomes if outcome.kind == "throttled"]
     if throttled:
@@ -209,7 +210,8 @@ def _count(claim: Claim, call: Call) -> None:
     for message, outcome in call.results:
         if not outcome.ok:
             about = {**message.headers, "aggregate": message.aggregate, "attempt": message.attempts}
-            failure = {"outcome": outcome.kind, "error": outcome.error}
+            # A server repeats what it was given: an address, a name, a line of the mail.
+            failure = {"outcome": outcome.kind, "error": masked_error(outcome.error)}
             log.warning("delivery_failed", channel=claim.channel, **about, **failure)
 
 

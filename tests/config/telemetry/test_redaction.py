@@ -11,7 +11,8 @@ from django.db import DataError, IntegrityError, connection, transaction
 from config.database.clock import database_now
 from config.kafka import RecordBatch
 from config.telemetry import logs
-from config.telemetry.redaction import said, trace_of, without_query
+from config.telemetry.masks import masked_error
+from config.telemetry.redaction import redact, said, trace_of, without_query
 from config.telemetry.tracing import hide_query
 from notifications.mail.suppression import Suppression
 from outbox.letters.handler import LetterHandler
@@ -128,3 +129,15 @@ def test_a_span_holds_no_search_key():
         "url.full": "https://x.example/v1/orders", "url.query": "", "http.method": "GET",
     }  # fmt: skip
     assert without_query({"http.method": "GET"}) == {}
+
+
+def test_a_log_says_no_address():
+    """A mail server repeats the one it was given."""
+    event = redact(None, "warning", {"error": "550 <ada@example.com>: no such user", "recipient_count": 1})
+    assert event == {"error": "550 <<address>>: no such user", "recipient_count": 1}
+
+
+def test_a_traceback_says_no_address_and_can_be_told_to_say_less():
+    error = ValueError("no line for 'Ada Lovelace' of ada@example.com")
+    assert "ada@example.com" not in trace_of(error)
+    assert trace_of(error, masked_error).rstrip().endswith("ValueError: no line for •••• of ••••")
