@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from throttler.api.forecast import Prospect, Backlog, forecast, prospect
+from throttler.api.forecast import Backlog, Prospect, forecast, prospect
 from throttler.limits.rate import parse_rates
 from throttler.models import Customer, Lane, LaneOwner
 from throttler.moments import microseconds
