@@ -94,6 +94,25 @@ def test_with_rows_in_cassandra_only_letters_wait_for_the_database(throttlers: T
 
 
 @pytest.mark.parametrize("store", ["kafka"], indirect=True)
+def test_who_starts_while_the_database_is_away_takes_no_partition_from_others(
+    throttlers: Throttlers, gate: Gate
+) -> None:
+    worker = started(throttlers)
+    away(gate, worker)
+    late = throttlers.start("b")
+    wait_for(lambda: "database_unavailable" in late.text, 60, "the second throttler to notice")
+    for _ in range(5):
+        throttlers.send(2, [str(number) for number in range(20)])  # of every partition, at the rates known last
+        throttlers.assert_all_left_once()
+    assert not has_partitions(late)
+    gate.reopen()
+    wait_for(lambda: has_partitions(late), 60, "the second throttler to have partitions")
+    throttlers.send(2, [str(number) for number in range(20)])
+    throttlers.assert_all_left_once()
+    assert (late.stop(), worker.stop()) == (0, 0)
+
+
+@pytest.mark.parametrize("store", ["kafka"], indirect=True)
 def test_a_partition_that_has_too_much_for_the_database_waits_alone(throttlers: Throttlers, gate: Gate) -> None:
     loud, home = "a", str(throttlers.home_of("a"))
     near, far = (another(throttlers, loud, apart) for apart in (False, True))
