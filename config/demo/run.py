@@ -20,6 +20,7 @@ from typing import Any
 
 from django.core.management.base import OutputWrapper
 
+from config.demo.embedded import API_VERSION
 from config.demo.folder import emptied_folder, shown
 from config.environment.env import BadSetting
 from config.processes.platform import start_platform
@@ -41,8 +42,8 @@ def demo_environment(folder: Path, kafka_port: int) -> dict[str, str]:
         "SECRET_KEY": secrets.token_urlsafe(50),
         "DATABASE_URL": f"sqlite:///{folder / 'spillway.sqlite3'}",
         "KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka_port}",
-        # The embedded broker knows the protocol up to here, and frees a dead member's place after its session.
-        "KAFKA_API_VERSION": "2.3",
+        # The embedded broker frees a dead member's place after its session.
+        "KAFKA_API_VERSION": API_VERSION,
         "KAFKA_TRANSACTIONS": "off",
         "KAFKA_SESSION_TIMEOUT_MS": "2000",
         "KAFKA_TOPIC_PREFIX": "",

@@ -22,7 +22,9 @@ def test_the_dead_letters_of_every_flow_are_counted(capsys):
     bury([letter(source, offset) for offset, source in enumerate(sources)], "g", database_now())
     DeadLetter.objects.all().delete()  # as retention does with old ones
     call_command("flow_summary")
-    lines = [line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    told = capsys.readouterr().out.splitlines()
+    assert len({len(line) for line in told}) == 1  # the numbers stand below each other
+    lines = [line.rsplit(maxsplit=1) for line in told]
     assert {name: number for name, number in lines if "dead letters" in name} == {
         "dead letters of orders": "1",
         "dead letters of stock": "2",

@@ -2,6 +2,6 @@
 
 from config.demo.embedded.broker import EmbeddedKafka
 from config.demo.embedded.librdkafka import EmbeddedKafkaError
-from config.demo.embedded.limits import LIMITS
+from config.demo.embedded.limits import API_VERSION, LIMITS
 
-__all__ = ["LIMITS", "EmbeddedKafka", "EmbeddedKafkaError"]
+__all__ = ["API_VERSION", "LIMITS", "EmbeddedKafka", "EmbeddedKafkaError"]

@@ -1,6 +1,10 @@
 """What the embedded broker cannot do: its command prints this, skip reasons and documents quote it."""
 
+API_VERSION = "2.3"  # up to which it knows the protocol
+
 LIMITS = {
+    "clients": f"its clients need KAFKA_API_VERSION={API_VERSION}, without which they find no broker, and "
+    "KAFKA_TRANSACTIONS=off; with KAFKA_SESSION_TIMEOUT_MS=2000 rebalances are short",
     "admin": "no administration API: topics come from --topic, from KAFKA_TOPICS or from their first use, "
     "and cannot be configured or altered",
     "time": "no search by time (offsets_for_times finds nothing) and no LogAppendTime: "

@@ -24,5 +24,7 @@ class Command(BaseCommand):
         if options["line"]:
             self.stdout.write(status_line())
             return
-        for name, number in (figure for flow in flows() for figure in flow.summary()):
-            self.stdout.write(f"{name:24}{number:>8,}")
+        figures = [figure for flow in flows() for figure in flow.summary()]
+        width = max((len(name) for name, _ in figures), default=0)
+        for name, number in figures:
+            self.stdout.write(f"{name:{width}}{number:>10,}")

@@ -17,7 +17,7 @@ import pytest
 from django.conf import settings
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 
-from config.demo.embedded import LIMITS
+from config.demo.embedded import API_VERSION, LIMITS
 from tests.services.embedded import CLIENT_OPTIONS, CONSUMER_OPTIONS
 
 pytestmark = pytest.mark.processes
@@ -149,6 +149,15 @@ def test_it_ends_with_its_parent():
 
 
 # -- limits: when one of these fails, the broker has learned something and LIMITS is to be shortened -------
+
+
+def test_limit_clients(address):
+    """A client that asks for the version finds no broker; the words say what to set."""
+    with pytest.raises(kafka.errors.KafkaError):
+        KafkaConsumer(bootstrap_servers=address, bootstrap_timeout_ms=2000)
+    reader_of(address).close()
+    assert f"KAFKA_API_VERSION={API_VERSION}" in LIMITS["clients"]
+    assert tuple(map(int, API_VERSION.split("."))) == CLIENT_OPTIONS["api_version"]
 
 
 def test_limit_admin(address):
