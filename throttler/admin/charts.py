@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from config.admin import humanize
-from throttler.admin.periods import Timeline
+from throttler.admin.periods import FiveMinutes, Timeline
 from throttler.admin.situation import Situation
 
 WIDTH, HEIGHT = 1000, 100
@@ -16,6 +16,7 @@ AHEAD = timedelta(hours=3)
 POINTS = 36  # of the forecast
 LABELS = 4  # spaces between the times below a chart
 LEAST_RATE = 0.01
+LEAST_SECONDS = 60  # of a period whose rate is drawn
 SPANS = (60, 120, 300, 600, 1200, 1800, 3600, 7200, *(hours * 3600 for hours in (4, 8, 12, 24, 48, 96, 192, 384, 720)))
 Point = tuple[datetime, float]
 
@@ -63,11 +64,14 @@ class Scale:
 
 def rate_chart(timeline: Timeline, allowed: Sequence[Point]) -> Chart | None:
     """Arriving, sent and allowed messages a second. `allowed`: what was set when, oldest first. None: too short."""
-    found = timeline.charted
+    found = _measured(timeline.charted)
     if len(found) < 2:
         return None
     start, end = found[0].start, timeline.now
-    arrived, sent = [(one.end, one.arrived) for one in found], [(one.end, one.sent) for one in found]
+    ends = [*(one.end for one in found[:-1]), end]
+    arrived, sent = (
+        [(at, getattr(one, way)) for at, one in zip(ends, found, strict=True)] for way in ("arrived", "sent")
+    )
     measured = max(LEAST_RATE, *(value for _, value in [*arrived, *sent]))
     steps = _steps(allowed, start, end)
     scale = Scale(start, end, nice(max(measured, *(min(value, 2 * measured) for _, value in steps), 0)))
@@ -82,6 +86,11 @@ def rate_chart(timeline: Timeline, allowed: Sequence[Point]) -> Chart | None:
     least, most = (per_second(end_of(value for _, value in arrived)) for end_of in (min, max))
     caption = f"{least} a second arrived." if least == most else f"Between {least} and {most} a second arrived."
     return Chart(start, per_second(scale.top), per_second(scale.top / 2), times(scale), lines, caption)
+
+
+def _measured(periods: Sequence[FiveMinutes]) -> Sequence[FiveMinutes]:
+    """Without a last one that has just begun: the mirror is a second late, which would be drawn as a fall."""
+    return periods[:-1] if periods and periods[-1].length < LEAST_SECONDS else periods
 
 
 def age_chart(found: Situation, forecast: bool) -> Chart | None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from throttler.admin.charts import SPANS, nice, span
+from throttler.admin.charts import SPANS, nice, rate_chart, span
 from throttler.admin.periods import PERIOD, Timeline, start_of
 from throttler.models import CustomerPeriod
 
@@ -61,6 +61,16 @@ def test_the_average_counts_the_time_that_is_over_only():
     assert found.arriving == pytest.approx(1_020 / 360)
     assert found.sent == pytest.approx(450 / 360)
     assert found.growth == pytest.approx((720 - 150) / 6)
+
+
+@pytest.mark.parametrize(("seconds", "falls"), [(0, False), (5, False), (59, False), (60, True), (290, True)])
+def test_a_period_that_has_just_begun_draws_no_fall(seconds, falls):
+    """The mirror is a second late: what came in the first seconds is not there yet."""
+    rows = [row(NOON - PERIOD * number, buffered=300, drained=150) for number in (3, 2, 1)]
+    chart = rate_chart(Timeline.of(rows, NOON + timedelta(seconds=seconds)), [])
+    points = [tuple(map(float, point.split(","))) for point in chart.lines["arriving"].split()]
+    assert (points[0][0], points[-1][0]) == (0, 1000)
+    assert (len({y for _, y in points}) > 1) is falls
 
 
 def test_what_expired_today_began_at_midnight():
