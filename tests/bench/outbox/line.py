@@ -38,10 +38,10 @@ def rows(plan: Plan) -> list[dict[str, str]]:
         turns = min(FRESH, int(count / RATE / PAUSE / 2))  # while it goes on
         waited = sorted(seconds_of(sink, turn) for turn in range(turns))
         batch.refresh_from_db()
+        took = (database_now() - batch.started_at).total_seconds() if batch.started_at else 0.0
         requests.cancel(batch.pk, WHO)
         for worker in platform.workers:
             worker.stop(60)
-    took = (database_now() - batch.started_at).total_seconds() if batch.started_at else 0.0
     return [{
         "mails that come back": f"{count:,}", "replayed/s": number(batch.verified / took),
         "a mail of now waits, s, p50": number(at(waited, 0.5)), "the longest, s": number(waited[-1]),
