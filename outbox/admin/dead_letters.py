@@ -249,6 +249,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
             "copies": copies_of(row, sight),
             "batches": [item.batch for item in items if item.batch.state in AT_WORK and item.state in HELD],
             "about_url": _about(row),
+            "message_url": _message(row),
             "carrier_url": _carrier(row),
             **neighbours_of(row),
         }
@@ -271,7 +272,11 @@ def _carrier(row: DeadLetter) -> str:
 
 
 def _about(row: DeadLetter) -> str:
-    """Where its key leads: to its message, or to what else has the key."""
-    if message := message_of(row):
-        return reverse("admin:outbox_outboxmessage_change", args=[message])
+    """Where its key leads: to the order, batch or stock that has it."""
     return f"{reverse('admin:find')}?{urlencode({'q': row.business_key, 'beside': str(row.pk)})}"
+
+
+def _message(row: DeadLetter) -> str:
+    """The page of the message that became this letter; empty for a letter of a record."""
+    message = message_of(row)
+    return reverse("admin:outbox_outboxmessage_change", args=[message]) if message else ""

@@ -47,11 +47,12 @@ def letter_of_mail(number=1, **more):
     return Letter("outbox", "deliver", "refused", "550 no", record, topic_id=pk, business_key=f"order:{number}", **more)
 
 
-def test_a_mail_has_no_place_in_a_topic_and_its_key_leads_to_its_message(boss):  # noqa: F811
+def test_a_mail_has_no_place_in_a_topic_and_leads_to_its_message_and_its_order(boss):  # noqa: F811
     bury([letter_of_mail()], "outbox", database_now())
     letter = DeadLetter.objects.get()
     html = boss.get(page_of(letter)).content.decode()
-    assert f'<a href="/admin/outbox/outboxmessage/{letter.topic_id}/change/">order:1</a>' in html
+    assert f'<a href="/admin/outbox/outboxmessage/{letter.topic_id}/change/">{letter.topic_id}</a>' in html
+    assert f'<a href="/admin/find/?q=order%3A1&amp;beside={letter.pk}">order:1</a>' in html
     assert "-1" not in html.partition("Origin</h2>")[2].partition("</section>")[0].replace(letter.topic_id, "")
 
 
