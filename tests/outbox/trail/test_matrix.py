@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import re
 import uuid
 
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
+from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 
@@ -15,8 +18,11 @@ from buffer.models import InventoryStock
 from config.admin.read_only import ReadOnlyAdmin
 from config.admin.roles import ROLES
 from config.database.clock import database_now
+from config.kafka import Replayed
 from outbox.admin.batches.form import DEEDS, RIGHTS, role_for
-from outbox.letters.filters import VERBS
+from outbox.letters.burial import Letter, bury
+from outbox.letters.filters import STARTS, VERBS
+from outbox.letters.models import DeadLetter
 from outbox.models import FailureGroup, OperatorAction
 from outbox.replay.batches.models import ReplayBatch
 from throttler.admin.levers import LEVERS as OF_CUSTOMERS
@@ -115,3 +121,59 @@ def test_a_page_draws_each_lever_open_or_locked_with_right_and_role(role, row):
     locked = "need the right “change rate and lifetime of customers”. The role Operator has it."
     assert (locked in html) == (role != "Operator")
     assert "needs the right “purge what a customer has buffered”. No role has it." in html
+
+
+# -- Whatever address there is, and the terminal -------------------------------------------------------------
+def addresses(patterns, before: str = "/admin/"):
+    """Every address of the admin, with something in place of each argument; `name` stands for each lever."""
+    for one in patterns:
+        path = before + re.sub(r"^\^|\$$", "", str(one.pattern))
+        if hasattr(one, "url_patterns"):
+            yield from addresses(one.url_patterns, path)
+        elif "?P" not in path:
+            yield re.sub(r"<int:\w+>", "1", re.sub(r"<uuid:\w+>", str(uuid.UUID(int=0)), path))
+
+
+NAMES = sorted(
+    {lever.name for page in PAGES for lever in page.levers} | {one.lever.name for one in OF_CUSTOMERS} | set(DEEDS)
+)
+
+
+def test_no_address_changes_anything_for_whoever_may_only_look(row):
+    """Also one that is added tomorrow: nothing but refusals stands in the trail, and rows are as they were."""
+    user = User.objects.create_user("somebody", is_staff=True)
+    user.groups.set([Group.objects.get(name="Auditor")])
+    client = Client()
+    client.force_login(user)
+    models = (InventoryStock, FailureGroup, Customer, User, Group)
+    before = [list(model.objects.order_by("pk").values()) for model in models]
+    given = {"id": ["X-1", "1"], "reason": "a long enough reason", "choice": "day", "verb": "requeue", "all": "1"}
+    urls = {one for one in addresses(admin.site.urls[0]) if not one.endswith(("logout/", "login/"))}
+    asked = {
+        re.sub(r"<(slug|path):\w+>", name, url) for url in urls for name in (NAMES if "<slug:" in url else ["X-1"])
+    }
+    assert len(asked) > 200
+    for url in sorted(asked):
+        assert client.post(url, given).status_code in (200, 302, 403, 404, 405), url
+    assert set(OperatorAction.objects.values_list("verb", flat=True)) == {"refused"}
+    last_login = {"last_login"}
+    after = [list(model.objects.order_by("pk").values()) for model in models]
+    assert [[{k: v for k, v in one.items() if k not in last_login} for one in rows] for rows in before] == [
+        [{k: v for k, v in one.items() if k not in last_login} for one in rows] for rows in after
+    ]
+    assert not ReplayBatch.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_lever_of_the_terminal_is_one_action_of_the_account_that_ran_it(verb):
+    """Whoever has the shell has every right; the trail says who it was and why, as for a person."""
+    record = Replayed("swift", 0, 1, 1_700_000_000_000, b"k", b"{}", [])
+    bury([Letter("transfer-requests", "decode", "x", "broken", record, business_key="A-1")], "g", database_now())
+    DeadLetter.objects.update(status=STARTS[verb])
+    call_command(
+        "dead_letters", verb, "--all", "--reason", "the cause is mended", stdout=io.StringIO(), stderr=io.StringIO()
+    )
+    (action,) = OperatorAction.objects.all()
+    assert (action.verb, action.actor_number, action.reason) == (verb, None, "the cause is mended")
+    assert action.actor_name.endswith(", by command")

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib import admin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.core.management import CommandError, call_command
 from django.db import transaction
 from django.test import Client
@@ -220,6 +220,17 @@ def test_without_the_right_it_is_403_and_recorded(planted, role):
         assert SECRET not in seen(client, page_of(row))
     assert OperatorAction.objects.filter(verb="refused").count() == len(planted)
     assert "Senior support" in seen(client, page_of(planted[0]))
+
+
+def test_the_right_to_reveal_is_no_right_to_look(planted):
+    """A row that somebody may not see is not revealed, and does not stand in the trail as if it had been."""
+    user = User.objects.create_user("curious", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_payload"))
+    client = Client()
+    client.force_login(user)
+    for row in planted:
+        assert client.post(reveal_of(row), {"reason": REASON}).status_code == 403
+    assert set(OperatorAction.objects.values_list("verb", flat=True)) == {"refused"}
 
 
 def test_who_loses_the_right_sees_dots_at_once(planted):
