@@ -210,6 +210,6 @@ def test_what_cannot_be_replayed_is_said_at_its_field(boss):
 def test_asking_for_a_replay_needs_its_right(replay):
     reader = client_with(*VIEWS)
     assert reader.get("/admin/outbox/topicreplay/add/").status_code == 403
-    assert "needs the right" in seen(reader, page_of(replay))
+    assert " the right “" in seen(reader, page_of(replay))
     assert reader.post(lever_of(TopicReplay, "apply"), {"id": replay.pk, "reason": "x" * 20}).status_code == 403
     assert TopicReplay.objects.count() == 1
