@@ -21,8 +21,8 @@ from outbox.bookkeeping.watermarks import Watermarks
 from outbox.messages import notify
 from tests.emptying import emptied_by_delete
 
-# Folders whose tests, where they touch no database, say the same beside each.
-BLIND = ("tests/config/kafka/", "tests/docs/", "tests/throttler/")
+# Whose tests, where they touch no database, say the same beside each.
+BLIND = ("tests/config/demo/test_embedded_kafka", "tests/config/kafka/", "tests/docs/", "tests/throttler/")
 DATABASE = {"db", "transactional_db"}
 ORDERED_AT = datetime.now(UTC).isoformat().replace("+00:00", "Z")
 TOPIC_ID = "11111111-2222-3333-4444-555555555555"

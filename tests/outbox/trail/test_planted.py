@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from django.contrib import admin
 from django.core.management import call_command
-from django.db import transaction
+from django.db import connection, transaction
 from django.urls import reverse
 
 from buffer.ingest.handler import Ingest
@@ -154,6 +154,8 @@ def commands() -> str:
 )
 @pytest.mark.parametrize("role", ["superuser", *ROLES])
 def test_nobody_meets_it(role, last, monkeypatch, caplog):
+    if connection.vendor != "sqlite" and role not in ("superuser", "Support"):
+        pytest.skip("no database knows a role: beside each the two ends are enough")
     with caplog.at_level(logging.INFO):
         mails(monkeypatch)
         records()
