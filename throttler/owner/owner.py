@@ -76,8 +76,8 @@ class PartitionOwner:
 
     @property
     def alive(self) -> bool:
-        """Whether anything that is posted will still be done."""
-        return self._thread.is_alive()
+        """Whether anything that is posted will still be done; not where a call of a closed client waits for its limit."""
+        return self._thread.is_alive() and not self._ending.is_set()
 
     def post(self, act: Callable[..., object], *arguments: Any) -> None:
         """Let the owner's thread do it, after everything that was posted before."""
@@ -89,7 +89,7 @@ class PartitionOwner:
         self.post(lambda: None)
         self._thread.join(patience)
         self.producer.close()
-        self._thread.join(1.0)
+        self._thread.join(0.5)
 
     # -- what others post ---------------------------------------------------------------------------
 
