@@ -28,7 +28,7 @@ class FailureGroup(models.Model):
         REGRESSED = "regressed"
         IGNORED = "ignored"
 
-    fingerprint = models.CharField(max_length=32, unique=True)
+    fingerprint = IdentifierField(max_length=32, unique=True)
     source = IdentifierField(max_length=100)
     step = models.CharField(max_length=50)
     reason = models.CharField(max_length=100)

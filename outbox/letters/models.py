@@ -163,7 +163,7 @@ class BurialKey(models.Model):
     """
 
     group = IdentifierField(max_length=100)
-    topic_id = models.CharField(max_length=36)
+    topic_id = IdentifierField(max_length=36)
     topic = IdentifierField(max_length=249)
     partition = models.IntegerField()
     offset = models.BigIntegerField()

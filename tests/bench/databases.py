@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from django.db import connection
 
+from tests.crash.databases import drop
+
 
 @contextmanager
 def fresh_database(url: str, name: str) -> Iterator[str]:
@@ -21,8 +23,7 @@ def fresh_database(url: str, name: str) -> Iterator[str]:
     try:
         yield urlsplit(url)._replace(path=f"/{name}").geturl()
     finally:
-        with closing(connect(url)) as server, closing(server.cursor()) as cursor:
-            cursor.execute(f"DROP DATABASE IF EXISTS {name}" + (" WITH (FORCE)" if is_postgres(url) else ""))
+        drop(url, f"DROP DATABASE IF EXISTS {name}" + (" WITH (FORCE)" if is_postgres(url) else ""))
 
 
 def is_postgres(url: str) -> bool:
