@@ -14,6 +14,7 @@ from config.database.clock import database_now
 from config.database.errors import remedy_for
 from config.telemetry import metrics
 from config.telemetry.logs import log
+from config.telemetry.masks import masked_error
 from config.telemetry.redaction import said
 from outbox.letters.models import DeadLetter
 from outbox.letters.proof import WORTH_ANOTHER_TRY
@@ -45,7 +46,7 @@ def act(batch: ReplayBatch, token: uuid.UUID, items: Sequence[ReplayItem]) -> in
             raise
         if len(items) == 1:
             log.exception("replay_item_refused", batch=batch.pk, letter=str(items[0].letter))
-            return _refuse(batch.pk, token, items[0], f"{type(error).__name__}: {said(error)}")
+            return _refuse(batch.pk, token, items[0], f"{type(error).__name__}: {masked_error(said(error))}")
     middle = len(items) // 2
     return act(batch, token, items[:middle]) + act(batch, token, items[middle:])
 

@@ -9,6 +9,7 @@ from config.database.clock import database_now
 from config.database.errors import remedy_for
 from config.processes import loop
 from config.telemetry.logs import log
+from config.telemetry.masks import masked_error
 from config.telemetry.redaction import said
 from outbox.letters.proof import WORTH_ANOTHER_TRY, look_after
 from outbox.replay.batches.models import ReplayBatch
@@ -60,7 +61,7 @@ class BatchWorker:
             if remedy_for(error) in WORTH_ANOTHER_TRY:
                 raise
             log.exception("replay_step_failed", batch=batch_id)
-            self.steps.say(batch_id, f"Waits: {type(error).__name__}: {said(error)}")
+            self.steps.say(batch_id, f"Waits: {type(error).__name__}: {masked_error(said(error))}")
             return BROKEN
 
     def pause(self) -> float:
