@@ -11,6 +11,22 @@ from django.db.models.functions import Length
 
 LISTED = 50  # letters of a query: each has up to four megabytes
 MOST_BYTES = 32 * 1024 * 1024  # of payloads that are in memory at once
+# What no flow asks for when it judges a letter: what people read, and what levers have written.
+NOT_JUDGED = (
+    "group", "reason", "error", "error_class", "traceback", "consumer_group", "payload_sha256",
+    "updated_at", "note", "code", "evidence", "evidence_url", "predecessor", "successor",
+)  # fmt: skip
+
+
+def fitting(sizes: Iterable[int]) -> int:
+    """How many payloads of these sizes, in bytes, may be in memory at once: the first ones, and at least one."""
+    number = total = 0
+    for size in sizes:
+        total += size
+        if number and total > MOST_BYTES:
+            break
+        number += 1
+    return number
 
 
 class DeadLetterQuerySet(models.QuerySet):
@@ -36,19 +52,22 @@ class DeadLetterQuerySet(models.QuerySet):
             yield from found
             found = list(self.filter(pk__gt=found[-1].pk).order_by("id")[:LISTED])
 
+    def to_judge(self) -> DeadLetterQuerySet:
+        """Only the columns that judgements need: making objects of the others takes as long as judging them."""
+        return self.defer(*NOT_JUDGED)
+
+    def sizes(self) -> models.QuerySet:
+        """Bytes of their payloads."""
+        return self.annotate(size=Length("payload")).values("size")
+
     def portions(self, ids: Sequence[UUID]) -> Iterator[list[UUID]]:
         """These letters in their order, as many at a time as may be in memory; at least one."""
-        sizes = dict(self.filter(pk__in=ids).annotate(size=Length("payload")).values_list("pk", "size"))
-        portion: list[UUID] = []
-        total = 0
-        for pk in ids:
-            total += sizes.get(pk) or 0
-            if portion and total > MOST_BYTES:
-                yield portion
-                portion, total = [], sizes.get(pk) or 0
-            portion.append(pk)
-        if portion:
-            yield portion
+        sizes = dict(self.filter(pk__in=ids).sizes().values_list("pk", "size"))
+        left = list(ids)
+        while left:
+            number = fitting(sizes.get(pk) or 0 for pk in left)
+            yield left[:number]
+            left = left[number:]
 
     def newest_first(self) -> DeadLetterQuerySet:
         return self.order_by("-id")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from config.database.errors import Stale
@@ -18,11 +19,22 @@ ITEMS = Rewrite(
 )
 
 
+class Asked(NamedTuple):
+    """An item as a preview needs it: the fields are its columns, and the bytes of its letter's payload."""
+
+    pk: int
+    letter: UUID
+    source: str
+    state: str
+    note: str
+    size: int | None
+
+
 @dataclass(frozen=True)
 class ItemOutcome:
     """The next state of an item, why, and the letter that took its place."""
 
-    item: ReplayItem
+    item: ReplayItem | Asked
     state: str
     note: str = ""
     successor: UUID | None = None
