@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from config.database.upsert import Upsert
@@ -10,10 +10,10 @@ from config.kafka.positions import Mark, Reach, TopicPartition
 from config.kafka.reader import committed_offsets
 from outbox.bookkeeping.models import Watermark
 
-POSITION = "topic partition"
+COLUMNS = "topic partition topic_id next_offset end_offset alarm"
 ADVANCE = Upsert(
     Watermark,
-    columns=f"{POSITION} topic_id next_offset end_offset alarm",
+    columns=COLUMNS,
     constants="group updated_at",
     key="group topic partition",
     update={
@@ -23,6 +23,14 @@ ADVANCE = Upsert(
         "topic_id": "CASE WHEN new.topic_id = '' THEN old.topic_id ELSE new.topic_id END",
         "updated_at": "new.updated_at",
     },
+)
+
+KNOW = Upsert(
+    Watermark,
+    columns=COLUMNS,
+    constants="group updated_at",
+    key="group topic partition",
+    update={},
 )
 
 
@@ -56,6 +64,10 @@ class Watermarks:
             Watermark.objects.filter(group=group, topic=topic, partition=partition).update(
                 alarm=alarm[:500], updated_at=now
             )
+
+    def know(self, group: str, places: Iterable[TopicPartition], now: datetime) -> None:
+        """Rows for partitions that nothing was ever read from; those that are known stay as they are."""
+        KNOW.run([(*tp, "", 0, 0, "") for tp in sorted(places)], {"group": group, "updated_at": now})
 
     def reach(self, group: str, reached: Mapping[TopicPartition, Reach], now: datetime) -> None:
         """Note how far the log reaches, and since when everything in it is known to be written."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from django.db import close_old_connections, connection
+from django.db import close_old_connections, connection, transaction
 
 from config.database.clock import database_now
 from config.kafka import topic_name
@@ -119,10 +119,17 @@ class Upkeep:
         while not self.alarms.empty():
             alarms = self.alarms.get()
             try:
-                AlarmedWatermarks(SOURCE).stop(self.group, alarms, database_now())
+                self._stop(AlarmedWatermarks(SOURCE), alarms)
             except Exception:
                 self.alarms.put(alarms)
                 raise
+
+    def _stop(self, marks: AlarmedWatermarks, alarms: Mapping[TopicPartition, str]) -> None:
+        """A partition may stop before it was ever mirrored: then it has no row to say so."""
+        now = database_now()
+        with transaction.atomic():
+            marks.know(self.group, alarms, now)
+            marks.stop(self.group, alarms, now)
 
     def _mirror(self) -> None:
         self.owner.post(self.owner.want_snapshot)
