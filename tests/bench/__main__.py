@@ -77,6 +77,10 @@ TABLES = {
         "Mails of now beside a replay of 20 000 mails at 50/s",
         "One relay, one replay worker. Goal: a fresh order's mail leaves within 15 s.",
     ),
+    "seals": Table(
+        "Operator actions of eight writers",
+        "In turns. Goal: ≥ 0.8 of what they record while nobody seals.",
+    ),
     "restore": Table(
         "Restoring 100 000 lanes after a million updates",
         "Goal: < 2 s.",

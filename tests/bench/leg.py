@@ -197,7 +197,7 @@ def lookup(plan: Plan) -> list[dict[str, str]]:
 PATHS = {
     "outbox": "outbox.outbox.drain_rows", "full": "outbox.outbox.full_rows", "promises": "outbox.promises.rows",
     "capture": "outbox.capture.rows", "pages": "outbox.letters.rows", "batches": "outbox.batches.rows",
-    "line": "outbox.line.rows",
+    "line": "outbox.line.rows", "seals": "outbox.seals.rows",
     "live": "throttler.throttled.live_rows", "delay": "throttler.throttled.delay_rows",
     "drain": "throttler.throttled.drain_rows", "restore": "throttler.throttled.restore_rows",
     "restart": "throttler.throttled.restart_rows", "fairness": "throttler.throttled.fairness_rows",
