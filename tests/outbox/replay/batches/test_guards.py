@@ -6,14 +6,14 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from config.database.clock import database_now
 from config.database.errors import Stale
 from outbox.replay.batches import requests, run, start
 from outbox.replay.batches.models import LEASE, ReplayBatch, ReplayItem
 from outbox.replay.batches.outcomes import ItemOutcome, write
-from tests.outbox.replay.batches.scripted_flow import BELA, confirmed, letters, step
+from tests.outbox.replay.batches.scripted_flow import BELA, confirmed, counts, letters, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -62,6 +62,45 @@ def test_an_item_that_was_left_is_not_written_any_more(held):
     with pytest.raises(Stale), transaction.atomic():
         write([ItemOutcome(item, "requeued")], database_now())
     assert ReplayItem.objects.get(pk=item.pk).state == "left"
+
+
+def test_what_was_acted_on_does_not_hide_what_is_to_be_left(scripted, settings):
+    """Of a cancelled batch only the rest is put back, however many letters stand before it."""
+    settings.REPLAY_CHUNK = 5
+    letters(60)
+    batch = confirmed()
+    step(8)
+    taken = len(scripted.taken)
+    assert 4 * settings.REPLAY_CHUNK < taken < 60
+    requests.cancel(batch.pk, BELA)
+    step(8)
+    assert counts(batch) == {"verified": taken, "left": 60 - taken}
+
+
+def test_an_item_that_was_judged_since_it_was_read_is_not_put_back(held):
+    batch, token = held
+    ReplayBatch.objects.update(state="cancelled")
+    batch.refresh_from_db()
+    judged = ReplayItem.objects.of(batch).first()
+
+    def meanwhile(execute, sql, params, many, context):
+        result = execute(sql, params, many, context)
+        if sql.startswith("SELECT") and "outbox_replayitem" in sql:
+            ReplayItem.objects.filter(pk=judged.pk).update(state="verified")
+        return result
+
+    with connection.execute_wrapper(meanwhile):
+        assert run.put_back(batch, token) == 4
+    assert ReplayItem.objects.get(pk=judged.pk).state == "verified"
+    assert ReplayItem.objects.filter(state="left").count() == 4
+
+
+@pytest.mark.parametrize("meanwhile", [{"state": "paused"}, {"lease_token": uuid.UUID(int=7)}], ids=["going", "lost"])
+def test_a_batch_that_is_not_cancelled_or_not_ours_is_not_put_back(held, meanwhile):
+    batch, token = held
+    ReplayBatch.objects.update(**{"state": "cancelled", **meanwhile})
+    assert run.put_back(batch, token) == 0
+    assert set(ReplayItem.objects.values_list("state", flat=True)) == {"eligible"}
 
 
 @pytest.mark.parametrize("how", ["resumed", "another rate"])

@@ -141,11 +141,15 @@ def test_what_is_over_cannot_be_changed(lever):
         lever(99_999, ANNA)
 
 
-def test_what_has_begun_cannot_be_undone():
+@pytest.mark.parametrize("state", ["canary", "running", "paused", "stopped", "verifying", "cancelled"])
+def test_what_has_begun_cannot_be_undone(state, scripted):
     letters(100, "slow")
     batch = run_until(confirmed(rate=10_000), "running")
-    with pytest.raises(Refusal, match="is running already"):
+    ReplayBatch.objects.update(state=state)
+    with pytest.raises(Refusal, match=f"is {state} already"):
         requests.undo(batch.pk, ANNA)
+    batch.refresh_from_db()
+    assert batch.state == state
 
 
 # -- the fence ---------------------------------------------------------------------------------------
