@@ -233,6 +233,19 @@ def test_the_right_to_reveal_is_no_right_to_look(planted):
     assert set(OperatorAction.objects.values_list("verb", flat=True)) == {"refused"}
 
 
+def test_what_was_revealed_is_hidden_from_whoever_may_not_look_any_more(planted):
+    """No address of a row shows its values by the right to reveal alone: not the frame of a mail, nor the form of a copy."""
+    client, user = client_of("Senior support"), User.objects.get()
+    for row in planted:
+        client.post(reveal_of(row), {"reason": REASON})
+    user.groups.clear()
+    user.user_permissions.set(Permission.objects.filter(codename__in=["view_payload", "edit_deadletter"]))
+    body = reverse("admin:outbox_outboxmessage_body", args=[planted[2].pk])
+    for url in [*map(page_of, planted), body, reverse("admin:outbox_deadletter_edit", args=[planted[0].pk])]:
+        assert client.get(url).status_code == 403, url
+        assert SECRET not in seen(client, url)
+
+
 def test_who_loses_the_right_sees_dots_at_once(planted):
     client = client_of("Senior support")
     client.post(reveal_of(planted[0]), {"reason": REASON})

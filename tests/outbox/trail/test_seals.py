@@ -17,6 +17,7 @@ from outbox.tasks import seal_actions
 from outbox.trail import seals, verify
 from outbox.trail.audit import record
 from outbox.trail.models import ActionSeal, ActionSubject, OperatorAction
+from outbox.trail.retention import sweep
 from tests.outbox.race import race
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -105,6 +106,25 @@ def test_one_that_comes_later_than_any_should_is_found_by_the_daily_round(monkey
     assert seal_now() == 0
     assert seal_now(thorough=True) == 1
     assert not faults()
+
+
+@pytest.mark.parametrize("retention", [0, 30], ids=["kept for ever", "swept"])
+def test_the_daily_round_of_retention_seals_what_lies_below_the_floor(monkeypatch, settings, retention):
+    """As the one above, without a second connection: an action that was not to be seen is there when all are sealed."""
+    settings.AUDIT_RETENTION_DAYS = retention
+    monkeypatch.setattr(seals, "LATEST", timedelta(0))
+    _first, late, last = act(3)
+    row = OperatorAction.objects.get(pk=late)
+    OperatorAction.objects.filter(pk=late)._raw_delete("default")
+    seal_now()
+    row.save(force_insert=True)
+    assert seals.head().floor >= last
+    assert seal_now() == 0
+    assert faults() == []
+    sweep(database_now())
+    assert OperatorAction.objects.unsealed().count() == 0
+    assert chain()[-1] == (3, late)
+    assert faults() == []
 
 
 def test_a_key_that_was_rolled_back_holds_nothing_up(monkeypatch):
