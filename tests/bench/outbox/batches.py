@@ -1,4 +1,4 @@
-"""A replay batch from its request to the last letter, of the ledger and of ingestion, by one worker."""
+"""A replay batch from its request to the last letter, of the ledger and of ingestion, by one worker; and one that is held."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from django.test import override_settings
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.letters.filters import Filter
+from outbox.letters.models import DeadLetter
 from outbox.replay.batches import requests
 from outbox.replay.batches.models import ReplayBatch, ReplayItem
 from outbox.replay.batches.run import Steps
 from tests.bench.leg import Plan
+from tests.bench.outbox import holds
 from tests.bench.outbox.redelivery import STOCKS, handle
 
 LETTERS = 100_000
@@ -30,7 +32,9 @@ def rows(plan: Plan) -> list[dict[str, str]]:
 
 
 def measure(source: str, bury: Callable[[int], None], number: int) -> dict[str, str]:
-    bury(number)
+    bury(number + holds.LETTERS)
+    lasting = holds.held(source)
+    number = DeadLetter.objects.open().filter(source=source).count()
     steps = Steps()
     started = time.perf_counter()
     batch = requests.draft("requeue", Filter(source=source), WHO, token=steps.token)
@@ -47,6 +51,7 @@ def measure(source: str, bury: Callable[[int], None], number: int) -> dict[str, 
     return {
         "letters": f"{number:,} of {source}", "request": f"{1000 * asked:.0f} ms", "preview": f"{counted:.1f} s",
         "taken back": f"{number / took:,.0f}/s", "of its own time": f"{number / busy:,.0f}/s",
+        **lasting,
     }  # fmt: skip
 
 

@@ -44,12 +44,17 @@ def scripted(settings):
 
 @pytest.fixture
 def batch():
-    """Letters of a stock that is there by now, previewed by nobody yet."""
-    for start in range(0, LETTERS, 500):
-        write(*[record(paid(f"S{n}", A=1)) for n in range(start, min(start + 500, LETTERS))])
-    assert DeadLetter.objects.open().count() == LETTERS
-    stocks(A=0)
+    """Of letters that nobody has looked at yet."""
+    bury(LETTERS)
     return draft()
+
+
+def bury(number):
+    """Letters of sales of a stock that is there by now."""
+    for start in range(0, number, 500):
+        write(*[record(paid(f"S{n}", A=1)) for n in range(start, min(start + 500, number))])
+    assert DeadLetter.objects.open().count() == number
+    stocks(A=0)
 
 
 def in_a_child(body):
