@@ -13,7 +13,7 @@ from config.database.errors import Stale
 from outbox.replay.batches import requests, run, start
 from outbox.replay.batches.models import LEASE, ReplayBatch, ReplayItem
 from outbox.replay.batches.outcomes import ItemOutcome, write
-from tests.outbox.replay.batches.scripted_flow import BELA, confirmed, counts, letters, step
+from tests.outbox.replay.batches.scripted_flow import BELA, confirmed, letters, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -62,19 +62,6 @@ def test_an_item_that_was_left_is_not_written_any_more(held):
     with pytest.raises(Stale), transaction.atomic():
         write([ItemOutcome(item, "requeued")], database_now())
     assert ReplayItem.objects.get(pk=item.pk).state == "left"
-
-
-def test_what_was_acted_on_does_not_hide_what_is_to_be_left(scripted, settings):
-    """Of a cancelled batch only the rest is put back, however many letters stand before it."""
-    settings.REPLAY_CHUNK = 5
-    letters(60)
-    batch = confirmed()
-    step(8)
-    taken = len(scripted.taken)
-    assert 4 * settings.REPLAY_CHUNK < taken < 60
-    requests.cancel(batch.pk, BELA)
-    step(8)
-    assert counts(batch) == {"verified": taken, "left": 60 - taken}
 
 
 def test_an_item_that_was_judged_since_it_was_read_is_not_put_back(held):

@@ -194,6 +194,21 @@ def test_a_server_that_fails_every_tenth_is_stopped_with_at_most_the_window_more
     run_until(batch, "stopped")
 
 
+@pytest.mark.parametrize("state", ["stopped", "paused"])
+def test_the_next_worker_only_judges_what_is_out_of_a_batch_that_stands(scripted, state):
+    letters(200, "slow")
+    batch = confirmed(rate=10_000, canary=0)
+    step(3)
+    ReplayBatch.objects.update(state=state)
+    taken = list(scripted.taken)
+    assert counts(batch)["requeued"] == len(taken) > 20
+    prove(scripted, *taken[:5], state="failed_again")
+    for _ in range(4):
+        step(1)  # a new one each time
+    assert counts(batch) == {"failed_again": 5, "requeued": len(taken) - 5, "eligible": 200 - len(taken)}
+    assert (batch.state, batch.ring, scripted.taken) == (state, "x" * 5, taken)
+
+
 def test_skipped_letters_are_no_verdicts(scripted):
     ids = letters(60)
     batch = confirmed()
