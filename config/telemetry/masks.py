@@ -22,6 +22,9 @@ QUOTED = re.compile(r"“[^”]*”|(?<!\w)'[^']*'(?!\w)|(?<!\w)\"[^\"]*\"(?!\w)
 CODE = re.compile(r"[1-5]\d\d(?:[- ][245]\.\d{1,3}\.\d{1,3})?|[245]\.\d{1,3}\.\d{1,3}")
 WORD = re.compile(r"[^\s()\[\]{}<>,;`…•]+")
 PLACE = re.compile(r"\$(?:\.[A-Za-z_]+)*\.?")  # in a record, as a gate says it
+# How a gate ends what it says of a record. A position in a list is no value of it; any other number may be one.
+NAMES = r"(?:\.[A-Za-z_]+)*"
+AT_PLACE = re.compile(rf" - at `\${NAMES}(?:\[(?:[0-9]{{1,4}}|\.\.\.)\]{NAMES}){{0,3}}`\.?\Z")
 ENDING = re.compile(r"[.:!?]*$")
 # A word that a program's author wrote: no digit, no six capitals in a row.
 SPOKEN = re.compile(r"(?!.*[A-Z]{6})[^\W\d_][^\W\d]*(?:[-/'’][^\W\d]+)*")
@@ -78,10 +81,15 @@ def _is_plain(value: Any) -> bool:
 
 
 def masked_error(text: str) -> str:
-    """An error text without quoted values, addresses, queries of URLs, and words that nobody speaks."""
-    text = URL_QUERY.sub(r"\1", without_values(text))
+    """An error text without quoted values, addresses, queries of URLs, and words that nobody speaks.
+
+    Where in a record the error is stays readable: `$.items[3].quantity`.
+    """
+    found = AT_PLACE.search(text)
+    place = found[0] if found else ""
+    text = URL_QUERY.sub(r"\1", without_values(text.removesuffix(place)))
     text = ADDRESS.sub(DOTS, QUOTED.sub(DOTS, text.replace("<address>", DOTS)))
-    return WORD.sub(_spoken, text)
+    return WORD.sub(_spoken, text) + place
 
 
 def _spoken(found: re.Match[str]) -> str:

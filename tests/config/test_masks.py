@@ -80,6 +80,17 @@ def test_depth_ends_somewhere():
         ("refused: PLANTED", f"refused: {DOTS}"),
         ("HTTP 503 from the provider's server", "HTTP 503 from the provider's server"),
         ("the message is pending again", "the message is pending again"),
+        (
+            "Expected `int`, got `str` - at `$.items[3].quantity`",
+            "Expected `int`, got `str` - at `$.items[3].quantity`",
+        ),
+        (f"no '{SECRET}' - at `$[...].lines[12]`.", f"no {DOTS} - at `$[...].lines[12]`."),
+        ("says 4711 - at `$.items[3]`", f"says {DOTS} - at `$.items[3]`"),
+        ("see `$.items[4711]` for more", f"see `$.items[{DOTS}]` for more"),
+        ("wrong - at `$.items[3]`: 4711", f"wrong - at `$.items[{DOTS}]`: {DOTS}"),
+        ("wrong - at `$[4711]` - at `$[3]`", f"wrong - at `$[{DOTS}]` - at `$[3]`"),
+        ("wrong - at `$.items[471147]`", f"wrong - at `$.items[{DOTS}]`"),
+        ("wrong - at `$.items[3].zq7`", f"wrong - at `$.items[{DOTS}]{DOTS}`"),
         ("", ""),
     ],
 )
