@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 
+from config.admin import humanize
 from config.admin.html import chip
 from config.admin.keyset import Keyset
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
@@ -63,4 +64,4 @@ class ReplayItemAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Why")
     def said(self, row: ReplayItem) -> str:
-        return row.note
+        return humanize.quoted(row.note)
