@@ -1,6 +1,7 @@
 """The console in a real browser: the policy holds, the refresh disturbs nobody, the keyboard suffices."""
 
 import os
+import re
 import shutil
 from datetime import datetime, timedelta
 
@@ -159,6 +160,23 @@ def test_on_a_phone_the_forecast_stands_above_the_error(page, rows):
     for width, above in ((390, True), (1440, False)):
         page.set_viewport_size({"width": width, "height": 900})
         assert (forecast.bounding_box()["y"] < error.bounding_box()["y"]) is above
+
+
+def test_on_a_phone_a_group_is_its_state_number_cause_flow_age_and_owner(page, rows):
+    """As drawn; when it began and how it went stand on its page. In words for who does not see the lines."""
+    page.goto(list_of(FailureGroup))
+    extra = page.locator("#result_list td:is(.field-last_day, .field-first)")
+    assert extra.first.is_visible()
+    page.set_viewport_size({"width": 390, "height": 900})
+    assert not any(cell.is_visible() for cell in extra.all())
+    state, number, cause, owner = (
+        page.locator(f"#result_list .field-{name}").first for name in ("state_shown", "count_open", "cause", "owner")
+    )
+    assert re.fullmatch(r"1 letter|[\d,]+ letters", number.inner_text())
+    tops = [cell.bounding_box()["y"] for cell in (state, cause, owner)]
+    assert tops == sorted(tops)
+    assert number.bounding_box()["y"] < cause.bounding_box()["y"]
+    assert owner.evaluate("cell => getComputedStyle(cell, '::before').content") == '"Owner"'
 
 
 @pytest.mark.parametrize("width", [390, 768, 1024, 1440])
