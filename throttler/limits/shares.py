@@ -13,7 +13,7 @@ from throttler.limits.demand import PARTS, DemandMeter
 from throttler.limits.division import FRESH_US, HOLDS_US, SURE_US, alone
 from throttler.limits.rate import RateWindow
 
-BURST_US = 250_000  # also what is earned while a transaction runs: with less, a slow broker leaves some unused
+SAVED_US = 100_000  # a transaction and the one after it: what a slower one could have sent meanwhile is lost
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,16 @@ class OutputShare:
 
 
 class OutputLimiter:
-    """Spends a part of the output rate; saves up 250 ms and one message, never more."""
+    """Spends a part of the output rate; saves up 100 ms and one message, less what is in hand.
+
+    So in any span s all processes together decide at most rate * s, 100 ms of it, and a message each; and by the times of
+    the commits as much may leave, and what a part that moved to others during a transaction had saved up.
+    """
 
     def __init__(self, rate: RateWindow, share: OutputShare, now_us: int) -> None:
         self.rate, self.share, self.meter = rate, share, DemandMeter()
         self._now, self._part, self._credit = now_us, 0, 0
+        self._in_hand = 0  # spent, and not committed yet
         self._cost = rate.period_us * PARTS
 
     def allowance(self, now_us: int) -> int:
@@ -87,10 +92,17 @@ class OutputLimiter:
 
     def spend(self, count: int) -> None:
         self._credit -= count * self._cost
+        self._in_hand += count * self._cost
+
+    def left(self, now_us: int) -> None:
+        """What was spent has left, or never will: from now on as much may be saved up again."""
+        self._earn(now_us)
+        self._in_hand = 0
 
     def _earn(self, now_us: int) -> None:
         before, self._part = self._part, self.share.at(now_us)
         speed = self.rate.limit * min(before, self._part)  # what changed meanwhile may have changed at its beginning
         earned = max(now_us - self._now, 0) * speed
         self._now = now_us
-        self._credit = min(self._credit + earned, self._cost + BURST_US * self.rate.limit * self._part)
+        most = self._cost + SAVED_US * self.rate.limit * self._part
+        self._credit = min(self._credit + earned, most - self._in_hand)

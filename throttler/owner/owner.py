@@ -182,6 +182,7 @@ class PartitionOwner:
         self.stowing.push()
         if current.to_send(now):
             self._transact(current)
+        self.rules.left(self.clock.now())
         current.settle()
         if wanted := self.rules.drain.wanted():
             self.pages.ask(wanted)
@@ -227,13 +228,13 @@ class PartitionOwner:
         verdict = current.send(self.sending, self.metadata)
         now = self.clock.now()
         metrics.THROTTLER_TRANSACTION_SECONDS.observe((now - before) / 1e6)
-        if not isinstance(verdict, Committed):
-            return self._start_over(verdict, current)
-        metrics.THROTTLER_TRANSACTIONS.labels("committed").inc()
-        for part, lane in current.committed(now):
-            self._round.out.touch(part, lane)
-        self.reflection.committed(current.out, before)
-        return None
+        if isinstance(verdict, Committed):
+            metrics.THROTTLER_TRANSACTIONS.labels("committed").inc()
+            for part, lane in current.committed(now):
+                self._round.out.touch(part, lane)
+            self.reflection.committed(current.out, before)
+        else:
+            self._start_over(verdict, current)
 
     def _start_over(self, verdict: Verdict, current: OwnerRound) -> None:
         """Nothing of the transaction may count: forget all state, and let it be read from Kafka again."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from throttler.limits.demand import PARTS
 from throttler.limits.division import FRESH_US, HOLDS_US, SURE_US
 from throttler.limits.rate import RateWindow
-from throttler.limits.shares import BURST_US, Assigned, OutputLimiter, OutputShare
+from throttler.limits.shares import SAVED_US, Assigned, OutputLimiter, OutputShare
 
 SECOND = 1_000_000
 SURE = 5 * SECOND
@@ -100,8 +100,9 @@ def test_no_span_carries_more_than_its_shares_and_a_small_burst(steps, limit):
         earned.append(earned[-1] + max(step, 0) * limit * part.share)
         left.append(output.allowance(now))
         output.spend(left[-1])
+        output.left(now)
         part.share = new
-    burst = SECOND * PARTS + BURST_US * limit * PARTS
+    burst = SECOND * PARTS + SAVED_US * limit * PARTS
     for begin in range(len(steps)):
         for end in range(begin, len(steps)):
             assert sum(left[begin : end + 1]) * SECOND * PARTS <= burst + earned[end + 1] - earned[begin + 1]

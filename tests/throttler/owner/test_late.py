@@ -4,8 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from throttler.limits.rate import parse_rates
+from config.kafka.transaction import Committed, RefusedByGroup, Unknown
+from tests.throttler.owner.bench import Bench
+from throttler.limits.demand import PARTS
+from throttler.limits.rate import RateWindow, parse_rates
+from throttler.limits.shares import SAVED_US, OutputLimiter
 from throttler.live.decide import Decoded
+from throttler.live.decode import decode
 from throttler.live.partition import OwnedPartition
 from throttler.owner.round import OwnerRound
 from throttler.owner.rules import Rules
@@ -59,3 +64,21 @@ def test_in_time_nothing_changes(rules):
     turn = OwnerRound(rules)
     turn.decide(batch("one", "one", "one"), STORE, NOW)
     assert (turn.committed(NOW), tats(rules)) == ([], {"one": 300_000})
+
+
+@pytest.mark.parametrize("verdict", [Committed(), RefusedByGroup("moved on"), Unknown("no answer")])
+def test_the_rate_of_all_saves_up_nothing_while_what_it_allowed_is_on_its_way(settings, verdict):
+    bench = Bench(settings)
+    output = OutputLimiter(RateWindow(1000, 1_000_000), SimpleNamespace(at=lambda _now: PARTS), bench.clock.now())
+    bench.rules.output, bench.rules.decider.output = output, bench.rules
+    bench.adopt()
+    bench.turn(1)
+    bench.slow(SAVED_US / 1_000_000)
+    bench.producer.fate = verdict
+    records = [decode(bench.record(offset, f"c{offset}"), bench.gate, "t") for offset in range(150)]
+    bench.owner.post(bench.owner.take, records, lambda: None)
+    bench.turn(1)
+    assert len([one for one in bench.producer.sent if one[0].endswith("-out")]) == 101
+    assert output.allowance(bench.clock.now()) == 0
+    bench.time += SAVED_US // 2
+    assert output.allowance(bench.clock.now()) == 50

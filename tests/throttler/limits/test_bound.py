@@ -1,0 +1,136 @@
+"""Three processes under one output rate, in a time of the test's own: what leaves in any span, whatever a transaction takes."""
+
+import random
+
+import pytest
+
+from throttler.limits.demand import PARTS
+from throttler.limits.rate import RateWindow
+from throttler.limits.shares import SAVED_US, OutputLimiter
+
+SECOND, STEP = 1_000_000, 2_000
+LIMIT = 1000  # messages a second
+SAVED = LIMIT * SAVED_US // SECOND
+PROCESSES = 3
+
+
+class Part:
+    """What an owner may use: lowered before another's is raised."""
+
+    def __init__(self, share):
+        self.share = share
+
+    def at(self, _now):
+        return self.share
+
+
+class Process:
+    """Collects what it may send for some time, then runs a transaction; now and then nobody wants to send."""
+
+    def __init__(self, group, share):
+        self.group, self.part = group, Part(share)
+        self.output = OutputLimiter(RateWindow(LIMIT, SECOND), self.part, 0)
+        self.in_hand = self.collecting_until = self.busy_until = 0
+
+    def turn(self, now):
+        if now < self.busy_until:
+            return
+        if now <= self.collecting_until:
+            self.collect(now)
+            return
+        if self.in_hand:
+            self.group.left.append((now, self.in_hand))
+        self.output.left(now)
+        self.in_hand = 0
+        self.busy_until = now + self.group.pause()
+        self.collecting_until = self.busy_until + self.group.collected()
+
+    def collect(self, now):
+        count = self.output.allowance(now)
+        self.output.spend(count)
+        self.in_hand += count
+        if count:
+            self.group.decided.append((now, count))
+        if now + STEP > self.collecting_until:
+            self.busy_until = now + self.group.duration()
+
+
+class Group:
+    def __init__(self, seed, shares, longest=300_000):
+        self.random, self.longest = random.Random(seed), longest
+        self.decided, self.left = [], []
+        self.processes = [Process(self, share) for share in shares]
+
+    def duration(self):
+        return self.random.choice((STEP, 10_000, 20_000, self.random.randrange(STEP, self.longest)))
+
+    def collected(self):
+        return self.random.choice((STEP, STEP, 10_000, 50_000))
+
+    def pause(self):
+        return 0 if self.random.random() < 0.98 else self.random.randrange(STEP, SECOND)
+
+    def run(self, seconds, happens=lambda _now: None):
+        for now in range(0, seconds * SECOND, STEP):
+            happens(now)
+            for process in self.random.sample(self.processes, PROCESSES):
+                process.turn(now)
+
+
+class Moves:
+    """Each second a part goes from one to another: the one has less at once, the other has more some time later."""
+
+    def __init__(self, group):
+        self.group, self.raised = group, []
+
+    def __call__(self, now):
+        random, processes = self.group.random, self.group.processes
+        for at, process, share in [one for one in self.raised if one[0] <= now]:
+            self.raised.remove((at, process, share))
+            process.part.share += share
+        if now % SECOND == 0:
+            giver, taker = random.sample(processes, 2)
+            moved = random.choice((giver.part.share, random.randrange(giver.part.share + 1)))
+            giver.part.share -= moved
+            self.raised.append((now + random.randrange(STEP, 300_000), taker, moved))
+
+
+def most_above(events):
+    """Messages above limit * span in the worst span, its ends included."""
+    worst = least = sent = 0
+    for at, count in sorted(events):
+        least = min(least, sent - LIMIT * at / SECOND)
+        sent += count
+        worst = max(worst, sent - LIMIT * at / SECOND - least)
+    return worst
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("shares", [(PARTS, 0, 0), (600_000, 300_000, 100_000), (333_333, 333_333, 333_334)])
+def test_no_span_carries_more_than_the_limit_and_what_is_saved_up(shares, seed):
+    group = Group(seed, shares)
+    group.run(20)
+    assert most_above(group.decided) <= SAVED + PROCESSES
+    assert most_above(group.left) <= SAVED + PROCESSES
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_while_parts_move_no_more_is_decided_than_that(seed):
+    group = Group(seed, (600_000, 300_000, 100_000))
+    group.run(40, Moves(group))
+    assert most_above(group.decided) <= SAVED + PROCESSES
+    assert most_above(group.left) <= 2 * SAVED + PROCESSES
+
+
+def test_a_part_that_moves_leaves_and_brings_nothing_that_was_saved_up():
+    giver, taker = Process(None, PARTS), Process(None, 0)
+    assert (giver.output.allowance(1000), giver.output.allowance(SECOND)) == (0, SAVED + 1)
+    giver.part.share, taker.part.share = 0, PARTS
+    assert (giver.output.allowance(SECOND), taker.output.allowance(SECOND)) == (1, 0)
+
+
+def test_transactions_of_40_ms_leave_hardly_anything_of_the_limit():
+    group = Group(1, (600_000, 300_000, 100_000), longest=100_000)
+    group.duration, group.pause, group.collected = lambda: 40_000, lambda: 0, lambda: STEP
+    group.run(20)
+    assert sum(count for _at, count in group.left) >= 0.97 * 20 * LIMIT
