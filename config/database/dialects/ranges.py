@@ -35,6 +35,7 @@ class Ranges:
     """SQLite, and what all say alike. A range is (lane…, after, upto, day, limit)."""
 
     hint = ""
+    part = "SELECT * FROM ({}) r"  # of a UNION: SQLite takes no ORDER BY in one, unless it is a query from a query
 
     def __init__(self, connection: BaseDatabaseWrapper, table: RangeTable) -> None:
         quote = connection.ops.quote_name
@@ -60,11 +61,11 @@ class Ranges:
     def first_rows(self, ranges: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
         """The first `limit` rows of each range by position, in one query."""
         one = (
-            f"SELECT * FROM (SELECT {self.listed} FROM {self.name}{self.hint} WHERE {self.lane} "
+            f"SELECT {self.listed} FROM {self.name}{self.hint} WHERE {self.lane} "
             f"AND {self.position} > %s AND {self.position} <= %s AND {self.day} >= %s "
-            f"ORDER BY {self.position}, {self.day} LIMIT %s) r"
+            f"ORDER BY {self.position}, {self.day} LIMIT %s"
         )
-        sql = " UNION ALL ".join([one] * len(ranges))
+        sql = " UNION ALL ".join([self.part.format(one)] * len(ranges))
         with self.connection.cursor() as cursor:
             cursor.execute(sql, [value for found in ranges for value in found])
             return list(cursor.fetchall())
@@ -74,6 +75,7 @@ class MySQLRanges(Ranges):
     """Statistics lag behind a table that fills: the key is named."""
 
     hint = " FORCE INDEX (PRIMARY)"
+    part = "({})"  # a query from a query is a temporary table each, and with a BLOB in it MariaDB writes it to disk
 
     def if_known(self) -> str:
         # Not IGNORE, which would also cut what is too long.

@@ -2,7 +2,11 @@
 
 from datetime import timedelta
 
+import pytest
+from django.db import connection
+
 from tests.throttler.overflow.conftest import DAY, TODAY, lane, offsets, row
+from throttler.overflow.django import DjangoStore
 
 
 def test_a_row_comes_back_as_it_was_stored(store):
@@ -64,6 +68,22 @@ def test_many_lanes_each_with_a_limit_of_its_own_come_at_once(store):
     store.store([row(offset, f"c{offset % 150}") for offset in range(1500)])
     found = store.read([lane(f"c{number}", limit=number % 3 + 1) for number in range(150)])
     assert {key[1]: len(rows) for key, rows in found.items()} == {f"c{n}": n % 3 + 1 for n in range(150)}
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="only MariaDB and MySQL count temporary tables")
+def test_many_lanes_need_no_temporary_table_each(transactional_db):
+    store = DjangoStore()
+    store.store([row(offset, f"c{offset % 20}") for offset in range(100)])
+    before = temporary_tables()
+    store.read([lane(f"c{number}", limit=3) for number in range(20)])
+    assert temporary_tables() <= before + 2
+
+
+def temporary_tables():
+    """Of this connection so far; looking makes some as well."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW STATUS LIKE 'Created_tmp_tables'")
+        return int(cursor.fetchone()[1])
 
 
 def test_a_row_of_a_day_that_is_gone_is_stored_under_the_oldest(store):
