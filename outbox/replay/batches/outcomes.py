@@ -19,7 +19,7 @@ ITEMS = Rewrite(
 )
 
 
-class Asked(NamedTuple):
+class PreviewItem(NamedTuple):
     """An item as a preview needs it: the fields are its columns, and the bytes of its letter's payload."""
 
     pk: int
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 class ItemOutcome:
     """The next state of an item, why, and the letter that took its place."""
 
-    item: ReplayItem | Asked
+    item: ReplayItem | PreviewItem
     state: str
     note: str = ""
     successor: UUID | None = None

@@ -19,7 +19,7 @@ from outbox.letters.models import DeadLetter
 from outbox.letters.queries import fitting
 from outbox.replay.batches import deeds
 from outbox.replay.batches.models import LEASE, ReplayBatch, ReplayItem
-from outbox.replay.batches.outcomes import Asked, ItemOutcome, write
+from outbox.replay.batches.outcomes import ItemOutcome, PreviewItem, write
 
 COUNTING = ReplayBatch.State.COUNTING
 JUDGED = ("eligible", "skipped")  # states of items whose turn has not come
@@ -91,20 +91,20 @@ def judge(batch_id: int, token: uuid.UUID) -> int:
     return len(items)
 
 
-def _next_items(batch: ReplayBatch) -> list[Asked]:
+def _next_items(batch: ReplayBatch) -> list[PreviewItem]:
     """Behind those that were judged, as many as may be in memory; one query a state, because the index begins with it."""
     most = 2 * settings.REPLAY_CHUNK  # asking writes little, and locks nothing that traffic waits for
     size = Subquery(DeadLetter.objects.filter(pk=OuterRef("letter")).sizes())
-    found: list[Asked] = []
+    found: list[PreviewItem] = []
     for state in JUDGED:
         rows = ReplayItem.objects.of(batch).filter(state=state).oldest_first()
         rows = rows.filter(letter__gt=batch.judged_to) if batch.judged_to else rows
-        found += starmap(Asked, rows.values_list(*Asked._fields[:-1], size)[:most])
+        found += starmap(PreviewItem, rows.values_list(*PreviewItem._fields[:-1], size)[:most])
     found = sorted(found, key=lambda item: item.letter)[:most]
     return found[: fitting(item.size or 0 for item in found)]
 
 
-def _letters_of(batch: ReplayBatch, items: Sequence[Asked]) -> Mapping[uuid.UUID, DeadLetter]:
+def _letters_of(batch: ReplayBatch, items: Sequence[PreviewItem]) -> Mapping[uuid.UUID, DeadLetter]:
     """The letters between the first of these items and the last one.
 
     Through the items: MySQL needs four times as long for a list of a thousand keys, most of it before it reads a row.
@@ -118,7 +118,7 @@ def first_portion(items: Sequence[ReplayItem]) -> Sequence[ReplayItem]:
     return items[: len(next(DeadLetter.objects.portions([item.letter for item in items]), []))]
 
 
-def _outcome(item: Asked, letter: DeadLetter | None, why_not: str) -> ItemOutcome:
+def _outcome(item: PreviewItem, letter: DeadLetter | None, why_not: str) -> ItemOutcome:
     if letter is None:
         why_not = deeds.GONE
     return ItemOutcome(item, "skipped", why_not) if why_not else ItemOutcome(item, "eligible")
