@@ -41,7 +41,8 @@ def worker_that_tells(after):
                 os.write(writing, b".")  # in the transaction of the chunk, which is not committed
 
         chunk.settle = settled
-        BatchWorker(threading.Event()).run(once=True)
+        # What a cancel between two looks leaves is put back after the next one.
+        BatchWorker(threading.Event()).run(until_idle=1.0)
 
     pid = in_a_child(body)
     os.close(writing)
