@@ -14,7 +14,7 @@ from config.database.clock import database_now
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.replay.batches import requests
-from outbox.replay.batches.models import ReplayBatch, ReplayItem
+from outbox.replay.batches.models import ReplayBatch
 from outbox.replay.batches.run import Steps
 from tests.bench.leg import Plan
 from tests.bench.outbox import holds
@@ -47,7 +47,6 @@ def measure(source: str, bury: Callable[[int], None], number: int) -> dict[str, 
     took, busy = until(batch, steps, lambda: batch.started_at and not batch.eligible)
     if batch.requeued + batch.verified != number:
         raise RuntimeError(f"{batch.state}: {batch.note}")
-    ReplayItem.objects.of(batch).delete()
     return {
         "letters": f"{number:,} of {source}", "request": f"{1000 * asked:.0f} ms", "preview": f"{counted:.1f} s",
         "taken back": f"{number / took:,.0f}/s", "of its own time": f"{number / busy:,.0f}/s",

@@ -35,7 +35,6 @@ def held(source: str) -> dict[str, str]:
             requests.resume(batch.pk, WHO)
         cancelled = holds(batch, lambda: requests.cancel(batch.pk, WHO))
         wait_for(lambda: not again(batch).eligible, 60, "the rest was left")
-    ReplayItem.objects.of(batch).delete()
     return {"pause holds after": f"{max(pauses):.0f} ms", "cancel holds after": f"{cancelled:.0f} ms"}
 
 
