@@ -220,12 +220,14 @@ def age_column(field: str, title: str) -> Callable[[Any, Any], str]:
     return column
 
 
-def number_column(field: str, title: str) -> Callable[[Any, Any], SafeString]:
-    """A right-aligned number with thousands separators."""
+def number_column(field: str, title: str, nouns: tuple[str, str] = ("", "")) -> Callable[[Any, Any], SafeString]:
+    """A right-aligned number with thousands separators; `nouns`, of one and of many, follow where no heading is seen."""
 
     @admin.display(description=title)
     def column(page: Any, row: Any) -> SafeString:
         value = getattr(row, field)
-        return format_html('<span class="sw-number">{}</span>', humanize.UNKNOWN if value is None else f"{value:,}")
+        number = humanize.UNKNOWN if value is None else f"{value:,}"
+        noun = nouns[value != 1] and format_html(' <small class="sw-narrow-only">{}</small>', nouns[value != 1])
+        return format_html('<span class="sw-number">{}{}</span>', number, noun)
 
     return column

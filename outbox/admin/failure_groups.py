@@ -15,7 +15,7 @@ from config.admin import humanize
 from config.admin.confirmation import LeverState, finds
 from config.admin.html import chip, moment
 from config.admin.keyset import KeysetChangeList, by_ids
-from config.admin.read_only import ReadOnlyAdmin, age_column
+from config.admin.read_only import ReadOnlyAdmin, age_column, number_column
 from config.database.clock import database_now
 from config.flows import flows
 from outbox.admin.groups import trend
@@ -88,6 +88,7 @@ class FailureGroupAdmin(ReadOnlyAdmin):
     list_display = ["state_shown", "cause", "flow_shown", "count_open", "last_day", "first", "last", "owner"]
     list_display_links = ["cause"]
     list_filter = [StateOfGroup, FlowOfGroup, OwnerOfGroup, LastSeen]
+    count_open = number_column("open_count", "Open", ("letter", "letters"))
     last = age_column("last_seen", "Last seen")
 
     # -- The list -------------------------------------------------------------------------------
@@ -106,13 +107,6 @@ class FailureGroupAdmin(ReadOnlyAdmin):
     @admin.display(description="Flow")
     def flow_shown(self, row: Any) -> str:
         return row.flow
-
-    @admin.display(description="Open")
-    def count_open(self, row: Any) -> str:
-        word = "letter" if row.open_count == 1 else "letters"
-        return format_html(
-            '<span class="sw-number">{} <small class="sw-narrow-only">{}</small></span>', f"{row.open_count:,}", word
-        )
 
     @admin.display(description="Last 24 hours")
     def last_day(self, row: Any) -> str:

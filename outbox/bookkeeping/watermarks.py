@@ -78,9 +78,5 @@ class Watermarks:
                 changes["caught_up_at"] = reach.caught_up_at
             if not rows.update(**changes):
                 # Nothing was ever read from this partition, and that is known: it starts at its end.
-                Watermark.objects.get_or_create(
-                    group=group,
-                    topic=topic,
-                    partition=partition,
-                    defaults={"next_offset": 0, **changes},
-                )
+                self.know(group, [(topic, partition)], now)
+                rows.update(**changes)

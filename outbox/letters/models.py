@@ -104,7 +104,7 @@ class DeadLetter(models.Model):
 
     @classmethod
     def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[Any], **newer: Any) -> Self:
-        """As Django 5.2 does it, without asking each of forty fields whether it was loaded: replays read letters by thousands."""
+        """As Django 5.2 does it, without asking each of its fields whether it was loaded: replays read letters by thousands."""
         if newer:  # what a later Django hands over it knows best
             return super().from_db(db, field_names, values, **newer)
         letter = cls.__new__(cls)

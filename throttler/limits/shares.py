@@ -94,7 +94,7 @@ class OutputLimiter:
         self._credit -= count * self._cost
         self._in_hand += count * self._cost
 
-    def left(self, now_us: int) -> None:
+    def settled(self, now_us: int) -> None:
         """What was spent has left, or never will: from now on as much may be saved up again."""
         self._earn(now_us)
         self._in_hand = 0

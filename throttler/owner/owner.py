@@ -182,7 +182,7 @@ class PartitionOwner:
         self.stowing.push()
         if current.to_send(now):
             self._transact(current)
-        self.rules.left(self.clock.now())
+        self.rules.settled(self.clock.now())
         current.settle()
         if wanted := self.rules.drain.wanted():
             self.pages.ask(wanted)

@@ -51,10 +51,10 @@ class Rules:
         if self.output:
             self.output.spend(count)
 
-    def left(self, now: int) -> None:
+    def settled(self, now: int) -> None:
         """No transaction is in hand."""
         if self.output:
-            self.output.left(now)
+            self.output.settled(now)
 
     def refuse(self, sent: Record | OverflowRow | None, verdict: RefusedRecord) -> None:
         """The broker will never take what this record or row becomes: a dead letter when it comes again."""

@@ -113,11 +113,6 @@ def _letters_of(batch: ReplayBatch, items: Sequence[PreviewItem]) -> Mapping[uui
     return DeadLetter.objects.to_judge().filter(pk__in=ours.values("letter")).in_bulk()
 
 
-def first_portion(items: Sequence[ReplayItem]) -> Sequence[ReplayItem]:
-    """As many of these as may be in memory with their letters."""
-    return items[: len(next(DeadLetter.objects.portions([item.letter for item in items]), []))]
-
-
 def _outcome(item: PreviewItem, letter: DeadLetter | None, why_not: str) -> ItemOutcome:
     if letter is None:
         why_not = deeds.GONE

@@ -77,7 +77,7 @@ class Steps:
         self._say(batch, why)
         if why:
             return SOON
-        return AT_ONCE if chunk.act(batch, self.token, preview.first_portion(items)) else SOON
+        return AT_ONCE if chunk.act(batch, self.token, window.first_portion(items)) else SOON
 
     def _look(self, batch: ReplayBatch, flying: Sequence[ReplayItem]) -> int:
         judged = verdicts.look(batch.pk, self.token, flying)

@@ -8,6 +8,7 @@ from operator import or_
 
 from django.db.models import Q, QuerySet
 
+from outbox.letters.models import DeadLetter
 from outbox.replay.batches.models import ReplayBatch, ReplayItem
 from outbox.replay.rules import pace
 
@@ -28,6 +29,11 @@ def next_items(batch: ReplayBatch, flying: Sequence[ReplayItem], most: int, wind
     found = list(_of_kind(batch, rows, awaited=False)[:most])
     room = min(most, window - len(flying))
     return found or (_free(_of_kind(batch, rows, awaited=True), flying, room) if room > 0 else [])
+
+
+def first_portion(items: Sequence[ReplayItem]) -> Sequence[ReplayItem]:
+    """As many of these as may be in memory with their letters."""
+    return items[: len(next(DeadLetter.objects.portions([item.letter for item in items]), []))]
 
 
 def _of_kind(batch: ReplayBatch, rows: QuerySet, *, awaited: bool) -> QuerySet:

@@ -40,7 +40,7 @@ class Process:
             return
         if self.in_hand:
             self.group.left.append((now, self.in_hand))
-        self.output.left(now)
+        self.output.settled(now)
         self.in_hand = 0
         self.busy_until = now + self.group.pause()
         self.collecting_until = self.busy_until + self.group.collected()

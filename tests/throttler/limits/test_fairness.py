@@ -37,7 +37,7 @@ class Owner:
             if name not in self.schedule:
                 self.schedule.add(name, max(self.ready[name], now))
         self.output.spend(sum(shares.values()))
-        self.output.left(now)
+        self.output.settled(now)
         self.output.meter.sent(name for name, count in shares.items() for _ in range(count))
         schedule, meter = self.schedule, self.output.meter
         meter.measure(now, schedule.waiting(), schedule.due_count, self.could, lambda _name: 1)

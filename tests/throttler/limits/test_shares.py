@@ -100,7 +100,7 @@ def test_no_span_carries_more_than_its_shares_and_a_small_burst(steps, limit):
         earned.append(earned[-1] + max(step, 0) * limit * part.share)
         left.append(output.allowance(now))
         output.spend(left[-1])
-        output.left(now)
+        output.settled(now)
         part.share = new
     burst = SECOND * PARTS + SAVED_US * limit * PARTS
     for begin in range(len(steps)):
