@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from buffer.ledger.prepared import Key, Tracked
 from buffer.ledger.statements import Group, KnownMovement, Row
+from config.kafka import Record
 
 REASONS = {
     "unknown_stock": "stock {} is not known: import it, or set LEDGER_UNKNOWN_STOCK=create",
@@ -37,6 +38,9 @@ class Verdict:
         return REASONS[self.outcome].format("…")
 
 
+APPLIED, DUPLICATE = Verdict("applied"), Verdict("duplicate")
+
+
 @dataclass
 class MovementClassifier:
     """Classifies records one after the other; what one of them records counts for the next.
@@ -55,21 +59,21 @@ class MovementClassifier:
     wanted: dict[Group, dict[Key, Row]] = field(default_factory=dict)
 
     def verdict(self, tracked: Tracked) -> Verdict:
+        group, place = tracked.group, self._place_of(tracked.record)
         missing: list[Row] = []
         for row in tracked.rows():
-            known = self.known.get((tracked.group, row[:2]))
+            known = self.known.get((group, row[:2]))
             if known is None:
                 missing.append(row)
-            elif wrong := known.contradiction(row, *self._topic_of(tracked), replayed=self.replayed):
+            elif wrong := known.contradiction(row, *place[:2], replayed=self.replayed):
                 return Verdict(wrong, row[1])
         if others := self._others(tracked):
             return Verdict("conflicting_effect", min(others))
         for row in missing:
             if refusal := self._refusal(row[1], row[2]):
                 return Verdict(refusal, row[1])
-        for row in missing:
-            self._record(tracked, row)
-        return Verdict("applied" if missing else "duplicate")
+        self._record(group, missing, place, whole=tracked.movements.whole)
+        return APPLIED if missing else DUPLICATE
 
     def _others(self, tracked: Tracked) -> set[str]:
         """Stocks that this whole movement moved before and does not name now: its ends would no longer cancel out."""
@@ -77,9 +81,8 @@ class MovementClassifier:
             return set()
         return self.moved.get((tracked.group, tracked.movements.reference_id), set()) - set(tracked.movements.deltas)
 
-    def _topic_of(self, tracked: Tracked) -> tuple[str, str]:
-        topic = tracked.record.topic
-        return topic, self.topic_ids.get(topic, "")
+    def _place_of(self, record: Record) -> tuple[str, str, int, int]:
+        return record.topic, self.topic_ids.get(record.topic, ""), record.partition, record.offset
 
     def _refusal(self, stock_id: str, delta: int) -> str:
         quantity = self.quantities.get(stock_id)
@@ -89,12 +92,12 @@ class MovementClassifier:
             return "negative_stock"
         return ""
 
-    def _record(self, tracked: Tracked, row: Row) -> None:
-        _, _, delta, partition, offset, _, payload_hash = row
-        self.wanted.setdefault(tracked.group, {})[row[:2]] = row
-        self.known[tracked.group, row[:2]] = KnownMovement(
-            delta, *self._topic_of(tracked), partition, offset, payload_hash
-        )
-        if tracked.movements.whole:
-            self.moved.setdefault((tracked.group, row[0]), set()).add(row[1])
-        self.quantities[row[1]] = self.quantities.get(row[1], 0) + delta
+    def _record(self, group: Group, rows: Sequence[Row], place: tuple[str, str, int, int], *, whole: bool) -> None:
+        wanted = self.wanted.setdefault(group, {}) if rows else {}
+        for row in rows:
+            key, (reference, stock, delta, *_, payload_hash) = row[:2], row
+            wanted[key] = row
+            self.known[group, key] = KnownMovement(delta, *place, payload_hash)
+            self.quantities[stock] = self.quantities.get(stock, 0) + delta
+            if whole:
+                self.moved.setdefault((group, reference), set()).add(stock)

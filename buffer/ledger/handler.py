@@ -44,7 +44,11 @@ class Track(LetterHandler, Replayable):
     # -- on the polling thread ------------------------------------------------------------------------
 
     def prepare(self, batch: RecordBatch) -> Prepared:
-        """Decode, turn into effects, sum per key and sort."""
+        """Decode, turn into effects, sum per key, sort and pack."""
+        return self.decode(batch).sort()
+
+    def decode(self, batch: RecordBatch) -> Prepared:
+        """What `prepare` finds, for those that write nothing."""
         prepared = Prepared()
         known = sources()
         for found in batch.records:
@@ -61,7 +65,7 @@ class Track(LetterHandler, Replayable):
             else:
                 prepared.changes.append((found, effect))
         prepared.read.update([(found.topic, found.partition) for found in batch.records])
-        return prepared.sort()
+        return prepared
 
     def _refuse(self, prepared: Prepared, batch: RecordBatch, found: Record, refusal: InvalidRecord) -> None:
         if refusal.reason == "equal_ends" and settings.LEDGER_EQUAL_ENDS == "skip":

@@ -41,7 +41,7 @@ class Prepared:
 
     read: Counter[Place] = field(default_factory=Counter)
     tracked: list[Tracked] = field(default_factory=list)
-    rows: dict[Group, dict[Key, Row]] = field(default_factory=dict)  # sorted; the first record of a key
+    rows: dict[Group, dict[Key, Row]] = field(default_factory=dict)  # the first record of a key
     packed: dict[Group, Packed] = field(default_factory=dict)  # the same rows, as they will be written
     wholes: dict[Group, dict[str, set[str]]] = field(default_factory=dict)  # references to all they may move
     stocks: set[str] = field(default_factory=set)
@@ -62,6 +62,7 @@ class Prepared:
                 rows[reference, stock] = (reference, stock, delta, *rest)
             elif known[2] != delta:
                 self.contradicts = True
+        self.stocks.update(deltas)
         if whole:
             stocks = self.wholes.setdefault(group, {}).setdefault(reference, set(deltas))
             self.contradicts |= stocks != deltas.keys()
@@ -70,7 +71,6 @@ class Prepared:
         """By key: two workers with the same references then lock in the same order."""
         self.rows = {group: dict(sorted(rows.items())) for group, rows in sorted(self.rows.items())}
         self.packed = {group: Packed(rows.values()) for group, rows in self.rows.items()}
-        self.stocks = {stock for rows in self.rows.values() for _reference, stock in rows}
         return self
 
 

@@ -51,7 +51,7 @@ def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     found: dict[UUID, Effect] = {}
     handler = Track()
     for back in _returns(letters)[0]:
-        found |= _proofs(back, handler.prepare(back.batch), ())
+        found |= _proofs(back, handler.decode(back.batch), ())
     return found
 
 
@@ -62,7 +62,7 @@ def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
     handler = Track()
     for back in returns:
         batch = back.batch
-        batch.prepared = handler.prepare(batch)
+        batch.prepared = handler.decode(batch)
         found |= foreseen(batch.prepared.letters)
         found |= _judged(back, batch.prepared, handler.foresee(batch))
     return found
@@ -72,7 +72,7 @@ def faults(letter: DeadLetter) -> list[str]:
     """What the gate and the function of its topic say against its record; nothing is written."""
     returns, refused = _returns([letter])
     handler = Track()
-    buried = [found.error for back in returns for found in handler.prepare(back.batch).letters]
+    buried = [found.error for back in returns for found in handler.decode(back.batch).letters]
     return [*refused.values(), *buried]
 
 
@@ -80,7 +80,7 @@ def identity(letter: DeadLetter) -> str:
     """The reference that its record moves stock for, or the merchant or variant that it is about."""
     handler = Track()
     for back in _returns([letter])[0]:
-        prepared = handler.prepare(back.batch)
+        prepared = handler.decode(back.batch)
         for tracked in prepared.tracked:
             return f"{tracked.movements.reference_type} {tracked.movements.reference_id}"
         for _, change in prepared.changes:

@@ -20,14 +20,13 @@ ITEMS = Rewrite(
 
 
 class PreviewItem(NamedTuple):
-    """An item as a preview needs it: the fields are its columns, and the bytes of its letter's payload."""
+    """An item as a preview needs it: the fields are its columns."""
 
     pk: int
     letter: UUID
     source: str
     state: str
     note: str
-    size: int | None
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import OuterRef, QuerySet, Subquery, Value
+from django.db.models import QuerySet, Value
 
 from config.database.clock import database_now
 from config.telemetry.logs import log
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
-from outbox.letters.queries import fitting
+from outbox.letters.queries import DeadLetterQuerySet
 from outbox.replay.batches import deeds
 from outbox.replay.batches.models import LEASE, ReplayBatch, ReplayItem
 from outbox.replay.batches.outcomes import ItemOutcome, PreviewItem, write
+from outbox.replay.batches.window import first_portion
 
 COUNTING = ReplayBatch.State.COUNTING
 JUDGED = ("eligible", "skipped")  # states of items whose turn has not come
@@ -78,7 +79,7 @@ def judge(batch_id: int, token: uuid.UUID) -> int:
         now = database_now()
         if not items:
             return _finish(batch)
-        letters = _letters_of(batch, items)
+        letters = _between(batch, items).to_judge().in_bulk()
         verdicts = deeds.foresee(batch.verb, letters, now)
         outcomes = [_outcome(item, letters.get(item.letter), verdicts.get(item.letter, "")) for item in items]
         changed = [found for found in outcomes if found.state != found.item.state or found.note != found.item.note]
@@ -94,23 +95,22 @@ def judge(batch_id: int, token: uuid.UUID) -> int:
 def _next_items(batch: ReplayBatch) -> list[PreviewItem]:
     """Behind those that were judged, as many as may be in memory; one query a state, because the index begins with it."""
     most = 2 * settings.REPLAY_CHUNK  # asking writes little, and locks nothing that traffic waits for
-    size = Subquery(DeadLetter.objects.filter(pk=OuterRef("letter")).sizes())
     found: list[PreviewItem] = []
     for state in JUDGED:
         rows = ReplayItem.objects.of(batch).filter(state=state).oldest_first()
         rows = rows.filter(letter__gt=batch.judged_to) if batch.judged_to else rows
-        found += starmap(PreviewItem, rows.values_list(*PreviewItem._fields[:-1], size)[:most])
+        found += starmap(PreviewItem, rows.values_list(*PreviewItem._fields)[:most])
     found = sorted(found, key=lambda item: item.letter)[:most]
-    return found[: fitting(item.size or 0 for item in found)]
+    return found if not found or _between(batch, found).fit_in_memory() else list(first_portion(found))
 
 
-def _letters_of(batch: ReplayBatch, items: Sequence[PreviewItem]) -> Mapping[uuid.UUID, DeadLetter]:
+def _between(batch: ReplayBatch, items: Sequence[PreviewItem]) -> DeadLetterQuerySet:
     """The letters between the first of these items and the last one.
 
     Through the items: MySQL needs four times as long for a list of a thousand keys, most of it before it reads a row.
     """
     ours = ReplayItem.objects.of(batch).filter(state__in=JUDGED, letter__range=(items[0].letter, items[-1].letter))
-    return DeadLetter.objects.to_judge().filter(pk__in=ours.values("letter")).in_bulk()
+    return DeadLetter.objects.filter(pk__in=ours.values("letter"))
 
 
 def _outcome(item: PreviewItem, letter: DeadLetter | None, why_not: str) -> ItemOutcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from django.db.models import Q, QuerySet
 
@@ -31,7 +32,7 @@ def next_items(batch: ReplayBatch, flying: Sequence[ReplayItem], most: int, wind
     return found or (_free(_of_kind(batch, rows, awaited=True), flying, room) if room > 0 else [])
 
 
-def first_portion(items: Sequence[ReplayItem]) -> Sequence[ReplayItem]:
+def first_portion(items: Sequence[Any]) -> Sequence[Any]:
     """As many of these as may be in memory with their letters."""
     return items[: len(next(DeadLetter.objects.portions([item.letter for item in items]), []))]
 

@@ -47,6 +47,18 @@ def _breaks_on(scripted, monkeypatch, question, key):
     monkeypatch.setattr(scripted, question, broken)
 
 
+def _sizes_of(scripted, monkeypatch, question):
+    """How many letters a flow is asked about, each time."""
+    sizes, original = [], getattr(scripted, question)
+
+    def asked(self, found, now):
+        sizes.append(len(found))
+        return original(self, found, now)
+
+    monkeypatch.setattr(scripted, question, asked)
+    return sizes
+
+
 def statuses():
     return list(DeadLetter.objects.order_by("pk").values_list("status", flat=True))
 
@@ -194,17 +206,13 @@ def test_a_chunk_holds_no_more_than_may_be_in_memory(scripted, monkeypatch):
     ids = letters(30)
     monkeypatch.setattr("outbox.letters.queries.MOST_BYTES", 10)
     DeadLetter.objects.filter(pk__in=ids[:3]).update(payload=b"x" * 9)
-    sizes = []
-    usual = type(scripted()).take_back
-
-    def take_back(self, found, now):
-        sizes.append(len(found))
-        return usual(self, found, now)
-
-    monkeypatch.setattr(scripted, "take_back", take_back)
-    run_until(confirmed(), "done")
-    assert sizes[:3] == [1, 1, 1]
-    assert max(sizes) == 5  # of two bytes each
+    judged, taken = (_sizes_of(scripted, monkeypatch, name) for name in ("judge", "take_back"))
+    batch = previewed()
+    previews = list(judged)
+    run_until(confirm(batch), "done")
+    for sizes in (previews, taken):
+        assert sizes[:3] == [1, 1, 1]
+        assert max(sizes) == 5  # of two bytes each
     assert len(scripted.taken) == len(set(scripted.taken)) == 30
 
 
