@@ -20,9 +20,9 @@ class RestoredPartition:
     """A partition as its last committed transaction left it.
 
     It is read from `position`; everything below `decided` was decided, `totals` counts it. `reset` is the alarm that
-    was accepted, "" as a rule. `late_us`: how much later than decided the last transaction's
-    messages left. The first transaction has to log null for every key in `forgotten`: otherwise the next restore finds
-    those lanes again.
+    was accepted, "" as a rule. The first transaction has to log null for every key in `forgotten`: otherwise the next
+    restore finds those lanes again. `late_us`: how much later than decided the last transaction's messages left.
+    `expected_us`: what the clock of the last owner would show now, 0 where nobody knows.
     """
 
     number: int
@@ -34,6 +34,7 @@ class RestoredPartition:
     forgotten: frozenset[bytes] = frozenset()
     reset: str = ""
     late_us: int = 0
+    expected_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,12 @@ class Changelog:
 
 def restored(
     number: int, log: Log, newest: Mapping[bytes, bytes], accept_reset: bool, *, transactions: bool = True,
-    written_ms: int = 0,
+    written_ms: int = 0, now_ms: int = 0,
 ) -> RestoredPartition | RefusedPartition:  # fmt: skip
     """Decide how a partition starts.
 
     `newest` is the last value of each key of the partition's changelog, without those whose last value is null.
-    `written_ms` is the broker's time of the partition's own record.
+    `written_ms` is the broker's time of the partition's own record, `now_ms` the time of this host.
     Without `transactions` the offset is committed after the changelog, so that a kill may leave it behind.
     """
     changelog = _decode(newest, log.topic_id)
@@ -75,12 +76,17 @@ def restored(
     position = record.position if log.committed is None else log.committed
     return RestoredPartition(
         number, log.topic_id, position, record.decided, record.totals, changelog.lanes, frozenset(changelog.stale),
-        late_us=_late_us(record, written_ms),
+        late_us=_late_us(record, written_ms), expected_us=_expected_us(record, written_ms, now_ms),
     )  # fmt: skip
 
 
 def _late_us(record: PartitionRecord, written_ms: int) -> int:
     return min(max(0, written_ms * 1000 - record.began), LATEST_US) if record.began else 0
+
+
+def _expected_us(record: PartitionRecord, written_ms: int, now_ms: int) -> int:
+    """A host behind the broker says that no time has passed: better no credit for a pause than a fresh burst."""
+    return record.began + max(0, now_ms - written_ms) * 1000 if record.began and written_ms else 0
 
 
 def _decode(newest: Mapping[bytes, bytes], topic_id: str) -> Changelog:

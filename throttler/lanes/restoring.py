@@ -226,7 +226,7 @@ class _Worker:
         newest = {key: value for key, value in restore.newest.items() if value is not None}
         return restored(
             number, of, newest, self.of.accept_reset, transactions=settings.KAFKA_TRANSACTIONS,
-            written_ms=restore.written_ms,
+            written_ms=restore.written_ms, now_ms=time.time_ns() // 1_000_000,
         )  # fmt: skip
 
     def _finish(self, number: int, result: Result) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from throttler.lanes.changelog import PartitionRecord
 from throttler.lanes.lane import LaneState
+from throttler.lanes.restore import LATEST_US
 
 # A record that is read takes one of five ways in; what was buffered leaves by one of five, or waits.
 IN = ("live", "buffered", "expired_on_arrival", "parked", "forwarded")
@@ -80,6 +81,7 @@ class OwnedPartition:
     unstored: UnstoredBatches = field(default_factory=UnstoredBatches)
     unburied: UnstoredBatches = field(default_factory=UnstoredBatches)  # letters with a writer of their own
     late_us: int = 0  # how much later than the changelog says the messages of the last owner may have left
+    expected_us: int = 0  # what the last owner's clock would show at the start; 0 where nobody knows
     touched: bool = False  # the next transaction carries its offset
 
     @property
@@ -91,6 +93,11 @@ class OwnedPartition:
     def waiting(self) -> int:
         """Messages and letters that wait for the store."""
         return self.unstored.size + self.unburied.size
+
+    def stepped_us(self, now: int) -> int:
+        """How far the database's clock has gone forward by itself since the last owner's transaction; 0 as a rule."""
+        stepped_us = now - self.expected_us if self.expected_us else 0
+        return stepped_us if stepped_us > LATEST_US else 0
 
     def stored_upto(self) -> int:
         """The last offset of which every row below is in the store: batches of a partition are stored in order."""

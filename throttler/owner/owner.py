@@ -106,11 +106,7 @@ class PartitionOwner:
         self.rules.memory.forget(part, forgotten)
         # The changelog says when messages were decided, not how late they left: of earlier transactions it was told.
         late_us = max(LOGGED_US, part.late_us, self._late_us.pop(part.number, 0))
-        for lane in part.lanes.values():
-            lane.limiter.tat += late_us
-            adopt(self.rules.terms.of(lane.customer).rates, lane.limiter, now)
-        for lane in part.backlogged():
-            self.rules.drain.watch(part, lane, now)
+        self.rules.adopt(part, late_us, now)
 
     def give_up(self, numbers: Iterable[int], then: Callable[[set[int]], None] = lambda _gone: None) -> None:
         """Partitions are somebody else's, or are read again; `then` is called when nothing of them is left here."""

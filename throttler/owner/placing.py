@@ -57,6 +57,7 @@ class RestoredPlacing:
         part = OwnedPartition(
             outcome.number, outcome.topic_id, self.epoch, outcome.decided, outcome.position, outcome.position,
             lanes=outcome.lanes, totals=Counter(outcome.totals), late_us=outcome.late_us,
+            expected_us=outcome.expected_us,
         )  # fmt: skip
         self.adopt(part, outcome.forgotten)
         return Start(outcome.position)

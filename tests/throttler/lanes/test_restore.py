@@ -66,6 +66,22 @@ def test_what_left_late_is_known_from_the_brokers_time(began, written_ms, late_u
     assert start({PARTITION_KEY: record}, log(50), written_ms=written_ms).late_us == late_us
 
 
+@pytest.mark.parametrize(
+    ("began", "written_ms", "now_ms", "expected_us"),
+    [
+        (7_000_000, 7_400, 9_400, 9_000_000),
+        (7_000_000, 7_400, 1_000, 7_000_000),
+        (0, 7_400, 9_400, 0),
+        (7, 0, 9_400, 0),
+    ],
+)
+def test_what_the_last_owners_clock_would_show_is_known_from_host_and_broker(began, written_ms, now_ms, expected_us):
+    """A host that is behind the broker says that no time has passed; an older version has not said when it began."""
+    record = partition_bytes(PartitionRecord(ID, 50, 50, {}, began))
+    found = start({PARTITION_KEY: record}, log(50), written_ms=written_ms, now_ms=now_ms)
+    assert found.expected_us == expected_us
+
+
 def test_a_partition_that_nobody_read_starts_where_its_log_begins():
     found = start({}, log(None, begin=12))
     assert (found.position, found.decided, found.totals, found.lanes) == (12, 12, {}, {})

@@ -51,6 +51,15 @@ def test_no_span_carries_more_than_burst_and_rate(rates, schedule):
     check_spans(rates, run(rates, LimiterState(), schedule)[0])
 
 
+@given(RATES, SCHEDULE, st.integers(1, 40 * HOUR), st.integers(0, 2 * MINUTE))
+def test_a_clock_that_went_forward_while_no_time_passed_changes_nothing(rates, schedule, by, wait):
+    steps, state = run(rates, LimiterState(), schedule)
+    real = steps[-1][1] + wait
+    moved = limiter.from_plain(*limiter.to_plain(state))
+    limiter.move(moved, by, real + by)
+    assert limiter.allowance(rates, moved, real + by, 60) == limiter.allowance(rates, state, real, 60)
+
+
 LATE = st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(1, 60), st.integers(0, 2 * MINUTE)), min_size=1)
 
 

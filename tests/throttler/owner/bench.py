@@ -125,8 +125,8 @@ class Bench:
         self.gate = gate()
         self.settled = Counter()
 
-    def adopt(self, position=0, decided=0, lanes=None, late_us=0):
-        part = OwnedPartition(0, "t", 1, decided, position, position, lanes=lanes or {}, late_us=late_us)
+    def adopt(self, position=0, decided=0, lanes=None, **known):
+        part = OwnedPartition(0, "t", 1, decided, position, position, lanes=lanes or {}, **known)
         self.owner.post(self.owner.adopt, part)
         return part
 

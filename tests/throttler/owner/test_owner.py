@@ -169,6 +169,23 @@ def test_a_slow_broker_slows_no_backlog(bench):
     assert 0.95 <= sent / ((bench.time - began) / 1e6 * 10) <= 1.1
 
 
+@pytest.mark.parametrize(("seconds", "left"), [(5, 10), (11, 0), (3600, 0)])
+def test_a_clock_that_went_forward_by_itself_gives_nothing_back(bench, seconds, left):
+    """Up to ten seconds it may be a difference between clocks."""
+    bench.adopt()
+    bench.turn()
+    bench.arrive(range(10))
+    bench.turn()
+    (value,) = [value for *_rest, key, value in bench.producer.sent if key == b"a" and b"tat" in value]
+    bench.owner.post(bench.owner.give_up, {0})
+    before, expected = len(bench.producer.numbers()), bench.clock.now()
+    bench.time += seconds * 1_000_000
+    bench.adopt(position=10, decided=10, lanes={"a": lane_from("a", value)}, expected_us=expected)
+    bench.arrive(range(10, 30))
+    bench.turn()
+    assert len(bench.producer.numbers()) - before == left
+
+
 @pytest.mark.parametrize(("fate", "late_us"), [(Unknown("no answer"), 0), (None, 5_000_000)])
 def test_a_restore_forgets_nothing_of_what_left_late(bench, fate, late_us):
     """The answer was lost; or the process killed, and the broker's time of its last record says how late it was."""

@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import closing
+from datetime import timedelta
 from functools import partial
 
 import msgspec
@@ -35,6 +36,21 @@ def test_a_host_whose_clock_is_off_gives_no_fresh_burst_and_expires_nothing(send
     monkeypatch.setattr(time, "time_ns", lambda: here() + hours * HOUR_NS)
     run(once=True)
     assert (ids_in(OUTPUT), ids_in(EXPIRED)) == ({"slow": ids_of(values[:2])}, {})
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_database_whose_clock_was_set_gives_no_fresh_burst_and_stops_nobody(send, run, customer, monkeypatch, hours):
+    customer("slow", "6/hour", 2)
+    customer("daily", "100/s;3/day", 100)
+    values = {name: [notification(name) for _ in range(6)] for name in ("slow", "daily")}
+    send(*values["slow"], *values["daily"])
+    run(once=True)
+    here = worker.database_now
+    monkeypatch.setattr(worker, "database_now", lambda: here() + timedelta(hours=hours))
+    send(other := notification("other"))
+    run(once=True)
+    sent = {"slow": ids_of(values["slow"][:2]), "daily": ids_of(values["daily"][:3]), "other": ids_of([other])}
+    assert (ids_in(OUTPUT), ids_in(EXPIRED)) == (sent, {})
 
 
 def test_a_database_that_is_away_is_waited_for_before_anybody_gives_up_a_partition(send, run, monkeypatch):
