@@ -21,7 +21,7 @@ REASON = "the server accepts again"
 
 
 @pytest.fixture
-def refused(shop):
+def refused(two_databases, shop):
     """Orders whose mails the server refused, and takes from now on."""
     shop.sells(LETTERS)
     shop.server_refuses()
