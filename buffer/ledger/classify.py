@@ -72,8 +72,10 @@ class MovementClassifier:
         for row in missing:
             if refusal := self._refusal(row[1], row[2]):
                 return Verdict(refusal, row[1])
+        if not missing:
+            return DUPLICATE
         self._record(group, missing, place, whole=tracked.movements.whole)
-        return APPLIED if missing else DUPLICATE
+        return APPLIED
 
     def _others(self, tracked: Tracked) -> set[str]:
         """Stocks that this whole movement moved before and does not name now: its ends would no longer cancel out."""
@@ -93,7 +95,7 @@ class MovementClassifier:
         return ""
 
     def _record(self, group: Group, rows: Sequence[Row], place: tuple[str, str, int, int], *, whole: bool) -> None:
-        wanted = self.wanted.setdefault(group, {}) if rows else {}
+        wanted = self.wanted.setdefault(group, {})
         for row in rows:
             key, (reference, stock, delta, *_, payload_hash) = row[:2], row
             wanted[key] = row

@@ -106,10 +106,8 @@ def adopt(rates: Rates, state: LimiterState, now_us: int) -> None:
     state.quota = [quota_of(state, window, now_us) for window in rates.windows[1:]]
 
 
-def move(state: LimiterState, by_us: int, now_us: int) -> None:
+def shift(state: LimiterState, by_us: int, now_us: int) -> None:
     """The clock went forward by `by_us` to `now_us` while that time did not pass: it gives nothing back."""
-    if not by_us:
-        return
     state.tat += by_us
     for quota in state.quota:
         if now_us - by_us < quota[1] + quota[0]:

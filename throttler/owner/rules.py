@@ -9,7 +9,7 @@ from config.kafka import Record
 from config.kafka.format.murmur import partition_of
 from config.kafka.transaction import RefusedRecord
 from config.telemetry.logs import log
-from throttler.limits.limiter import adopt, move
+from throttler.limits.limiter import adopt, shift
 from throttler.limits.shares import OutputLimiter
 from throttler.live.decide import Decider, Decoded
 from throttler.live.decode import refusal, row_of
@@ -39,9 +39,10 @@ class Rules:
         """Count its lanes on from where they were restored; what they hold is watched from now on."""
         if stepped_us := part.stepped_us(now):
             log.warning("database_clock_stepped", partition=part.number, seconds=stepped_us // 1_000_000)
+            for lane in part.lanes.values():
+                shift(lane.limiter, stepped_us, now)
         for lane in part.lanes.values():
             lane.limiter.tat += late_us
-            move(lane.limiter, stepped_us, now)
             adopt(self.terms.of(lane.customer).rates, lane.limiter, now)
         for lane in part.backlogged():
             self.drain.watch(part, lane, now)

@@ -56,7 +56,7 @@ def test_a_clock_that_went_forward_while_no_time_passed_changes_nothing(rates, s
     steps, state = run(rates, LimiterState(), schedule)
     real = steps[-1][1] + wait
     moved = limiter.from_plain(*limiter.to_plain(state))
-    limiter.move(moved, by, real + by)
+    limiter.shift(moved, by, real + by)
     assert limiter.allowance(rates, moved, real + by, 60) == limiter.allowance(rates, state, real, 60)
 
 
