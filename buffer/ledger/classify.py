@@ -49,20 +49,21 @@ class MovementClassifier:
     are known with the same delta are left out, the missing ones are added; then all of them are in the ledger.
     """
 
-    known: dict[tuple[Group, Key], KnownMovement]
+    known: dict[Group, dict[Key, KnownMovement]]
     quantities: dict[str, int]  # of the stocks that exist
     create_unknown: bool
     allow_negative: bool
     replayed: bool
     topic_ids: Mapping[str, str]
-    moved: dict[tuple[Group, str], set[str]]  # by the references of whole movements
+    moved: dict[Group, dict[str, set[str]]]  # by the references of whole movements
     wanted: dict[Group, dict[Key, Row]] = field(default_factory=dict)
 
     def verdict(self, tracked: Tracked) -> Verdict:
         group, place = tracked.group, self._place_of(tracked.record)
+        known_here = self.known.setdefault(group, {})
         missing: list[Row] = []
         for row in tracked.rows():
-            known = self.known.get((group, row[:2]))
+            known = known_here.get(row[:2])
             if known is None:
                 missing.append(row)
             elif wrong := known.contradiction(row, *place[:2], replayed=self.replayed):
@@ -81,7 +82,8 @@ class MovementClassifier:
         """Stocks that this whole movement moved before and does not name now: its ends would no longer cancel out."""
         if not tracked.movements.whole:
             return set()
-        return self.moved.get((tracked.group, tracked.movements.reference_id), set()) - set(tracked.movements.deltas)
+        moved = self.moved.get(tracked.group, {}).get(tracked.movements.reference_id, set())
+        return moved - set(tracked.movements.deltas)
 
     def _place_of(self, record: Record) -> tuple[str, str, int, int]:
         return record.topic, self.topic_ids.get(record.topic, ""), record.partition, record.offset
@@ -95,11 +97,11 @@ class MovementClassifier:
         return ""
 
     def _record(self, group: Group, rows: Sequence[Row], place: tuple[str, str, int, int], *, whole: bool) -> None:
-        wanted = self.wanted.setdefault(group, {})
+        wanted, known = self.wanted.setdefault(group, {}), self.known[group]
         for row in rows:
             key, (reference, stock, delta, *_, payload_hash) = row[:2], row
             wanted[key] = row
-            self.known[group, key] = KnownMovement(delta, *place, payload_hash)
+            known[key] = KnownMovement(delta, *place, payload_hash)
             self.quantities[stock] = self.quantities.get(stock, 0) + delta
             if whole:
-                self.moved.setdefault((group, reference), set()).add(stock)
+                self.moved.setdefault(group, {}).setdefault(reference, set()).add(stock)

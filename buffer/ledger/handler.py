@@ -14,7 +14,7 @@ from buffer.ledger.classify import MovementClassifier, Verdict
 from buffer.ledger.mirror import mirror
 from buffer.ledger.models import InventoryStock
 from buffer.ledger.prepared import Applied, Key, Place, Prepared, Tracked
-from buffer.ledger.statements import NAME, Group, KnownMovement, Row, adjust, read_known, read_stocks, record
+from buffer.ledger.statements import NAME, Group, Row, adjust, read_known, read_stocks, record
 from buffer.ledger.topics.effects import Movements
 from buffer.ledger.topics.movements import Source, sources
 from config.digest import short_hash
@@ -176,16 +176,8 @@ class Track(LetterHandler, Replayable):
 
     def _classifier(self, batch: RecordBatch, quantities: dict[str, int]) -> MovementClassifier:
         prepared: Prepared = batch.prepared
-        known: dict[tuple[Group, Key], KnownMovement] = {
-            (group, key): found
-            for group, rows in prepared.rows.items()
-            for key, found in read_known(group[1], rows).items()
-        }
-        moved = {
-            (group, reference): stocks
-            for group, wholes in prepared.wholes.items()
-            for reference, stocks in read_stocks(group[1], wholes).items()
-        }
+        known = {group: read_known(group[1], rows) for group, rows in prepared.rows.items()}
+        moved = {group: read_stocks(group[1], wholes) for group, wholes in prepared.wholes.items()}
         create, allow = settings.LEDGER_UNKNOWN_STOCK == "create", settings.LEDGER_NEGATIVE_STOCK == "allow"
         return MovementClassifier(known, quantities, create, allow, batch.revision > 0, batch.topic_ids, moved)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,10 +29,10 @@ class Tracked(NamedTuple):
     def group(self) -> Group:
         return self.record.topic, self.movements.reference_type
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> list[Row]:
         record, (_, reference, deltas, _), payload_hash = self
         rest = (record.partition, record.offset, record.timestamp, payload_hash)
-        return ((reference, stock, delta, *rest) for stock, delta in deltas.items())
+        return [(reference, stock, delta, *rest) for stock, delta in deltas.items()]
 
 
 @dataclass

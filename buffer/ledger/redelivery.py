@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from buffer.ledger.classify import Verdict
+from buffer.ledger.classify import APPLIED, Verdict
 from buffer.ledger.handler import Track
 from buffer.ledger.models import InventoryItem, InventoryLocation
 from buffer.ledger.prepared import Prepared
@@ -29,6 +29,9 @@ from outbox.letters.redelivery import (
 )
 
 NO_EFFECT = "the record says nothing of stock: nothing is missing"
+FOLLOWED = Judgement(True, "It is followed.", "A merchant or a variant is written.", "ok")
+SAYS_NOTHING = Judgement(True, "Changes nothing.", "The record says nothing of stock.", "idle")
+RECORDED_BEFORE = Judgement(True, "Changes nothing.", "The ledger has its rows already.", "idle")
 MOST_STOCKS = 5  # of a letter that its evidence names
 
 
@@ -163,20 +166,20 @@ def _mirrored(change: Merchant | Variant, merchants: set[str], items: set[str]) 
 def _judged(back: ReturnedBatch, prepared: Prepared, verdicts: Mapping[int, Verdict]) -> dict[UUID, Judgement]:
     movements = {id(tracked.record): tracked.movements for tracked in prepared.tracked}
     followed = {id(record) for record, _ in prepared.changes}
+    refused = {id(letter.record) for letter in prepared.letters}
     found = {}
     for letter, record in back.pairs:
-        if moves := movements.get(id(record)):
-            found[letter.pk] = _foresee(moves, verdicts[id(record)])
-        elif id(record) in followed:
-            found[letter.pk] = Judgement(True, "It is followed.", "A merchant or a variant is written.", "ok")
-    refused = {id(letter.record) for letter in prepared.letters}
-    nothing = Judgement(True, "Changes nothing.", "The record says nothing of stock.", "idle")
-    return {letter.pk: found.get(letter.pk, nothing) for letter, record in back.pairs if id(record) not in refused}
+        this = id(record)
+        if moves := movements.get(this):
+            found[letter.id] = _foresee(moves, verdicts[this])
+        elif this not in refused:
+            found[letter.id] = FOLLOWED if this in followed else SAYS_NOTHING
+    return found
 
 
 def _foresee(moves: Movements, verdict: Verdict) -> Judgement:
+    if verdict is APPLIED:
+        return Judgement(True, _in_words(moves.deltas), "Its rows are recorded.", "ok")
     if verdict.is_refusal:
         return Judgement(False, "Fails again.", masked_error(verdict.text), "warn")
-    if verdict.outcome == "applied":
-        return Judgement(True, _in_words(moves.deltas), "Its rows are recorded.", "ok")
-    return Judgement(True, "Changes nothing.", "The ledger has its rows already.", "idle")
+    return RECORDED_BEFORE

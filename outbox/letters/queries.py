@@ -60,10 +60,6 @@ class DeadLetterQuerySet(models.QuerySet):
         """Bytes of their payloads."""
         return self.annotate(size=Length("payload")).values("size")
 
-    def fit_in_memory(self) -> bool:
-        """Whether the payloads of them all may be in memory at once."""
-        return (self.aggregate(total=models.Sum(Length("payload")))["total"] or 0) <= MOST_BYTES
-
     def portions(self, ids: Sequence[UUID]) -> Iterator[list[UUID]]:
         """These letters in their order, as many at a time as may be in memory; at least one."""
         sizes = dict(self.filter(pk__in=ids).sizes().values_list("pk", "size"))

@@ -41,7 +41,8 @@ def record_of(letter: DeadLetter) -> Returned:
         raise Refusal("the letter has no position in a topic")
     if letter.is_excerpt:
         raise Refusal(f"of its {letter.payload_size} bytes only parts are kept: replay the record from its topic")
-    key, value = (None if raw is None else bytes(raw) for raw in (letter.key, letter.payload))
+    key = None if letter.key is None else bytes(letter.key)
+    value = None if letter.payload is None else bytes(letter.payload)
     headers = [(name, text.encode()) for name, text in letter.headers]
     place = (letter.topic, letter.partition, letter.offset, letter.timestamp)
     return Returned(*place, key, value, headers, letter.pk, letter.business_key)

@@ -181,6 +181,7 @@ class ReplayItem(models.Model):
     source = IdentifierField(max_length=100)
     step = IdentifierField(max_length=50)
     business_key = IdentifierField(blank=True)
+    size = models.BigIntegerField(default=0, help_text="Bytes of its payload: how many may be in memory at once.")
     state = IdentifierField(max_length=12, choices=State, default=State.ELIGIBLE)
     canary = models.BooleanField(default=False)
     note = models.CharField(max_length=500, blank=True, default="")

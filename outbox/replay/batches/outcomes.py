@@ -27,6 +27,7 @@ class PreviewItem(NamedTuple):
     source: str
     state: str
     note: str
+    size: int
 
 
 @dataclass(frozen=True)

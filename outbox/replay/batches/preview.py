@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet, Value
+from django.db.models.functions import Coalesce, Length
 
 from config.database.clock import database_now
 from config.telemetry.logs import log
@@ -49,16 +50,17 @@ def pin(batch_id: int, token: uuid.UUID) -> int:
 
 
 def _insert_items(batch: ReplayBatch, letters: QuerySet) -> int:
-    constants = {
+    computed = {
         "to_batch": Value(batch.pk),
         "as_state": Value("eligible"),
         "as_note": Value(""),
         "as_canary": Value(False),
+        "as_size": Coalesce(Length("payload"), 0),
     }
-    chosen = letters.annotate(**constants).order_by("pk").values_list("to_batch", "pk", *COPIED, *list(constants)[1:])
+    chosen = letters.annotate(**computed).order_by("pk").values_list("to_batch", "pk", *COPIED, *list(computed)[1:])
     select, params = chosen.query.sql_with_params()
     quote = connection.ops.quote_name
-    columns = ", ".join(map(quote, ["batch_id", "letter", *COPIED, "state", "note", "canary"]))
+    columns = ", ".join(map(quote, ["batch_id", "letter", *COPIED, "state", "note", "canary", "size"]))
     with connection.cursor() as cursor:
         cursor.execute(f"INSERT INTO {quote(ReplayItem._meta.db_table)} ({columns}) {select}", params)
         return int(cursor.rowcount)
@@ -92,7 +94,7 @@ def judge(batch_id: int, token: uuid.UUID) -> int:
     return len(items)
 
 
-def _next_items(batch: ReplayBatch) -> list[PreviewItem]:
+def _next_items(batch: ReplayBatch) -> Sequence[PreviewItem]:
     """Behind those that were judged, as many as may be in memory; one query a state, because the index begins with it."""
     most = 2 * settings.REPLAY_CHUNK  # asking writes little, and locks nothing that traffic waits for
     found: list[PreviewItem] = []
@@ -100,8 +102,7 @@ def _next_items(batch: ReplayBatch) -> list[PreviewItem]:
         rows = ReplayItem.objects.of(batch).filter(state=state).oldest_first()
         rows = rows.filter(letter__gt=batch.judged_to) if batch.judged_to else rows
         found += starmap(PreviewItem, rows.values_list(*PreviewItem._fields)[:most])
-    found = sorted(found, key=lambda item: item.letter)[:most]
-    return found if not found or _between(batch, found).fit_in_memory() else list(first_portion(found))
+    return first_portion(sorted(found, key=lambda item: item.letter)[:most])
 
 
 def _between(batch: ReplayBatch, items: Sequence[PreviewItem]) -> DeadLetterQuerySet:

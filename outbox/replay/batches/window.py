@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from outbox.letters.models import DeadLetter
+from outbox.letters.queries import fitting
 from outbox.replay.batches.models import ReplayBatch, ReplayItem
 from outbox.replay.rules import pace
 
@@ -34,7 +34,7 @@ def next_items(batch: ReplayBatch, flying: Sequence[ReplayItem], most: int, wind
 
 def first_portion(items: Sequence[Any]) -> Sequence[Any]:
     """As many of these as may be in memory with their letters."""
-    return items[: len(next(DeadLetter.objects.portions([item.letter for item in items]), []))]
+    return items[: fitting(item.size for item in items)]
 
 
 def _of_kind(batch: ReplayBatch, rows: QuerySet, *, awaited: bool) -> QuerySet:
