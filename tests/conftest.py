@@ -29,7 +29,7 @@ TOPIC_ID = "11111111-2222-3333-4444-555555555555"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test` runs what no database has a part in once, beside the first one."""
+    """`make test` runs what no database has a part in once, beside the last one."""
     if os.environ.get("BLIND_TESTS", "yes") == "yes":
         return
     left_out = {item for item in items if item.nodeid.startswith(BLIND) and not touches_database(item)}

@@ -10,6 +10,7 @@ import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
@@ -147,6 +148,7 @@ NAMES = sorted(
 )
 
 
+@pytest.mark.skipif(connection.vendor == "mysql", reason="some thousand requests, refused before the database says anything")
 def test_no_address_changes_anything_for_whoever_may_only_look(row):
     """Also one that is added tomorrow: nothing but refusals stands in the trail, and rows are as they were."""
     user = User.objects.create_user("somebody", is_staff=True)
