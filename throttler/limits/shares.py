@@ -6,6 +6,7 @@ upkeep's what was granted, and the owner's asks what it may send.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -73,30 +74,61 @@ class OutputShare:
         return alone(held, self.partitions)
 
 
-class OutputLimiter:
-    """Spends a part of the output rate; saves up 100 ms and one message, less what is in hand.
+class LastPeriod:
+    """How many messages the transactions of the last period carried; each counts for a period from the end of its own.
 
-    So in any span s all processes together decide at most rate * s, 100 ms of it, and a message each; and by the times of
-    the commits as much may leave, and what a part that moved to others during a transaction had saved up.
+    By then the broker has given it its time. Ends are rounded up to a thousandth of the period: so many are kept at most.
+    """
+
+    def __init__(self, period_us: int) -> None:
+        self.period_us, self._slice_us = period_us, max(period_us // 1000, 1)
+        self._over: deque[tuple[int, int]] = deque()  # (when, how many) count no more
+        self._count = 0
+
+    def add(self, count: int, now_us: int) -> None:
+        over_us = -(-(now_us + self.period_us) // self._slice_us) * self._slice_us
+        if self._over and self._over[-1][0] >= over_us:
+            over_us, before = self._over.pop()
+            self._over.append((over_us, before + count))
+        else:
+            self._over.append((over_us, count))
+        self._count += count
+
+    def count(self, now_us: int) -> int:
+        while self._over and self._over[0][0] <= now_us:
+            self._count -= self._over.popleft()[1]
+        return self._count
+
+
+class OutputLimiter:
+    """Spends a part of the output rate: in any period of it no more than its limit, evenly.
+
+    What is spent counts from the decision until a period after its transaction has ended, so that this holds by the
+    broker's times too, however long a transaction takes. Evenly: 100 ms and one message may be saved up, less what is in
+    hand. Only a part that moves to others during a transaction can add what that carries, and each process a fraction
+    of a message.
     """
 
     def __init__(self, rate: RateWindow, share: OutputShare, now_us: int) -> None:
         self.rate, self.share, self.meter = rate, share, DemandMeter()
         self._now, self._part, self._credit = now_us, 0, 0
-        self._in_hand = 0  # spent, and not committed yet
+        self._in_hand, self._sent = 0, LastPeriod(rate.period_us)  # messages: not committed yet, and behind that
         self._cost = rate.period_us * PARTS
 
     def allowance(self, now_us: int) -> int:
         self._earn(now_us)
-        return max(self._credit // self._cost, 0)
+        room = -(-self.rate.limit * self._part // PARTS) - self._in_hand - self._sent.count(now_us)
+        return max(min(self._credit // self._cost, room), 0)
 
     def spend(self, count: int) -> None:
         self._credit -= count * self._cost
-        self._in_hand += count * self._cost
+        self._in_hand += count
 
     def settled(self, now_us: int) -> None:
         """What was spent has left, or never will: from now on as much may be saved up again."""
         self._earn(now_us)
+        if self._in_hand:
+            self._sent.add(self._in_hand, now_us)
         self._in_hand = 0
 
     def _earn(self, now_us: int) -> None:
@@ -105,4 +137,4 @@ class OutputLimiter:
         earned = max(now_us - self._now, 0) * speed
         self._now = now_us
         most = self._cost + SAVED_US * self.rate.limit * self._part
-        self._credit = min(self._credit + earned, most - self._in_hand)
+        self._credit = min(self._credit + earned, most - self._in_hand * self._cost)

@@ -148,7 +148,9 @@ NAMES = sorted(
 )
 
 
-@pytest.mark.skipif(connection.vendor == "mysql", reason="some thousand requests, refused before the database says anything")
+@pytest.mark.skipif(
+    connection.vendor == "mysql", reason="some thousand requests, refused before the database says anything"
+)
 def test_no_address_changes_anything_for_whoever_may_only_look(row):
     """Also one that is added tomorrow: nothing but refusals stands in the trail, and rows are as they were."""
     user = User.objects.create_user("somebody", is_staff=True)
