@@ -30,8 +30,8 @@ def index_of(served: Iterable[float]) -> float:
     return sum(found) ** 2 / (len(found) * sum(one * one for one in found))
 
 
-def share_out(servers: str, processes: int) -> tuple[float, float, float]:
-    """`(Jain's index of served / allowed, of the limit that left, messages above limit × span at most)`.
+def share_out(servers: str, processes: int) -> tuple[float, float, int, float]:
+    """`(Jain's index of served / allowed, of the limit that left, messages of the fullest second, above limit × span)`.
 
     Customers wait in their partitions unequally: of 300, 180 in the first third, 90 and 30 in the others.
     """
@@ -52,7 +52,8 @@ def share_out(servers: str, processes: int) -> tuple[float, float, float]:
     served = Counter(name for name, at in left if began <= at < began + COUNTED)
     allowed = allowances(waiting)
     fairness = index_of(served[name] / allowed[name] for name in waiting)
-    return fairness, sum(served.values()) / (LIMIT * COUNTED), overshoot(sorted(at for _name, at in left))
+    times = sorted(at for _name, at in left)
+    return fairness, sum(served.values()) / (LIMIT * COUNTED), fullest(times), overshoot(times)
 
 
 def unequal() -> list[str]:
@@ -105,6 +106,16 @@ def wait_for_buffered(number: int) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"{OverflowMessage.objects.count()} of {number} notifications are buffered")
         time.sleep(0.5)
+
+
+def fullest(times: Sequence[float]) -> int:
+    """Messages of the second that has most, by the broker's times."""
+    most = first = 0
+    for number, at in enumerate(times, 1):
+        while times[first] <= at - 0.9995:  # they are whole milliseconds
+            first += 1
+        most = max(most, number - first)
+    return most
 
 
 def overshoot(times: Sequence[float]) -> float:

@@ -84,7 +84,8 @@ def fairness_row(plan: Plan, processes: int) -> dict[str, str]:
     found = [fairness.share_out(plan.servers, processes) for _ in range(1 if plan.quick else plan.repeat)]
     return {
         "processes": number(processes), "Jain's index of served / allowed": f"{min(one for one, *_ in found):.4f}",
-        "of the limit that left": median([used for _index, used, _over in found]),
+        "of the limit that left": median([used for _index, used, *_ in found]),
+        "messages of the fullest second": number(max(most for _index, _used, most, _over in found)),
         "most above limit × span, messages": number(max(over for *_, over in found)),
     }  # fmt: skip
 
