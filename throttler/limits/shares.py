@@ -105,8 +105,8 @@ class OutputLimiter:
 
     What is spent counts from the decision until a period after its transaction has ended, so that this holds by the
     broker's times too, however long a transaction takes. Evenly: 100 ms and one message may be saved up, less what is in
-    hand. Only a part that moves to others during a transaction can add what that carries, and each process a fraction
-    of a message.
+    hand. Only a part that moves to others during a transaction can add what that carries, and a part of less than one
+    message is one.
     """
 
     def __init__(self, rate: RateWindow, share: OutputShare, now_us: int) -> None:
@@ -117,8 +117,8 @@ class OutputLimiter:
 
     def allowance(self, now_us: int) -> int:
         self._earn(now_us)
-        room = -(-self.rate.limit * self._part // PARTS) - self._in_hand - self._sent.count(now_us)
-        return max(min(self._credit // self._cost, room), 0)
+        most = max(self.rate.limit * self._part // PARTS, bool(self._part))
+        return max(min(self._credit // self._cost, most - self._in_hand - self._sent.count(now_us)), 0)
 
     def spend(self, count: int) -> None:
         self._credit -= count * self._cost

@@ -118,7 +118,7 @@ def most_in_a_period(events, period=SECOND):
     return most
 
 
-SHARES = [(PARTS, 0, 0), (600_000, 300_000, 100_000), (250_000, 500_000, 250_000)]
+SHARES = [(PARTS, 0, 0), (600_000, 300_000, 100_000), (333_333, 333_333, 333_334)]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -175,6 +175,13 @@ def test_what_is_in_hand_counts_beside_what_has_left():
     assert most_in_a_period([*left, (SECOND + 950_000, in_hand)]) == LIMIT
 
 
+def test_the_whole_messages_of_all_parts_are_no_more_than_the_limit_and_a_small_part_is_one():
+    parts = [OutputLimiter(RateWindow(LIMIT, SECOND), Part(share), 0) for share in (333_999, 665_999, 2, 0)]
+    assert [most_in_a_period(greedy(one, 0, 3 * SECOND)) for one in parts] == [333, 665, 0, 0]
+    small = OutputLimiter(RateWindow(1, SECOND), Part(PARTS // 2), 0)
+    assert sum(count for _at, count in greedy(small, 0, 4 * SECOND)) == 1
+
+
 @pytest.mark.parametrize("text", ["1/s", "7/s", "90/min", "1000/hour"])
 def test_a_rate_of_any_unit_is_kept_in_each_period_and_used(text):
     (window,) = parse_rates(text).windows
@@ -198,7 +205,7 @@ def test_a_busy_day_is_remembered_in_a_thousand_pieces():
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("shares", [(PARTS, 0, 0), (600_000, 300_000, 100_000), (333_333, 333_333, 333_334)])
+@pytest.mark.parametrize("shares", SHARES)
 def test_no_span_carries_more_than_the_limit_and_what_is_saved_up(shares, seed):
     group = Group(seed, shares)
     group.run(20)
