@@ -175,9 +175,9 @@ def test_what_is_in_hand_counts_beside_what_has_left():
     assert most_in_a_period([*left, (SECOND + 950_000, in_hand)]) == LIMIT
 
 
-def test_the_whole_messages_of_all_parts_are_no_more_than_the_limit_and_a_small_part_is_one():
+def test_parts_of_several_processes_leave_a_hundredth_and_a_small_part_is_one_message():
     parts = [OutputLimiter(RateWindow(LIMIT, SECOND), Part(share), 0) for share in (333_999, 665_999, 2, 0)]
-    assert [most_in_a_period(greedy(one, 0, 3 * SECOND)) for one in parts] == [333, 665, 0, 0]
+    assert [most_in_a_period(greedy(one, 0, 3 * SECOND)) for one in parts] == [330, 659, 0, 0]
     small = OutputLimiter(RateWindow(1, SECOND), Part(PARTS // 2), 0)
     assert sum(count for _at, count in greedy(small, 0, 4 * SECOND)) == 1
 
@@ -232,4 +232,4 @@ def test_transactions_of_40_ms_leave_a_twentieth_of_the_limit():
     group = Group(1, (600_000, 300_000, 100_000), longest=100_000)
     group.duration, group.pause, group.collected = lambda: 40_000, lambda: 0, lambda: STEP
     group.run(20)
-    assert sum(count for _at, count in group.left) >= 0.94 * 20 * LIMIT
+    assert sum(count for _at, count in group.left) >= 0.93 * 20 * LIMIT
