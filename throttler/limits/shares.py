@@ -14,6 +14,7 @@ from throttler.limits.demand import PARTS, DemandMeter
 from throttler.limits.division import FRESH_US, HOLDS_US, SURE_US, alone
 from throttler.limits.rate import RateWindow
 
+SECOND_US = 1_000_000
 SAVED_US = 100_000  # a transaction and the one after it: what a slower one could have sent meanwhile is lost
 
 
@@ -74,19 +75,18 @@ class OutputShare:
         return alone(held, self.partitions)
 
 
-class LastPeriod:
-    """How many messages the transactions of the last period carried; each counts for a period from the end of its own.
+class LastSecond:
+    """How many messages the transactions of the last second carried; each counts for a second from the end of its own.
 
-    By then the broker has given it its time. Ends are rounded up to a thousandth of the period: so many are kept at most.
+    By then the broker has given it its time. Ends are rounded up to milliseconds: a thousand are kept at most.
     """
 
-    def __init__(self, period_us: int) -> None:
-        self.period_us, self._slice_us = period_us, max(period_us // 1000, 1)
+    def __init__(self) -> None:
         self._over: deque[tuple[int, int]] = deque()  # (when, how many) count no more
         self._count = 0
 
     def add(self, count: int, now_us: int) -> None:
-        over_us = -(-(now_us + self.period_us) // self._slice_us) * self._slice_us
+        over_us = -(-(now_us + SECOND_US) // 1000) * 1000
         if self._over and self._over[-1][0] >= over_us:
             over_us, before = self._over.pop()
             self._over.append((over_us, before + count))
@@ -101,29 +101,31 @@ class LastPeriod:
 
 
 class OutputLimiter:
-    """Spends a part of the output rate: in any period of it no more than its limit, evenly.
+    """Spends a part of the output rate evenly: in any period of it no more than its limit.
 
-    What is spent counts from the decision until a period after its transaction has ended, so that this holds by the
-    broker's times too, however long a transaction takes. Evenly: 100 ms and one message may be saved up, less what is in
-    hand. Only a part that moves to others during a transaction can add what that carries, and a part of less than one
-    message is one.
+    100 ms and one message are saved up, less what is in hand. A rate per minute, hour or day pays for them with a longer period. One per
+    second would lose a tenth so; there, what is spent counts from the decision until a second after its transaction has
+    ended: by then this holds by the broker's times, too, however long a transaction takes. Only a part that moves to
+    others during a transaction can add what that carries, and several processes a message each.
     """
 
     def __init__(self, rate: RateWindow, share: OutputShare, now_us: int) -> None:
         self.rate, self.share, self.meter = rate, share, DemandMeter()
         self._now, self._part, self._credit = now_us, 0, 0
-        self._in_hand, self._sent = 0, LastPeriod(rate.period_us)  # messages: not committed yet, and behind that
-        self._cost = rate.period_us * PARTS
+        self._by_second = rate.period_us == SECOND_US
+        self._in_hand, self._sent = 0, LastSecond()  # messages: not committed yet, and behind that
+        self._cost = (rate.period_us if self._by_second else rate.period_us + SAVED_US) * PARTS
 
     def allowance(self, now_us: int) -> int:
         self._earn(now_us)
-        return max(min(self._credit // self._cost, self._most() - self._in_hand - self._sent.count(now_us)), 0)
+        saved = self._credit // self._cost
+        return max(min(saved, self._room(now_us)) if self._by_second else saved, 0)
 
-    def _most(self) -> int:
-        """Messages of a period: a hundredth less where others have parts, as those move a little each second."""
-        usable = self.rate.limit * self._part
-        usable -= usable // 100 if self._part < PARTS else 0
-        return max(usable // PARTS, bool(self._part))
+    def _room(self, now_us: int) -> int:
+        """In the second that ends now: a hundredth less where others have parts, as those move a little each second."""
+        most = self.rate.limit * self._part
+        most -= most // 100 if self._part < PARTS else 0
+        return max(most // PARTS, bool(self._part)) - self._in_hand - self._sent.count(now_us)
 
     def spend(self, count: int) -> None:
         self._credit -= count * self._cost
@@ -132,7 +134,7 @@ class OutputLimiter:
     def settled(self, now_us: int) -> None:
         """What was spent has left, or never will: from now on as much may be saved up again."""
         self._earn(now_us)
-        if self._in_hand:
+        if self._in_hand and self._by_second:
             self._sent.add(self._in_hand, now_us)
         self._in_hand = 0
 
