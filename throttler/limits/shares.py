@@ -10,11 +10,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from throttler.limits.demand import PARTS, DemandMeter
+from throttler.limits.demand import PARTS, SECOND_US, DemandMeter
 from throttler.limits.division import FRESH_US, HOLDS_US, SURE_US, alone
 from throttler.limits.rate import RateWindow
 
-SECOND_US = 1_000_000
 SAVED_US = 100_000  # a transaction and the one after it: what a slower one could have sent meanwhile is lost
 
 
@@ -70,7 +69,7 @@ class OutputShare:
 
     def _alone(self, now_us: int) -> int:
         """Only partitions that nobody else can count as theirs any more, nor anybody by their word."""
-        held_us = self.sure_us + FRESH_US + HOLDS_US + 1_000_000
+        held_us = self.sure_us + FRESH_US + HOLDS_US + SECOND_US
         held = sum(since + held_us <= now_us for since in self.standing.since.values())
         return alone(held, self.partitions)
 
@@ -103,23 +102,21 @@ class LastSecond:
 class OutputLimiter:
     """Spends a part of the output rate evenly: in any period of it no more than its limit.
 
-    100 ms and one message are saved up, less what is in hand. A rate per minute, hour or day pays for them with a longer period. One per
-    second would lose a tenth so; there, what is spent counts from the decision until a second after its transaction has
-    ended: by then this holds by the broker's times, too, however long a transaction takes. Only a part that moves to
-    others during a transaction can add what that carries, and several processes a message each.
+    100 ms and one message are saved up, less what is in hand. A rate per minute, hour or day pays for them with a longer
+    period; one per second would lose a tenth so, and is kept by what the last second carried. What is spent counts there
+    from the decision until a second after its transaction has ended, so that this holds by the broker's times, too.
+    Only a part that moves to others during a transaction can add what that carries, and several processes a message each.
     """
 
     def __init__(self, rate: RateWindow, share: OutputShare, now_us: int) -> None:
         self.rate, self.share, self.meter = rate, share, DemandMeter()
         self._now, self._part, self._credit = now_us, 0, 0
-        self._by_second = rate.period_us == SECOND_US
         self._in_hand, self._sent = 0, LastSecond()  # messages: not committed yet, and behind that
-        self._cost = (rate.period_us if self._by_second else rate.period_us + SAVED_US) * PARTS
+        self._cost = (rate.period_us + (SAVED_US if rate.period_us > SECOND_US else 0)) * PARTS
 
     def allowance(self, now_us: int) -> int:
         self._earn(now_us)
-        saved = self._credit // self._cost
-        return max(min(saved, self._room(now_us)) if self._by_second else saved, 0)
+        return max(min(self._credit // self._cost, self._room(now_us)), 0)
 
     def _room(self, now_us: int) -> int:
         """In the second that ends now: a hundredth less where others have parts, as those move a little each second."""
@@ -134,7 +131,7 @@ class OutputLimiter:
     def settled(self, now_us: int) -> None:
         """What was spent has left, or never will: from now on as much may be saved up again."""
         self._earn(now_us)
-        if self._in_hand and self._by_second:
+        if self._in_hand:
             self._sent.add(self._in_hand, now_us)
         self._in_hand = 0
 

@@ -5,33 +5,20 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 
 from outbox.trail.models import OperatorAction
 
-BEFORE = [("outbox", "0006_letter_excerpt")]
-
-
-@pytest.fixture
-def migrated_back(transactional_db):
-    """The tables as they were; the newest ones again in the end."""
-    latest = MigrationExecutor(connection).loader.graph.leaf_nodes()
-    executor = MigrationExecutor(connection)
-    executor.migrate(BEFORE)
-    yield executor.loader.project_state(BEFORE).apps
-    MigrationExecutor(connection).migrate(latest)
-
 
 @pytest.mark.django_db(transaction=True)
-def test_actions_keep_their_actor_and_outlive_the_account(migrated_back):
+def test_actions_keep_their_actor_and_outlive_the_account(tables):
     ann = User.objects.create(username="ann")
-    old = migrated_back.get_model("outbox", "OperatorAction").objects
+    old = tables.as_of("0006_letter_excerpt").get_model("outbox", "OperatorAction").objects
     words = {"verb": "hold", "subject": "Bucket 7", "reason": "test", "result": "done", "created_at": ann.date_joined}
     old.create(actor_id=ann.pk, actor_name="Ann", **words)
     old.create(actor=None, actor_name="root, by command", **words)
     old.create(actor_id=ann.pk, actor_name="Ann", **words | {"subject": "Customer C-7"})
     old.create(actor_id=ann.pk, actor_name="Ann", **words | {"detail": {"letter": "x-1"}})
-    MigrationExecutor(connection).migrate(MigrationExecutor(connection).loader.graph.leaf_nodes())
+    tables.migrate()
     assert OperatorAction.objects.about("throttler.customer", "C-7").count() == 1
     assert OperatorAction.objects.about("outbox.deadletter", "x-1").count() == 1
     OperatorAction.objects.exclude(subject_type="").delete()
