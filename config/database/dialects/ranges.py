@@ -59,7 +59,10 @@ class Ranges:
         return f"ON CONFLICT ({self.keys}) DO NOTHING"
 
     def first_rows(self, ranges: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        """The first `limit` rows of each range by position, in one query."""
+        """The first `limit` rows of each range by position, in one query.
+
+        Moments as the driver has them, or in microseconds since 1970.
+        """
         one = (
             f"SELECT {self.listed} FROM {self.name}{self.hint} WHERE {self.lane} "
             f"AND {self.position} > %s AND {self.position} <= %s AND {self.day} >= %s "
@@ -87,31 +90,41 @@ class PostgreSQLRanges(Ranges):
     """Arrays, unpacked over there: one statement whatever the number of rows, planned in no time."""
 
     def insert(self, rows: Sequence[Sequence[Any]]) -> None:
-        arrays = ", ".join(f"%s::{kind}[]" for _, kind in self.table.columns)
-        sql = f"INSERT INTO {self.name} ({self.listed}) SELECT * FROM unnest({arrays}) {self.if_known()}"
-        self._run(sql, [list(column) for column in zip(*rows, strict=True)])
-
-    def first_rows(self, ranges: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        quote = self.connection.ops.quote_name
-        kinds = dict(self.table.columns)
-        lane = [kinds[name] for name in self.table.lane]
-        arrays = ", ".join(f"%s::{kind}[]" for kind in [*lane, "bigint", "bigint", "date", "int"])
-        same = " AND ".join(f"t.{quote(name)} = r.l{place}" for place, name in enumerate(self.table.lane))
-        names = ", ".join([*(f"l{place}" for place in range(len(lane))), "after", "upto", "since", "most"])
-        sql = (
-            f"SELECT f.* FROM unnest({arrays}) AS r ({names}) CROSS JOIN LATERAL "
-            f"(SELECT {self.listed} FROM {self.name} t WHERE {same} AND t.{self.position} > r.after "
-            f"AND t.{self.position} <= r.upto AND t.{self.day} >= r.since "
-            f"ORDER BY t.{self.position}, t.{self.day} LIMIT r.most) f"
-        )
-        return self._run(sql, [list(column) for column in zip(*ranges, strict=True)], reads=True)
-
-    def _run(self, sql: str, params: list[Any], reads: bool = False) -> list[tuple[Any, ...]]:
         from config.database.dialects import dialect_for  # the package imports its own parts
 
+        arrays = ", ".join(f"%s::{kind}[]" for _, kind in self.table.columns)
+        sql = f"INSERT INTO {self.name} ({self.listed}) SELECT * FROM unnest({arrays}) {self.if_known()}"
         with dialect_for(self.connection).cursor(self.connection) as cursor:
-            cursor.execute(sql, params)
-            return list(cursor.fetchall()) if reads else []
+            cursor.execute(sql, [list(column) for column in zip(*rows, strict=True)])
+
+    def first_rows(self, ranges: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """From one key to another, not with a lane that is equal: of that the planner expects a handful of rows however
+        many wait, and reads and sorts all of them for each page. The highest limit as a number: without one it expects
+        so many rows of each range that it compiles the query. And planned anew: the table grows under an old plan.
+        """
+        kinds = dict(self.table.columns)
+        lane = [f"l{place}" for place in range(len(self.table.lane))]
+        types = [*(kinds[name] for name in self.table.lane), "bigint", "bigint", "date", "int"]
+        arrays = ", ".join(f"%s::{kind}[]" for kind in types)
+        places = ", ".join(f"r.{name}" for name in lane)
+        keys = [f"t.{self.connection.ops.quote_name(name)}" for name in self.table.key]
+        key, order = ", ".join(keys[:-1]), ", ".join(keys)
+        found = ", ".join(self._read_as(name, kind) for name, kind in self.table.columns)
+        highest = max(found[-1] for found in ranges)
+        sql = (
+            f"SELECT f.* FROM unnest({arrays}) AS r ({', '.join(lane)}, after, upto, since, most) CROSS JOIN LATERAL "
+            f"(SELECT * FROM (SELECT {found} FROM {self.name} t WHERE ({key}) > ({places}, r.after) "
+            f"AND ({key}) <= ({places}, r.upto) AND t.{self.day} >= r.since ORDER BY {order} LIMIT {highest:d}) n "
+            f"LIMIT r.most) f"
+        )
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, [list(column) for column in zip(*ranges, strict=True)])
+            return list(cursor.fetchall())
+
+    def _read_as(self, name: str, kind: str) -> str:
+        """Moments as whole microseconds: the driver takes them apart in Python."""
+        column = f"t.{self.connection.ops.quote_name(name)}"
+        return f"(EXTRACT(EPOCH FROM {column}) * 1000000)::bigint" if kind == "timestamptz" else column
 
 
 RANGES: dict[str, type[Ranges]] = {"sqlite": Ranges, "mysql": MySQLRanges, "postgresql": PostgreSQLRanges}

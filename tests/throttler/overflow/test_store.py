@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from tests.throttler.overflow.conftest import DAY, TODAY, lane, offsets, row
 from throttler.overflow.django import DjangoStore
@@ -70,19 +71,48 @@ def test_many_lanes_each_with_a_limit_of_its_own_come_at_once(store):
     assert {key[1]: len(rows) for key, rows in found.items()} == {f"c{n}": n % 3 + 1 for n in range(150)}
 
 
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite does not count the rows it reads")
+def test_a_page_reads_its_rows_not_its_lane(transactional_db):
+    store = DjangoStore()
+    store.store([row(offset, f"c{offset % 20}" if offset < 2000 else "c1") for offset in range(5000)])  # no statistics
+    assert rows_read(lambda: store.read([lane(f"c{number}", drained=20, limit=5) for number in range(20)])) <= 20 * 10
+
+
+def rows_read(work):
+    """Rows that the storage hands over, of all queries."""
+    if connection.vendor == "mysql":
+        before = status("Handler_read_next")
+        work()
+        return status("Handler_read_next") - before
+    with CaptureQueriesContext(connection) as queries:
+        work()
+    return sum(map(scanned, queries.captured_queries))
+
+
+def scanned(query):
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + query["sql"])
+        ((found,),) = cursor.fetchall()
+    plans, rows = [found[0]["Plan"]], 0
+    for plan in plans:
+        plans += plan.get("Plans", [])
+        rows += plan["Actual Rows"] * plan["Actual Loops"] if "Relation Name" in plan else 0
+    return rows
+
+
 @pytest.mark.skipif(connection.vendor != "mysql", reason="only MariaDB and MySQL count temporary tables")
 def test_many_lanes_need_no_temporary_table_each(transactional_db):
     store = DjangoStore()
     store.store([row(offset, f"c{offset % 20}") for offset in range(100)])
-    before = temporary_tables()
+    before = status("Created_tmp_tables")
     store.read([lane(f"c{number}", limit=3) for number in range(20)])
-    assert temporary_tables() <= before + 2
+    assert status("Created_tmp_tables") <= before + 2
 
 
-def temporary_tables():
-    """Of this connection so far; looking makes some as well."""
+def status(name):
+    """Of this connection so far; looking makes temporary tables as well."""
     with connection.cursor() as cursor:
-        cursor.execute("SHOW STATUS LIKE 'Created_tmp_tables'")
+        cursor.execute("SHOW STATUS LIKE %s", [name])
         return int(cursor.fetchone()[1])
 
 
