@@ -73,7 +73,7 @@ def listening(topics: Topics, topic: str = OUTPUT) -> Iterator[Listener]:
 
 def measure(servers: str, rate: int, seconds: float) -> tuple[list[float], float]:
     """Milliseconds from the broker's timestamp of the input to the arrival, sorted; rows written a second meanwhile."""
-    with fresh(servers) as topics, listening(topics) as listener:
+    with databases.row_counters(), fresh(servers) as topics, listening(topics) as listener:
         source = Source(topics, **{"linger.ms": 0})
         with worker.running("run_throttler", **topics.environment, THROTTLER_DEFAULT_RATE=RATE):
             steadily(source, 100, WARM_UP)
@@ -121,7 +121,11 @@ def rows_written() -> int:
         # Not those of the whole database: they count the catalogue's own rows as well.
         ((written,),) = databases.rows("SELECT SUM(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_user_tables")
         return int(written)
-    # MariaDB counts the handler's rows without those of temporary tables, and InnoDB's not at all; MySQL the reverse.
-    counted = "Handler_(write|update|delete)" if databases.connection.mysql_is_mariadb else "Innodb_rows_(in|up|de).*"
-    found = databases.rows(f"SHOW GLOBAL STATUS WHERE Variable_name REGEXP '^{counted}$'")
+    if databases.connection.mysql_is_mariadb:
+        # MariaDB has no counters of InnoDB's rows, and those of its handler count an upsert of a known row twice.
+        ((written,),) = databases.rows(
+            "SELECT SUM(ROWS_CHANGED) FROM information_schema.TABLE_STATISTICS WHERE TABLE_SCHEMA = DATABASE()"
+        )
+        return int(written or 0)
+    found = databases.rows("SHOW GLOBAL STATUS WHERE Variable_name REGEXP '^Innodb_rows_(in|up|de).*$'")
     return sum(int(value) for _name, value in found)
