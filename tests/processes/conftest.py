@@ -147,6 +147,8 @@ def workers(transactional_db: None, broker: Broker, tmp_path: Path) -> Iterator[
     """Starts manage.py processes on the test database; nothing outlives the test."""
     with Platform(tmp_path, {**TIMINGS, **broker.environment, "DATABASE_URL": database_url()}) as platform:
         yield platform
+        for worker in platform.workers:  # pytest shows it beside a test that failed
+            print(f"--- the end of the log of {worker.name}", *worker.text.splitlines()[-20:], sep="\n")
 
 
 @pytest.fixture
