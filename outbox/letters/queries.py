@@ -18,12 +18,15 @@ NOT_JUDGED = (
 )  # fmt: skip
 
 
-def fitting(sizes: Iterable[int]) -> int:
-    """How many payloads of these sizes, in bytes, may be in memory at once: the first ones, and at least one."""
+def fitting(sizes: Iterable[int], portions: int = 1) -> int:
+    """How many payloads of these sizes, in bytes, may be in memory at once: the first ones, and at least one.
+
+    `portions`: as many as these are there at once.
+    """
     number = total = 0
     for size in sizes:
         total += size
-        if number and total > MOST_BYTES:
+        if number and total > MOST_BYTES // portions:
             break
         number += 1
     return number

@@ -20,8 +20,7 @@ from outbox.letters.models import DeadLetter
 from outbox.letters.proof import WORTH_ANOTHER_TRY
 from outbox.replay.batches import deeds
 from outbox.replay.batches.models import LEASE, ReplayBatch, ReplayItem
-from outbox.replay.batches.outcomes import ItemOutcome, of_effect, write
-from outbox.replay.batches.preview import with_reasons
+from outbox.replay.batches.outcomes import ItemOutcome, of_effect, with_reasons, write
 from outbox.replay.rules import stop_rule
 
 State = ReplayBatch.State

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from config.flows import Effect
 from outbox.replay.batches.models import ReplayItem
 
 LONGEST_NOTE = 500
+MOST_REASONS = 50
+OTHER = "for other reasons"
 ITEMS = Rewrite(
     ReplayItem, key="id", changes="state successor note", constants="changed_at", guard="old.state <> 'left'"
 )
@@ -67,3 +70,11 @@ def write(outcomes: Sequence[ItemOutcome], now: datetime) -> None:
     ]
     if rows and ITEMS.run(rows, {"changed_at": now}) != len(rows):
         raise Stale("items of a batch were changed by somebody else")
+
+
+def with_reasons(known: dict[str, int], reasons: Iterable[str]) -> dict[str, int]:
+    """The number of skipped letters by reason; beyond fifty reasons in one more."""
+    found = Counter(known)
+    for why in reasons:
+        found[why if why in found or len(found) < MOST_REASONS else OTHER] += 1
+    return dict(found)

@@ -4,30 +4,51 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
-from itertools import starmap
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import starmap, takewhile
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet, Value
 from django.db.models.functions import Coalesce, Length
 
+from config.database.ahead import Ahead, reading_ahead
 from config.database.clock import database_now
 from config.telemetry.logs import log
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
-from outbox.letters.queries import DeadLetterQuerySet
+from outbox.letters.queries import DeadLetterQuerySet, fitting
 from outbox.replay.batches import deeds
 from outbox.replay.batches.models import LEASE, ReplayBatch, ReplayItem
-from outbox.replay.batches.outcomes import ItemOutcome, PreviewItem, write
-from outbox.replay.batches.window import first_portion
+from outbox.replay.batches.outcomes import ItemOutcome, PreviewItem, with_reasons, write
 
 COUNTING = ReplayBatch.State.COUNTING
 JUDGED = ("eligible", "skipped")  # states of items whose turn has not come
 COPIED = ("source", "step", "business_key")  # of the letter
-MOST_REASONS = 50
-OTHER = "for other reasons"
+CHUNKS = 20  # of a step: a worker looks around in between
+AT_ONCE = 2  # portions in memory: one is judged, one is read
+
+
+class JudgedTo(NamedTuple):
+    """How far a preview has come."""
+
+    batch_id: int
+    letter: uuid.UUID | None  # the last one; None at the beginning
+
+    @classmethod
+    def of(cls, batch: ReplayBatch) -> JudgedTo:
+        return cls(batch.pk, batch.judged_to)
+
+
+class Portion(NamedTuple):
+    """Items, oldest letter first, and their letters as far as they are still there."""
+
+    items: Sequence[PreviewItem]
+    letters: Mapping[uuid.UUID, DeadLetter]
+
+
+Portions = Ahead[JudgedTo, Portion]
 
 
 def pin(batch_id: int, token: uuid.UUID) -> int:
@@ -71,17 +92,24 @@ def _kinds_of(batch: ReplayBatch) -> QuerySet:
     return ReplayItem.objects.of(batch).order_by().values_list("source", "step").distinct()
 
 
-def judge(batch_id: int, token: uuid.UUID) -> int:
-    """Ask about the next chunk of a pinned batch; returns how many letters were judged, 0 at the end."""
+def judge_on(batch_id: int, token: uuid.UUID) -> int:
+    """Ask about the next chunks of a pinned batch; returns how many letters were judged, 0 at the end."""
+    with reading_ahead(portion_behind) as portions:
+        return sum(takewhile(bool, (judge(batch_id, token, portions) for _ in range(CHUNKS))))
+
+
+def judge(batch_id: int, token: uuid.UUID, portions: Portions) -> int:
+    """Ask about the next chunk, in a transaction of its own."""
     with transaction.atomic():
         batch = ReplayBatch.objects.held(batch_id, token, COUNTING)
         if batch is None:
             return 0
-        items = _next_items(batch)
+        items, letters = portions.take(JudgedTo.of(batch))
         now = database_now()
         if not items:
-            return _finish(batch)
-        letters = _between(batch, items).to_judge().in_bulk()
+            _finish(batch)
+            return 0
+        portions.begin(JudgedTo(batch.pk, items[-1].letter))
         verdicts = deeds.foresee(batch.verb, letters, now)
         outcomes = [_outcome(item, letters.get(item.letter), verdicts.get(item.letter, "")) for item in items]
         changed = [found for found in outcomes if found.state != found.item.state or found.note != found.item.note]
@@ -94,23 +122,31 @@ def judge(batch_id: int, token: uuid.UUID) -> int:
     return len(items)
 
 
-def _next_items(batch: ReplayBatch) -> Sequence[PreviewItem]:
-    """Behind those that were judged, as many as may be in memory; one query a state, because the index begins with it."""
+def portion_behind(so_far: JudgedTo) -> Portion:
+    """What is judged next, as much as may be in memory beside another portion; nothing is locked."""
+    items = _items(so_far)
+    return Portion(items, _between(so_far.batch_id, items).to_judge().in_bulk() if items else {})
+
+
+def _items(so_far: JudgedTo) -> Sequence[PreviewItem]:
+    """One query a state, because the index begins with it."""
     most = 2 * settings.REPLAY_CHUNK  # asking writes little, and locks nothing that traffic waits for
     found: list[PreviewItem] = []
     for state in JUDGED:
-        rows = ReplayItem.objects.of(batch).filter(state=state).oldest_first()
-        rows = rows.filter(letter__gt=batch.judged_to) if batch.judged_to else rows
+        rows = ReplayItem.objects.filter(batch_id=so_far.batch_id, state=state).oldest_first()
+        rows = rows.filter(letter__gt=so_far.letter) if so_far.letter else rows
         found += starmap(PreviewItem, rows.values_list(*PreviewItem._fields)[:most])
-    return first_portion(sorted(found, key=lambda item: item.letter)[:most])
+    items = sorted(found, key=lambda item: item.letter)[:most]
+    return items[: fitting((item.size for item in items), AT_ONCE)]
 
 
-def _between(batch: ReplayBatch, items: Sequence[PreviewItem]) -> DeadLetterQuerySet:
+def _between(batch_id: int, items: Sequence[PreviewItem]) -> DeadLetterQuerySet:
     """The letters between the first of these items and the last one.
 
     Through the items: MySQL needs four times as long for a list of a thousand keys, most of it before it reads a row.
     """
-    ours = ReplayItem.objects.of(batch).filter(state__in=JUDGED, letter__range=(items[0].letter, items[-1].letter))
+    between = items[0].letter, items[-1].letter
+    ours = ReplayItem.objects.filter(batch_id=batch_id, state__in=JUDGED, letter__range=between)
     return DeadLetter.objects.filter(pk__in=ours.values("letter"))
 
 
@@ -120,21 +156,13 @@ def _outcome(item: PreviewItem, letter: DeadLetter | None, why_not: str) -> Item
     return ItemOutcome(item, "skipped", why_not) if why_not else ItemOutcome(item, "eligible")
 
 
-def with_reasons(known: dict[str, int], reasons: Any) -> dict[str, int]:
-    """The number of skipped letters by reason; beyond fifty reasons in one more."""
-    found = Counter(known)
-    for why in reasons:
-        found[why if why in found or len(found) < MOST_REASONS else OTHER] += 1
-    return dict(found)
-
-
-def _finish(batch: ReplayBatch) -> int:
+def _finish(batch: ReplayBatch) -> None:
     """The preview stands; what a terminal asked for waits for nobody."""
     now = database_now()
     ready: dict[str, Any] = {"state": ReplayBatch.State.PREVIEWED, "previewed_at": now}
     if batch.automatic:
         ready |= {"state": ReplayBatch.State.HOLDING, "hold_until": now}
-    return batch.change(**ready)
+    batch.change(**ready)
 
 
 # What makes a worker judge a pinned batch anew.

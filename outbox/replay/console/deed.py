@@ -19,7 +19,7 @@ from outbox.letters.levers import LEASTS
 from outbox.letters.models import DeadLetter
 from outbox.replay.batches import deeds, requests
 from outbox.replay.batches.models import ReplayBatch, ReplayItem
-from outbox.replay.batches.preview import with_reasons
+from outbox.replay.batches.outcomes import with_reasons
 from outbox.replay.batches.run import Steps
 from outbox.replay.console.batches import as_line
 

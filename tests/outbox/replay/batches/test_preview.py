@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from config.database.ahead import Ahead
 from config.database.clock import database_now
 from config.flows import Refusal
 from outbox.letters import levers
@@ -174,7 +175,7 @@ def test_judging_costs_the_same_whatever_the_chunk(chunk, settings, django_asser
     ReplayBatch.objects.take(batch.pk, token, database_now())
     preview.pin(batch.pk, token)
     with django_assert_max_num_queries(12):
-        assert preview.judge(batch.pk, token) == 2 * chunk
+        assert preview.judge(batch.pk, token, Ahead(preview.portion_behind)) == 2 * chunk
 
 
 def test_every_preview_counts_what_its_items_say(scripted):
