@@ -38,7 +38,8 @@ def take_one(rates: Rates, state: LimiterState, now_us: int) -> bool:
 
 
 def take_of_several(rates: Rates, state: LimiterState, now_us: int) -> bool:
-    """The shortest window says no most of the time, and before any quota is looked at."""
+    # What `allowance` and `spend` say of one message, without their divisions, and who is over the rate is refused before
+    # any quota is looked at: twice as fast, and asked for every message of a customer with a quota.
     if rates.held:
         return False
     ahead = max(state.tat - now_us, 0)

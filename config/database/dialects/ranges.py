@@ -110,7 +110,7 @@ class PostgreSQLRanges(Ranges):
         keys = [f"t.{self.connection.ops.quote_name(name)}" for name in self.table.key]
         key, order = ", ".join(keys[:-1]), ", ".join(keys)
         found = ", ".join(self._read_as(name, kind) for name, kind in self.table.columns)
-        highest = max(found[-1] for found in ranges)
+        highest = max(one[-1] for one in ranges)
         sql = (
             f"SELECT f.* FROM unnest({arrays}) AS r ({', '.join(lane)}, after, upto, since, most) CROSS JOIN LATERAL "
             f"(SELECT * FROM (SELECT {found} FROM {self.name} t WHERE ({key}) > ({places}, r.after) "

@@ -18,16 +18,17 @@ from config.database.clock import database_now
 from config.telemetry.logs import log
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
-from outbox.letters.queries import DeadLetterQuerySet, fitting
+from outbox.letters.queries import DeadLetterQuerySet
 from outbox.replay.batches import deeds
 from outbox.replay.batches.models import LEASE, ReplayBatch, ReplayItem
 from outbox.replay.batches.outcomes import ItemOutcome, PreviewItem, with_reasons, write
+from outbox.replay.batches.window import first_portion
 
 COUNTING = ReplayBatch.State.COUNTING
 JUDGED = ("eligible", "skipped")  # states of items whose turn has not come
 COPIED = ("source", "step", "business_key")  # of the letter
 CHUNKS = 20  # of a step: a worker looks around in between
-AT_ONCE = 2  # portions in memory: one is judged, one is read
+IN_MEMORY = 2  # portions: one is judged, one is read
 
 
 class JudgedTo(NamedTuple):
@@ -92,7 +93,7 @@ def _kinds_of(batch: ReplayBatch) -> QuerySet:
     return ReplayItem.objects.of(batch).order_by().values_list("source", "step").distinct()
 
 
-def judge_on(batch_id: int, token: uuid.UUID) -> int:
+def judge_chunks(batch_id: int, token: uuid.UUID) -> int:
     """Ask about the next chunks of a pinned batch; returns how many letters were judged, 0 at the end."""
     with reading_ahead(portion_behind) as portions:
         return sum(takewhile(bool, (judge(batch_id, token, portions) for _ in range(CHUNKS))))
@@ -137,7 +138,7 @@ def _items(so_far: JudgedTo) -> Sequence[PreviewItem]:
         rows = rows.filter(letter__gt=so_far.letter) if so_far.letter else rows
         found += starmap(PreviewItem, rows.values_list(*PreviewItem._fields)[:most])
     items = sorted(found, key=lambda item: item.letter)[:most]
-    return items[: fitting((item.size for item in items), AT_ONCE)]
+    return first_portion(items, IN_MEMORY)
 
 
 def _between(batch_id: int, items: Sequence[PreviewItem]) -> DeadLetterQuerySet:

@@ -59,7 +59,7 @@ class Steps:
         if not batch.pinned_at:
             preview.pin(batch.pk, self.token)
             return AT_ONCE
-        return AT_ONCE if preview.judge_on(batch.pk, self.token) else SOON
+        return AT_ONCE if preview.judge_chunks(batch.pk, self.token) else SOON
 
     def _go(self, batch: ReplayBatch) -> float:
         """Judge what is in flight, then take a chunk back, if there is one, and nothing speaks against it."""

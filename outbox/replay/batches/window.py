@@ -32,9 +32,9 @@ def next_items(batch: ReplayBatch, flying: Sequence[ReplayItem], most: int, wind
     return found or (_free(_of_kind(batch, rows, awaited=True), flying, room) if room > 0 else [])
 
 
-def first_portion(items: Sequence[Any]) -> Sequence[Any]:
-    """As many of these as may be in memory with their letters."""
-    return items[: fitting(item.size for item in items)]
+def first_portion(items: Sequence[Any], portions: int = 1) -> Sequence[Any]:
+    """As many of these as may be in memory with their letters, beside as many more as there are other portions."""
+    return items[: fitting((item.size for item in items), portions)]
 
 
 def _of_kind(batch: ReplayBatch, rows: QuerySet, *, awaited: bool) -> QuerySet:

@@ -52,7 +52,7 @@ def test_the_next_letters_are_read_while_these_are_judged(pinned, portions, scri
         return judge(self, asked, now)
 
     monkeypatch.setattr(scripted, "judge", judging_beside)
-    assert preview.judge_on(*pinned) == 60
+    assert preview.judge_chunks(*pinned) == 60
     assert judged == sorted(set(judged))
     threads = [thread.name for thread, _ in portions]
     assert threads[0] == threading.current_thread().name
@@ -81,19 +81,20 @@ def test_an_error_of_the_reader_is_raised_where_it_is_missed_and_nothing_is_skip
 
     monkeypatch.setattr(preview, "portion_behind", away)
     with pytest.raises(OperationalError, match="gone away"):
-        preview.judge_on(*pinned)
+        preview.judge_chunks(*pinned)
     monkeypatch.undo()
-    assert preview.judge_on(*pinned) == 50
+    assert preview.judge_chunks(*pinned) == 50
     assert_counted(ReplayBatch.objects.get())
 
 
 def test_in_a_transaction_of_the_caller_all_is_read_in_it(pinned, portions):
     with transaction.atomic():
         letters(1)
-        assert preview.judge_on(*pinned) == 60
+        assert preview.judge_chunks(*pinned) == 60
     assert {thread for thread, _ in portions} == {threading.current_thread()}
 
 
+@with_a_server
 def test_the_thread_takes_its_connection_with_it(pinned, monkeypatch):
     opened = []
     read = preview.portion_behind
@@ -104,8 +105,9 @@ def test_the_thread_takes_its_connection_with_it(pinned, monkeypatch):
         return found
 
     monkeypatch.setattr(preview, "portion_behind", reading)
-    preview.judge_on(*pinned)
+    preview.judge_chunks(*pinned)
     others = [session for session in opened if session is not connection.connection]
+    assert others
     assert all(_closed(session) for session in others)
 
 

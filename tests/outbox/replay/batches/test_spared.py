@@ -212,10 +212,8 @@ def test_a_chunk_holds_no_more_than_may_be_in_memory(scripted, monkeypatch):
     run_until(confirm(batch), "done")
     for sizes in (previews, taken):
         assert sizes[:3] == [1, 1, 1]
-    assert (max(previews), max(taken)) == (
-        2,
-        5,
-    )  # of two bytes each; beside the letters that are judged others are read
+    # Of two bytes each; beside the letters that a preview judges others are read.
+    assert (max(previews), max(taken)) == (2, 5)
     assert len(scripted.taken) == len(set(scripted.taken)) == 30
 
 
