@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,27 +28,12 @@ class RestoredPlacing:
         self.ready, self.alarmed = ready, alarmed
         self.epoch = -1
         self._asked: set[int] = set()
-        # The client's thread takes partitions away while the polling one places them: what is adopted is either not
-        # given up yet, or not adopted. Behind its giving up the owner would keep a state that others have moved on.
-        self._lock = threading.Lock()
 
     def place(self, consumer: Any, waiting: set[TopicPartition]) -> Mapping[TopicPartition, Start | Stopped]:
         """What is restored of `waiting`. Before the customers' rates are known nothing is: nobody's rate is guessed."""
         if not self.ready():
             return {}
-        with self._lock:
-            found = self._restored({number for _topic, number in waiting})
-        if alarms := {tp: start.alarm for tp, start in found.items() if isinstance(start, Stopped)}:
-            self.alarmed(alarms)
-        return found
-
-    def forget(self, numbers: set[int]) -> None:
-        """What is being restored is ours no more, or has to be read again."""
-        with self._lock:
-            self._asked -= numbers
-            self.restoring.forget(numbers)
-
-    def _restored(self, wanted: set[int]) -> dict[TopicPartition, Start | Stopped]:
+        wanted = {number for _topic, number in waiting}
         if new := wanted - self._asked:
             self._asked |= new
             self.given_up(new, self.restoring.ask)
@@ -58,7 +42,14 @@ class RestoredPlacing:
             if number in wanted & self._asked:
                 self._asked.discard(number)
                 found[self.topic, number] = self._start(outcome)
+        if alarms := {tp: start.alarm for tp, start in found.items() if isinstance(start, Stopped)}:
+            self.alarmed(alarms)
         return found
+
+    def forget(self, numbers: set[int]) -> None:
+        """What is being restored is ours no more, or has to be read again."""
+        self._asked -= numbers
+        self.restoring.forget(numbers)
 
     def _start(self, outcome: RestoredPartition | RefusedPartition) -> Start | Stopped:
         if isinstance(outcome, RefusedPartition):

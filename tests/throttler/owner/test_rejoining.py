@@ -14,12 +14,10 @@ from config.kafka.transaction import FencedInstance, RefusedByGroup, holder_of_n
 from tests.crash.wire import wait_for
 from tests.throttler.owner.bench import Bench
 from tests.throttler.owner.conftest import ids_in, ids_of, notification
-from throttler.lanes.restore import RestoredPartition
 from throttler.live.sending import OUTPUT
 from throttler.live.storing import GROUP
 from throttler.owner.backend import OwnerFollower
 from throttler.owner.owner import partitions_dropped
-from throttler.owner.placing import RestoredPlacing
 from throttler.owner.round import OwnerRound
 from throttler.owner.worker import ThrottlerParts
 
@@ -133,29 +131,3 @@ def throw_everybody_out():
     with closing(client.new_admin()) as admin:
         members = admin.describe_groups([group])[group]["members"]
         admin.remove_group_members(group, [client.MemberToRemove(member_id=one["member_id"]) for one in members])
-
-
-def test_what_is_adopted_is_given_up_by_whoever_takes_it_away_meanwhile():
-    """The client's thread loses a partition in the very moment in which the polling one hands its lanes over."""
-    happened, losing = [], []
-    restoring = SimpleNamespace(
-        ask=lambda numbers: None, forget=lambda numbers: None,
-        ready=lambda: {0: RestoredPartition(0, "id", position=23, decided=23, totals={}, lanes={})},
-    )  # fmt: skip
-
-    def lose():
-        placing.forget({0})
-        happened.append("given up")
-
-    def adopt(part, forgotten):
-        losing.append(threading.Thread(target=lose))
-        losing[0].start()
-        losing[0].join(0.3)
-        happened.append("adopted")
-
-    placing = RestoredPlacing(
-        restoring, "notifications-in", adopt, lambda gone, then: None, lambda: True, lambda alarms: None,
-    )  # fmt: skip
-    placing.place(None, {("notifications-in", 0)})
-    losing[0].join()
-    assert happened == ["adopted", "given up"]
