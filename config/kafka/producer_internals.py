@@ -105,8 +105,14 @@ def init_transactions(producer: kafka.KafkaProducer) -> Any:
 
 
 def send_offsets(producer: kafka.KafkaProducer, offsets: dict[Any, Any], metadata: Any) -> Any:
-    """What send_offsets_to_transaction() waits for without a limit."""
-    return _asked(producer, producer._transaction_manager.send_offsets_to_transaction(offsets, metadata))
+    """What send_offsets_to_transaction() waits for without a limit.
+
+    kafka-python 3.0.12 keeps the offsets of a transaction that the group refused, and sends them with those of the next
+    one, in the name of a member that has joined again: the committed offset of a partition of somebody else goes back.
+    """
+    manager = producer._transaction_manager
+    manager._pending_txn_offset_commits.clear()  # one transaction after the other: nothing of it is on its way
+    return _asked(producer, manager.send_offsets_to_transaction(offsets, metadata))
 
 
 def begin_commit(producer: kafka.KafkaProducer) -> Any:

@@ -103,6 +103,10 @@ USED: dict[str, tuple[str, Callable[[Clients], Any]]] = {
             for name in ("initialize_transactions", "send_offsets_to_transaction", "begin_commit", "begin_abort")
         ),
     ),
+    "_pending_txn_offset_commits": (
+        "send_offsets: what a refused transaction leaves for the next one",
+        lambda clients: clients.producer._transaction_manager._pending_txn_offset_commits == {},
+    ),
     "_accumulator": (
         "send_batch: where batches wait for the thread",
         lambda clients: takes(clients.producer._accumulator._tp_lock, "tp"),

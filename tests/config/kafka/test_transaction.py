@@ -110,6 +110,19 @@ def test_a_zombie_of_an_old_generation_is_refused_and_may_go_on(topic, producer)
     assert (values_of(topic), committed(topic, f"{topic}-group")) == ([], 2)
 
 
+def test_offsets_that_the_group_refused_do_not_leave_with_the_next_transaction(topic, producer):
+    """Whoever was thrown out and joins again would set a partition back that others have moved on."""
+    with closing(join(topic, f"{topic}-group")) as consumer:
+        now = consumer.group_metadata()
+        producer.begin()
+        assert producer.commit({(topic, 0): 7}, now) == Committed()
+        producer.begin()
+        assert isinstance(producer.commit({(topic, 0): 3}, now._replace(member_id="gone")), RefusedByGroup)
+        producer.begin()
+        assert producer.commit({(topic, 1): 1}, now) == Committed()
+    assert committed(topic, f"{topic}-group") == 7
+
+
 def test_without_a_generation_no_offset_leaves(topic, producer):
     """A broker takes offsets of generation -1 from anybody."""
     producer.begin()
