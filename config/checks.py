@@ -72,6 +72,13 @@ def _session(alias: str) -> Iterator[CheckMessage]:
     zone, isolation = _zone_and_isolation(connection)
     if isolation != "read committed":
         yield Error(f"The session runs at {isolation}; Spillway needs READ COMMITTED.", id="spillway.E012")
+    if settings.DATABASE_IDLE_TRANSACTION_SECONDS and not _ends_when_idle(connection):
+        yield Warning(
+            "The session has no idle_in_transaction_session_timeout: a worker that hangs in a transaction holds all "
+            "others up for as long. Something between here and the server, such as a pooler, drops the options of a "
+            "session; set it for the role on the server.",
+            id="spillway.W016",
+        )
     if connection.vendor == "mysql" and zone != "+00:00":
         yield Error(
             f"The session's time zone is {zone}: NOW() would disagree with every stored time; set it to +00:00.",
@@ -82,6 +89,14 @@ def _session(alias: str) -> Iterator[CheckMessage]:
             f"max_allowed_packet is {packet}: a dead letter may need {LEAST_PACKET}; raise it on the server.",
             id="spillway.E015",
         )
+
+
+def _ends_when_idle(connection: Any) -> bool:
+    if connection.vendor != "postgresql":
+        return True  # our own backend sees to it
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('idle_in_transaction_session_timeout')")
+        return cursor.fetchone() != ("0",)
 
 
 def _packet(connection: Any) -> int:

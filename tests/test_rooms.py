@@ -19,6 +19,7 @@ MAY_USE = {
         "telemetry": ["environment"],
         "database": ["telemetry"],
         "database/dialects": [],
+        "database/mysql": [],
         "kafka": ["telemetry", "database"],
         "kafka/format": [],
         "kafka/runtime": ["telemetry", "database", "kafka"],

@@ -13,13 +13,16 @@ ENGINES = {
     "sqlite": "django_prometheus.db.backends.sqlite3",
     "postgres": "django_prometheus.db.backends.postgresql",
     "postgresql": "django_prometheus.db.backends.postgresql",
-    "mysql": "django_prometheus.db.backends.mysql",
-    "mariadb": "django_prometheus.db.backends.mysql",
+    "mysql": "config.database.mysql",
+    "mariadb": "config.database.mysql",
 }
 
 
-def database_from_url(url: str, base_dir: Path) -> dict[str, Any]:
-    """`sqlite:///file`, `postgres://user:password@host:port/name`, `mysql://…` or `mariadb://…`."""
+def database_from_url(url: str, base_dir: Path, idle_transaction_seconds: int = 0) -> dict[str, Any]:
+    """`sqlite:///file`, `postgres://user:password@host:port/name`, `mysql://…` or `mariadb://…`.
+
+    The server ends a session that does nothing for so long inside a transaction; 0: it waits.
+    """
     url = url or f"sqlite:///{base_dir / 'spillway.sqlite3'}"
     scheme = url.partition(":")[0]
     if scheme not in ENGINES:
@@ -31,7 +34,7 @@ def database_from_url(url: str, base_dir: Path) -> dict[str, Any]:
         raise BadSetting("DATABASE_URL: names no database")
     config["CONN_HEALTH_CHECKS"] = True
     config["CONN_MAX_AGE"] = config.get("CONN_MAX_AGE") or 600
-    config["OPTIONS"] = {**_options(scheme), **config.get("OPTIONS", {})}
+    config["OPTIONS"] = {**_options(scheme, idle_transaction_seconds), **config.get("OPTIONS", {})}
     if scheme == "sqlite":
         # A file, not memory: threads and child processes of the tests must see the same rows.
         config["TEST"] = {"NAME": str(base_dir / "var" / f"test-{Path(config['NAME']).name}")}
@@ -39,7 +42,7 @@ def database_from_url(url: str, base_dir: Path) -> dict[str, Any]:
     return config
 
 
-def _options(scheme: str) -> dict[str, Any]:
+def _options(scheme: str, idle_transaction_seconds: int) -> dict[str, Any]:
     if scheme == "sqlite":
         return {
             # A deferred transaction's second writer fails at once, whatever the timeout.
@@ -55,8 +58,10 @@ def _options(scheme: str) -> dict[str, Any]:
             "init_command": "SET time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ZERO_DATE,"
             "NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'",
             "connect_timeout": 10,
+            "idle_transaction_seconds": idle_transaction_seconds,
         }
     return {
         "connect_timeout": 10,
-        "options": "-c TimeZone=UTC -c default_transaction_isolation=read\\ committed",
+        "options": "-c TimeZone=UTC -c default_transaction_isolation=read\\ committed "
+        f"-c idle_in_transaction_session_timeout={idle_transaction_seconds}s",
     }

@@ -70,7 +70,8 @@ TEMPLATES = [
         },
     },
 ]
-DATABASES = {"default": database_from_url(env.text("DATABASE_URL"), BASE_DIR)}
+DATABASE_IDLE_TRANSACTION_SECONDS = env.integer("DATABASE_IDLE_TRANSACTION_SECONDS", 10, most=3600)
+DATABASES = {"default": database_from_url(env.text("DATABASE_URL"), BASE_DIR, DATABASE_IDLE_TRANSACTION_SECONDS)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 PASSWORD_RULES: dict[str, dict] = {
     "MinimumLength": {"min_length": 12},

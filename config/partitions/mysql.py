@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.apps import apps
+from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.backends.utils import CursorWrapper
 
@@ -21,6 +22,7 @@ from config.partitions.spec import Keep, Partition
 
 # A table to which a column was once added in place cannot be exchanged any more: its rows are moved.
 INSTANT_COLUMNS = 1731
+WAITS = "SET SESSION lock_wait_timeout = %s, wait_timeout = %s"
 CATALOGUE = """
     SELECT partition_name, partition_description FROM information_schema.partitions
     WHERE table_schema = DATABASE() AND table_name = %s ORDER BY partition_ordinal_position
@@ -132,14 +134,16 @@ class MySQL(Driver):
 
     @contextmanager
     def _impatient(self) -> Iterator[CursorWrapper]:
-        """A cursor that waits shortly for metadata locks: the default is a day, all others behind it."""
+        """A cursor that waits shortly for metadata locks, by default a day, and for us: all others stand behind it."""
         if self.connection.in_atomic_block:
             raise transaction.TransactionManagementError("partitions cannot be changed inside a transaction")
         with self.connection.cursor() as cursor:
-            cursor.execute("SELECT @@SESSION.lock_wait_timeout")
-            (usual,) = cursor.fetchone()
-            cursor.execute("SET SESSION lock_wait_timeout = %s", [max(1, round(driver.LOCK_SECONDS))])
+            cursor.execute("SELECT @@SESSION.lock_wait_timeout, @@SESSION.wait_timeout")
+            usual = cursor.fetchone()
+            # Whoever falls asleep under LOCK TABLES is in no transaction, and would hold the others up all the same.
+            idle = settings.DATABASE_IDLE_TRANSACTION_SECONDS or usual[1]
+            cursor.execute(WAITS, [max(1, round(driver.LOCK_SECONDS)), idle])
             try:
                 yield cursor
             finally:
-                cursor.execute("SET SESSION lock_wait_timeout = %s", [usual])
+                cursor.execute(WAITS, usual)

@@ -5,7 +5,7 @@ import time
 import uuid
 
 import pytest
-from django.db import DataError, IntegrityError, OperationalError, ProgrammingError
+from django.db import DataError, IntegrityError, InternalError, OperationalError, ProgrammingError
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Histogram
@@ -59,6 +59,7 @@ def caused(error, cause):
         (Stale(), Remedy.RERUN),
         (caused(OperationalError("x"), Cause(2006, "server has gone away")), Remedy.WAIT),
         (caused(OperationalError("x"), Cause("x", sqlstate="53100")), Remedy.WAIT),  # disk full
+        (caused(InternalError("x"), Cause("x", sqlstate="25P03")), Remedy.WAIT),  # idle in a transaction
         (caused(ProgrammingError("x"), Cause("x", sqlstate="42P01")), Remedy.WAIT),  # not migrated yet
         (caused(OperationalError("x"), Cause(1526, "no partition")), Remedy.PARTITION),
         (

@@ -29,6 +29,7 @@ POINTS = {
     "counted": "outbox.bookkeeping.counters.add",
     # The throttler's transaction with Kafka, call by call.
     "decided": "throttler.owner.round.OwnerRound.decide",
+    "rows written": "throttler.live.storing.RowHandler.write",  # in the transaction, not committed
     "overflow stored": "config.kafka.runtime.writer.Writer._transact",
     "records sent": "config.kafka.transaction.TransactionalProducer._records",  # and acknowledged
     "offsets sent": "config.kafka.transaction.TransactionalProducer._offsets",

@@ -8,6 +8,7 @@ from django.db import DatabaseError, connection, connections, transaction
 from django.db.models import Sum
 
 from config.partitions import apply, ensure_partitions, living_keys, plan_for, rotate
+from config.partitions.rotation import driver_for
 from tests.config.partitions import models
 from tests.config.partitions.conftest import add, in_thread, month, months
 from tests.config.partitions.models import Dropped, Monthly
@@ -189,14 +190,28 @@ def test_on_postgresql_partitions_are_made_beside_open_readers_and_writers(month
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="only there a session setting is changed")
 def test_on_mysql_the_session_is_left_as_it_was(monthly):
+    add(-5)
     with connection.cursor() as cursor:
-        cursor.execute("SET SESSION lock_wait_timeout = 77")
+        cursor.execute("SET SESSION lock_wait_timeout = 77, wait_timeout = 777")
         rotate(specs=[monthly])
-        cursor.execute("SELECT @@SESSION.lock_wait_timeout")
-        assert cursor.fetchone() == (77,)
+        cursor.execute("SELECT @@SESSION.lock_wait_timeout, @@SESSION.wait_timeout")
+        assert cursor.fetchone() == (77, 777)
     add(0)  # nothing is locked any more
     with in_thread(lambda: add(1)):
         pass
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="elsewhere a drop is a transaction like others")
+def test_on_mysql_a_rotation_that_falls_asleep_under_its_lock_is_ended(monthly, settings):
+    settings.DATABASE_IDLE_TRANSACTION_SECONDS = 1
+    driver = driver_for(monthly, "default")
+    with pytest.raises(DatabaseError), driver._impatient() as cursor:
+        cursor.execute(f"LOCK TABLES {driver._locked()}")
+        with in_thread(lambda: add(0)):
+            pass  # it waited until the server had ended our session
+        cursor.execute("SELECT 1")
+    connection.close()
+    assert Monthly.objects.count() == 1
 
 
 def test_a_drop_of_what_another_run_dropped_is_no_failure(monthly):

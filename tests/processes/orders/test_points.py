@@ -111,6 +111,30 @@ def test_a_frozen_flusher_finds_its_batches_gone_and_touches_nothing(broker: Bro
     assert_verified()
 
 
+@pytest.mark.parametrize(
+    ("point", "command"), [("written", "ingest_events"), ("taken", "flush_buffer"), ("settled", "flush_buffer")]
+)
+def test_a_worker_that_is_frozen_inside_a_transaction_holds_nobody_up(
+    broker: Broker, workers: Platform, pairs: range, point: str, command: str
+) -> None:
+    if len(pairs) < 2:
+        pytest.skip("whoever sleeps in a transaction of SQLite holds the whole file")
+    workers.environment["DATABASE_IDLE_TRANSACTION_SECONDS"] = "2"
+    broker.send(*wave(0))
+    others = [workers.start(name) for name in ("ingest_events", "flush_buffer") if name != command]
+    zombie = sabotaged(workers, point, "freeze", command)
+    wait_for(lambda: zombie.frozen, 40, "the worker to freeze")
+    broker.wire.evict()
+    others.append(workers.start(command))
+    broker.wait_for_orders(*names(1))
+    wait_for(lambda: not Batch.objects.claimed().exists(), 30, "every batch to be settled")
+    zombie.thaw()
+    broker.send(*wave(1))
+    broker.wait_for_orders(*names(2))
+    assert {worker.stop() for worker in [zombie, *others]} == {0}
+    assert_verified()
+
+
 def test_a_frozen_ingester_loses_its_partitions_and_moves_nothing_back(
     broker: Broker, workers: Platform, pairs: range
 ) -> None:

@@ -1,0 +1,1 @@
+"""Django's backend for MySQL and MariaDB, as Spillway uses it."""

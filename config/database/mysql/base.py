@@ -1,0 +1,32 @@
+"""A session that does nothing inside a transaction for too long is ended by the server, which frees its locks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_prometheus.db.backends.mysql.base import DatabaseWrapper as MeasuredWrapper
+
+BEGIN = "SET @wait_timeout_before = @@SESSION.wait_timeout, autocommit = 0, wait_timeout = %d"
+END = "SET autocommit = 1, wait_timeout = COALESCE(CAST(@wait_timeout_before AS UNSIGNED), @@SESSION.wait_timeout)"
+
+
+class DatabaseWrapper(MeasuredWrapper):
+    """`OPTIONS` may have `idle_transaction_seconds`; without it, or with 0, a transaction stays open for hours."""
+
+    idle_transaction_seconds = 0
+
+    def get_connection_params(self) -> dict[str, Any]:
+        params: dict[str, Any] = super().get_connection_params()
+        self.idle_transaction_seconds = params.pop("idle_transaction_seconds", 0)
+        return params
+
+    def _set_autocommit(self, autocommit: bool) -> None:
+        """MySQL knows no limit for transactions alone. The usual one is lowered in the statement that begins one,
+        which is sent anyhow: sessions that wait for work outside of it keep theirs, and nothing is sent more often.
+        """
+        if not self.idle_transaction_seconds:
+            super()._set_autocommit(autocommit)
+            return
+        with self.wrap_database_errors:
+            if self.connection.get_autocommit() != autocommit:
+                self.connection.query(END if autocommit else BEGIN % self.idle_transaction_seconds)
