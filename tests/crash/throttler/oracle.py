@@ -180,9 +180,9 @@ def expired_in_time(seen: Seen) -> Finding:
     return Finding("nothing expires before its time", f"{len(seen.expired)} expired", offenders)
 
 
-def _created(record: Committed) -> float:
-    """Milliseconds since 1970; a copy that was forwarded is as old as its original."""
-    return datetime.fromisoformat(json.loads(record.value or b"")["created_at"]).timestamp() * 1000
+def _created(record: Committed) -> int:
+    """Milliseconds since 1970, whole ones as of a record; a copy that was forwarded is as old as its original."""
+    return int(datetime.fromisoformat(json.loads(record.value or b"")["created_at"]).timestamp() * 1000)
 
 
 def letters_once(seen: Seen) -> Finding:
