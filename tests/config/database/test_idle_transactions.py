@@ -10,7 +10,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from config import checks
 from config.database.errors import Remedy, remedy_for
 from config.database.snapshot import PATIENCE, consistent_snapshot
-from config.environment.databases import database_from_url
 from outbox.bookkeeping.models import FlowCounter
 
 pytestmark = [
@@ -108,9 +107,3 @@ def test_a_session_without_the_limit_is_named() -> None:
     (found,) = checks.sessions_are_safe(None, databases=["default"])
     assert found.id == "spillway.W016"
     connection.close()
-
-
-def test_the_limit_is_part_of_the_url_s_options(tmp_path: Any) -> None:
-    options = database_from_url("postgres://u:p@h/name", tmp_path, 7)["OPTIONS"]
-    assert "idle_in_transaction_session_timeout=7s" in options["options"]
-    assert database_from_url("mariadb://u:p@h/name", tmp_path, 7)["OPTIONS"]["idle_transaction_seconds"] == 7

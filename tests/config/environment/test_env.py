@@ -77,6 +77,12 @@ def test_database_urls(tmp_path):
     assert database_from_url("", tmp_path)["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
 
 
+def test_the_limit_of_idle_transactions_is_among_the_options(tmp_path):
+    options = database_from_url("postgres://u:p@h/name", tmp_path, 7)["OPTIONS"]
+    assert "idle_in_transaction_session_timeout=7s" in options["options"]
+    assert database_from_url("mariadb://u:p@h/name", tmp_path, 7)["OPTIONS"]["idle_transaction_seconds"] == 7
+
+
 @pytest.mark.parametrize("url", ["oracle://x/y", "nonsense", "postgres://u:p@h/"])
 def test_a_bad_database_url_is_refused(url, tmp_path):
     with pytest.raises(BadSetting, match="^DATABASE_URL: "):

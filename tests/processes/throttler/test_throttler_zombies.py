@@ -16,7 +16,9 @@ from tests.processes.throttler.witness import Witness, assert_changelog_moves_fo
 from throttler.lanes.models import LaneOwner
 
 pytestmark = pytest.mark.kafka
-once = pytest.mark.skipif(connection.vendor != "postgresql", reason="two minutes, in which the database has no part")
+on_one_database = pytest.mark.skipif(
+    connection.vendor != "postgresql", reason="two minutes, in which the database has no part"
+)
 POINTS = [
     "decided", "overflow stored", "records sent", "offsets sent", "commit sent", "transaction committed",
     "partition restored", "mirror given",
@@ -42,7 +44,7 @@ def frozen_at_each_point(throttlers: Throttlers, name: str = "") -> list[Worker]
     return zombies
 
 
-@once
+@on_one_database
 def test_zombies_wake_up_beside_their_heir_and_change_nothing(throttlers: Throttlers) -> None:
     zombies = frozen_at_each_point(throttlers)
     heir = throttlers.start()
@@ -61,7 +63,7 @@ def test_zombies_wake_up_beside_their_heir_and_change_nothing(throttlers: Thrott
     assert_changelog_moves_forward(throttlers.wire)
 
 
-@once
+@on_one_database
 def test_zombies_of_one_name_end_and_leave_the_name_to_its_owner(throttlers: Throttlers) -> None:
     zombies = frozen_at_each_point(throttlers, "a")
     began = time.monotonic()
