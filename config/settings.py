@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from celery.schedules import crontab
@@ -84,6 +85,9 @@ if BUFFER_CAP_SECONDS < BUFFER_IDLE_SECONDS:
 LEDGER_UNKNOWN_STOCK = env.choice("LEDGER_UNKNOWN_STOCK", "park", ["park", "create"])
 LEDGER_NEGATIVE_STOCK = env.choice("LEDGER_NEGATIVE_STOCK", "allow", ["allow", "park"])
 LEDGER_EQUAL_ENDS = env.choice("LEDGER_EQUAL_ENDS", "park", ["park", "skip"])
+DEBEZIUM_UNAVAILABLE_VALUE = env.text("DEBEZIUM_UNAVAILABLE_VALUE", "__debezium_unavailable_value")
+if re.fullmatch(r"hex:(?!([0-9A-Fa-f]{2})+$).*", DEBEZIUM_UNAVAILABLE_VALUE):
+    raise BadSetting("DEBEZIUM_UNAVAILABLE_VALUE: after `hex:` comes something else than bytes in hexadecimal digits")
 
 # -- Throttler ------------------------------------------------------------------------------------
 THROTTLER_TTL_SECONDS = env.integer("THROTTLER_TTL_SECONDS", 21_600, least=1)

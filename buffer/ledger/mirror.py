@@ -26,20 +26,23 @@ LOCATIONS = Upsert(
     token="token",  # noqa: S106 (a column)
     returning="merchant_id",
 )
-ITEMS = Upsert(
-    InventoryItem,
-    columns=f"id merchant_id {SOURCE}",
-    constants=TIMES,
-    key="id",
-    # What a delete says of the row before it is its key alone, unless PostgreSQL is told REPLICA IDENTITY FULL.
-    update={
-        "merchant_id": "CASE WHEN new.active OR new.merchant_id <> '' THEN new.merchant_id ELSE old.merchant_id END",
-        **FOLLOWED,
-    },
-    guard=NEWER,
-    token="token",  # noqa: S106 (a column)
-    returning="id",
-)
+
+
+def _items(update: dict[str, str]) -> Upsert:
+    return Upsert(
+        InventoryItem,
+        columns=f"id merchant_id {SOURCE}",
+        constants=TIMES,
+        key="id",
+        update=update,
+        guard=NEWER,
+        token="token",  # noqa: S106 (a column)
+        returning="id",
+    )
+
+
+ITEMS = _items({"merchant_id": "new.merchant_id", **FOLLOWED})
+ITEMS_OF_THE_SAME_MERCHANT = _items(FOLLOWED)
 
 
 class Newest:
@@ -56,9 +59,9 @@ class Newest:
         if known is None or at.newer_than(known[0]):
             self.changes[key] = (at, record, (*values, *at))
 
-    def last(self, key: str) -> str:
+    def last(self, key: str) -> str | None:
         """The merchant of a variant, as far as this batch has named it."""
-        return self.changes[key][2][1] if key in self.changes else ""
+        return self.changes[key][2][1] if key in self.changes else None
 
     def rows(self) -> list[tuple[Any, ...]]:
         return [values for _key, (_at, _record, values) in sorted(self.changes.items())]
@@ -76,7 +79,10 @@ def ensure_default_location(merchants: Newest, now: datetime) -> list[Record]:
 def ensure_inventory_item(variants: Newest, now: datetime) -> list[Record]:
     """One item per product variant, in bulk and self-idempotent; returns the records that changed one."""
     constants = {"created_at": now, "updated_at": now}
-    return variants.records(key for (key,) in ITEMS.run(variants.rows(), constants))
+    rows = variants.rows()
+    told = ITEMS.run([row for row in rows if row[1] is not None], constants)
+    same = [(key, "", *rest) for key, merchant_id, *rest in rows if merchant_id is None]
+    return variants.records(key for (key,) in [*told, *ITEMS_OF_THE_SAME_MERCHANT.run(same, constants)])
 
 
 def mirror(
@@ -89,6 +95,6 @@ def mirror(
         if isinstance(change, Merchant):
             merchants.add(change.merchant_id, record, (change.merchant_id, int(change.active)))
         else:
-            merchant_id = change.merchant_id or ("" if change.active else variants.last(change.item_id))
+            merchant_id = variants.last(change.item_id) if change.merchant_id is None else change.merchant_id
             variants.add(change.item_id, record, (change.item_id, merchant_id, int(change.active)))
     return [*ensure_default_location(merchants, now), *ensure_inventory_item(variants, now)]

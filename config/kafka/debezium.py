@@ -1,14 +1,27 @@
-"""Debezium's changes of rows: in an envelope or flat, each with or without its schema. Pure."""
+"""Debezium's changes of rows: in an envelope or flat, each with or without its schema; and what their columns say. Pure."""
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode, urlsafe_b64encode
+from binascii import Error as BadBase64
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cache
 from typing import Any, NamedTuple
+from uuid import RFC_4122, UUID
 
 from config.gate import InvalidRecord
 
 DELETED = "d"
 # Created, read by a snapshot, updated, deleted, truncated, a message in the log.
 OPERATIONS = ("c", "r", "u", DELETED, "t", "m")
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
+LONGEST_DECIMAL = 100  # bytes of the number, and digits behind its point; the widest of MySQL has 28 bytes
+LONGEST_INTEGER = 8  # bytes
+EXACT = 2**53  # a float beyond may be the neighbour of what was meant
+URL_SAFE = str.maketrans("-_", "+/")
 
 
 class Change(NamedTuple):
@@ -17,6 +30,12 @@ class Change(NamedTuple):
     operation: str
     row: Any
     place: str  # where in the record the row stands, as a JSON path
+    types: Mapping[str, Mapping[str, Any]] = {}  # column → its schema, where the record has one
+    before: Any = None  # the row before an update, where the record has it
+
+
+class UnavailableValue(Exception):
+    """The change does not say what the column holds: only that it was left as it was."""
 
 
 def change_of(record: dict[str, Any] | None) -> Change | None:
@@ -25,8 +44,9 @@ def change_of(record: dict[str, Any] | None) -> Change | None:
     A flat row was written, unless the fields that its connector adds say otherwise (`__op`, `__deleted`). It may have
     columns named `op`, `schema` or `payload`.
     """
+    schema: Any = None
     if record is not None and "payload" in record and record.keys() <= {"schema", "payload"}:
-        record = record["payload"]
+        schema, record = record.get("schema"), record["payload"]
     if record is None:
         return None
     if not isinstance(record, dict):
@@ -35,12 +55,140 @@ def change_of(record: dict[str, Any] | None) -> Change | None:
         operation = _known(record["op"])
         gone = operation == DELETED and (record.get("before") is not None or record.get("after") is None)
         place = "before" if gone else "after"
-        return Change(operation, record.get(place), f"$.{place}")
+        before = None if gone else record.get("before")
+        return Change(operation, record.get(place), f"$.{place}", _fields(_fields(schema).get(place)), before)
     deleted = str(record.get("__deleted")).lower() == "true"
-    return Change(DELETED if deleted else _known(record.get("__op", "c")), record, "$")
+    return Change(DELETED if deleted else _known(record.get("__op", "c")), record, "$", _fields(schema))
+
+
+def key_of(change: Change, column: str, placeholder: str) -> str | int | None:
+    """A key in a column, the same whatever the connector makes of numbers and bytes; None for null, and without the column.
+
+    A float is a whole number, bytes are a UUID or a text. Raises UnavailableValue for `placeholder`, the connector's
+    `unavailable.value.placeholder`, and InvalidRecord for what is no key.
+    """
+    value = change.row.get(column)
+    if isinstance(value, str) and value in _shapes(placeholder):
+        value = change.before.get(column) if isinstance(change.before, dict) else None
+        if value is None or (isinstance(value, str) and value in _shapes(placeholder)):
+            raise UnavailableValue
+    try:
+        return _key(value, change.types.get(column))
+    except ValueError as error:
+        raise InvalidRecord("wrong_field", f"`{column}` is {_shown(value)}: {error}") from None
 
 
 def _known(operation: object) -> str:
     if isinstance(operation, str) and operation in OPERATIONS:
         return operation
-    raise InvalidRecord("unknown_operation", f"the operation {ascii(operation)[:60]} is none of Debezium's")
+    raise InvalidRecord("unknown_operation", f"the operation {_shown(operation)} is none of Debezium's")
+
+
+def _fields(schema: Any) -> dict[str, Mapping[str, Any]]:
+    """The fields of a struct's schema by name; none of what is no schema."""
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    if not isinstance(fields, list):
+        return {}
+    return {
+        field["field"]: field for field in fields if isinstance(field, dict) and isinstance(field.get("field"), str)
+    }
+
+
+@cache
+def _shapes(placeholder: str) -> frozenset[str]:
+    """As text, and as the bytes of a binary column in each `binary.handling.mode`."""
+    raw = bytes.fromhex(placeholder[4:]) if placeholder.startswith("hex:") else placeholder.encode()
+    return frozenset(
+        (raw.decode(errors="replace"), b64encode(raw).decode(), urlsafe_b64encode(raw).decode(), raw.hex())
+    )
+
+
+def _key(value: Any, schema: Mapping[str, Any] | None) -> str | int | None:
+    """Raises ValueError with the reason."""
+    if value is None:
+        return None
+    kind, name = (schema.get("type"), schema.get("name")) if schema else (None, None)
+    if name == DECIMAL:
+        return _decimal(value, _scale(schema))
+    if isinstance(value, dict) and value.keys() == {"scale", "value"} and name in (VARIABLE_SCALE, None):
+        return _decimal(value["value"], value["scale"])
+    if isinstance(value, str):
+        if kind == "bytes":
+            return _text_of(_bytes(value))
+        return value if kind == "string" else _text_without_type(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("neither a text nor a whole number")
+    if name is not None:
+        raise ValueError(f"{_shown(name)} is no key")
+    return _whole(value)
+
+
+def _scale(schema: Any) -> object:
+    parameters = schema.get("parameters")
+    scale = parameters.get("scale") if isinstance(parameters, dict) else None
+    return int(scale) if isinstance(scale, str) and scale.lstrip("-").isdecimal() else scale
+
+
+def _decimal(value: object, scale: object) -> str:
+    """The number as `decimal.handling.mode=string` would write it: 12.00 keeps its zeros."""
+    if type(scale) is not int or abs(scale) > LONGEST_DECIMAL:
+        raise ValueError(f"a decimal of the scale {_shown(scale)}")
+    if isinstance(value, str):
+        raw = _bytes(value)
+        if not 0 < len(raw) <= LONGEST_DECIMAL:
+            raise ValueError(f"a decimal of {len(raw)} bytes")
+        number = int.from_bytes(raw, signed=True)
+    elif isinstance(value, int | float) and not isinstance(value, bool):  # JsonConverter's decimal.format=NUMERIC
+        number = _whole(value) * 10 ** max(scale, 0)
+        scale = max(scale, 0)
+    else:
+        raise ValueError("not a decimal")
+    return format(Decimal(f"{number}e{-scale}"), "f")
+
+
+def _whole(value: int | float) -> int:
+    if isinstance(value, float) and not (value.is_integer() and abs(value) < EXACT):
+        raise ValueError("a float that is no exact whole number")
+    return int(value)
+
+
+def _bytes(value: str) -> bytes:
+    try:
+        return b64decode(value.translate(URL_SAFE), validate=True)
+    except (BadBase64, ValueError):
+        raise ValueError("not base64, as its type wants") from None
+
+
+def _text_of(raw: bytes) -> str:
+    """What a binary key means; no text looks like a UUID, whose ninth byte is beyond ASCII."""
+    if (identity := _uuid(raw)) is not None:
+        return identity
+    if not raw.isascii() or not raw.decode().isprintable():
+        raise ValueError("bytes that are neither a UUID nor a text")
+    return raw.decode()
+
+
+def _text_without_type(value: str) -> str:
+    """A text as it stands, and the UUID in the base64 of 16 bytes.
+
+    Padded base64 of a few bytes is how `decimal.handling.mode=precise` writes a number: without a schema nobody can say
+    its scale, so it is refused. (Every third length has no padding and reads as a text: docs/ledger.md.)
+    """
+    if len(value) not in (4, 8, 12, 24) or not value.endswith("="):
+        return value
+    try:
+        raw = _bytes(value)
+    except ValueError:
+        return value
+    if len(raw) > LONGEST_INTEGER:
+        return _uuid(raw) or value
+    raise ValueError("bytes without a schema: set decimal.handling.mode=string, or value.converter.schemas.enable=true")
+
+
+def _uuid(raw: bytes) -> str | None:
+    identity = UUID(bytes=raw) if len(raw) == 16 else None
+    return str(identity) if identity and identity.variant == RFC_4122 and identity.version else None
+
+
+def _shown(value: object) -> str:
+    return ascii(value)[:60]

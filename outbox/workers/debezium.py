@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from config.gate import Gate, InvalidRecord
-from config.kafka.debezium import change_of
+from config.kafka.debezium import Change, change_of
 
 # A row of three columns takes 150 bytes; its envelope with the schema 5 kB.
 MAX_BYTES = 65_536
@@ -25,7 +26,14 @@ UUID_TEXT = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12
 UUID_BYTES = re.compile(r"[A-Za-z0-9+/_-]{22}==")
 URL_SAFE = str.maketrans("-_", "+/")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Integers of a time count milli-, micro- or nanoseconds: these bounds are in the year 5138 of the finer one.
+# An integer of a time counts these parts of a second: the type says which.
+PARTS = {
+    "io.debezium.time.Timestamp": 10**3,
+    "org.apache.kafka.connect.data.Timestamp": 10**3,
+    "io.debezium.time.MicroTimestamp": 10**6,
+    "io.debezium.time.NanoTimestamp": 10**9,
+}
+# Without a type its size does: these bounds are in the year 5138 of the finer one.
 MILLISECONDS, MICROSECONDS = 10**14, 10**17
 
 GATE: Gate[dict[str, Any]] = Gate.of(dict[str, Any], MAX_BYTES)
@@ -60,16 +68,17 @@ def read(value: bytes | None) -> Hint | Skip:
     change = None if value is None else change_of(GATE.decode(value))
     if change is None:
         return Skip.TOMBSTONE
-    return SKIPPED.get(change.operation) or hint_of(change.row)
+    return SKIPPED.get(change.operation) or hint_of(change)
 
 
-def hint_of(row: Any) -> Hint:
+def hint_of(change: Change) -> Hint:
+    row = change.row
     if not isinstance(row, dict) or "id" not in row:
         raise InvalidRecord("no_row", "neither a row with an `id` nor an envelope with `after`")
     event_type = row.get("event_type")
     if not isinstance(event_type, str) or not 0 < len(event_type) <= LONGEST_EVENT_TYPE:
         raise InvalidRecord("bad_event_type", f"`event_type` is not a text of 1 to {LONGEST_EVENT_TYPE} characters")
-    return Hint(uuid_of(row["id"]), event_type, time_of(row.get("created_at")))
+    return Hint(uuid_of(row["id"]), event_type, time_of(row.get("created_at"), change.types.get("created_at")))
 
 
 def uuid_of(value: object) -> UUID:
@@ -97,8 +106,8 @@ def whole(read: UUID) -> UUID:
     return restored if restored.version == 7 else read
 
 
-def time_of(value: object) -> datetime | None:
-    """Text (timestamptz), or an integer since 1970 (datetime): milli-, micro- or nanoseconds by its size."""
+def time_of(value: object, schema: Mapping[str, Any] | None = None) -> datetime | None:
+    """Text (timestamptz), or an integer since 1970 (datetime): milli-, micro- or nanoseconds by its type, or its size."""
     try:
         if value is None:
             return None
@@ -107,13 +116,15 @@ def time_of(value: object) -> datetime | None:
             # Without a zone it is a datetime column, and Django writes those in UTC.
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         if isinstance(value, int) and not isinstance(value, bool):
-            return EPOCH + timedelta(microseconds=_microseconds(value))
+            return EPOCH + timedelta(microseconds=_microseconds(value, schema))
     except (ValueError, OverflowError):
         pass
     raise InvalidRecord("bad_created_at", f"`created_at` is {_shown(value)}, not a time as any connector writes it")
 
 
-def _microseconds(value: int) -> int:
+def _microseconds(value: int, schema: Mapping[str, Any] | None) -> int:
+    if parts := PARTS.get(str(schema and schema.get("name"))):
+        return value * 10**6 // parts
     if abs(value) < MILLISECONDS:
         return value * 1000
     return value if abs(value) < MICROSECONDS else value // 1000

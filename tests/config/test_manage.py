@@ -94,3 +94,13 @@ def test_a_pipe_that_breaks_elsewhere_is_still_a_fault():
     ended = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert "a broker went away" in ended.stderr
+
+
+@pytest.mark.parametrize(("value", "good"), [("hex:", False), ("hex:0", False), ("hex:zz", False), ("hex:00ff", True)])
+def test_a_placeholder_of_bytes_is_in_hexadecimal_digits(value, good):
+    environment = {**os.environ, "DEBEZIUM_UNAVAILABLE_VALUE": value}
+    run = subprocess.run(
+        [sys.executable, "manage.py", "help", "check"], env=environment, capture_output=True, text=True, cwd=ROOT
+    )
+    assert (run.returncode == 0) is good
+    assert ("DEBEZIUM_UNAVAILABLE_VALUE: after `hex:`" in run.stderr) is not good

@@ -31,10 +31,10 @@ class Merchant(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """A product variant exists, or does not any more: it is an item."""
+    """A product variant exists, or does not any more: it is an item. `None`: its merchant is still the same."""
 
     item_id: str
-    merchant_id: str
+    merchant_id: str | None
     active: bool
 
 

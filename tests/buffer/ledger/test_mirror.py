@@ -57,6 +57,25 @@ def test_a_delete_that_names_only_the_key_keeps_the_merchant(same_batch, merchan
 
 
 @pytest.mark.parametrize("same_batch", [True, False])
+def test_an_update_that_does_not_say_the_merchant_keeps_it(same_batch):
+    """A TOASTed column that the update left alone: PostgreSQL does not write it into its log again."""
+    unsaid = record(change("u", "V1", "__debezium_unavailable_value"))
+    found = [record(change("c", "V1", "M2")), record(change("c", "V2", "M3")), unsaid]
+    for part in [found] if same_batch else [[one] for one in found]:
+        write(*part)
+    assert items() == {"V1": ("M2", True), "V2": ("M3", True)}
+    write(record(change("d", "V1", "")), record(change("u", "V1", "__debezium_unavailable_value")))
+    assert items()["V1"] == ("M2", True)
+    write(record(change("u", "V1", "M4")), unsaid)
+    assert items()["V1"] == ("M4", True)
+
+
+def test_an_item_whose_merchant_nobody_has_said_has_none():
+    write(record(change("u", "V1", "__debezium_unavailable_value")))
+    assert items() == {"V1": ("", True)}
+
+
+@pytest.mark.parametrize("same_batch", [True, False])
 def test_an_older_change_does_not_undo_a_newer_one(same_batch):
     newer = [record(change("d", "V1"), offset=9), record(merchant("d", "M1"), offset=9)]
     older = [record(change("u", "V1", "M9"), offset=8), record(merchant("u", "M1"), offset=8)]

@@ -139,9 +139,38 @@ def test_a_change_may_come_in_a_bare_payload_and_a_delete_may_name_its_row_in_ei
     assert effect(VARIANTS, {**ROW, "payload": {"id": "other"}}) == Variant("V1", "M1", True)
 
 
+def test_a_merchant_that_the_connector_did_not_send_is_left_open(settings):
+    placeholder = settings.DEBEZIUM_UNAVAILABLE_VALUE
+    for shape in shapes("u", {"id": "V1", "merchant_id": placeholder}):
+        assert effect(VARIANTS, shape) == Variant("V1", None, True)
+    settings.DEBEZIUM_UNAVAILABLE_VALUE = "gone"
+    assert effect(VARIANTS, {"id": "V1", "merchant_id": "gone"}) == Variant("V1", None, True)
+    assert effect(VARIANTS, {"id": "V1", "merchant_id": placeholder}) == Variant("V1", placeholder, True)
+
+
+@pytest.mark.parametrize("merchant", [None, "", 0, "0"])
+def test_a_delete_that_names_only_its_key_leaves_the_merchant_open(merchant):
+    """PostgreSQL's default replica identity: the connector fills the rest with null, or with zeros where null may not be."""
+    assert effect(VARIANTS, {"op": "d", "before": {"id": 7, "merchant_id": merchant}}) == Variant("7", None, False)
+
+
+def test_numbers_are_read_by_their_schema_and_refused_without():
+    type_ = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}}
+    row = {"id": "AQ==", "merchant_id": "Ag=="}
+    schema = {"fields": [{**type_, "field": "id"}, {**type_, "field": "merchant_id"}]}
+    flat = {"schema": schema, "payload": row}
+    assert effect(VARIANTS, flat) == Variant("1", "2", True)
+    assert effect(MERCHANTS, flat) == Merchant("1", True)
+    prepared = batch_of(record((VARIANTS, row)), record((MERCHANTS, row))).prepared
+    assert [letter.reason for letter in prepared.letters] == ["wrong_field"] * 2
+    assert "decimal.handling.mode=string" in prepared.letters[0].error
+
+
 @pytest.mark.parametrize(
     "value",
-    [{"op": "x", "after": {"id": "V1"}}, {"op": None, "after": {"id": "V1"}}, {"op": "x"}, {"op": "d", "before": None},
+    [{"op": "x", "after": {"id": "V1"}}, {"id": "__debezium_unavailable_value"}, {"id": True}, {"id": None}, {"id": ""},
+     {"id": "V1", "merchant_id": "x" * 201}, {"id": "V1", "merchant_id": [1]}, {"op": "c", "after": [1]},
+     {"op": None, "after": {"id": "V1"}}, {"op": "x"}, {"op": "d", "before": None},
      {"op": "c", "after": {"id": 2**64}}, b'{"op": "c", "after": {"id": 1' + b"0" * 300 + b"}}"],
 )  # fmt: skip
 def test_a_change_that_cannot_be_understood_is_a_letter_on_every_database(value):

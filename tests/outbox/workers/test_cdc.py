@@ -105,6 +105,29 @@ def test_a_time_is_read_as_any_column_type_writes_it(created_at, expected):
     assert told({**ROW, "created_at": created_at}) == HINT._replace(created_at=expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("io.debezium.time.Timestamp", 1795287600123),
+        ("org.apache.kafka.connect.data.Timestamp", 1795287600123),
+        ("io.debezium.time.MicroTimestamp", 1795287600123000),
+        ("io.debezium.time.NanoTimestamp", 1795287600123000000),
+        # By their size these would be others.
+        ("io.debezium.time.Timestamp", 123_456_789_012_345),
+        ("io.debezium.time.MicroTimestamp", 12_345_678_901_234),
+        ("io.debezium.time.NanoTimestamp", 12_345_678_901_234_567),
+    ],
+)
+def test_a_time_is_read_by_its_type(name, count):
+    fields = [{"type": "int64", "name": name, "field": "created_at"}]
+    unit = {"T": 10**3, "M": 10**6, "N": 10**9}[name.rpartition(".")[2][0]]
+    meant = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=count * 10**6 // unit)
+    row = {**ROW, "created_at": count}
+    schema = {"fields": [{"field": "after", "fields": fields}]}
+    assert told({"schema": {"fields": fields}, "payload": row}).created_at == meant
+    assert told({"schema": schema, "payload": {"op": "c", "after": row}}).created_at == meant
+
+
 def test_a_row_without_its_time_is_still_a_hint():
     assert told({"id": ID.hex, "event_type": "order.paid"}) == HINT._replace(created_at=None)
 
