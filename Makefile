@@ -15,7 +15,7 @@ VENV := .venv/bin
 PRODUCTION := DEBUG=0 ALLOWED_HOSTS=spillway.example CSRF_TRUSTED_ORIGINS=https://spillway.example \
 	SECRET_KEY=$$($(VENV)/python -c 'import secrets; print(secrets.token_urlsafe(50))')
 
-.PHONY: help setup run test services services-down check bench crash screenshots requirements clean
+.PHONY: help setup run test quick services services-down check bench crash screenshots requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -31,6 +31,10 @@ test: ## the suite on every database and broker that can be had (LEGS=, REQUIRE=
 	@$(SERVICES) prerequisites
 	@$(INSTALL) test --try postgres mysql cassandra
 	@$(VENV)/python -m tests.legs $(ARGS)
+
+quick: ## what needs no database, broker, browser or child process, in a minute (ARGS=)
+	@$(INSTALL) test
+	@$(VENV)/python -m pytest --quick --numprocesses=2 --quiet $(ARGS)
 
 services: ## start PostgreSQL, MariaDB, MySQL, Kafka, Kafka Connect with Debezium and Cassandra, print their addresses
 	@$(SERVICES) prerequisites

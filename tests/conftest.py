@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from django.db import transaction
 from django.test import override_settings
+from hypothesis import HealthCheck, settings
 
 from buffer.ingest.handler import Ingest
 from buffer.streams import streams
@@ -24,17 +28,52 @@ from tests.emptying import emptied_by_delete
 # Whose tests, where they touch no database, say the same beside each.
 BLIND = ("tests/config/demo/test_embedded_kafka", "tests/config/kafka/", "tests/docs/", "tests/throttler/")
 DATABASE = {"db", "transactional_db"}
+# What `make quick` does not open, or leaves out by its fixtures.
+TESTS = Path(__file__).parent
+SLOW_FOLDERS = {TESTS / name for name in ("debezium", "processes", "crash", "bench", "screenshots")}
+WHOLLY_SLOW = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.(?:django_db|processes|kafka|browser)\b", re.MULTILINE)
+BROKERS = {"broker", "embedded", "kafka", "cassandra"}
 ORDERED_AT = datetime.now(UTC).isoformat().replace("+00:00", "Z")
 TOPIC_ID = "11111111-2222-3333-4444-555555555555"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only what needs no database, broker, browser or process")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No example may fail because the machine is busy; `make quick` tries fewer of them."""
+    patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("suite", patient)
+    settings.register_profile("quick", patient, max_examples=25)
+    settings.load_profile("quick" if config.getoption("quick") else "suite")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A quarter of a minute of imports saved: a file whose every test needs the database is not opened."""
+    if not config.getoption("quick"):
+        return None
+    if collection_path.is_dir():
+        return True if collection_path in SLOW_FOLDERS else None
+    return True if collection_path.suffix == ".py" and WHOLLY_SLOW.search(collection_path.read_text()) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test` runs what no database has a part in once, beside the last one."""
-    if os.environ.get("BLIND_TESTS", "yes") == "yes":
-        return
-    left_out = {item for item in items if item.nodeid.startswith(BLIND) and not touches_database(item)}
-    config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]
+    """`make quick` runs what needs nothing; `make test` runs what no database has a part in beside the last one."""
+    if config.getoption("quick"):
+        keep(config, items, {item for item in items if not needs_servers(item)})
+    elif os.environ.get("BLIND_TESTS", "yes") != "yes":
+        keep(config, items, {item for item in items if not item.nodeid.startswith(BLIND) or touches_database(item)})
+
+
+def keep(config: pytest.Config, items: list[pytest.Item], chosen: set[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+
+
+def needs_servers(item: pytest.Item) -> bool:
+    marked = any(item.get_closest_marker(name) for name in ("kafka", "processes", "browser"))
+    return marked or touches_database(item) or bool(BROKERS & set(getattr(item, "fixturenames", ())))
 
 
 def touches_database(item: pytest.Item) -> bool:
@@ -62,6 +101,17 @@ def quick_passwords() -> Iterator[None]:
     """A password that nobody attacks: the default takes a quarter of a second of processor for each account."""
     with override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]):
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_child_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `make quick` promises: a test that starts a process is marked so, and left out."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("this test starts a process: mark it with pytest.mark.processes")
+
+    if request.config.getoption("quick"):
+        monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
 
 
 @pytest.fixture(autouse=True)

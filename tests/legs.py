@@ -252,9 +252,9 @@ def environment(leg: Leg, others: list[Leg], directory: str) -> dict[str, str]:
 
 
 def database_url(leg: Leg, directory: str) -> str:
-    """A name of its own for each run: two runs on one server must not drop each other's test database."""
+    """A name of its own for each run: two runs on one server, or in one checkout, must not drop each other's database."""
     if leg.name == "sqlite":
-        return f"sqlite:///{directory}/spillway.sqlite3"
+        return f"sqlite:///{directory}/spillway-{os.getpid()}.sqlite3"
     where = urlsplit(leg.address)
     return where._replace(path=f"{where.path or '/spillway'}_{os.getpid()}").geturl()
 

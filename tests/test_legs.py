@@ -111,6 +111,7 @@ def test_each_run_has_a_database_name_of_its_own():
     leg = Leg("postgres", address="postgres://u:p@127.0.0.1:5/spillway?a=b")
     assert legs.database_url(leg, "unused").startswith("postgres://u:p@127.0.0.1:5/spillway_")
     assert legs.database_url(leg, "unused").endswith("?a=b")
+    assert str(os.getpid()) in legs.database_url(Leg("sqlite"), "unused")
 
 
 def test_a_leg_that_ran_and_failed_fails_the_whole(capsys):
@@ -118,6 +119,7 @@ def test_a_leg_that_ran_and_failed_fails_the_whole(capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 1 failed, 0 skipped"
 
 
+@pytest.mark.processes
 def test_what_fails_only_beside_other_databases_is_run_again_alone_and_named(tmp_path, monkeypatch, capsys):
     """A test fails once and then passes, one always fails: the table tells them apart."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

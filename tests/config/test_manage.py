@@ -14,6 +14,7 @@ from django.db import DatabaseError, connection, transaction
 from config.database.errors import needs_migrate
 from tests.tree import ROOT
 
+pytestmark = pytest.mark.processes
 ONE_LINE = [
     "create_token x", "customers list", "customers show C-7", "customers hold C-7 --reason because",
     "customers hold C-7 --dry-run", "dead_letters list", "dead_letters requeue --all --reason because", "demo_user", "flow_summary",

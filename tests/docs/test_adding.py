@@ -15,9 +15,10 @@ from django.db import connection
 
 from tests.tree import ROOT, read
 
-pytestmark = pytest.mark.skipif(
-    connection.vendor != "sqlite", reason="the copy has an SQLite of its own: once is enough"
-)
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(connection.vendor != "sqlite", reason="the copy has an SQLite of its own: once is enough"),
+]
 
 CODE = [
     "manage.py",

@@ -86,6 +86,7 @@ def test_a_unit_reads_the_secrets_that_it_uses(name):
 
 
 @pytest.mark.parametrize("name", sorted(units()))
+@pytest.mark.processes
 def test_a_unit_is_confined(name):
     assert re.search(r"^UMask=0077\nMemoryMax=\d+[MG]$", units()[name], re.MULTILINE)
     if not shutil.which("systemd-analyze"):
@@ -117,6 +118,7 @@ def test_prometheus_is_told_the_ports_of_the_target():
     assert ports <= set(re.findall(r'"host:(\d+)"', read(ROOT / "docs" / "deploy.md")))
 
 
+@pytest.mark.processes
 def test_the_example_environment_is_fit_for_production(tmp_path):
     given = dict(
         re.findall(

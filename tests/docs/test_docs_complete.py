@@ -217,6 +217,7 @@ def test_every_alert_links_to_its_own_heading():
     assert links == [name.lower() for name in alerts()]
 
 
+@pytest.mark.processes
 def test_the_alert_rules_pass_their_own_tests():
     promtool = os.environ.get("PROMTOOL") or shutil.which("promtool")
     if not promtool:

@@ -15,6 +15,7 @@ from tests.services.kafka import VERSION
 from tests.services.process import Process, birth
 from tests.services.service import Service, Unavailable, choose_port
 
+pytestmark = pytest.mark.processes
 GREETER = """
 import socket, sys
 with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:

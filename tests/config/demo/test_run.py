@@ -79,6 +79,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.processes
 def test_a_folder_belongs_to_one_demo_at_a_time(port: int, said: list[str]) -> None:
     with emptied_folder(port, said.append) as folder:
         (folder / "spillway.sqlite3").write_text("rows")
@@ -92,6 +93,7 @@ def test_a_folder_belongs_to_one_demo_at_a_time(port: int, said: list[str]) -> N
         pass
 
 
+@pytest.mark.processes
 def test_the_next_demo_says_what_it_deletes(port: int, said: list[str]) -> None:
     with emptied_folder(port, said.append) as folder:
         (folder / "logs").mkdir()
@@ -102,6 +104,7 @@ def test_the_next_demo_says_what_it_deletes(port: int, said: list[str]) -> None:
     assert said == [f"Deleting what the last demo left in var/demo/{port} (2.5 MB)."]
 
 
+@pytest.mark.processes
 def test_a_taken_port_costs_no_data(port: int, said: list[str]) -> None:
     with emptied_folder(port, said.append) as folder:
         (folder / "spillway.sqlite3").write_text("rows")

@@ -116,6 +116,7 @@ def test_a_password_that_breaks_its_url_is_told_in_one_line_and_not_repeated(nam
         ("CASSANDRA_URL", ""),
     ],
 )
+@pytest.mark.processes
 def test_start_up_stops_with_one_line(name, value):
     import os
 

@@ -24,6 +24,7 @@ with stop_on_signal() as stop:
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.processes
 def test_a_signal_in_the_middle_of_a_wait_does_not_wait_for_itself(name: str) -> None:
     command = [sys.executable, "-c", CAUGHT_IN_THE_ACT.format(name=name)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "DEBUG": "1"})

@@ -106,6 +106,7 @@ def test_the_handbook_names_every_route_and_every_code(schema):
         assert re.search(rf"^\| {kind.status} \| `{code}` \|", page, re.MULTILINE), code
 
 
+@pytest.mark.processes
 def test_a_worker_does_not_load_the_api():
     """ninja and pydantic would take 14 MB of every process and a third of its start."""
     code = (
