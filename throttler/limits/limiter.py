@@ -134,8 +134,11 @@ def recovered(state: LimiterState, now_us: int) -> bool:
 
 def cap(rates: Rates, state: LimiterState, now_us: int) -> None:
     # Only a clock that stepped back or a new rate puts it further ahead: nothing may leave, yet it is not stuck either.
+    # Its quotas are put right here as well: who is over the rate is refused without a look at them, and told when to ask.
     if state.tat > now_us + rates.burst_us:
         state.tat = now_us + rates.burst_us
+        for window in rates.windows[1:]:
+            quota_of(state, window, now_us)
 
 
 def quota_of(state: LimiterState, window: RateWindow, now_us: int) -> list[int]:

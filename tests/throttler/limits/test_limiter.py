@@ -5,7 +5,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from throttler.limits import limiter
@@ -113,6 +113,9 @@ def test_what_is_allowed_is_what_one_by_one_would_be(rates, schedule, wanted):
 
 
 @given(RATES, SCHEDULE)
+@example(  # The clock steps back over a minute while the customer is over the rate.
+    parse_rates("30/s;20/min;30/hour", None), [(0, 20, False), (-15536711, 1, False), (-44463290, 1, True)]
+)
 def test_the_next_one_leaves_when_it_is_due_and_not_before(rates, schedule):
     steps, state = run(rates, LimiterState(), schedule)
     now = steps[-1][1]
