@@ -24,15 +24,16 @@ class Excerpt(bytes):
     `size` is in bytes; `sha256` is empty where the value was not read to its end, and `lost` says what else was not.
     """
 
+    reason = "too_large"  # why a gate refuses it
     size: int
     sha256: str
     lost: str
 
     @classmethod
-    def of(cls, value: bytes) -> Excerpt:
+    def of(cls, value: bytes, lost: str = "") -> Excerpt:
         """The excerpt of a value at hand."""
-        ends = value[:END_BYTES] + value[-END_BYTES:]
-        return cls.from_ends(ends, len(value), hashlib.sha256(value).hexdigest())
+        ends = value if len(value) <= 2 * END_BYTES else value[:END_BYTES] + value[-END_BYTES:]
+        return cls.from_ends(ends, len(value), hashlib.sha256(value).hexdigest(), lost)
 
     @classmethod
     def from_ends(cls, ends: bytes, size: int, sha256: str = "", lost: str = "") -> Excerpt:
@@ -40,6 +41,12 @@ class Excerpt(bytes):
         found = cls(ends)
         found.size, found.sha256, found.lost = size, sha256, lost
         return found
+
+
+class UnreadableBatch(Excerpt):
+    """The bytes of a whole batch that nobody can unpack: it stands for all its records, and `lost` names them."""
+
+    reason = "unreadable_batch"
 
 
 def keepable(value: bytes | None) -> bytes | None:

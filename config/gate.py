@@ -42,9 +42,9 @@ class Gate(Generic[T]):
 
     def decode(self, value: bytes | None) -> T:
         """The message; raises InvalidRecord. `value` is never changed."""
-        if type(value) is Excerpt:
+        if isinstance(value, Excerpt):
             text = value.lost or f"{value.size} bytes, at most {self.max_bytes} are accepted"
-            raise InvalidRecord("too_large", text)
+            raise InvalidRecord(value.reason, text)
         if not value:
             raise InvalidRecord("empty", "the record has no value")
         if len(value) > self.max_bytes:

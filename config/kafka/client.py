@@ -13,6 +13,7 @@ from kafka.admin import ConfigResource as ConfigResource
 from kafka.admin import ConfigResourceType as ConfigResourceType
 from kafka.admin import MemberToRemove as MemberToRemove
 
+from config.kafka.internals import DamagedBatch as DamagedBatch
 from config.kafka.internals import unpack_leanly
 
 KafkaError = kafka.errors.KafkaError
@@ -32,7 +33,6 @@ FATAL = (
     kafka.errors.InvalidGroupIdError,
 )
 UnknownTopicOrPartitionError = kafka.errors.UnknownTopicOrPartitionError
-CorruptRecordError = kafka.errors.CorruptRecordError
 NoError = kafka.errors.NoError
 FencedInstanceIdError = kafka.errors.FencedInstanceIdError
 MessageSizeTooLargeError = kafka.errors.MessageSizeTooLargeError

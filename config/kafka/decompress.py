@@ -13,6 +13,8 @@ import zstandard
 
 XERIAL = b"\x82SNAPPY\x00"  # of Java's clients: 16 bytes of header, then blocks, each after its length
 XERIAL_HEADER = 16
+GZIP = b"\x1f\x8b"
+STEP = 16_384  # bytes that gzip is fed at once: what follows a member is copied, and there may be very many
 
 
 def decompress(codec: int, data: bytes, limit: int) -> tuple[bytes, bool]:
@@ -37,7 +39,16 @@ def decompress(codec: int, data: bytes, limit: int) -> tuple[bytes, bool]:
 
 
 def _gzip(data: bytes, most: int) -> bytes:
-    return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, most)
+    """Member by member; what follows the last one and is none is ignored, as Java's clients do."""
+    found, at = bytearray(), 0
+    while at < len(data) and len(found) < most and (at == 0 or data.startswith(GZIP, at)):
+        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        while not member.eof and len(found) < most:
+            if not (piece := data[at : at + STEP]):
+                raise ValueError("it is cut off")
+            found += member.decompress(piece, most - len(found))
+            at += len(piece) - len(member.unused_data)
+    return bytes(found)
 
 
 def _snappy(data: bytes, most: int) -> bytes:
@@ -54,8 +65,11 @@ def _snappy_blocks(data: bytes) -> Iterator[bytes]:
     if not data.startswith(XERIAL):
         yield data
         return
-    at = XERIAL_HEADER
+    at = 0
     while at < len(data):
+        if data.startswith(XERIAL, at):  # another stream may follow
+            at += XERIAL_HEADER
+            continue
         (length,) = struct.unpack_from(">I", data, at)
         yield data[at + 4 : (at := at + 4 + length)]
     if at > len(data):
@@ -63,7 +77,12 @@ def _snappy_blocks(data: bytes) -> Iterator[bytes]:
 
 
 def _lz4(data: bytes, most: int) -> bytes:
-    return lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=most)
+    """The first frame, which is all that brokers and clients read."""
+    frame = lz4.frame.LZ4FrameDecompressor()
+    found = frame.decompress(data, max_length=most)
+    if len(found) < most and not frame.eof:
+        raise ValueError("it is cut off")
+    return bytes(found)
 
 
 def _zstd(data: bytes, most: int) -> bytes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import kafka
@@ -13,45 +14,112 @@ import kafka.errors
 from django.conf import settings
 from kafka.consumer.fetcher import Fetcher, IsolationLevel
 
-from config.digest import WHOLE_BYTES, keepable
+from config.digest import WHOLE_BYTES, UnreadableBatch, keepable
 from config.kafka.decompress import decompress
-from config.kafka.unpack import Received, unpack, unpack_beginning, unpack_newest
+from config.kafka.unpack import FURTHEST, Received, unpack, unpack_beginning, unpack_newest
+
+UNREADABLE = b"\0unreadable "  # of a NewestOfBatch that stands for a batch; no customer's name begins so
+TOO_LARGE = "it is larger than KAFKA_MAX_BATCH_BYTES allows"
+
+
+class DamagedBatch(kafka.errors.KafkaError):
+    """Of what lies at `offset` of `place` (topic, partition) not even the offsets can be trusted; the text is one line."""
+
+    def __init__(self, place: tuple[str, int], offset: int, why: object) -> None:
+        super().__init__(f"what lies in {place[0]}/{place[1]} from offset {offset} on is damaged: {why}")
+        self.place, self.offset = place, offset
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def unpack_leanly(consumer: kafka.KafkaConsumer) -> kafka.KafkaConsumer:
-    """Let the consumer unpack what it fetches as LeanRecords."""
-    consumer._fetcher.PartitionRecords = LeanRecords
+    """Let the consumer unpack what it fetches as LeanRecords; what it cannot even look at is a DamagedBatch."""
+    fetcher = consumer._fetcher
+    fetcher.PartitionRecords = LeanRecords
+    fetcher._parse_fetched_data = partial(_parsed, fetcher._parse_fetched_data)
     return consumer
+
+
+def unpack_damaged(consumer: kafka.KafkaConsumer) -> None:
+    """Let the consumer give an UnreadableBatch for a wrong checksum, too: an operator has accepted to go on behind it."""
+    consumer._fetcher.PartitionRecords = SalvagedRecords
+
+
+def _parsed(parse: Callable[[Any], Any], fetched: Any) -> Any:
+    """Say of which partition an answer of the broker holds no batch: the client's own error does not."""
+    try:
+        return parse(fetched)
+    except kafka.errors.CorruptRecordError as error:
+        why = "so the broker says"
+        raise DamagedBatch(tuple(fetched.topic_partition), fetched.fetched_offset, why) from error
+    except kafka.errors.KafkaError as error:
+        if type(error) is not kafka.errors.KafkaError:
+            raise
+        why = "what came holds no whole batch"
+        raise DamagedBatch(tuple(fetched.topic_partition), fetched.fetched_offset, why) from error
 
 
 class LeanRecords(Fetcher.PartitionRecords):
     """What was fetched of a partition, unpacked by us: the client's way takes 40 % of an ingester's time.
 
-    The checks of a whole batch (checksum, aborted transactions, control marks) remain the client's own.
+    The checks of a whole batch (checksum, aborted transactions, control marks) remain the client's own. A batch that is
+    whole and cannot be unpacked is one record, whose value is an UnreadableBatch. DamagedBatch where it is not whole:
+    its offsets may be wrong as well.
     """
 
-    def _unpack_records(self, tp: Any, records: Any, *_deserializers: Any) -> Iterator[Any]:
-        while (batch := records.next_batch()) is not None:
-            for record in self._records_of(batch, tp):
-                self.next_fetch_offset = record.offset + 1
-                yield record
-            if batch.magic >= 2:  # compaction may have taken its last records
-                self.next_fetch_offset = batch.next_offset
-        self.drain()
+    salvages = False
 
-    def _records_of(self, batch: Any, tp: Any) -> Sequence[Any]:
+    def _unpack_records(self, tp: Any, records: Any, *_deserializers: Any) -> Iterator[Any]:
         try:
-            if self.check_crcs and not batch.validate_crc():
+            while (batch := records.next_batch()) is not None:
+                found, end = self._records_of(batch, records, tp)
+                for record in found:
+                    self.next_fetch_offset = record.offset + 1
+                    yield record
+                self.next_fetch_offset = end  # compaction may have taken its last records
+            self.drain()
+        except Exception as error:
+            self.drain()  # the client asks for more until it is told that there is none
+            raise DamagedBatch(tuple(tp), self.next_fetch_offset, error) from error
+
+    def _records_of(self, batch: Any, records: Any, tp: Any) -> tuple[Sequence[Any], int]:
+        """The records of a batch, and the offset behind it; ValueError if it is damaged."""
+        if not 0 <= batch.magic <= 2:
+            raise ValueError(f"format {batch.magic} is unknown")
+        intact = not self.check_crcs or batch.validate_crc()
+        if not intact and not self.salvages:
+            raise ValueError("wrong checksum")
+        last = batch.last_offset if batch.magic >= 2 else batch.base_offset
+        if last < batch.base_offset:
+            raise ValueError("its last offset lies before its first")
+        if not intact:
+            last = self._last_offset_salvaged(batch, records, last)
+        self.bytes_read += batch.size_in_bytes
+        try:
+            if not intact:
                 raise ValueError("wrong checksum")
-            self.bytes_read += batch.size_in_bytes
-            return self._content_of(batch, tp) if self._is_for_us(batch) else ()
-        except (ValueError, IndexError) as error:
-            raise kafka.errors.CorruptRecordError(
-                f"{tp.topic}/{tp.partition} from {batch.base_offset}: {error}"
-            ) from error
+            return (self._content_of(batch, tp) if self._is_for_us(batch) else ()), last + 1
+        except Exception as error:  # noqa: BLE001 (whatever a codec or the client raises: the next batch may be fine)
+            return [self._stand_in(batch, tp, last, error)], last + 1
+
+    def _last_offset_salvaged(self, batch: Any, records: Any, last: int) -> int:
+        """Where a damaged batch ends, if what its header says fits its neighbours; else ValueError."""
+        following = records._next_slice
+        if following is not None:
+            last = min(last, int.from_bytes(following[:8], "big", signed=True) - 1)
+        if not batch.base_offset <= self.next_fetch_offset <= last:
+            raise ValueError("wrong checksum, and its offsets fit nothing")
+        return last
 
     def _content_of(self, batch: Any, tp: Any) -> Sequence[Any]:
         return _unpacked(batch, tp.topic, tp.partition)
+
+    def _stand_in(self, batch: Any, tp: Any, last: int, error: Exception) -> Any:
+        lost, raw = _lost(batch, last, error), bytes(batch._buffer)
+        at = _time_of(batch.max_timestamp if batch.magic >= 2 else None)
+        value = UnreadableBatch.of(raw, lost)
+        return Received(tp.topic, tp.partition, batch.base_offset, at, None, value, [])
 
     def _is_for_us(self, batch: Any) -> bool:
         """Neither the mark at the end of a transaction nor part of one that was aborted."""
@@ -67,6 +135,18 @@ class LeanRecords(Fetcher.PartitionRecords):
         return not batch.is_control_batch
 
 
+class SalvagedRecords(LeanRecords):
+    """The same where an operator, or nobody's data, is asked to go on behind a damaged batch."""
+
+    salvages = True
+
+
+def _lost(batch: Any, last: int, error: Exception) -> str:
+    offsets = f"offsets {batch.base_offset} to {last}" if batch.magic >= 2 else f"the offsets up to {last}"
+    why = " ".join(str(error).split())[:300] or type(error).__name__
+    return f"the batch of {offsets} cannot be read by anybody: {why}"
+
+
 def unpack_only_newest(consumer: kafka.KafkaConsumer) -> kafka.KafkaConsumer:
     """Let the consumer give a NewestOfBatch for each batch in place of its records."""
     consumer._fetcher.PartitionRecords = NewestRecords
@@ -75,23 +155,33 @@ def unpack_only_newest(consumer: kafka.KafkaConsumer) -> kafka.KafkaConsumer:
 
 @dataclass(frozen=True, slots=True)
 class NewestOfBatch:
-    """The last value of each key in a batch; `offset` is that of its last record, `timestamp` its newest (ms)."""
+    """The last value of each key in a batch; `offset` is that of its last record, `timestamp` its newest (ms).
+
+    One that cannot be read has a single key, UNREADABLE and its offsets, whose value is its text.
+    """
 
     offset: int
     timestamp: int
     values: dict[bytes, bytes | None]
 
 
-class NewestRecords(LeanRecords):
+class NewestRecords(SalvagedRecords):
     """What was fetched of a compacted topic, of which nobody wants to know more than the last value of each key."""
 
     def _content_of(self, batch: Any, tp: Any) -> Sequence[Any]:
         if batch.magic < 2:
-            return [NewestOfBatch(r.offset, r.timestamp, {r.key or b"": r.value}) for r in batch]
+            return [
+                NewestOfBatch(record.offset, record.timestamp, {record.key or b"": record.value})
+                for record in _legacy(batch, tp.topic, tp.partition)
+            ]
         data, whole = _data_of(batch)
         if not whole:
-            raise ValueError("its batch is larger than KAFKA_MAX_BATCH_BYTES allows")
+            raise ValueError(TOO_LARGE)
         return [NewestOfBatch(batch.last_offset, batch.max_timestamp, unpack_newest(data, batch.records_count))]
+
+    def _stand_in(self, batch: Any, tp: Any, last: int, error: Exception) -> Any:
+        key = UNREADABLE + f"offsets {batch.base_offset} to {last}".encode()
+        return NewestOfBatch(last, 0, {key: _lost(batch, last, error).encode()})
 
 
 def _data_of(batch: Any) -> tuple[bytes, bool]:
@@ -103,14 +193,16 @@ def _data_of(batch: Any) -> tuple[bytes, bool]:
 
 
 def _unpacked(batch: Any, topic: str, partition: int) -> list[Received]:
-    if batch.magic < 2:  # written before Kafka 0.11
-        return [Received(topic, partition, r.offset, r.timestamp, r.key, keepable(r.value), r.headers) for r in batch]
+    if batch.magic < 2:
+        return _legacy(batch, topic, partition)
     data, whole = _data_of(batch)
     place = (topic, partition, batch.base_offset)
     if whole:
         found = unpack(data, 0, batch.records_count, place, batch.first_timestamp)
     else:
         found = unpack_beginning(data, place, batch.first_timestamp, batch.last_offset)
+    if found and found[-1].offset > batch.last_offset:
+        raise ValueError(f"it holds offset {found[-1].offset}")
     if len(data) > WHOLE_BYTES:
         for record in found:
             record.value = keepable(record.value)
@@ -118,6 +210,38 @@ def _unpacked(batch: Any, topic: str, partition: int) -> list[Received]:
         for record in found:
             record.timestamp = batch.max_timestamp
     return found
+
+
+def _legacy(batch: Any, topic: str, partition: int) -> list[Received]:
+    """Written before Kafka 0.11: read by the client's own code, which trusts the lengths in a compressed one."""
+    if batch.compression_type and (batch.magic or batch.compression_type != batch.CODEC_LZ4):
+        _key, value = batch._read_key_value(batch.KEY_OFFSET_V1 if batch.magic else batch.KEY_OFFSET_V0)
+        data, whole = decompress(batch.compression_type, value or b"", settings.KAFKA_MAX_BATCH_BYTES)
+        if not whole:
+            raise ValueError(TOO_LARGE)
+        batch._buffer, batch._decompressed = memoryview(_checked(data)), True
+    found = [
+        Received(topic, partition, r.offset, _time_of(r.timestamp), r.key, keepable(r.value), r.headers) for r in batch
+    ]
+    offsets = [record.offset for record in found]
+    if offsets != sorted(set(offsets)) or not 0 <= offsets[0] <= offsets[-1] <= batch.base_offset:
+        raise ValueError("the offsets of its records do not rise to its own")
+    return found
+
+
+def _checked(data: bytes) -> bytes:
+    at = 0
+    while at < len(data):
+        length = int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
+        if not 0 < length <= len(data) - at - 12:
+            raise ValueError(f"a record of {length} bytes")
+        at += 12 + length
+    return data
+
+
+def _time_of(timestamp: int | None) -> int:
+    """The oldest format has no times."""
+    return -1 if timestamp is None else max(-FURTHEST, min(timestamp, FURTHEST))
 
 
 def is_fenced(consumer: kafka.KafkaConsumer) -> bool:

@@ -35,12 +35,14 @@ class GroupOffsets:
 class ReadConnection:
     """One client for several reads: each new one costs 0.3 s. One thread at a time; its calls raise KafkaError.
 
-    `group` is the one whose offsets are asked for; it is not joined.
+    `group` is the one whose offsets are asked for; it is not joined. What is damaged comes as an UnreadableBatch: nobody
+    goes on from where this has read.
     """
 
     def __init__(self, group: str | None = None, **overrides: Any) -> None:
         options = {"auto_offset_reset": "earliest", **overrides}
         self.consumer = client.new_consumer(group, **options)
+        internals.unpack_damaged(self.consumer)
 
     def only_newest(self) -> ReadConnection:
         """Readers on it give, in place of records, a NewestOfBatch for each batch: half the time of a record each."""
@@ -207,6 +209,7 @@ class Reader:
 def record_at(topic: str, partition: int, offset: int) -> Any | None:
     """The record at a position; None if the log holds none there. KafkaError after a few seconds without an answer."""
     consumer = client.new_consumer(None, bootstrap_timeout_ms=PERSON_MS)
+    internals.unpack_damaged(consumer)
     try:
         tp = client.TopicPartition(topic, partition)
         if partition not in (consumer.partitions_for_topic(topic) or ()):

@@ -41,6 +41,7 @@ class Timeframe:
     def __init__(self, topic: str, since: int, until: int, slack: int) -> None:
         self.topic, self.since, self.until, self.slack = topic, since, until, slack
         self.consumer = client.new_consumer(None, auto_offset_reset="earliest")
+        internals.unpack_damaged(self.consumer)
         numbers = self.consumer.partitions_for_topic(topic) or ()
         self.tps = [client.TopicPartition(topic, number) for number in sorted(numbers)]
         self.topic_id = internals.topic_id_of(self.consumer, topic)

@@ -29,8 +29,9 @@ def unpack(data: bytes, pos: int, count: int, place: tuple[str, int, int], first
     field: nearly four times the time. Numbers have one or two bytes as a rule; the commonest are read in place.
     """
     topic, partition, base = place
-    first = min(first, FURTHEST)
+    first = max(-FURTHEST, min(first, FURTHEST))
     found = []
+    before = -1
     for _ in range(count):
         size, pos = _number(data, pos)
         end = pos + size
@@ -57,6 +58,9 @@ def unpack(data: bytes, pos: int, count: int, place: tuple[str, int, int], first
         if pos != end:
             raise ValueError(f"a record of {size} bytes takes {pos - end + size}")
         # The lowest bit is the sign (zigzag): times may go back within a batch, offsets cannot.
+        if delta <= before or delta & 1:
+            raise ValueError("the offsets of its records do not rise")
+        before = delta
         at = first + ((later >> 1) ^ -(later & 1))
         found.append(Received(topic, partition, base + (delta >> 1), at, key, value, headers))
     if pos != len(data):
@@ -121,13 +125,14 @@ def _beginning_of_record(
     data: bytes, place: tuple[str, int, int], offset: int, first: int, last_offset: int
 ) -> Received:
     topic, partition, base = place
+    first = max(-FURTHEST, min(first, FURTHEST))
     at, key, value, size = first, None, b"", 0
     try:
         size, pos = _number(data, 0)
         delta, pos = _number(data, pos + 1)
-        at = first + delta
+        at = first + max(-FURTHEST // 2, min(delta, FURTHEST // 2))
         delta, pos = _number(data, pos)
-        offset = base + delta
+        offset = max(offset, min(base + delta, last_offset))
         key, pos = _bytes(data, pos)
         size, pos = _number(data, pos)
         value = data[pos : pos + END_BYTES]

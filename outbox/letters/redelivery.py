@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from config.digest import UnreadableBatch
 from config.flows import Effect, Judgement, Refusal
 from config.kafka import RecordBatch, Replayed
 from config.telemetry.masks import masked_error
@@ -39,6 +40,8 @@ def record_of(letter: DeadLetter) -> Returned:
     """The record at its own position; Refusal for a letter that came from no topic, or is not whole."""
     if letter.partition is None or letter.offset is None or letter.timestamp is None:
         raise Refusal("the letter has no position in a topic")
+    if letter.reason == UnreadableBatch.reason:
+        raise Refusal("it stands for a whole batch that nobody can unpack: let the producer send its records again")
     if letter.is_excerpt:
         raise Refusal(f"of its {letter.payload_size} bytes only parts are kept: replay the record from its topic")
     key = None if letter.key is None else bytes(letter.key)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from config.kafka.internals import UNREADABLE
 from config.kafka.positions import Log
 from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_of, lane_record_from, partition_from
 from throttler.lanes.lane import LaneState
@@ -177,4 +178,6 @@ def _reset(number: int, log: Log, newest: Mapping[bytes, bytes], changelog: Chan
 
 
 def _name(key: bytes) -> str:
+    if key.startswith(UNREADABLE):
+        return key.removeprefix(UNREADABLE).decode()
     return "the partition" if key == PARTITION_KEY else repr(key.decode(errors="backslashreplace"))

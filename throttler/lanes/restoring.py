@@ -160,6 +160,8 @@ class _Worker:
             self._refuse(str(error))
         except client.FATAL:
             raise
+        except client.DamagedBatch as error:
+            self._refuse_one(error.place[1], str(error))
         except client.KafkaError as error:
             self._broker_is_away(error)
         self._hand_over()
@@ -240,6 +242,12 @@ class _Worker:
                     lanes=len(result.forgotten),
                 )  # fmt: skip
         self.of.hand_over(number, asking, result)
+
+    def _refuse_one(self, number: int, alarm: str) -> None:
+        if self.changelog is not None:
+            self.changelog.drop({number})
+        if number in self.work:
+            self._finish(number, RefusedPartition(number, alarm))
 
     def _refuse(self, alarm: str) -> None:
         """A topic that is missing is not asked for again on this connection."""

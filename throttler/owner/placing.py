@@ -46,6 +46,11 @@ class RestoredPlacing:
             self.alarmed(alarms)
         return found
 
+    def refuse(self, alarms: Mapping[TopicPartition, str]) -> bool:
+        """What waits of these partitions leaves all the same."""
+        self.alarmed(dict(alarms))
+        return True
+
     def forget(self, numbers: set[int]) -> None:
         """What is being restored is ours no more, or has to be read again."""
         self._asked -= numbers

@@ -167,7 +167,7 @@ class ThrottlerParts:
             if isinstance(sender, PlainSender)
             else TransactionCommitter(consumer, self.owner)
         )
-        return Parts(backend, committer, self.placing)
+        return Parts(backend, committer, self.placing, accept_damage=self.restoring.accept_reset)
 
 
 def output_limiter(partitions: int, clock: SteadyClock) -> OutputLimiter | None:

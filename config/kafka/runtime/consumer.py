@@ -48,6 +48,8 @@ class Consumer:
         consumer = self.member.connect()
         parts = self.parts_of(consumer)
         self.backend, self.committer, self.placing = parts.backend, parts.committer, parts.placing
+        if parts.accept_damage:
+            internals.unpack_damaged(consumer)
         self.log_ends = LogEnds(consumer, self.group)
         # Before anything is asked of the topics: else subscribing changes the metadata once more, and the group is
         # joined twice.
@@ -136,7 +138,10 @@ class Consumer:
 
     def _place(self) -> None:
         """Seek every newly assigned partition to its start, or stop it with an alarm."""
-        waiting = self.member.unplaced & self.member.owned()
+        self._stop_damaged()
+        waiting = (self.member.unplaced & self.member.owned()) - self.member.damaged.keys()
+        if not waiting:
+            return
         ids = self.member.ids()  # asked before: a topic made anew meanwhile shows at the next poll
         try:
             found = self.placing.place(self.member.consumer, waiting)
@@ -153,6 +158,13 @@ class Consumer:
                 self.log_ends.started(tp)
             else:
                 self.member.stop_partition(tp, start.alarm)
+
+    def _stop_damaged(self) -> None:
+        """Read nothing more of a partition whose log is damaged; what was read before is still written."""
+        if self.member.damaged and self.placing.refuse(self.member.damaged):
+            for tp, alarm in list(self.member.damaged.items()):
+                del self.member.damaged[tp]
+                self.member.stop_partition(tp, alarm)
 
     # -- what the membership asks for ---------------------------------------------------------------
 

@@ -30,6 +30,6 @@ def consumer_of(
     def parts_of(consumer: Any) -> Parts:
         backend = Writers(handler, positions, group, writers)
         placing = WatermarkPlacing(handler, positions, group, topics, backend, stop, accept_reset=accept_reset)
-        return Parts(backend, Offsets(consumer, backend), placing)
+        return Parts(backend, Offsets(consumer, backend), placing, accept_damage=accept_reset)
 
     return Consumer(handler, parts_of, stop)

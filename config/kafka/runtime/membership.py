@@ -15,6 +15,8 @@ from config.kafka.runtime.rebalance import listener_for
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
+TRIES = 3  # of fetching what is damaged: it may have been damaged on the way
+
 Fenced = Callable[[Any], bool]
 
 
@@ -50,6 +52,8 @@ class Membership:
         self.joined, self.rejoining = False, True
         self.held = self.broker_away = False
         self.full: set[TopicPartition] = set()  # paused alone
+        self.damaged: dict[TopicPartition, str] = {}  # why nothing more of them is read; still to be stopped
+        self._tries: dict[TopicPartition, tuple[int, int]] = {}  # offset and how often it was damaged
         self.taken_over = False  # another process has our name: what the group knows under it is not ours
 
     def connect(self) -> Any:
@@ -82,6 +86,9 @@ class Membership:
         except client.FATAL as error:
             self.taken_over = isinstance(error, client.FencedInstanceIdError)
             raise
+        except client.DamagedBatch as error:
+            self._look_again(error)
+            return []
         except client.KafkaError as error:
             self.broker_is_away(error)  # whatever the error is, polling joins the group again
             return []
@@ -163,8 +170,9 @@ class Membership:
         self.holder.drop(gone)
         self.unplaced -= gone
         self.full -= gone  # whoever starts them again runs them
-        for tp in gone & self.stopped.keys():
-            del self.stopped[tp]
+        for memory in (self.stopped, self.damaged, self._tries):
+            for tp in gone & memory.keys():
+                del memory[tp]
 
     def start_over(self, partitions: set[TopicPartition]) -> None:
         """Drop what was polled of these partitions and is not with the backend; they are placed anew."""
@@ -186,6 +194,19 @@ class Membership:
         log.error("partition_stopped", topic=topic, partition=partition, alarm=alarm)
 
     # -- trouble ------------------------------------------------------------------------------------
+
+    def _look_again(self, error: client.DamagedBatch) -> None:
+        """Fetch it again a few times; then the partition waits to be stopped, and the others are read on."""
+        offset, tries = self._tries.get(error.place, (error.offset, 0))
+        tries = tries + 1 if offset == error.offset else 1
+        self._tries[error.place] = error.offset, tries
+        log.warning("batch_damaged", worker=self.name, error=str(error), tries=tries)
+        if tries < TRIES:
+            self.stop.wait(0.2)
+        elif error.place in self.owned():
+            self.consumer.pause(client.TopicPartition(*error.place))
+            self.damaged[error.place] = f"{error}: start with --accept-reset to go on behind it"
+            self.unplaced.add(error.place)
 
     def refuse_missing_topics(self) -> None:
         for topic in self.topics:

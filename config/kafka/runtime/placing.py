@@ -54,6 +54,16 @@ class WatermarkPlacing:
             self.stop.wait(LIMIT)
             return {}
 
+    def refuse(self, alarms: Mapping[TopicPartition, str]) -> bool:
+        try:
+            close_old_connections()
+            self.positions.stop(self.group, alarms, database_now())
+        except Exception as error:  # noqa: BLE001 (as above)
+            log.warning("positions_unavailable", worker=self.handler.name, error=str(error).strip())
+            self.stop.wait(LIMIT)
+            return False
+        return True
+
     def _place(
         self, consumer: Any, waiting: set[TopicPartition], deadline: float
     ) -> Mapping[TopicPartition, Start | Stopped]:

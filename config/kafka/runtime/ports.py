@@ -78,6 +78,9 @@ class Placing(Protocol):
         that the broker is away.
         """
 
+    def refuse(self, alarms: Mapping[TopicPartition, str]) -> bool:
+        """Store why these are read no further; False while that cannot be stored."""
+
 
 class Follower:
     """Is told what becomes of the membership; to be overridden where that matters."""
@@ -102,6 +105,7 @@ class Parts:
     backend: Backend
     committer: Committer
     placing: Placing
+    accept_damage: bool = False  # go on behind what is damaged, as an operator said
 
 
 PartsOf = Callable[[Any], Parts]  # from the Kafka client that has just been made

@@ -10,6 +10,7 @@ import kafka
 import pytest
 from kafka.consumer.fetcher import Fetcher
 from kafka.producer.producer_batch import ProducerBatch
+from kafka.record.legacy_records import LegacyRecordBatch
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from config.kafka import internals
@@ -87,6 +88,26 @@ USED: dict[str, tuple[str, Callable[[Clients], Any]]] = {
     "_pos": (
         "_unpacked: where in _buffer the first record begins",
         lambda clients: clients.batch._pos == clients.batch.HEADER_STRUCT.size,
+    ),
+    "_parse_fetched_data": (
+        "unpack_leanly: what the fetcher asks for each answer of the broker, also where that holds no batch",
+        lambda clients: (
+            takes(Fetcher._parse_fetched_data, "self", "completed_fetch")
+            and "= self._parse_fetched_data(completion)" in inspect.getsource(Fetcher.fetched_records)
+            and "raise Errors.KafkaError(" in inspect.getsource(Fetcher._parse_fetched_data)
+        ),
+    ),
+    "_next_slice": (
+        "SalvagedRecords: the bytes of the batch behind the one in hand, None behind the last",
+        lambda _clients: MemoryRecords(bytes(20))._next_slice is not None and MemoryRecords(b"")._next_slice is None,
+    ),
+    "_read_key_value": (
+        "_legacy: key and value of a batch from before Kafka 0.11",
+        lambda _clients: takes(LegacyRecordBatch._read_key_value, "self", "pos"),
+    ),
+    "_decompressed": (
+        "_legacy: whether _buffer holds the records themselves",
+        lambda _clients: "if not self._decompressed:" in inspect.getsource(LegacyRecordBatch.__iter__),
     ),
     "_sender": (
         "close_producer: the producer's thread, to be ended by force",

@@ -10,6 +10,8 @@ import pytest
 
 from config.kafka import client
 from config.kafka.reader import ReadConnection, Reader
+from tests.config.kafka.test_unpack import batch_of
+from tests.raw_batches import RawProducer, compressed
 from tests.throttler.lanes.kafka_world import lane, real_broker, until, wait
 from throttler.lanes import restoring as module
 from throttler.lanes.restore import RefusedPartition, RestoredPartition
@@ -201,3 +203,28 @@ def test_close_ends_the_thread_whatever_it_waits_for(world, told, monkeypatch):
     for each in (idle, away):
         each.close()
         until(lambda each=each: not each._thread.is_alive())
+
+
+@pytest.mark.parametrize("broker", ["embedded"], indirect=True)  # the real one refuses to take it
+def test_a_batch_of_the_changelog_that_nobody_can_read_is_an_alarm_until_a_reset_is_accepted(world, broker, settings):
+    """Whose lanes it held nobody knows; the tombstone that a reset leaves for it ends the alarm."""
+    settings.KAFKA_TRANSACTIONS = False
+    world.log(0, b"acme", lane(3))
+    world.log_position(0, 5)
+    world.commit(0, 5)
+    with closing(RawProducer()) as producer:
+        assert (
+            producer.send(world.changelog, 0, compressed(bytes(batch_of([(1, b"k", b"v", [])] * 2)), 1, b"junk")) == 0
+        )
+    assert "the changelog's record of offsets 2 to 3 cannot be read" in restored(world).alarm
+    forgotten = restored(world, accept_reset=True).forgotten
+    assert len(forgotten) == 2
+    for key in forgotten:
+        world.log(0, key, None)
+    assert restored(world).position == 5
+
+
+def restored(world: Any, **options: bool) -> Any:
+    with closing(Restoring(world.input, world.changelog, world.group, **options)) as one:
+        one.ask({0})
+        return wait(one, 0)[0]
