@@ -240,7 +240,7 @@ def _after(bucket: Candidate, batches: Sequence[Frozen], now: datetime) -> tuple
     left = bucket.open_count - taken
     if left and not taken:
         left = BufferedEvent.objects.pending().at(bucket.stream, [bucket.location_id]).count()
-        log.warning("bucket_recounted", stream=bucket.stream, location=bucket.location_id, left=left)
+        log.info("bucket_recounted", stream=bucket.stream, location=bucket.location_id, left=left)
     sequence = bucket.sequence + len(batches)
     if left <= 0:
         return (bucket.id, sequence, *EMPTY.values())

@@ -49,6 +49,7 @@ def demo_environment(folder: Path, kafka_port: int) -> dict[str, str]:
         "KAFKA_TOPIC_PREFIX": "",
         "CELERY_BROKER_URL": "",
         "LOG_FORMAT": "console",
+        "METRICS_PORT": "0",  # one port would be everybody's
         "LEDGER_UNKNOWN_STOCK": "create",  # the traffic brings its own opening stock
         **{name: os.environ.get(name, value) for name, value in TIMINGS.items()},
     }
@@ -105,6 +106,7 @@ class Demo:
     answers: int = 0  # of the admin, while everything ran
     sent: int = 0  # by the simulation, acknowledged by the broker
     started: float = 0.0
+    metrics_port: int = 0
 
     def run(self, stop: threading.Event) -> bool:
         """Start, show, drain, verify, stop; returns whether nothing is missing."""
@@ -124,7 +126,7 @@ class Demo:
         manage(self.environment, "migrate", "--verbosity", "0")
         manage(self.environment, "demo_user")
         _wait_for_port(int(kafka), supervisor)
-        start_platform(supervisor, self.port)
+        start_platform(supervisor, self.port, metrics_port=self.metrics_port)
         supervisor.manage("simulate", "simulate", "--rate", str(self.rate))
         self.say(f"Admin   http://127.0.0.1:{self.port}/admin/   (user admin, password admin; this demo only)")
         self.say(f"Logs    {shown(self.folder)}/logs/")
@@ -210,4 +212,6 @@ def run_demo(stop: threading.Event, out: OutputWrapper, options: dict[str, Any])
 
     with emptied_folder(options["port"], say) as folder:
         environment = demo_environment(folder, free_port())
-        return Demo(say, folder, environment, options["port"], options["rate"], options["seconds"]).run(stop)
+        demo = Demo(say, folder, environment, options["port"], options["rate"], options["seconds"])
+        demo.metrics_port = options["metrics_port"]
+        return demo.run(stop)

@@ -24,18 +24,16 @@ class WorkerCommand(BaseCommand):
 
     requires_system_checks: list[str] = []
     needs_tables = True
+    serves_metrics = True
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         group = parser.add_mutually_exclusive_group()
         group.add_argument("--once", action="store_true", help="do what is due now, then exit")
         group.add_argument("--until-idle", type=float, metavar="S", help="exit after S seconds with nothing to do")
-        parser.add_argument(
-            "--metrics-port",
-            type=int,
-            default=settings.METRICS_PORT,
-            metavar="P",
-            help="serve /metrics on port P",
-        )
+        self.add_metrics_port(parser, "serve /metrics on port P")
+
+    def add_metrics_port(self, parser: ArgumentParser, help_text: str) -> None:
+        parser.add_argument("--metrics-port", type=int, default=settings.METRICS_PORT, metavar="P", help=help_text)
 
     def handle(self, *args: Any, **options: Any) -> None:
         # From the first moment on: a worker that is told to stop while it starts ends like any other.
@@ -54,7 +52,7 @@ class WorkerCommand(BaseCommand):
 
     def _prepare(self, options: dict[str, Any]) -> None:
         try:
-            metrics.serve(options["metrics_port"])
+            metrics.serve(options["metrics_port"] if self.serves_metrics else 0)
         except OSError as error:
             place = f"METRICS_HOST={settings.METRICS_HOST} --metrics-port {options['metrics_port']}"
             raise CommandError(f"{place}: {error.strerror}") from error

@@ -24,6 +24,7 @@ class Child:
 
     name: str
     command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     deaths: int = 0
     not_before: float = 0.0
@@ -38,9 +39,9 @@ class Supervisor:
     children: list[Child] = field(default_factory=list)
     _guardian: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
 
-    def start(self, name: str, command: Sequence[str]) -> Child:
-        """Start a child and remember it."""
-        child = Child(name, command)
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
+        """Start a child and remember it; `environment` is its own, beside that of all."""
+        child = Child(name, command, environment or {})
         self.children.append(child)
         self._spawn(child)
         return child
@@ -105,7 +106,7 @@ class Supervisor:
         with (self.directory / f"{child.name}.log").open("ab") as output:
             child.process = subprocess.Popen(
                 child.command,
-                env={**os.environ, **self.environment},
+                env={**os.environ, **self.environment, **child.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -5,9 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter as Counted
 from collections.abc import Sequence
+from contextlib import suppress
 
 from django.conf import settings
-from prometheus_client import Counter, Gauge, Histogram, start_http_server
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
+
+# A gauge without labels is exported as 0 until it is set, by every process. So those that the web process reads from the
+# database (config/flows.py:Reading) are in no registry, and a worker's own joins when it is set (`set_own`).
+NOWHERE = None
 
 INGESTED = Counter("spillway_ingest_records", "Records read from Kafka, by what became of them.", ["stream", "outcome"])
 INGEST_SECONDS = Histogram("spillway_ingest_seconds", "Database time of one ingested batch.", ["stream"])
@@ -34,21 +39,37 @@ OUTBOX_CLAIMS = Counter("spillway_outbox_claims", "Messages claimed, by path.", 
 OUTBOX_POLL_SECONDS = Histogram(
     "spillway_outbox_poll_seconds", "A round of the relay that found something, from claim to settled."
 )
-OUTBOX_PENDING = Gauge("spillway_outbox_pending", "Messages that wait to be sent; counted up to 100,000.")
+OUTBOX_PENDING = Gauge(
+    "spillway_outbox_pending", "Messages that wait to be sent; counted up to 100,000.", registry=NOWHERE
+)
 OUTBOX_OLDEST_PENDING = Gauge(
-    "spillway_outbox_oldest_pending_seconds", "How long the message has waited that has been due longest."
+    "spillway_outbox_oldest_pending_seconds",
+    "How long the message has waited that has been due longest.",
+    registry=NOWHERE,
 )
 OUTBOX_STUCK = Gauge(
-    "spillway_outbox_processing_stuck", "Messages whose worker's lease ran out and that nobody recovered."
+    "spillway_outbox_processing_stuck",
+    "Messages whose worker's lease ran out and that nobody recovered.",
+    registry=NOWHERE,
 )
-CDC_LAG = Gauge("spillway_cdc_lag_seconds", "Age of the oldest message that the CDC path has not brought.")
-BREAKER_OPEN = Gauge("spillway_breaker_open", "1 while a channel's circuit breaker is open.", ["channel"])
-CHANNEL_PAUSED = Gauge("spillway_channel_paused", "1 while a channel waits for somebody to resume it.", ["channel"])
+CDC_LAG = Gauge(
+    "spillway_cdc_lag_seconds", "Age of the oldest message that the CDC path has not brought.", registry=NOWHERE
+)
+BREAKER_OPEN = Gauge(
+    "spillway_breaker_open", "1 while a channel's circuit breaker is open.", ["channel"], registry=NOWHERE
+)
+CHANNEL_PAUSED = Gauge(
+    "spillway_channel_paused", "1 while a channel waits for somebody to resume it.", ["channel"], registry=NOWHERE
+)
 OUTBOX_HELD = Gauge(
-    "spillway_outbox_held", "Uncertain messages whose time is over: a person decides; counted up to 1,000."
+    "spillway_outbox_held",
+    "Uncertain messages whose time is over: a person decides; counted up to 1,000.",
+    registry=NOWHERE,
 )
 KEYS_OVERDUE = Gauge(
-    "spillway_idempotency_overdue_seconds", "How long the oldest idempotency key has outlived its window."
+    "spillway_idempotency_overdue_seconds",
+    "How long the oldest idempotency key has outlived its window.",
+    registry=NOWHERE,
 )
 ORDER_WRITE_SECONDS = Histogram(
     "spillway_order_write_seconds",
@@ -57,7 +78,7 @@ ORDER_WRITE_SECONDS = Histogram(
 )
 WEBHOOKS = Counter("spillway_webhooks", "Webhook events, by verdict.", ["provider", "verdict"])
 WEBHOOKS_OPEN = Gauge(
-    "spillway_webhooks_open", "Webhook events that are stored and not applied; counted up to 100,000."
+    "spillway_webhooks_open", "Webhook events that are stored and not applied; counted up to 100,000.", registry=NOWHERE
 )
 THROTTLED = Counter("spillway_throttler_messages", "Messages of committed transactions, by their way.", ["path"])
 THROTTLER_EXPIRED = Counter("spillway_throttler_expired", "Messages given up because their life was over.")
@@ -76,17 +97,25 @@ THROTTLER_STALLED = Gauge(
     "spillway_throttler_stalled", "1 while a partition is not read because the store takes nothing.", ["partition"]
 )
 THROTTLER_OUTPUT_SHARE = Gauge(
-    "spillway_throttler_output_share", "The part of THROTTLER_OUTPUT_RATE that this process was granted last, of 1."
+    "spillway_throttler_output_share",
+    "The part of THROTTLER_OUTPUT_RATE that this process was granted last, of 1.",
+    registry=NOWHERE,
 )
 THROTTLER_LOST_ROWS = Counter("spillway_throttler_lost_rows", "Buffered rows that the store did not have any more.")
-THROTTLER_BACKLOG = Gauge("spillway_throttler_backlog", "Messages that wait for their customer's rate.")
-THROTTLER_OLDEST = Gauge("spillway_throttler_oldest_seconds", "Age of the oldest message that waits.")
+THROTTLER_BACKLOG = Gauge(
+    "spillway_throttler_backlog", "Messages that wait for their customer's rate.", registry=NOWHERE
+)
+THROTTLER_OLDEST = Gauge("spillway_throttler_oldest_seconds", "Age of the oldest message that waits.", registry=NOWHERE)
 THROTTLER_LIFE = Gauge(
     "spillway_throttler_life_used_ratio",
     "How much of its life the message that waits nearest to its end has used, of 1.",
+    registry=NOWHERE,
 )
 THROTTLER_OWNER_STARTS = Gauge(
-    "spillway_throttler_owner_starts", "How often a throttler's name was taken by another process.", ["owner"]
+    "spillway_throttler_owner_starts",
+    "How often a throttler's name was taken by another process.",
+    ["owner"],
+    registry=NOWHERE,
 )
 RERUN = Counter("spillway_transaction_rerun", "Transactions run again from BEGIN.", ["worker", "cause"])
 BISECTED = Counter("spillway_batch_bisected", "Batches split to find a record the database refuses.", ["worker"])
@@ -106,28 +135,39 @@ CONSUMER_LAG_SECONDS = Gauge(
     "spillway_consumer_lag_seconds",
     "Seconds since the consumer last reached the log end.",
     ["group", "topic", "partition"],
+    registry=NOWHERE,
 )
-PENDING_EVENTS = Gauge("spillway_buffer_pending_events", "Open rows of the event buffer.", ["stream"])
-OLDEST_PENDING = Gauge("spillway_buffer_oldest_pending_seconds", "Age of the oldest open bucket.")
-LETTERS_OPEN = Gauge("spillway_dead_letters_open", "Dead letters that wait for a person.", ["source"])
+PENDING_EVENTS = Gauge("spillway_buffer_pending_events", "Open rows of the event buffer.", ["stream"], registry=NOWHERE)
+OLDEST_PENDING = Gauge("spillway_buffer_oldest_pending_seconds", "Age of the oldest open bucket.", registry=NOWHERE)
+LETTERS_OPEN = Gauge("spillway_dead_letters_open", "Dead letters that wait for a person.", ["source"], registry=NOWHERE)
 LETTERS_REQUEUED = Gauge(
-    "spillway_dead_letters_requeued", "Dead letters taken back, without proof of their effect.", ["source"]
+    "spillway_dead_letters_requeued",
+    "Dead letters taken back, without proof of their effect.",
+    ["source"],
+    registry=NOWHERE,
 )
 LETTERS_FAILED_AGAIN = Gauge(
     "spillway_dead_letters_failed_again",
     "Letters that failed again after a requeue, of the failure groups that have open ones.",
     ["source"],
+    registry=NOWHERE,
 )
 LETTERS_OVERDUE = Gauge(
-    "spillway_dead_letters_overdue", "Requeued dead letters that wait too long for their effect.", ["source"]
+    "spillway_dead_letters_overdue",
+    "Requeued dead letters that wait too long for their effect.",
+    ["source"],
+    registry=NOWHERE,
 )
 REPLAY_LETTERS = Counter("spillway_replay_letters", "Letters of replay batches, by outcome.", ["source", "outcome"])
 AUDIT_UNSEALED = Gauge(
     "spillway_audit_unsealed_seconds",
     "Age of the oldest operator action that no seal names yet; 0 when all are sealed.",
+    registry=NOWHERE,
 )
-PARTITION_RUNWAY = Gauge("spillway_partition_runway_days", "Days until the last partition ends.", ["table"])
-PARTITION_AHEAD = Gauge("spillway_partition_ahead_days", "Days that rotation keeps ahead.", ["table"])
+PARTITION_RUNWAY = Gauge(
+    "spillway_partition_runway_days", "Days until the last partition ends.", ["table"], registry=NOWHERE
+)
+PARTITION_AHEAD = Gauge("spillway_partition_ahead_days", "Days that rotation keeps ahead.", ["table"], registry=NOWHERE)
 
 
 def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
@@ -139,6 +179,13 @@ def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
     histogram._sum.inc(sum(values))
     for bucket, number in buckets.items():
         histogram._buckets[bucket].inc(number)
+
+
+def set_own(gauge: Gauge, value: float) -> None:
+    """Set a gauge that only this process knows, and export it from now on."""
+    gauge.set(value)
+    with suppress(ValueError):  # it is there
+        REGISTRY.register(gauge)
 
 
 def serve(port: int) -> None:

@@ -72,7 +72,7 @@ class Sharing:
             self.divider.wrote()
             if self.write(proposed):
                 self.share.granted(part, asked)
-                metrics.THROTTLER_OUTPUT_SHARE.set(part / PARTS)
+                metrics.set_own(metrics.THROTTLER_OUTPUT_SHARE, part / PARTS)
                 return
 
     def leave(self) -> None:

@@ -50,7 +50,10 @@ def test_a_round_takes_no_more_orders_than_it_may_and_leaves_the_rest_due(ingest
     assert [len(claim(stream).batches) for _ in range(4)] == [1, 1, 1, 0]
 
 
-def test_a_bucket_whose_orders_are_all_being_changed_is_looked_at_again_later(ingest, records, stream, monkeypatch):
+def test_a_bucket_whose_orders_are_all_being_changed_is_looked_at_again_later(
+    ingest, records, stream, monkeypatch, caplog
+):
+    caplog.set_level("INFO")
     ingest(records(order()))
     urge()
     with monkeypatch.context() as patched:
@@ -60,6 +63,8 @@ def test_a_bucket_whose_orders_are_all_being_changed_is_looked_at_again_later(in
     bucket = Bucket.objects.get()
     assert (bucket.open_count, bucket.urged) == (1, "leftover")
     assert bucket.due_at >= before + claiming.RETRY_EMPTY
+    (line,) = [line for line in caplog.records if "bucket_recounted" in str(line.msg)]
+    assert line.levelname == "INFO"  # two workers met: that is no warning
 
 
 def test_a_batch_names_the_topic_even_if_a_partition_was_always_empty(ingest, records, stream):
