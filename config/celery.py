@@ -25,7 +25,13 @@ def beat_starts(**_: object) -> None:
 @worker_process_init.connect
 @task_prerun.connect
 def tasks_run_here(**_: object) -> None:
-    """Serve metrics in the process that runs the tasks: a child of the worker, the worker, or beat."""
+    """Serve metrics in the process that runs the tasks: a child of the worker, the worker, or beat.
+
+    And give up a session that the server has ended: Celery does so around tasks of a worker, not around those that
+    beat runs itself.
+    """
+    from config.database.contention import drop_lost_sessions
     from config.processes import beat
 
     beat.serve_metrics()
+    drop_lost_sessions()

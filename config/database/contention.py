@@ -41,6 +41,16 @@ def written_elsewhere(name: str, rows: models.QuerySet) -> bool:
     return False
 
 
+def drop_lost_sessions() -> None:
+    """Give up this thread's sessions that the server has ended, so that the next statement opens others.
+
+    A session in a transaction stays: whoever began that finds out, and `close_old_connections` would end a good one.
+    """
+    for session in connections.all(initialized_only=True):
+        if not session.in_atomic_block:
+            session.close_if_unusable_or_obsolete()
+
+
 def wait_for_rerun(
     worker: str,
     error: BaseException,

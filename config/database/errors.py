@@ -13,6 +13,8 @@ NO_PARTITION = {1526}
 STALE_PLAN = {"0A000"}
 # The server has ended the session: nothing came for too long inside a transaction, or it lasted too long.
 SESSION_ENDED = {"25P03", "25P04"}
+# A server that only reads, as one does after a failover: the next session may find the one that writes.
+READ_ONLY = {"25006"}
 # A table or a column does not exist.
 UNMIGRATED = {"42P01", "42703", 1146, 1054}
 DATA = {1366, 1406, 1264, 3140, 1292, 4025, 3819, 1300, 1048, 1690}
@@ -58,7 +60,9 @@ def remedy_for(error: BaseException) -> Remedy:
         return Remedy.PARTITION
     if code in DATA | TOO_LARGE or isinstance(error, DataError | IntegrityError | ValueError | OverflowError):
         return Remedy.DATA
-    if code in STALE_PLAN | SESSION_ENDED or isinstance(error, OperationalError | InterfaceError | ProgrammingError):
+    if code in STALE_PLAN | SESSION_ENDED | READ_ONLY or isinstance(
+        error, OperationalError | InterfaceError | ProgrammingError
+    ):
         return Remedy.WAIT
     return Remedy.BUG
 

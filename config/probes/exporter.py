@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
@@ -46,7 +46,7 @@ class Scrape(Collector):
                 yield metric
         try:
             yield from families_of(list(read())).values()
-        except DatabaseError as error:
+        except (DatabaseError, InterfaceError) as error:
             log.warning("scrape_without_database", error=type(error).__name__)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
@@ -35,7 +35,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 def _verdict(check: Callable[[], str]) -> str:
     try:
         return check() or "ok"
-    except DatabaseError as error:
+    except (DatabaseError, InterfaceError) as error:
         # Only the class: texts of drivers name hosts and users, and this page asks for no password.
         return f"failed: {type(error).__name__}"
 

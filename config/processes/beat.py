@@ -6,7 +6,7 @@ from functools import cache
 
 from celery import current_app
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 
 from config.database.clock import database_now
 from config.partitions.runway import short
@@ -20,7 +20,7 @@ def rotate_when_short() -> None:
     """Rotate at once when a table's partitions end soon: beat may have been down at every 03:10."""
     try:
         tables = short(database_now())
-    except DatabaseError as error:
+    except (DatabaseError, InterfaceError) as error:
         log.warning("runway_unknown", error=str(error).strip())
         return
     if tables:

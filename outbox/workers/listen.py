@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections, connections, transaction
+from django.db import DatabaseError, InterfaceError, close_old_connections, connections, transaction
 
 from config.database.clock import database_now
 from config.gate import InvalidRecord
@@ -147,5 +147,5 @@ class Listen(LetterHandler):
     def close(self) -> None:
         for thread in self.threads:
             thread.close()
-        with suppress(DatabaseError):  # it may be why we end
+        with suppress(DatabaseError, InterfaceError):  # it may be why we end
             self.each_second(database_now())

@@ -5,7 +5,7 @@ import time
 import uuid
 
 import pytest
-from django.db import DataError, IntegrityError, InternalError, OperationalError, ProgrammingError
+from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError, ProgrammingError
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Histogram
@@ -47,6 +47,12 @@ def caused(error, cause):
     return error
 
 
+# Full, starting, stopping; of a pooler, whatever it says: the protocol is violated.
+AWAY_FOR_A_WHILE = ["53300", "57P01", "57P02", "57P03", "08006", "08P01"]
+# Full (1040, 1203, 1226, 1129), stopping (1053, 1927), away (2002, 2003, 2006, 2013), only reading (1290, 1792, 1836).
+AWAY_FOR_A_WHILE_ON_MYSQL = [1040, 1203, 1226, 1129, 1053, 1927, 2002, 2003, 2006, 2013, 1290, 1792, 1836]
+
+
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
@@ -60,6 +66,12 @@ def caused(error, cause):
         (caused(OperationalError("x"), Cause(2006, "server has gone away")), Remedy.WAIT),
         (caused(OperationalError("x"), Cause("x", sqlstate="53100")), Remedy.WAIT),  # disk full
         (caused(InternalError("x"), Cause("x", sqlstate="25P03")), Remedy.WAIT),  # idle in a transaction
+        (caused(InternalError("x"), Cause("x", sqlstate="25006")), Remedy.WAIT),  # it only reads since a failover
+        *((caused(OperationalError("x"), Cause("x", sqlstate=state)), Remedy.WAIT) for state in AWAY_FOR_A_WHILE),
+        *((caused(OperationalError("x"), Cause(number, "x")), Remedy.WAIT) for number in AWAY_FOR_A_WHILE_ON_MYSQL),
+        (OperationalError("connection failed: FATAL:  sorry, too many clients already"), Remedy.WAIT),
+        (OperationalError("connection failed: FATAL:  no more connections allowed (max_client_conn)"), Remedy.WAIT),
+        (InterfaceError(0, ""), Remedy.WAIT),  # what MySQL's driver says of a session that it has given up
         (caused(ProgrammingError("x"), Cause("x", sqlstate="42P01")), Remedy.WAIT),  # not migrated yet
         (caused(OperationalError("x"), Cause(1526, "no partition")), Remedy.PARTITION),
         (

@@ -62,13 +62,18 @@ def _take_steps(batch: ReplayBatch, steps: Steps, stop: threading.Event, say: Sa
     patience, said = Patience(stop, tries=None), time.monotonic()
     try:
         while not stop.is_set() and batch.state not in ENDED:
-            stop.wait(patience.attempt(lambda: steps.take(batch.pk)) or 0.0)
-            batch.refresh_from_db()
+            stop.wait(patience.attempt(lambda: _step(batch, steps)) or 0.0)
             if time.monotonic() - said > EVERY:
                 said = time.monotonic()
                 say(f"{batch.percent:3.0f} %   {batch.acted_on:,} of {batch.to_act_on:,}  {batch.note}".rstrip())
     finally:
         steps.leave(batch.pk)
+
+
+def _step(batch: ReplayBatch, steps: Steps) -> float:
+    wait = steps.take(batch.pk)
+    batch.refresh_from_db()
+    return wait
 
 
 def refuse_closed(verb: str, chosen: Filter) -> None:

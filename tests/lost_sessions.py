@@ -1,0 +1,42 @@
+"""Ends sessions on the server, as a failover, an operator or a limit does; whoever has one learns it with the next statement."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import pytest
+from django.db import connection
+
+LISTED = {
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' "
+    "AND pid <> pg_backend_pid()",
+    "mysql": "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+}
+ENDING = {"postgresql": "SELECT pg_terminate_backend(%s, 5000)", "mysql": "KILL %s"}
+
+
+def sessions() -> list[int]:
+    """All of the test database, as the server numbers them."""
+    with closing(connection.copy()) as other, other.cursor() as cursor:
+        cursor.execute(LISTED[connection.vendor])
+        return [number for (number,) in cursor.fetchall()]
+
+
+def end_sessions(numbers: list[int] | None = None) -> list[int]:
+    """End these, or all; skips on SQLite, which has none."""
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has no server that could end a session")
+    ended = sessions() if numbers is None else numbers
+    with closing(connection.copy()) as other, other.cursor() as cursor:
+        for number in ended:
+            _end(cursor, number)
+    return ended
+
+
+def _end(cursor: Any, number: int) -> None:
+    try:
+        cursor.execute(ENDING[connection.vendor], [number])
+    except Exception as error:
+        if "Unknown thread" not in str(error):  # it has left by itself
+            raise
