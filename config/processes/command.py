@@ -15,7 +15,7 @@ from config.database.tables import require_tables
 from config.environment.env import BadSetting
 from config.kafka.client import InvalidSessionTimeoutError, KafkaError
 from config.kafka.runtime.consumer import ConsumerStopped
-from config.processes.loop import stop_on_signal
+from config.processes.loop import stop_on_signal, wait_for_database
 from config.telemetry import metrics
 
 
@@ -38,7 +38,9 @@ class WorkerCommand(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         # From the first moment on: a worker that is told to stop while it starts ends like any other.
         with stop_on_signal() as stop:
-            self._prepare(options)
+            self._prepare(stop, options)
+            if stop.is_set():
+                return
             try:
                 self.work(stop, options)
             except (BadSetting, ConsumerStopped) as error:
@@ -50,13 +52,14 @@ class WorkerCommand(BaseCommand):
                 servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
                 raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}") from error
 
-    def _prepare(self, options: dict[str, Any]) -> None:
+    def _prepare(self, stop: threading.Event, options: dict[str, Any]) -> None:
         try:
             metrics.serve(options["metrics_port"] if self.serves_metrics else 0)
         except OSError as error:
             place = f"METRICS_HOST={settings.METRICS_HOST} --metrics-port {options['metrics_port']}"
             raise CommandError(f"{place}: {error.strerror}") from error
         if self.needs_tables:
+            wait_for_database(stop, once=bool(options.get("once")))
             require_tables()
         tune_interpreter()
 
@@ -67,9 +70,7 @@ class WorkerCommand(BaseCommand):
 class ReaderCommand(WorkerCommand):
     """A worker that reads topics."""
 
-    accept_reset = (
-        "a topic was created again, or part of its log is gone: go on from its beginning; behind what is damaged in it"
-    )
+    accept_reset = "a topic was created again, or part of its log is gone: go on from its beginning"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TypeVar
 
-from django.db import DatabaseError, InterfaceError, close_old_connections, connections
+from django.db import DatabaseError, InterfaceError, close_old_connections, connection, connections
 
 from config.database.contention import wait_for_rerun
 from config.database.errors import Remedy, Stale, remedy_for
@@ -103,6 +103,25 @@ def run(
             return
         wait = asking.attempt(pause) or 0.0
         stop.wait(wait if until_idle is None else min(wait, until_idle / 4))
+
+
+def wait_for_database(stop: threading.Event, *, once: bool = False) -> None:
+    """Return when the database answers, or when told to stop.
+
+    A server that starts, stops, is full or has failed over is away for a while, and so is a pooler in front of it.
+    With `once` the database's own error is raised after a few tries.
+    """
+    for failures in count(1):
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")  # a pooler lets in whoever comes, also when its server is away
+            return
+        except (DatabaseError, InterfaceError) as error:
+            if once and failures == TRIES_ONCE:
+                raise
+            wait_for_rerun("start", error, Remedy.WAIT, failures, stop.wait)
+        if stop.is_set():
+            return
 
 
 def together(jobs: Sequence[Callable[[], None]], stop: threading.Event) -> None:
