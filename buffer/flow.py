@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
+from django.db.models import Sum
+
 from buffer import verify
 from buffer.events.models import Batch, Bucket
 from buffer.flush import redelivery as flush
@@ -16,7 +18,7 @@ from buffer.letters import redelivery as orders
 from buffer.letters import supplement
 from buffer.retention import sweep_batches, sweep_minutes
 from buffer.samples import transfer_requests
-from buffer.streams import Stream, streams
+from buffer.streams import GROUP, Stream, streams
 from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Sample, Worker
 from config.kafka import Record, topic_name
 from outbox.bookkeeping import counters
@@ -59,8 +61,12 @@ class Aggregator(Flow):
     def arrived(self) -> int:
         return sum(counters.totals(name).get("read", 0) for name in streams())
 
-    def is_drained(self) -> bool:
-        return not Bucket.objects.waiting().exists() and not Batch.objects.claimed().exists()
+    def waiting(self) -> Sequence[tuple[str, int]]:
+        return [
+            ("order messages unread", Watermark.objects.of_group(GROUP).unread()),
+            ("orders waiting", Bucket.objects.waiting().aggregate(total=Sum("open_count"))["total"] or 0),
+            ("batches unsent", Batch.objects.claimed().count()),
+        ]
 
     def summary(self) -> Sequence[tuple[str, int]]:
         totals = [counters.totals(name) for name in streams()]

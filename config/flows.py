@@ -183,9 +183,13 @@ class Flow(TakesLetters):
         """(name, is it right, what was seen) for `doctor`."""
         return iter(())
 
+    def waiting(self) -> Sequence[tuple[str, int]]:
+        """What of this flow is still in progress, by name; all numbers are 0 when nothing is."""
+        return ()
+
     def is_drained(self) -> bool:
         """Whether nothing of this flow is still in progress."""
-        return True
+        return not any(number for _name, number in self.waiting())
 
     def sweep(self, now: datetime) -> int:
         """Delete, in chunks, what outlived its retention and stands in no partition; daily."""

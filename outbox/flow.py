@@ -7,6 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.conf import settings
+from django.db.models import Count
 
 from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Worker
 from config.telemetry.masks import masked_error
@@ -50,8 +51,9 @@ class Outbox(Flow):
     def verify_kafka(self) -> Iterator[Check]:
         return verify.kafka_checks()
 
-    def is_drained(self) -> bool:
-        return not OutboxMessage.objects.unfinished().exists()
+    def waiting(self) -> Sequence[tuple[str, int]]:
+        rows = OutboxMessage.objects.unfinished().order_by("channel").values_list("channel")
+        return [(f"{channel} pending", number) for channel, number in rows.annotate(number=Count("pk"))]
 
     def summary(self) -> Sequence[tuple[str, int]]:
         totals = counters.totals(FLOW)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import F, Q
+from django.db.models import F, Q, Sum
 
 from config.database.clock import database_now
 from config.flows import Check, Deed, Effect, Flow, Judgement, Picture, Reading, Sample, Worker
@@ -61,13 +61,16 @@ class Throttler(Flow):
         totals = counters.totals(FLOW)
         return totals.get("read", 0) - totals.get("forwarded", 0) + customers_added()
 
-    def is_drained(self) -> bool:
-        """Whether everything that the owners know to be in the log is decided, and nothing waits for its rate."""
+    def waiting(self) -> Sequence[tuple[str, int]]:
+        """What the owners know to be in the log and have not decided, and what waits for its rate."""
         since = database_now() - RECENT
         # A forwarded record leaves the mark of its transaction at the end of a log, which is read and never a position.
         read = Q(end_offset__lte=F("next_offset")) | Q(caught_up_at__gte=since)
         behind = Watermark.objects.of_group(GROUP).exclude(read)
-        return not behind.exists() and not Lane.objects.filter(backlog__gt=0).exists()
+        return [
+            ("notifications unread", behind.unread()),
+            ("notifications buffered", Lane.objects.aggregate(total=Sum("backlog"))["total"] or 0),
+        ]
 
     def summary(self) -> Sequence[tuple[str, int]]:
         totals = counters.totals(FLOW)

@@ -57,10 +57,8 @@ class Ledger(Flow):
     def arrived(self) -> int:
         return counters.totals(NAME).get("read", 0)
 
-    def is_drained(self) -> bool:
-        """Whether everything is written that the workers know to be in the log."""
-        marks = Watermark.objects.of_group(GROUP).values_list("next_offset", "end_offset")
-        return all(end <= following for following, end in marks)
+    def waiting(self) -> Sequence[tuple[str, int]]:
+        return [("stock messages unread", Watermark.objects.of_group(GROUP).unread())]
 
     def summary(self) -> Sequence[tuple[str, int]]:
         totals = counters.totals(NAME)

@@ -7,29 +7,21 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 
+from config.database.contention import drop_lost_sessions
+from config.demo.account import Account
 from config.environment.env import BadSetting
-from config.flows import Deed, Sample, flows
-from config.kafka import Failed, Outgoing, Producer
+from config.flows import Deed, Flow, Sample, flows
+from config.kafka import Outgoing, Producer, Sent
 from config.telemetry.logs import log
 
-TICK = 0.25
-Traffic = Iterator[Sample | Deed]
+TICK = 0.25  # seconds between two parts
+LATE = 1.0  # seconds that are made up for; a machine that is later than that has no room for more
 
-
-@dataclass
-class Simulated:
-    """How many samples were made, and how many of them went in."""
-
-    made: int = 0
-    sent: int = 0
-
-    @property
-    def failed(self) -> int:
-        return self.made - self.sent
+Named = tuple[str, Sample | Deed]  # the flow it is for
+Traffic = Iterator[Named]
 
 
 def rate_argument(text: str) -> float:
@@ -46,53 +38,70 @@ def count_argument(text: str) -> int:
     return count
 
 
-def simulate(stop: threading.Event, flow: str | None, rate: float, count: int | None, seed: int) -> Simulated:
-    """Send `rate` samples a second of each flow until `stop` or `count`."""
-    sources = [found.samples(seed) for found in flows() if flow in (None, found.name)]
+def simulate(
+    stop: threading.Event, flow: str | None, rate: float, count: int | None, seed: int, account: Account
+) -> None:
+    """Send `rate` samples a second of each flow until `stop` or `count`; `account` says how many.
+
+    What an earlier life had begun is not sent again.
+    """
+    begun, _sent = account.before
+    sources = [
+        itertools.islice(_named(known, seed), begun[known.name], None)
+        for known in flows()
+        if flow in (None, known.name)
+    ]
     if not sources:
         raise BadSetting(f"--flow {flow}: no such flow")
     producer = Producer()
     samples = itertools.islice(_alternate(sources), None if count is None else count * len(sources))
     try:
-        return _send_steadily(samples, rate * len(sources), producer, stop)
+        _send_steadily(samples, rate * len(sources), producer, stop, account)
     finally:
         producer.close()
 
 
-def _send_steadily(samples: Traffic, rate: float, producer: Producer, stop: threading.Event) -> Simulated:
-    started, found = time.monotonic(), Simulated()
+def _send_steadily(samples: Traffic, rate: float, producer: Producer, stop: threading.Event, account: Account) -> None:
+    due = time.monotonic()
     while not stop.is_set():
-        due = (time.monotonic() - started + TICK) * rate
-        part = list(itertools.islice(samples, max(1, int(due) - found.made)))
+        part = list(itertools.islice(samples, max(1, int(rate * TICK))))
         if not part:
             break
-        found.made += len(part)
-        found.sent += _send(part, producer)
-        stop.wait(max(0.0, started + found.made / rate - TICK - time.monotonic()))
-    return found
+        _produce([(name, one) for name, one in part if isinstance(one, Sample)], producer, account)
+        _do([(name, one) for name, one in part if isinstance(one, Deed)], stop, account)
+        due = max(due + len(part) / rate, time.monotonic() - LATE)
+        stop.wait(max(0.0, due - time.monotonic()))
 
 
-def _send(part: list[Sample | Deed], producer: Producer) -> int:
-    """Produce the records of a part and do its deeds; returns how many of both went in."""
-    outcomes = producer.send_all([_message(sample) for sample in part if isinstance(sample, Sample)])
-    refused = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
-    if refused:
+def _produce(records: Sequence[tuple[str, Sample]], producer: Producer, account: Account) -> None:
+    account.begin(name for name, _ in records)
+    outcomes = producer.send_all([_message(sample) for _, sample in records])
+    account.enter(name for (name, _), outcome in zip(records, outcomes, strict=True) if isinstance(outcome, Sent))
+    if refused := [outcome for outcome in outcomes if not isinstance(outcome, Sent)]:
         log.warning("samples_failed", number=len(refused), error=refused[0].error)
-    deeds = [sample for sample in part if isinstance(sample, Deed)]
-    return len(outcomes) - len(refused) + sum(_do(deed) for deed in deeds)
 
 
-def _do(deed: Deed) -> bool:
-    try:
-        deed.run()
-    except DatabaseError as error:
-        log.warning("sample_failed", error=str(error).strip())
-        return False
-    return True
+def _do(deeds: Sequence[tuple[str, Deed]], stop: threading.Event, account: Account) -> None:
+    """On a slow machine they take longer than the part should: told to stop, it leaves the others undone."""
+    for name, deed in deeds:
+        if stop.is_set():
+            return
+        drop_lost_sessions()
+        account.begin([name])
+        try:
+            deed.run()
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("sample_failed", error=str(error).strip())
+        else:
+            account.enter([name])
 
 
 def _message(sample: Sample) -> Outgoing:
     return Outgoing(sample.topic, sample.key, sample.value, sample.headers)
+
+
+def _named(flow: Flow, seed: int) -> Traffic:
+    return ((flow.name, sample) for sample in flow.samples(seed))
 
 
 def _alternate(sources: Sequence[Traffic]) -> Traffic:

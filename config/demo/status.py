@@ -1,4 +1,4 @@
-"""The line that a demo shows while it runs."""
+"""The lines that a demo shows while it runs, and while it waits for its end."""
 
 from __future__ import annotations
 
@@ -12,3 +12,9 @@ def status_line(room: int = 90) -> str:
     while len(line := "   ".join(figures)) > room:
         figures.pop()
     return line
+
+
+def waiting_line() -> str:
+    """What is still in progress in any flow, on one line; empty when nothing is."""
+    named = [figure for flow in flows() for figure in flow.waiting()]
+    return "   ".join(f"{name} {number:,}" for name, number in named if number)

@@ -70,7 +70,9 @@ class WorkerCommand(BaseCommand):
 class ReaderCommand(WorkerCommand):
     """A worker that reads topics."""
 
-    accept_reset = "a topic was created again, or part of its log is gone: go on from its beginning"
+    accept_reset = (
+        "a topic was created again, or part of its log is gone: go on from its beginning; behind what is damaged in it"
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)

@@ -7,10 +7,12 @@ import sys
 import threading
 
 from django.conf import settings
+from django.db import connection
 
 from config.database.tables import require_tables
 from config.environment.env import BadSetting
 from config.flows import flows
+from config.processes.loop import wait_for_database
 from config.processes.supervisor import Supervisor
 from config.telemetry.logs import log
 
@@ -36,7 +38,9 @@ def start_platform(supervisor: Supervisor, port: int, host: str = "127.0.0.1", m
     supervisor.start(
         "web",
         [sys.executable, "-m", "gunicorn", "config.wsgi", "--bind", f"{host}:{port}", "--workers", "1",
-         "--threads", "4", "--access-logfile", "/dev/null", "--no-control-socket"],
+         "--threads", "4", "--access-logfile", "/dev/null", "--no-control-socket",
+         # Of its workers too, while they start: on a busy machine that takes longer than its 30 seconds.
+         "--timeout", "120"],
     )  # fmt: skip
 
 
@@ -51,7 +55,9 @@ def refuse_taken_port(host: str, port: int, option: str = "--port") -> None:
 
 def run_platform(stop: threading.Event, port: int, metrics_port: int) -> None:
     """Start everything, keep it alive until `stop`, end it in reverse order."""
+    wait_for_database(stop)
     require_tables()
+    connection.close()  # the children have sessions of their own
     supervisor = Supervisor(settings.BASE_DIR / "var" / "logs", {})
     try:
         start_platform(supervisor, port, metrics_port=metrics_port)

@@ -22,6 +22,10 @@ class WatermarkQuerySet(models.QuerySet):
     def stopped(self) -> WatermarkQuerySet:
         return self.exclude(alarm="")
 
+    def unread(self) -> int:
+        """How many records their workers know to be in the log, and have not written."""
+        return sum(max(0, end - following) for following, end in self.values_list("next_offset", "end_offset"))
+
     def diagnosis(self) -> tuple[bool, str]:
         """Whether all of them run, and why not."""
         alarms = [f"{mark.topic}/{mark.partition}: {mark.alarm}" for mark in self.stopped()]

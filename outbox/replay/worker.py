@@ -8,7 +8,7 @@ import uuid
 from config.database.clock import database_now
 from config.database.errors import Remedy, remedy_for
 from config.flows import Refusal
-from config.kafka.client import KafkaError
+from config.kafka.client import DamagedBatch, KafkaError
 from config.processes import loop
 from config.telemetry.logs import log
 from config.telemetry.redaction import said
@@ -46,7 +46,7 @@ class ReplayWorker:
             ended = carry_out(replay, token, self.stop)
             log.info("replay_ended" if ended else "replay_left", replay=replay.pk, topic=replay.topic)
             mine.release(token)
-        except Refusal as refusal:
+        except (Refusal, DamagedBatch) as refusal:
             fail(replay, str(refusal))
         except KafkaError as error:
             log.warning("broker_unavailable", worker="replay_topic", error=str(error))

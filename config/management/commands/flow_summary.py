@@ -1,11 +1,12 @@
 """What went through, from the durable counters."""
 
+import json
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from config.demo.status import status_line
+from config.demo.status import status_line, waiting_line
 from config.flows import flows
 
 
@@ -15,14 +16,17 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--line", action="store_true", help="the most important ones, on one line")
-        parser.add_argument("--arrived", action="store_true", help="only how many samples of simulate have arrived")
+        parser.add_argument("--waiting", action="store_true", help="only what is still in progress, on one line")
+        parser.add_argument("--arrived", action="store_true", help="only how many samples have arrived, anybody's")
+        parser.add_argument("--json", action="store_true", help="with --arrived: by flow")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["arrived"]:
-            self.stdout.write(str(sum(flow.arrived() for flow in flows())))
+            arrived = {flow.name: flow.arrived() for flow in flows()}
+            self.stdout.write(json.dumps(arrived) if options["json"] else str(sum(arrived.values())))
             return
-        if options["line"]:
-            self.stdout.write(status_line())
+        if options["line"] or options["waiting"]:
+            self.stdout.write(status_line() if options["line"] else waiting_line())
             return
         figures = [figure for flow in flows() for figure in flow.summary()]
         width = max((len(name) for name, _ in figures), default=0)

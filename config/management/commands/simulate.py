@@ -1,11 +1,13 @@
 """Sends plausible traffic into Kafka."""
 
 from argparse import ArgumentParser
+from pathlib import Path
 from threading import Event
 from typing import Any
 
 from django.core.management.base import CommandError
 
+from config.demo.account import Account
 from config.demo.simulation import count_argument, rate_argument, simulate
 from config.processes.command import WorkerCommand
 
@@ -22,11 +24,13 @@ class Command(WorkerCommand):
             "--count", type=count_argument, metavar="N", help="stop after N records a flow (default: never)"
         )
         parser.add_argument("--seed", type=int, default=1, metavar="N", help="which data (default 1)")
+        parser.add_argument("--account", type=Path, metavar="FILE", help="keep in FILE, as it goes, how many were sent")
         parser.set_defaults(metrics_port=0)
 
     def work(self, stop: Event, options: dict[str, Any]) -> None:
-        found = simulate(stop, options["flow"], options["rate"], options["count"], options["seed"])
-        self.stdout.write(f"{found.sent} records sent")
-        if options["count"] is not None and found.failed:
+        account = Account(options["account"])
+        simulate(stop, options["flow"], options["rate"], options["count"], options["seed"], account)
+        self.stdout.write(f"{account.sent.total()} records sent")
+        if options["count"] is not None and account.failed:
             # Without a number the traffic is the point, and it goes on beside a broker that comes and goes.
-            raise CommandError(f"{found.failed} of {found.made} samples did not get in")
+            raise CommandError(f"{account.failed} of {account.begun.total()} samples did not get in")
