@@ -1,29 +1,34 @@
-"""Readers of the providers' events: typed JSON becomes Event."""
+"""Readers of the providers' events: their JSON becomes Event.
+
+Only `bounced` and `complained` suppress an address, so they stand for what a provider says about the address itself.
+`rejected` takes back that a mail was delivered, so it stands for a mail that is known not to have arrived. Of what a
+provider itself cannot tell, `deferred` says that the mail was not delivered yet, and takes nothing back.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from notifications.mail.delivery_status import ACCEPTED, BOUNCED, COMPLAINED, DEFERRED, DELIVERED, REJECTED
-from notifications.webhooks.event import (
-    OTHER,
-    Event,
+from notifications.webhooks.event import OTHER, Event, identity
+from notifications.webhooks.fields import (
     Malformed,
+    Record,
     from_metadata,
-    identity,
-    known,
     moment,
+    number,
     ours,
+    parsed,
+    parsed_record,
     parts_of,
-    read,
+    record,
+    records,
+    text,
     text_of,
+    texts,
 )
 
-Named = dict[str, Any]
 Headers = Mapping[str, str]
 
 
@@ -39,222 +44,159 @@ RESEND = {
 }
 
 
-class ResendBounce(msgspec.Struct):
-    type: str = "Permanent"
-    message: str = ""
-
-
-class ResendData(msgspec.Struct):
-    email_id: str = ""
-    to: list[str] = []
-    headers: list[dict[str, str]] | None = None
-    bounce: ResendBounce | None = None
-
-
-class Resend(msgspec.Struct):
-    type: str
-    data: ResendData
-    created_at: datetime | None = None
-
-
 def resend(body: bytes, headers: Headers) -> list[Event]:
-    item = read(body, Resend)
-    kind = known(item.type, RESEND)
-    if kind == BOUNCED and item.data.bounce and item.data.bounce.type != "Permanent":
-        kind = REJECTED  # they gave up, and the address may be good
-    detail = item.data.bounce.message if item.data.bounce else ""
-    recipient = item.data.to[0] if len(item.data.to) == 1 else ""
+    item = parsed_record(body)
+    data = record(item.get("data"))
+    bounce = record(data.get("bounce"))
+    kind = RESEND.get(text(item.get("type")), OTHER)
+    if kind == BOUNCED:
+        kind = bounced(text(bounce.get("type")) or "Permanent", text(bounce.get("subType")))
+    people = texts(data.get("to"))
     return [
-        Event(kind, headers["svix-id"], text_of(body), metadata_in(item.data.headers), item.data.email_id,
-              recipient, moment(item.created_at), detail)
+        Event(kind, headers["svix-id"], text_of(body), metadata_in(data.get("headers")), text(data.get("email_id")),
+              people[0] if len(people) == 1 else "", moment(item.get("created_at")), text(bounce.get("message")))
     ]  # fmt: skip
 
 
-def metadata_in(headers: list[dict[str, str]] | None) -> Any:
+def metadata_in(headers: Any) -> Any:
     """Our id in the X-Metadata header, among the mail's headers as they list them."""
-    found = [header.get("value") for header in headers or () if header.get("name", "").lower() == "x-metadata"]
-    return from_metadata(found[0]) if found else None
+    named = [each for each in records(headers) if text(each.get("name")).lower() == "x-metadata"]
+    return from_metadata(named[0].get("value")) if named else None
 
 
 # -- Mailgun -----------------------------------------------------------------------------------------------
-MAILGUN = {"accepted": ACCEPTED, "delivered": DELIVERED, "failed": BOUNCED, "rejected": REJECTED,
+MAILGUN = {"accepted": ACCEPTED, "delivered": DELIVERED, "failed": REJECTED, "rejected": REJECTED,
            "complained": COMPLAINED}  # fmt: skip
-
-
-class MailgunSignature(msgspec.Struct):
-    timestamp: str
-    token: str
-    signature: str
-
-
-class MailgunEvent(msgspec.Struct, rename={"variables": "user-variables", "status": "delivery-status"}):
-    event: str
-    timestamp: float | None = None
-    recipient: str = ""
-    severity: str = ""
-    variables: Named = {}
-    message: Named = {}
-    status: Named = {}
-
-
-class Mailgun(msgspec.Struct, rename={"event": "event-data"}):
-    signature: MailgunSignature
-    event: MailgunEvent
+# Why it gave up, where the reason is the address. The others are a mail that grew old, a provider that blocks the
+# sender, somebody who unsubscribed, and whatever could not be classified ("generic").
+MAILGUN_ADDRESS = {"bounce": BOUNCED, "hardfail": BOUNCED, "suppress-bounce": BOUNCED, "suppress-complaint": COMPLAINED}
 
 
 def mailgun(body: bytes, headers: Headers) -> list[Event]:
-    item = read(body, Mailgun)
-    kind = known(item.event.event, MAILGUN)
-    if kind == BOUNCED and item.event.severity == "temporary":
-        kind = DEFERRED
-    sent = item.event.message.get("headers")
-    provider_id = str(sent.get("message-id", "")) if isinstance(sent, dict) else ""
-    detail = str(item.event.status.get("message") or item.event.status.get("description") or "")
+    item = parsed_record(body)
+    event, signature = record(item.get("event-data")), record(item.get("signature"))
+    kind = MAILGUN.get(what := text(event.get("event")), OTHER)
+    if what == "failed":
+        temporary = text(event.get("severity")) == "temporary"
+        kind = DEFERRED if temporary else MAILGUN_ADDRESS.get(text(event.get("reason")), REJECTED)
+    provider_id = text(record(record(event.get("message")).get("headers")).get("message-id"))
+    said = record(event.get("delivery-status"))
     # The signature covers timestamp and token only: a token that is used once cannot carry another body.
     return [
-        Event(kind, identity(item.signature.token), text_of(body),
-              ours(item.event.variables.get("message_id")), f"<{provider_id}>" if provider_id else "",
-              item.event.recipient, moment(item.event.timestamp), detail)
+        Event(kind, identity(text(signature.get("token"))), text_of(body),
+              ours(record(event.get("user-variables")).get("message_id")), f"<{provider_id}>" if provider_id else "",
+              text(event.get("recipient")), moment(event.get("timestamp")),
+              text(said.get("message")) or text(said.get("description")) or text(event.get("reason")))
     ]  # fmt: skip
 
 
 # -- SendGrid ----------------------------------------------------------------------------------------------
 SENDGRID = {"processed": ACCEPTED, "delivered": DELIVERED, "deferred": DEFERRED, "bounce": BOUNCED,
             "dropped": REJECTED, "spamreport": COMPLAINED}  # fmt: skip
-
-
-class SendGrid(msgspec.Struct):
-    event: str
-    email: str = ""
-    timestamp: float | None = None
-    sg_message_id: str = ""
-    type: str = ""
-    reason: str = ""
-    attempt: str | int = ""
-    message_id: str = ""  # our metadata stands beside their fields
+# Bounces that they lay at the door of the mail or its sender.
+SENDGRID_NOT_THE_ADDRESS = {"content", "reputation", "technical", "frequency or volume too high"}
 
 
 def sendgrid(body: bytes, headers: Headers) -> list[Event]:
-    return [_sendgrid(part, read(part, SendGrid)) for part in parts_of(body)]
+    return [_sendgrid(raw) for raw in parts_of(body)]
 
 
-def _sendgrid(raw: bytes, item: SendGrid) -> Event:
-    kind = known(item.event, SENDGRID)
-    if kind == BOUNCED and item.type == "blocked":
+def _sendgrid(raw: bytes) -> Event:
+    try:
+        item = parsed_record(raw)
+    except Malformed:
+        item = {}
+    kind = SENDGRID.get(what := text(item.get("event")), OTHER)
+    why = text(item.get("bounce_classification")).casefold()
+    if kind == BOUNCED and (text(item.get("type")) == "blocked" or why in SENDGRID_NOT_THE_ADDRESS):
         kind = REJECTED
+    provider_id, recipient = text(item.get("sg_message_id")), text(item.get("email"))
     # Their sg_event_id changes when they repeat themselves.
-    once = identity(item.sg_message_id, item.event, item.timestamp, item.email, item.attempt)
+    once = identity(provider_id, what, number(item.get("timestamp")), recipient, text(item.get("attempt")))
     return Event(
-        kind, once, text_of(raw), ours(item.message_id), item.sg_message_id.partition(".")[0], item.email,
-        moment(item.timestamp), item.reason,
+        kind, once if provider_id else identity(text_of(raw)), text_of(raw),
+        ours(item.get("message_id")),  # our metadata stands beside their fields
+        provider_id.partition(".")[0], recipient, moment(item.get("timestamp")), text(item.get("reason")),
     )  # fmt: skip
 
 
 # -- Postmark ----------------------------------------------------------------------------------------------
+# "Bounces" are whatever came back, also what a person or a machine answered to a mail that has arrived.
+POSTMARK_ANSWERS = {"AutoResponder", "AddressChange", "ChallengeVerification", "Subscribe", "Unsubscribe",
+                    "OpenRelayTest", "InboundError", "SpamNotification"}  # fmt: skip
 POSTMARK_BOUNCES = {
-    "HardBounce": BOUNCED,
-    "BadEmailAddress": BOUNCED,
+    **dict.fromkeys(POSTMARK_ANSWERS, OTHER),
+    **dict.fromkeys(["HardBounce", "BadEmailAddress"], BOUNCED),
+    **dict.fromkeys(["SoftBounce", "VirusNotification", "ManuallyDeactivated", "Unconfirmed", "Blocked", "DMARCPolicy",
+                     "SMTPApiError", "TemplateRenderingFailed", "ManualSuppression"], REJECTED),
     "SpamComplaint": COMPLAINED,
-    "Transient": DEFERRED,
-}
-
-
-class Postmark(msgspec.Struct, rename="pascal"):
-    record_type: str
-    message_i_d: str = msgspec.field(name="MessageID", default="")
-    recipient: str = ""
-    email: str = ""
-    type: str = ""
-    delivered_at: str | None = None
-    bounced_at: str | None = None
-    i_d: int | str = msgspec.field(name="ID", default="")
-    metadata: Named = {}
-    description: str = ""
-    details: str = ""
+}  # fmt: skip
 
 
 def postmark(body: bytes, headers: Headers) -> list[Event]:
-    item = read(body, Postmark)
-    when = item.delivered_at or item.bounced_at
-    kind = OTHER
-    if item.record_type == "Delivery":
-        kind = DELIVERED
-    elif item.record_type == "SpamComplaint":
-        kind = COMPLAINED
-    elif item.record_type == "Bounce":
-        kind = POSTMARK_BOUNCES.get(item.type, REJECTED)
-    recipient = item.recipient or item.email
-    once = identity(item.record_type, item.message_i_d, recipient, when, item.i_d)
+    item = parsed_record(body)
+    kinds = {
+        "Delivery": DELIVERED,
+        "SpamComplaint": COMPLAINED,
+        # Transient, DnsError, Unknown, and what they add.
+        "Bounce": POSTMARK_BOUNCES.get(text(item.get("Type")), DEFERRED),
+    }
+    what, provider_id = text(item.get("RecordType")), text(item.get("MessageID"))
+    recipient = text(item.get("Recipient")) or text(item.get("Email"))
+    when = text(item.get("DeliveredAt")) or text(item.get("BouncedAt"))
+    once = identity(what, provider_id, recipient, when or None, text(item.get("ID")))
     return [
-        Event(kind, once, text_of(body), ours(item.metadata.get("message_id")), item.message_i_d, recipient,
-              moment(when), item.details or item.description)
+        Event(kinds.get(what, OTHER), once if provider_id else identity(text_of(body)), text_of(body),
+              ours(record(item.get("Metadata")).get("message_id")), provider_id, recipient, moment(when),
+              text(item.get("Details")) or text(item.get("Description")))
     ]  # fmt: skip
 
 
 # -- Amazon SES, inside an SNS notification ----------------------------------------------------------------
 SES = {"Send": ACCEPTED, "Delivery": DELIVERED, "DeliveryDelay": DEFERRED, "Bounce": BOUNCED,
        "Complaint": COMPLAINED, "Reject": REJECTED, "Rendering Failure": REJECTED}  # fmt: skip
+SES_PARTS = {"Bounce": "bounce", "Complaint": "complaint", "Delivery": "delivery", "DeliveryDelay": "deliveryDelay"}
 SES_PEOPLE = ("recipients", "bouncedRecipients", "complainedRecipients", "delayedRecipients")
-
-
-class SesMail(msgspec.Struct, rename="camel"):
-    message_id: str = ""
-    destination: list[str] = []
-    headers: list[dict[str, str]] | None = None
-    timestamp: str | None = None
-
-
-class Ses(msgspec.Struct, rename="camel"):
-    mail: SesMail
-    event_type: str = ""
-    notification_type: str = ""
-    bounce: Named = {}
-    complaint: Named = {}
-    delivery: Named = {}
-    delivery_delay: Named = {}
-
-    @property
-    def what(self) -> str:
-        return self.event_type or self.notification_type
-
-    @property
-    def part(self) -> Named:
-        parts = {
-            "Bounce": self.bounce,
-            "Complaint": self.complaint,
-            "Delivery": self.delivery,
-            "DeliveryDelay": self.delivery_delay,
-        }
-        return parts.get(self.what, {})
-
-
-class Sns(msgspec.Struct, rename="pascal"):
-    message_id: str
-    message: str
-    type: str
+# Of the transient bounces those that say what became of the mail; "General" is mostly somebody who is out of office.
+GIVEN_UP = {"MailboxFull", "MessageTooLarge", "ContentRejected", "AttachmentRejected", "CustomTimeoutExceeded"}
+# Feedback that is no complaint: somebody took it back, or a machine reports on signatures.
+NO_COMPLAINT = {"not-spam", "auth-failure"}
 
 
 def ses(body: bytes, headers: Headers) -> list[Event]:
-    envelope = read(body, Sns)
-    if envelope.type != "Notification":
+    """The events of a notification. What SNS says of the subscription itself is none."""
+    envelope = parsed_record(body)
+    if text(envelope.get("Type")) != "Notification":
         return []
-    item = read(envelope.message.encode(), Ses)
-    kind = known(item.what, SES)
-    if kind == BOUNCED and item.part.get("bounceType") != "Permanent":
-        kind = REJECTED
-    people = people_in(item.part) or item.mail.destination or [""]
-    when = item.part.get("timestamp") or item.mail.timestamp
-    if when is not None and not isinstance(when, str):
-        raise Malformed("the timestamp is no text")
+    try:
+        item = record(parsed(text(envelope.get("Message")).encode()))
+    except Malformed:
+        item = {}  # "Successfully validated SNS topic": it is stored, and tells of no mail
+    what, mail = text(item.get("eventType")) or text(item.get("notificationType")), record(item.get("mail"))
+    part = record(item.get(SES_PARTS.get(what, "")))
+    kind = SES.get(what, OTHER)
+    sub_type = text(part.get("bounceSubType"))
+    if kind == BOUNCED:
+        kind = bounced(text(part.get("bounceType")), sub_type)
+    if kind == COMPLAINED and text(part.get("complaintFeedbackType")) in NO_COMPLAINT:
+        kind = OTHER
+    people = people_in(part) or texts(mail.get("destination")) or [""]
+    when = moment(part.get("timestamp")) or moment(mail.get("timestamp"))
     return [
-        Event(kind, identity(envelope.message_id, person), text_of(body), metadata_in(item.mail.headers),
-              item.mail.message_id, person, moment(when), str(item.part.get("bounceSubType", "")))
+        Event(kind, identity(text(envelope.get("MessageId")), person), text_of(body), metadata_in(mail.get("headers")),
+              text(mail.get("messageId")), person, when, sub_type)
         for person in dict.fromkeys(people)
     ]  # fmt: skip
 
 
-def people_in(part: Named) -> list[str]:
+def bounced(kind: str, sub_type: str) -> str:
+    """Amazon's classes of bounces, which Resend passes on."""
+    if kind == "Permanent":
+        return BOUNCED
+    return REJECTED if sub_type in GIVEN_UP else DEFERRED
+
+
+def people_in(part: Record) -> list[str]:
     """The recipients an SES event is about: plain addresses, or objects that hold one."""
-    listed: Any = next((part[name] for name in SES_PEOPLE if part.get(name)), [])
-    people = listed if isinstance(listed, list) else []
-    return [str(person.get("emailAddress", "")) if isinstance(person, dict) else str(person) for person in people]
+    listed: list[Any] = next((part[name] for name in SES_PEOPLE if isinstance(part.get(name), list)), [])
+    return texts([each.get("emailAddress") if isinstance(each, dict) else each for each in listed])

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from notifications.webhooks.event import moment, read
+from config.telemetry.logs import log
+from notifications.webhooks.fields import moment, read, text
 from notifications.webhooks.signatures import Forged, Headers, Unavailable, decoded, within
 
 # SNS tries again for hours with the first timestamp; a repeat is found by its id.
@@ -22,17 +23,12 @@ CONFIRMATION = re.compile(HOST + r"/\?Action=ConfirmSubscription&[A-Za-z0-9_.=&%
 PAUSE = timedelta(seconds=10)  # between two new certificates: unsigned requests must not make us call out
 LARGEST_CERTIFICATE = 20_000
 SECONDS = 5
+SUBSCRIPTION = ["Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"]
 SIGNED = {
     "Notification": ["Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"],
-    "SubscriptionConfirmation": [
-        "Message",
-        "MessageId",
-        "SubscribeURL",
-        "Timestamp",
-        "Token",
-        "TopicArn",
-        "Type",
-    ],
+    "SubscriptionConfirmation": SUBSCRIPTION,
+    # Somebody ended the subscription. Its SubscribeURL would begin it again: that is left to a person.
+    "UnsubscribeConfirmation": SUBSCRIPTION,
 }
 
 
@@ -45,9 +41,7 @@ class Envelope(msgspec.Struct, rename="pascal"):
     signature: str
     signature_version: str
     signing_cert_u_r_l: str = msgspec.field(name="SigningCertURL")
-    subject: str | None = None
-    subscribe_u_r_l: str | None = msgspec.field(name="SubscribeURL", default=None)
-    token: str | None = None
+    subscribe_u_r_l: Any = msgspec.field(name="SubscribeURL", default=None)
 
 
 def verify(topics: Sequence[str], headers: Headers, body: bytes, now: datetime) -> None:
@@ -57,12 +51,24 @@ def verify(topics: Sequence[str], headers: Headers, body: bytes, now: datetime) 
         raise Forged("TopicArn")
     if not CERTIFICATE.fullmatch(envelope.signing_cert_u_r_l):
         raise Forged("SigningCertURL")
-    if envelope.type == "SubscriptionConfirmation" and not CONFIRMATION.fullmatch(envelope.subscribe_u_r_l or ""):
+    confirmation = text(envelope.subscribe_u_r_l) if envelope.type == "SubscriptionConfirmation" else ""
+    if envelope.type == "SubscriptionConfirmation" and not CONFIRMATION.fullmatch(confirmation):
         raise Forged("SubscribeURL")
-    within(moment(envelope.timestamp) or now, now, PAST)
+    if (signed_at := moment(envelope.timestamp)) is None:
+        raise Forged("Timestamp")
+    within(signed_at, now, PAST)
     _check(envelope, body, now)
-    if envelope.type == "SubscriptionConfirmation":
-        fetch(envelope.subscribe_u_r_l or "")
+    if envelope.type == "UnsubscribeConfirmation":
+        log.warning("webhook_unsubscribed", provider="amazon_ses", topic=envelope.topic_arn)
+    if confirmation:
+        _confirm(confirmation)
+
+
+def _confirm(url: str) -> None:
+    try:
+        fetch(url)
+    except OSError as error:  # SNS asks again
+        raise Unavailable(f"the subscription cannot be confirmed: {type(error).__name__}") from error
 
 
 def _check(envelope: Envelope, body: bytes, now: datetime) -> None:

@@ -14,7 +14,8 @@ from config.environment.mailserver import is_weak
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from notifications.webhooks.apply import apply
-from notifications.webhooks.event import Event, Malformed
+from notifications.webhooks.event import Event
+from notifications.webhooks.fields import Malformed
 from notifications.webhooks.inbox import store
 from notifications.webhooks.providers import PROVIDERS, Provider
 from notifications.webhooks.signatures import Forged, StaleSignature, Unavailable

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notifications.webhooks import readers, signatures, sns
-from notifications.webhooks.event import Malformed, generic
+from notifications.webhooks.event import generic
+from notifications.webhooks.fields import Malformed
 from notifications.webhooks.providers import PROVIDERS
 from notifications.webhooks.signatures import Forged, StaleSignature, Unavailable
 from tests.notifications import signing
@@ -50,7 +51,7 @@ def ses(kind, part=None, **mail):
         ("resend", {"type": "email.sent", "data": {}}, "accepted"),
         ("resend", {"type": "email.delivery_delayed", "data": {}}, "deferred"),
         ("resend", {"type": "email.bounced", "data": {"bounce": {"type": "Permanent", "message": "gone"}}}, "bounced"),
-        ("resend", {"type": "email.bounced", "data": {"bounce": {"type": "Transient"}}}, "rejected"),
+        ("resend", {"type": "email.bounced", "data": {"bounce": {"type": "Transient"}}}, "deferred"),
         ("resend", {"type": "email.opened", "data": {}}, "other"),
         ("sendgrid", [{"event": "processed"}], "accepted"), ("sendgrid", [{"event": "bounce"}], "bounced"),
         ("sendgrid", [{"event": "bounce", "type": "blocked"}], "rejected"), ("sendgrid", [{"event": "dropped"}], "rejected"),
@@ -61,7 +62,7 @@ def ses(kind, part=None, **mail):
         ("postmark", {"RecordType": "Bounce", "Type": "SoftBounce"}, "rejected"), ("postmark", {"RecordType": "Open"}, "other"),
         ("amazon_ses", ses("Delivery", {"recipients": ["ada@example.com"]}), "delivered"),
         ("amazon_ses", ses("Bounce", {"bounceType": "Permanent"}), "bounced"),
-        ("amazon_ses", ses("Bounce", {"bounceType": "Transient"}), "rejected"),
+        ("amazon_ses", ses("Bounce", {"bounceType": "Transient"}), "deferred"),
         ("amazon_ses", ses("DeliveryDelay", {}), "deferred"), ("amazon_ses", ses("Open", {}), "other"),
         ("amazon_ses", ses("Complaint", {"complainedRecipients": [{"emailAddress": "ada@example.com"}]}), "complained"),
     ],
@@ -74,7 +75,7 @@ def test_their_words_become_ours(esp, body, kind):
 
 @pytest.mark.parametrize(("severity", "kind"), [("temporary", "deferred"), ("permanent", "bounced")])
 def test_mailgun_says_how_severe_a_failure_is(severity, kind):
-    body, _ = signing.mailgun("failed", MESSAGE, severity=severity)
+    body, _ = signing.mailgun("failed", MESSAGE, severity=severity, reason="bounce")
     [event] = readers.mailgun(body, {})
     assert (event.kind, event.message_id, event.provider_message_id) == (kind, MESSAGE, "<m@x>")
 
