@@ -52,6 +52,9 @@ class EmailHandler(MessageHandler):
     def settled(self, results: Sequence[tuple[Message, Outcome]], now: datetime) -> None:
         deliveries.accept([pair for pair in results if pair[1].ok], self.channel.provider, now)
 
+    def recipient(self, message: Message) -> str:
+        return _recipient(message).casefold()
+
     def rate(self) -> float:
         return float(settings.EMAIL_RATE_PER_SECOND)
 

@@ -29,7 +29,8 @@ CHANNELS: dict[str, Any] = {"nouns": ("channel", "channels"), "right": "pause_ch
 RESUME = Lever(
     name="resume", verb="Resume", past="Resumed", icon="play", keep="Leave it paused",
     promise="What waits is sent at once, at the channel's rate.",
-    detail="Its breaker is reset, too. If nobody answers, it opens again by itself; no attempt is used up.",
+    detail="Its breaker is reset, too. If refusals alike paused it, their letters are requeued. If nobody answers, it opens again "
+    "by itself; no attempt is used up.",
     act=_each(admission.resume), ready=lambda rows: rows.filter(paused=True),
     why_not=lambda row: f"{row.name} is not paused.", **CHANNELS,
 )  # fmt: skip
@@ -103,9 +104,17 @@ class ChannelStateAdmin(ReadOnlyAdmin):
                     "Told to wait until",
                     humanize.ago(row.wait_until, now) if row.wait_until else humanize.UNKNOWN,
                 ),
+                ("Comes back on resume", _owed(row)),
                 ("Newest by change capture", humanize.ago(row.cdc_seen_at, now)),
             ],
         }
+
+
+def _owed(row: ChannelState) -> str:
+    """The letters of the refusals alike that paused it."""
+    if row.requeue_since is None:
+        return "no letter"
+    return f"letters of this cause since {row.requeue_since:%H:%M:%S} UTC"
 
 
 def waiting_in(row: ChannelState) -> str:

@@ -21,6 +21,7 @@ from outbox.trail import audit
 
 ITSELF = Operator("spillway")
 PAUSED_LOOK = timedelta(seconds=1)
+NO_REFUSAL: dict[str, Any] = {"refused_as": "", "refused_people": "", "refused_since": None}
 
 
 class ChannelRow(NamedTuple):
@@ -104,14 +105,17 @@ def wait(channel: str, seconds: float, now: datetime) -> None:
     ChannelState.objects.named(channel).waiting_less(until).update(wait_until=until, updated_at=now)
 
 
-def pause(channel: str, operator: Operator, reason: str) -> bool:
-    """Claim nothing for this channel until somebody resumes it; False when it is paused already."""
+def pause(channel: str, operator: Operator, reason: str, **more: Any) -> bool:
+    """Claim nothing for this channel until somebody resumes it; False when it is paused already.
+
+    `more` are columns that change with it.
+    """
     with transaction.atomic():
         ensure([channel])
         now = database_now()
         running = ChannelState.objects.named(channel).filter(paused=False)
         changed = running.update(
-            paused=True, paused_by=operator.name[:150], pause_reason=reason, paused_at=now, updated_at=now
+            paused=True, paused_by=operator.name[:150], pause_reason=reason, paused_at=now, updated_at=now, **more
         )
         if changed:
             _record(operator, "pause", channel, reason, before=False)
@@ -120,12 +124,14 @@ def pause(channel: str, operator: Operator, reason: str) -> bool:
 
 
 def resume(channel: str, operator: Operator, reason: str) -> bool:
-    """Let a paused channel go on, its breaker closed and no longer told to wait; False when it was not paused."""
+    """Let a paused channel go on, its breaker closed and no longer told to wait; False when it was not paused.
+
+    The next claim of the poller requeues the letters of the refusals that paused it, if that was the reason.
+    """
+    anew = {"paused_by": "", "pause_reason": "", "paused_at": None, "wait_until": None, **NO_REFUSAL}
     with transaction.atomic():
         changed = (
-            ChannelState.objects.named(channel)
-            .filter(paused=True)
-            .close_breaker(database_now(), paused=False, paused_by="", pause_reason="", paused_at=None, wait_until=None)
+            ChannelState.objects.named(channel).filter(paused=True).close_breaker(database_now(), paused=False, **anew)
         )
         if changed:
             _record(operator, "resume", channel, reason, before=True)

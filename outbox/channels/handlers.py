@@ -58,6 +58,7 @@ class Outcome:
     retry_after: float = 0.0  # seconds; 0 leaves the time to the backoff
     least_wait: float = 0.0  # seconds that a transient failure waits at least (greylisting)
     reason: str = ""  # of the letter that a permanent failure becomes, if there is a better word than "refused"
+    unclear: bool = False  # the refusal may be the account's fault: several alike pause the channel
 
     @property
     def ok(self) -> bool:
@@ -102,6 +103,10 @@ class MessageHandler:
     def rate(self) -> float:
         """Messages a second over all workers; 0 is unlimited."""
         return 0.0
+
+    def recipient(self, message: Message) -> str:
+        """Who it is for: only refusals of different ones can be about the account."""
+        return message.aggregate
 
     def when_uncertain(self) -> Literal["retry", "hold"]:
         """What becomes of a message nobody can tell about after OUTBOX_RECONCILE_SECONDS."""

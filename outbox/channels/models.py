@@ -26,6 +26,13 @@ class ChannelQuerySet(models.QuerySet):
         """Not told to wait, or not as long."""
         return self.filter(Q(wait_until=None) | Q(wait_until__lt=until))
 
+    def refused_in_a_row(self) -> ChannelQuerySet:
+        return self.exclude(refused_as="")
+
+    def owing_letters(self) -> ChannelQuerySet:
+        """Resumed after refusals alike, and their letters are not requeued yet."""
+        return self.filter(paused=False, requeue_since__isnull=False)
+
     def broken(self) -> ChannelQuerySet:
         return self.filter(breaker="open")
 
@@ -68,6 +75,19 @@ class ChannelState(models.Model):
     probe_at = models.DateTimeField(null=True, help_text="When one message may try whether it is over.")
     last_error = models.TextField(default="", blank=True)
     wait_until = models.DateTimeField(null=True, help_text="Told to wait by the other side (429).")
+    refused_as = IdentifierField(
+        max_length=32, default="", db_default="", help_text="The cause of the last refusals in a row that may be ours."
+    )
+    refused_people = models.CharField(
+        max_length=800, default="", db_default="", help_text="Hashes of their recipients, each once."
+    )
+    refused_since = models.DateTimeField(null=True)
+    requeue_as = IdentifierField(
+        max_length=32, default="", db_default="", help_text="The cause of the refusals that paused it."
+    )
+    requeue_since = models.DateTimeField(
+        null=True, help_text="Letters of that cause since then are requeued when it is resumed."
+    )
     tokens = models.FloatField(default=0.0)
     tokens_at = models.DateTimeField(null=True)
     cdc_seen_at = models.DateTimeField(null=True, help_text="Creation of the newest message the CDC path has brought.")

@@ -22,7 +22,7 @@ from config.database.upsert import timestamp_text, uuid_text
 from config.telemetry import metrics
 from outbox.channels import admission
 from outbox.channels.handlers import Message, MessageHandler
-from outbox.delivery import expiry
+from outbox.delivery import expiry, refusals
 from outbox.delivery.candidates import find_due, lock_among, lock_due, lower_bound
 from outbox.delivery.ordering import Obstacle, choose, in_waves
 from outbox.messages.models import OutboxMessage
@@ -85,6 +85,8 @@ def claim(
     Never `UPDATE … WHERE id IN (SELECT … LIMIT … SKIP LOCKED)`: a nested loop runs the inner query again for
     each row and claims everything (measured on PostgreSQL).
     """
+    if ids is None:  # the poller; the other path claims in a transaction of its own, with locks
+        refusals.bring_back(handler)
     lowest = lower_bound.read()
     with transaction.atomic():
         if handler.lazy_claim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -23,10 +23,10 @@ from outbox.bookkeeping import counters
 from outbox.channels import admission, breaker
 from outbox.channels.handlers import Message, MessageHandler, Outcome
 from outbox.channels.models import ChannelState
-from outbox.delivery import attempts
+from outbox.delivery import attempts, refusals
 from outbox.delivery.claim import Claim
 from outbox.delivery.next_state import CHANGES, NextState, letter_of, limits, next_state, row_of
-from outbox.letters.burial import bury
+from outbox.letters.burial import Letter, bury
 from outbox.messages.confirm import ACCEPTED
 from outbox.messages.models import FLOW, OutboxMessage
 
@@ -139,34 +139,41 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
         attempts.write_closed(results, claim.channel, claim.token, claim.path, call.started, now)
     else:
         attempts.close_attempts(results, call.opened, now)
-    dead = [(m, after) for m, _, after in unsent if after.letter]
-    bury(
-        [letter_of(claim.channel, m, "deliver", after.letter, after.error, now) for m, after in dead],
-        FLOW,
-        now,
-    )
+    letters = {
+        m.id: letter_of(claim.channel, m, "deliver", after.letter, after.error, now)
+        for m, _, after in unsent
+        if after.letter
+    }
+    bury(list(letters.values()), FLOW, now)
     handler.settled(results, now)
     settlement = Settlement({m.id: after for m, _, after in unsent})
     if results:
-        settlement.halt = _tell_channel(claim, handler, [outcome for _, outcome in results], now)
-    _add_counts(claim, results, len(dead), now)
+        settlement.halt = _tell_channel(claim, handler, results, letters, now)
+    _add_counts(claim, results, len(letters), now)
     return settlement
 
 
-def _tell_channel(claim: Claim, handler: MessageHandler, outcomes: list[Outcome], now: datetime) -> str:
+def _tell_channel(
+    claim: Claim, handler: MessageHandler, results: Results, letters: Mapping[uuid.UUID, Letter], now: datetime
+) -> str:
     """Update breaker, pause and waiting time of the channel; returns the reason to stop sending, or an empty one."""
+    outcomes = [outcome for _, outcome in results]
     # Where one message of a call got an answer, somebody is there.
     calls = [min(call, key=lambda o: o.kind == "unreachable") for call in handler.per_call(outcomes)]
     halt = "breaker open" if breaker.note(claim.channel, calls, now) else ""
     refused = next((outcome for outcome in outcomes if outcome.kind == "auth"), None)
     if refused:
-        admission.pause(claim.channel, admission.ITSELF, f"credentials refused: {masked_error(refused.error)}")
-        halt = "credentials refused"
+        admission.pause(
+            claim.channel, admission.ITSELF, f"account or credentials refused: {masked_error(refused.error)}"
+        )
+        halt = "account refused"
     throttled = [outcome for outcome in outcomes if outcome.kind == "throttled"]
     if throttled:
         told = max(o.retry_after or THROTTLED_WAIT for o in throttled)
         admission.wait(claim.channel, min(told, LONGEST_THROTTLE), now)
         halt = halt or "told to wait"
+    if refusals.note(handler, results, letters, now):
+        halt = halt or "refused alike"
     return halt
 
 

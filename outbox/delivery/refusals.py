@@ -1,0 +1,171 @@
+"""Refusals alike: when different recipients in a row are refused for one cause, the cause is ours, and the channel pauses.
+
+The messages of such a run have become letters by then. They go back when somebody resumes the channel: the poller
+requeues them before its next claim, so that it makes no difference who resumed it, and a crash in between loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
+
+from config.database.clock import database_now
+from config.database.compiled import compiled
+from config.database.errors import Remedy
+from config.digest import digest
+from config.processes.loop import until_it_stands
+from config.telemetry.masks import masked_error
+from outbox.channels import admission
+from outbox.channels.handlers import Message, MessageHandler, Outcome
+from outbox.channels.models import ChannelState
+from outbox.letters import proof
+from outbox.letters.burial import Letter
+from outbox.letters.models import DeadLetter
+from outbox.letters.queries import LISTED
+from outbox.messages.models import FLOW
+from outbox.trail import audit
+
+HASH = 8  # characters of a recipient's hash
+TRIES = 5  # after deadlocks
+NO_RUN: dict[str, Any] = admission.NO_REFUSAL
+
+
+class RefusedMessage(NamedTuple):
+    """One message that became a letter: for which cause, and whose it was."""
+
+    cause: str  # the fingerprint of its group
+    who: str
+    error: str
+
+
+class RefusalRun(NamedTuple):
+    """Refusals for one cause without a message sent in between. The fields are columns of ChannelState."""
+
+    refused_as: str = ""
+    refused_people: str = ""
+    refused_since: datetime | None = None
+
+    @property
+    def people(self) -> list[str]:
+        """Hashes of the recipients; one that is refused again and again is one."""
+        return [self.refused_people[at : at + HASH] for at in range(0, len(self.refused_people), HASH)]
+
+    def after(self, refusal: RefusedMessage | None, now: datetime) -> RefusalRun:
+        """The run after one more refusal; None is a message that was sent."""
+        if refusal is None:
+            return RefusalRun()
+        if refusal.cause != self.refused_as:
+            return RefusalRun(refusal.cause, refusal.who, now)
+        if refusal.who in self.people:
+            return self
+        return self._replace(refused_people=self.refused_people + refusal.who)
+
+
+# -- A try is settled --------------------------------------------------------------------------------------
+def note(
+    handler: MessageHandler,
+    results: Sequence[tuple[Message, Outcome]],
+    letters: Mapping[UUID, Letter],
+    now: datetime,
+) -> bool:
+    """Count refusals alike, in the transaction that settles them, and pause the channel; True when it is paused now."""
+    most, steps = settings.OUTBOX_PAUSE_AFTER_REFUSALS, list(_steps(handler, results, letters))
+    if not most or not handler.opens_attempts or not steps:
+        return False
+    rows = ChannelState.objects.named(handler.name)
+    last = next((step for step in reversed(steps) if step), None)
+    if last is None:
+        # Asked first: there is nearly never a run to end, and the ORM takes longer to build an UPDATE.
+        if _in_a_row(channel=handler.name):
+            rows.refused_in_a_row().update(**NO_RUN)
+        return False
+    admission.ensure([handler.name])
+    paused, *stored = rows.select_for_update().values_list("paused", *RefusalRun._fields).get()
+    run = was = RefusalRun(*stored)
+    for step in steps:
+        run = run.after(step, now)
+    if len(run.people) >= most:
+        return _pause(handler.name, run, last.error)
+    if run != was:
+        rows.update(**run._asdict())
+    return bool(paused)
+
+
+def _steps(
+    handler: MessageHandler, results: Sequence[tuple[Message, Outcome]], letters: Mapping[UUID, Letter]
+) -> Iterator[RefusedMessage | None]:
+    """What counts: messages that were sent, and those whose end may be the account's fault."""
+    for message, outcome in results:
+        if outcome.ok:
+            yield None
+        elif outcome.unclear and (letter := letters.get(message.id)):
+            who = digest(handler.recipient(message).encode("utf-8", "replace"))[:HASH]
+            yield RefusedMessage(letter.cause.fingerprint, who, outcome.error)
+
+
+def _pause(channel: str, run: RefusalRun, error: str) -> bool:
+    """With the letters that it owes; who had paused it before keeps the word. The channel's row is locked."""
+    reason = f"{len(run.people)} recipients in a row were refused alike: {masked_error(error)}. Their letters are requeued on resume."
+    owed = {"requeue_as": run.refused_as, "requeue_since": run.refused_since, **NO_RUN}
+    if not admission.pause(channel, admission.ITSELF, reason, **owed):
+        ChannelState.objects.named(channel).filter(requeue_since=None).update(**owed)
+    return True
+
+
+@compiled
+def _in_a_row(channel: str) -> QuerySet[Any, Any]:
+    return ChannelState.objects.named(channel).refused_in_a_row().values_list("name")
+
+
+# -- The channel is resumed --------------------------------------------------------------------------------
+def bring_back(handler: MessageHandler) -> int:
+    """Requeue the letters that a resumed channel owes; returns how many. Several workers may do so at once."""
+    if not handler.opens_attempts:
+        return 0
+    requeued = 0
+    for cause, since in list(_owed(channel=handler.name)):
+        last: UUID | None = UUID(int=0)
+        while last:
+            unit = partial(_bring_back, handler.name, cause, since, last)
+            last, number = until_it_stands(unit, "letters-back", _worth_it)
+            requeued += number
+    return requeued
+
+
+def _worth_it(failures: int, remedy: Remedy) -> bool:
+    return remedy is Remedy.RERUN and failures < TRIES
+
+
+@compiled
+def _owed(channel: str) -> QuerySet[Any, Any]:
+    return ChannelState.objects.named(channel).owing_letters().values_list("requeue_as", "requeue_since")
+
+
+def _bring_back(channel: str, cause: str, since: datetime, last: UUID) -> tuple[UUID | None, int]:
+    """The next letters in one transaction; returns the last of them, None when there are no more, and how many went back.
+
+    The letters come first and the channel's row last, as where they are settled.
+    """
+    alike = DeadLetter.objects.of_source(FLOW).open().filter(group__fingerprint=cause, created_at__gte=since)
+    with transaction.atomic():
+        found = list(alike.filter(pk__gt=last).order_by("pk")[:LISTED])
+        mine = [letter for letter in found if dict(letter.headers).get("channel") == channel]
+        effects = proof.take_back(mine, database_now())
+        taken = [pk for pk, effect in effects.items() if effect.state == "waiting"]
+        if taken:
+            audit.record(
+                admission.ITSELF, "requeue", f"{len(taken)} letters of channel {channel}", rows=len(taken),
+                reason="the channel was resumed", subject_type="outbox.deadletter", subject_ids=taken,
+            )  # fmt: skip
+        if len(found) == LISTED:
+            return found[-1].pk, len(taken)
+        owing = ChannelState.objects.named(channel).filter(requeue_as=cause, requeue_since=since)
+        owing.owing_letters().update(requeue_as="", requeue_since=None)
+        return None, len(taken)
