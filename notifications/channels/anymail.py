@@ -22,6 +22,7 @@ from django.core.mail import get_connection
 from django.utils import timezone
 
 from notifications.channels.base import Channel, Pool, said
+from notifications.channels.faults import fault_of_api, wait_for
 from notifications.mail.content import Mail
 from outbox.channels.handlers import Outcome
 
@@ -45,13 +46,6 @@ NOBODY_THERE = {
     "EndpointConnectionError",
 }
 NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
-OUR_FAULT = {401, 402, 403}
-# Refusals that are about the account or the sender, by the provider's own code.
-ACCOUNT_CODES: dict[str, set[Any]] = {
-    "postmark": {10, 400, 401, 405, 412, 413},
-    "amazon_ses": {"AccountSuspendedException", "SendingPausedException", "MailFromDomainNotVerifiedException"},
-}
-BUSY_CODES = {"TooManyRequestsException", "LimitExceededException", "ThrottlingException", "Throttling"}
 STILL_AT_IT = ("concurrent", "in progress", "1601")
 
 
@@ -106,7 +100,9 @@ class Anymail(Channel):
         except NEVER as error:
             # Anymail raises the same while it reads an answer: then the mail may have been sent.
             answer = message.anymail_status.esp_response if hasattr(message, "anymail_status") else None
-            return Outcome("permanent", said(error)) if answer is None else outcome_of(answer, self.provider)
+            if answer is None:
+                return Outcome("permanent", said(error), unclear=True)
+            return outcome_of(answer, self.provider)
         except AnymailError as error:
             response = error.response
             return _without_answer(error) if response is None else outcome_of(response, self.provider)
@@ -142,19 +138,20 @@ def accepted(told: Any, provider: str) -> Outcome:
 
 def outcome_of(response: Any, provider: str) -> Outcome:
     """The outcome of a provider's answer: for the mail, the channel and the retry."""
-    status, code = status_of(response), code_of(response)
-    text = f"{provider} answers {status}{f' {code}' if code else ''}"
-    if status == 429 or code in BUSY_CODES:
-        return Outcome("throttled", text, retry_after=retry_after(response))
-    if status in OUR_FAULT or code in ACCOUNT_CODES.get(provider, set()):
-        return Outcome("auth", text)
+    status, code, words = status_of(response), code_of(response), words_of(response)
+    text = said(f"{provider} answers {status}{f' {code}' if code else ''}")
     if status >= 500 or 300 <= status < 400:
         return Outcome("unreachable", text)
     if 200 <= status < 300:
         return Outcome("ambiguous", f"{text}, and nothing that can be read")
     if status == 408 or (status == 409 and any(sign in body_of(response) for sign in STILL_AT_IT)):
         return Outcome("transient", text, least_wait=5.0)
-    return Outcome("permanent", text)
+    fault, text = fault_of_api(provider, status, code, words), said(f"{text}{f': {words}' if words else ''}")
+    if fault == "account":
+        return Outcome("auth", text)
+    if fault == "limit":
+        return Outcome("throttled", text, retry_after=retry_after(response) or wait_for(f"{code} {words}"))
+    return Outcome("permanent", text, unclear=not fault)
 
 
 def _without_answer(error: AnymailError) -> Outcome:
@@ -193,8 +190,27 @@ def code_of(response: Any) -> Any:
     if not isinstance(body, dict):
         return None
     inner: dict[str, Any] = body["Error"] if isinstance(body.get("Error"), dict) else body
+    errors = inner.get("errors")
+    if isinstance(errors, list) and errors and isinstance(errors[0], dict):
+        inner = errors[0]
     code = inner.get("Code") or inner.get("ErrorCode") or inner.get("code") or inner.get("name")
     return code if isinstance(code, int) or (isinstance(code, str) and code.replace("_", "").isalnum()) else None
+
+
+def words_of(response: Any) -> str:
+    """What the provider says beside its code; empty for a page of HTML, which some proxy wrote."""
+    body = response if isinstance(response, dict) else _json(response)
+    if body is None:
+        text = body_of(response)
+        return "" if "<" in text else text
+    inner = body.get("Error") if isinstance(body, dict) and isinstance(body.get("Error"), dict) else body
+    errors = inner.get("errors") if isinstance(inner, dict) else None
+    if isinstance(errors, list) and errors:
+        inner = errors[0]
+    if not isinstance(inner, dict):
+        return ""
+    found = (inner.get(name) for name in ("message", "Message", "description", "error"))
+    return next((text for text in found if isinstance(text, str)), "")
 
 
 def _json(response: Any) -> Any:

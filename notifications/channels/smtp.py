@@ -12,6 +12,7 @@ from django.conf import settings
 
 from config.environment.mailserver import MailServer
 from notifications.channels.base import LEAST_WAIT, Channel, Pool, said
+from notifications.channels.faults import fault_of_reply
 from notifications.mail.content import Mail, mime
 from notifications.mail.recipients import check
 from outbox.channels.handlers import Outcome
@@ -48,9 +49,10 @@ def outcome_of(refused: RefusedReply) -> Outcome:
         return Outcome("unreachable", error)  # refused before the mail was named
     if refused.step == "MAIL" and 500 <= refused.code < 600 and refused.code != 552:
         return Outcome("auth", error)  # our sender is refused: the next mail would be, too
+    fault = fault_of_reply(refused.reply)
     if 400 <= refused.code < 500:
-        return Outcome("transient", error, least_wait=LEAST_WAIT)
-    return Outcome("permanent", error)
+        return Outcome("transient", error, least_wait=LEAST_WAIT, unclear=not fault)
+    return Outcome("auth", error) if fault == "account" else Outcome("permanent", error, unclear=not fault)
 
 
 @dataclass

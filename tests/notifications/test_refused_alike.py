@@ -1,0 +1,149 @@
+"""A mistake in the account, against a real mail server and a provider's API: the channel pauses, and no mail is lost by it."""
+
+import pytest
+
+from config.admin.levers import Operator
+from config.environment.mailserver import MailServer
+from notifications.models import Suppression
+from outbox.channels import admission
+from outbox.channels import handlers as registry
+from outbox.delivery.candidates import lower_bound
+from outbox.models import ChannelState, DeadLetter, OutboxMessage
+from tests.notifications.post import go, paid
+from tests.notifications.provider import Provider
+from tests.notifications.smtp_sink import Sink
+
+pytestmark = pytest.mark.django_db
+ME = Operator("me")
+MAILS = 17
+
+
+@pytest.fixture
+def channel(settings):
+    """The e-mail handler of these settings."""
+    settings.HANDLERS = {"email": "notifications.handler.EmailHandler"}
+
+    def make(**more):
+        for name, value in more.items():
+            setattr(settings, name, value)
+        registry.installed.clear()
+        lower_bound.forget()
+        admission.ensure(["email"])
+        return registry.handlers()["email"]
+
+    yield make
+    registry.installed.clear()
+
+
+@pytest.fixture
+def smtp(channel):
+    with Sink() as sink:
+        yield sink, channel(EMAIL_CHANNEL="smtp", EMAIL_SERVER=MailServer("127.0.0.1", sink.port))
+
+
+@pytest.fixture
+def api(channel):
+    with Provider() as provider:
+        options = {
+            "RESEND_API_KEY": "k", "RESEND_API_URL": provider.url, "MAILGUN_API_KEY": "k", "MAILGUN_API_URL": provider.url,
+            "MAILGUN_SENDER_DOMAIN": "mg.example.com",
+        }  # fmt: skip
+        yield provider, lambda esp: channel(EMAIL_CHANNEL="anymail", EMAIL_ESP=esp, ANYMAIL=options)
+
+
+def sells(number=MAILS):
+    return [paid(f"ada.{at}@example.com") for at in range(number)]
+
+
+def states():
+    rows = OutboxMessage.objects.order_by().values_list("state", flat=True)
+    return {state: list(rows).count(state) for state in set(rows)}
+
+
+def paused():
+    return ChannelState.objects.get(name="email").pause_reason
+
+
+def test_relaying_denied_at_rcpt_pauses_after_ten_and_all_arrive_when_it_is_allowed(smtp, admin_client):
+    sink, handler = smtp
+    sells()
+    sink.refuse = lambda recipient: f"554 5.7.1 <{recipient}>: Relay access denied"
+    assert go(handler) == 0
+    assert states() == {"dead_lettered": 10, "pending": 7}
+    assert "refused alike: RCPT: 554 5.7.1" in paused()
+    assert "Relay access denied" in paused()
+    assert "example.com" not in paused()
+    page = admin_client.get("/admin/", follow=True).content.decode()
+    assert "Channel email is paused" in page
+    assert "Relay access denied" in page
+    sink.refuse = lambda recipient: ""
+    admission.resume("email", ME, "relaying is allowed")
+    assert go(handler) == MAILS
+    assert set(sink.counts().values()) == {1}
+    assert (states(), DeadLetter.objects.open().count()) == ({"sent": MAILS}, 0)
+    assert not Suppression.objects.exists()
+
+
+def test_refused_at_the_end_of_every_mail_pauses_as_well(smtp):
+    sink, handler = smtp
+    sells()
+    sink.script.extend(["dot:554"] * MAILS)
+    go(handler)
+    assert states() == {"dead_lettered": 10, "pending": 7}
+    assert "DATA: 554" in paused()
+
+
+def test_ten_bad_recipients_in_a_row_do_not_pause_and_one_that_is_refused_again_neither(smtp):
+    sink, handler = smtp
+    sells(12)
+    sink.refuse = lambda recipient: "550 5.1.1 no such user"
+    go(handler)
+    for _ in range(12):
+        paid("eve@example.com")
+    sink.refuse = lambda recipient: "554 5.7.1 not this one"
+    go(handler)
+    assert (paused(), states()) == ("", {"dead_lettered": 24})
+
+
+def test_a_sender_that_is_refused_at_rcpt_pauses_at_once_and_costs_no_letter(smtp):
+    sink, handler = smtp
+    sells(3)
+    sink.refuse = lambda recipient: "553 5.7.1 <shop@example.com>: Sender address rejected: not owned by user"
+    go(handler)
+    assert states() == {"pending": 3}
+    assert paused().startswith("account or credentials refused: RCPT: 553 5.7.1")
+
+
+def test_a_domain_that_the_provider_does_not_know_pauses_at_once_and_costs_no_letter(api):
+    provider, use = api
+    handler = use("mailgun")
+    sells(20)
+    provider.script.append('json:404:{"message": "Domain not found: mg.example.com"}')
+    go(handler)
+    assert states() == {"pending": 20}
+    assert "404" in paused()
+    assert "Domain not found" in paused()
+    assert len(provider.requests) == 1
+
+
+def test_a_refusal_that_no_table_knows_pauses_after_ten(api):
+    provider, use = api
+    handler = use("resend")
+    sells()
+    provider.script.extend(['json:422:{"name": "odd_thing", "message": "No more for ada@example.com"}'] * 10)
+    go(handler)
+    assert (states(), len(provider.requests)) == ({"dead_lettered": 10, "pending": 7}, 10)
+    assert "odd_thing" in DeadLetter.objects.first().error
+    admission.resume("email", ME, "they changed their mind")
+    assert go(handler) == MAILS
+    assert states() == {"sent": MAILS}
+
+
+def test_home_and_the_lever_say_what_comes_back(smtp, admin_client):
+    sink, handler = smtp
+    sells(10)
+    sink.refuse = lambda recipient: "554 5.7.1 Relay access denied"
+    go(handler)
+    page = admin_client.get("/admin/outbox/channelstate/email/change/", follow=True).content.decode()
+    assert "10 recipients in a row were refused alike" in page
+    assert "Comes back on resume" in page
