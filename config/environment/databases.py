@@ -33,7 +33,7 @@ def database_from_url(url: str, base_dir: Path, idle_transaction_seconds: int = 
     if not config.get("NAME"):
         raise BadSetting("DATABASE_URL: names no database")
     config["CONN_HEALTH_CHECKS"] = True
-    config["CONN_MAX_AGE"] = config.get("CONN_MAX_AGE") or 600
+    config.setdefault("CONN_MAX_AGE", 600)
     config["OPTIONS"] = {**_options(scheme, idle_transaction_seconds), **config.get("OPTIONS", {})}
     if scheme == "sqlite":
         # A file, not memory: threads and child processes of the tests must see the same rows.

@@ -11,6 +11,9 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from config.telemetry.logs import log
 
 CHANNEL = "spillway_outbox"
+# This commit need not reach the disk: a NOTIFY that is lost is made up for by polling. In its transaction, because
+# behind a pooler the session is everybody's: set for the session, others would lose what they had committed.
+TELL = f"BEGIN; SET LOCAL synchronous_commit TO off; NOTIFY {CHANNEL}; COMMIT"
 PAUSE = 0.2  # seconds after a NOTIFY before its process sends another; relays poll meanwhile
 RETRY = 1.0  # seconds, while the database is away
 IDLE = 30.0  # seconds after which a process that commits nothing gives the connection back
@@ -77,7 +80,7 @@ class Notifier(threading.Thread):
 
     def _notify(self) -> bool:
         try:
-            self._session().execute(f"NOTIFY {CHANNEL}")
+            self._session().execute(TELL)
             return True
         except Exception as error:  # noqa: BLE001 (polling finds the messages, too)
             log.warning("ring_lost", error=str(error).strip())
@@ -90,7 +93,4 @@ class Notifier(threading.Thread):
         connection: Any = connections[self.using]
         if connection.connection is None:
             connection.ensure_connection()
-            # These commits need not reach the disk: a NOTIFY that is lost is made up for by polling.
-            with connection.cursor() as cursor:
-                cursor.execute("SET synchronous_commit TO off")
         return connection.connection

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from config.database.dialects.vendors import is_pooled
 from config.telemetry.logs import log
 from outbox.messages.notify import CHANNEL, PAUSE
 
@@ -17,13 +18,13 @@ SLICE = 0.25  # seconds after which a wait checks whether the process is to stop
 
 
 class Doorbell:
-    """Waits for NOTIFY on a connection of its own; without PostgreSQL it only sleeps."""
+    """Waits for NOTIFY on a connection of its own; without PostgreSQL, or behind a pooler, it only sleeps."""
 
     def __init__(self, stop: threading.Event, using: str = DEFAULT_DB_ALIAS) -> None:
         self.stop = stop
         self.using = using
         self._listener: Any = None
-        self.listens = connections[using].vendor == "postgresql"
+        self.listens = connections[using].vendor == "postgresql" and not is_pooled(using)
         self._look_until = 0.0
 
     def longest_wait(self, seconds: float) -> float:

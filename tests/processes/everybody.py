@@ -93,8 +93,10 @@ def everybody(directory: Path, settings: Any, url: str, **more: str) -> Iterator
             platform.manage("create_topics")
             found = Everybody(platform)
             found.start()
-            yield found
-            for worker in platform.workers:  # pytest shows it beside a test that failed
-                print(f"--- the end of the log of {worker.name}", *worker.text.splitlines()[-8:], sep="\n")
+            try:
+                yield found
+            finally:
+                for worker in platform.workers:  # pytest shows it beside a test that failed
+                    print(f"--- the end of the log of {worker.name}", *worker.text.splitlines()[-8:], sep="\n")
     finally:
         wire.delete(*settings.KAFKA_TOPICS)

@@ -110,11 +110,11 @@ def _binding_cursor(alias: str) -> type[Any]:
                 # Where Django's own log of queries looks; of what was prepared the driver leaves nothing there.
                 self._query = self._query or SimpleNamespace(query=query.encode())
 
-    return ExportingCursorWrapper(usual if _pooled(alias) else PreparingCursor, alias, "postgresql")
+    return ExportingCursorWrapper(usual if is_pooled(alias) else PreparingCursor, alias, "postgresql")
 
 
-def _pooled(alias: str) -> bool:
-    """Behind a pooler that shares sessions by transaction there is nothing to prepare in: Django's own switch."""
+def is_pooled(alias: str) -> bool:
+    """Behind a pooler that shares sessions by transaction there is none to prepare in, or to listen: Django's own switch."""
     return bool(connections[alias].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
 
 

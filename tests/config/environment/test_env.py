@@ -77,6 +77,14 @@ def test_database_urls(tmp_path):
     assert database_from_url("", tmp_path)["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
 
 
+def test_a_session_is_kept_as_long_as_the_url_says(tmp_path):
+    ages = [
+        database_from_url(f"postgres://u:p@h/name{ending}", tmp_path)["CONN_MAX_AGE"]
+        for ending in ("", "?conn_max_age=0")
+    ]
+    assert ages == [600, 0]
+
+
 def test_the_limit_of_idle_transactions_is_among_the_options(tmp_path):
     options = database_from_url("postgres://u:p@h/name", tmp_path, 7)["OPTIONS"]
     assert "idle_in_transaction_session_timeout=7s" in options["options"]

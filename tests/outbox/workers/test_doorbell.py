@@ -90,7 +90,7 @@ def test_one_process_sends_few_notifies(memory, monkeypatch):
     assert sent[-1] >= last  # no commit stays without a NOTIFY after it
 
 
-SESSIONS = "FROM pg_stat_activity WHERE query LIKE 'NOTIFY %' AND datname = current_database()"
+SESSIONS = "FROM pg_stat_activity WHERE query LIKE 'BEGIN; %NOTIFY %' AND datname = current_database()"
 
 
 @pytest.fixture
@@ -188,3 +188,22 @@ def test_threads_that_commit_first_together_have_one_notifier(bell, monkeypatch)
     race(*[notify.notify_relays] * 8)
     assert len(made) == 1
     assert bell.wait(5)
+
+
+@ALONE
+def test_behind_a_pooler_nobody_waits_for_a_notify_that_never_comes(memory, monkeypatch):
+    """It shares sessions by transaction: whoever listens is another one with each of them."""
+    monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+    assert not doorbell.Doorbell(threading.Event()).listens
+
+
+@ALONE
+def test_a_notify_leaves_nothing_behind_in_its_session(bell):
+    """Behind a pooler the next transaction in it is somebody else's, and must reach the disk."""
+    notifier = notify.Notifier("default")
+    assert notifier._notify()
+    assert bell.wait(5)
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW synchronous_commit")
+        assert cursor.fetchone() == ("on",)
+    assert connection.connection.info.transaction_status.name == "IDLE"
