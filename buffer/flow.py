@@ -165,4 +165,4 @@ def _order_in(stream: Stream, record: Record) -> Sequence[str]:
 
 
 def _batch_in(record: Record) -> Sequence[str]:
-    return [value.decode(errors="replace") for name, value in record.headers if name == "batch_id"]
+    return [value.decode(errors="replace") for name, value in record.headers if name == "batch_id" and value]

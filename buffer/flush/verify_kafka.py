@@ -20,6 +20,7 @@ from outbox.bookkeeping.verify import OFFENDERS, positions_fit_the_log
 CHUNK = 500
 # A producer's clock, and the time between sending and settling.
 TOLERANCE = timedelta(minutes=5)
+LATEST_MS = 253_402_300_800_000  # the year 10000: a foreign record may say any time
 
 
 def checks(streams: Iterable[Stream]) -> Iterator[Check]:
@@ -48,8 +49,9 @@ class Published:
     def add(self, records: Iterable[Record]) -> None:
         for record in records:
             self.digests.setdefault((record.topic, record.partition), {})[record.offset] = _digest_of(record)
-            written = datetime.fromtimestamp(record.timestamp / 1000, UTC)
-            self.oldest = min(self.oldest or written, written)
+            if dict(record.headers or ()).get("batch_id") and 0 <= record.timestamp < LATEST_MS:
+                written = datetime.fromtimestamp(record.timestamp / 1000, UTC)
+                self.oldest = min(self.oldest or written, written)
 
     def is_gone(self, place: TopicPartition, offset: int, sent_at: datetime) -> bool:
         """Whether nobody can tell any more: the log begins later, or the topic was made later."""
@@ -58,7 +60,7 @@ class Published:
 
 
 def _digest_of(record: Record) -> str:
-    headers = {name: value.decode("utf-8", "replace") for name, value in record.headers or ()}
+    headers = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers or ()}
     return content_hash((record.value or b"").decode("utf-8", "replace"), headers)
 
 

@@ -49,6 +49,8 @@ def _rebuild(stream: Stream, say: Say, dry_run: bool) -> Rebuilt:
         say(f"{stream.name}: reading {topic_name(stream.output)} for what was sent")
         sent = read_sent(stream, reader.topic_id)
         result.sent = len(sent.versions)
+        if sent.foreign:
+            say(f"{stream.name}: {sent.foreign} records of {topic_name(stream.output)} are no batches of ours: skipped")
         if dry_run:
             result.records = reader.total
             say(f"{stream.name}: {reader.total} records to read, {result.sent} orders already sent; nothing changed")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,8 +16,10 @@ from buffer.streams import Stream
 from config.database.chunks import batched
 from config.database.rewrite import Rewrite
 from config.database.upsert import uuid_text
+from config.digest import Excerpt
 from config.kafka import topic_name
 from config.kafka.reader import Reader
+from config.telemetry.logs import log
 
 MARK_SENT = Rewrite(
     BufferedEvent,
@@ -28,6 +30,19 @@ MARK_SENT = Rewrite(
     guard="old.status = 'pending'",
     prune="partition_key",
 )
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # as a column takes it
+POSITIONS = msgspec.json.Decoder(list[tuple[Whole, Whole]])
+
+
+class SentBatch(msgspec.Struct):
+    """What is read of a published batch."""
+
+    batch_id: uuid.UUID
+    location_id: str
+    order_ids: list[str]
+
+
+BATCH = msgspec.json.Decoder(SentBatch)
 
 
 @dataclass(frozen=True)
@@ -41,9 +56,10 @@ class Version:
 
 @dataclass
 class SentOrders:
-    """`{(order, location): newest version sent}` of one incarnation of the input topic."""
+    """`{(order, location): newest version sent}` of one incarnation of the input topic; `foreign` records were skipped."""
 
     versions: dict[tuple[str, str], Version] = field(default_factory=dict)
+    foreign: int = 0
 
     def find(self, order_id: str, location_id: str) -> Version | None:
         return self.versions.get((order_id, location_id))
@@ -61,31 +77,49 @@ class SentOrders:
 def read_sent(
     stream: Stream, topic_id: str, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> SentOrders:
-    """Read the whole output topic; batches whose message has no positions (not ours) are ignored."""
+    """Read the whole output topic; what is none of our batches is skipped, counted and logged."""
     sent = SentOrders()
     done = 0
     with Reader(topic_name(stream.output)) as reader:
         for records in reader.batches():
             for record in records:
-                for key, version in _versions(record, topic_id):
+                if (versions := versions_in(record, topic_id)) is None:
+                    _skip(sent, record)
+                for key, version in versions or ():
                     known = sent.versions.get(key)
                     if known is None or known.partition != version.partition or known.offset < version.offset:
                         sent.versions[key] = version
             done += len(records)
             progress(done, reader.total)
+    if sent.foreign:
+        log.warning("foreign_records_skipped", topic=topic_name(stream.output), records=sent.foreign)
     return sent
 
 
-def _versions(record: Any, topic_id: str) -> Iterator[tuple[tuple[str, str], Version]]:
-    headers = {name: value.decode() for name, value in record.headers or ()}
-    if "positions" not in headers or (topic_id and headers.get("topic_id") and headers["topic_id"] != topic_id):
-        return
-    message = msgspec.json.decode(record.value)
-    batch_id = uuid.UUID(message["batch_id"])
-    for order_id, (partition, offset) in zip(
-        message["order_ids"], msgspec.json.decode(headers["positions"]), strict=True
-    ):
-        yield (order_id, message["location_id"]), Version(batch_id, partition, offset)
+def _skip(sent: SentOrders, record: Any) -> None:
+    """Anybody may write into the topic. A batch of it that nobody can unpack may have been ours: that is an error."""
+    sent.foreign += 1
+    if isinstance(record.value, Excerpt):
+        place = f"{record.topic}/{record.partition}/{record.offset}"
+        log.error("sent_batch_unreadable", place=place, error=record.value.lost)
+
+
+def versions_in(record: Any, topic_id: str) -> Sequence[tuple[tuple[str, str], Version]] | None:
+    """The orders of a published batch; none if it was made of another incarnation of the topic. None: it is not ours."""
+    headers = dict(record.headers or ())
+    try:
+        batch, positions = BATCH.decode(record.value or b""), POSITIONS.decode(headers.get("positions") or b"")
+        known = (headers.get("topic_id") or b"").decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if len(batch.order_ids) != len(positions) or headers.get("batch_id") != str(batch.batch_id).encode():
+        return None
+    if topic_id and known and known != topic_id:
+        return ()
+    return [
+        ((order_id, batch.location_id), Version(batch.batch_id, partition, offset))
+        for order_id, (partition, offset) in zip(batch.order_ids, positions, strict=True)
+    ]
 
 
 def mark_sent(stream: Stream, keys: Iterable[Key], sent: SentOrders, now: datetime) -> set[str]:

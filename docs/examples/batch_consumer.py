@@ -76,6 +76,15 @@ class Inbox:
             return int(cursor.rowcount)
 
 
+def batch_in(value: bytes | None) -> dict[str, Any] | None:
+    """The batch in a record; None for what somebody else wrote into the topic."""
+    try:
+        message = json.loads(value or b"null")
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) and message.keys() >= {"batch_id", "location_id", "items"} else None
+
+
 def consume(consumer: Any, inbox: Inbox, *, once: bool = False, say: Callable[[str], None] = print) -> None:
     """Apply what is polled; the offset is committed only after the database has committed.
 
@@ -86,7 +95,9 @@ def consume(consumer: Any, inbox: Inbox, *, once: bool = False, say: Callable[[s
         polled = consumer.poll(timeout_ms=1000)
         for partition, records in polled.items():
             for record in records:
-                message = json.loads(record.value)
+                if (message := batch_in(record.value)) is None:
+                    say(f"{record.partition}/{record.offset} skipped, no batch")
+                    continue
                 verdict = "applied" if inbox.apply(message) else "skipped, a copy"
                 say(f"{message['location_id']} {message['batch_id']} {verdict}")
             consumer.commit({partition: OffsetAndMetadata(records[-1].offset + 1, "", -1)})

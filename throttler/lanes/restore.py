@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from config.gate import InvalidRecord
 from config.kafka.internals import UNREADABLE
 from config.kafka.positions import Log
 from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_of, lane_record_from, partition_from
 from throttler.lanes.lane import LaneState
+from throttler.messages import check_customer
 
 LATEST_US = 10_000_000  # no transaction lives longer: whatever is above is a difference between clocks
 ACCEPT = "start with --accept-reset to"
@@ -23,7 +25,7 @@ class RestoredPartition:
     It is read from `position`; everything below `decided` was decided, `totals` counts it. `reset` is the alarm that
     was accepted, "" as a rule. The first transaction has to log null for every key in `forgotten`: otherwise the next
     restore finds those lanes again. `late_us`: how much later than decided the last transaction's messages left.
-    `expected_us`: what the clock of the last owner would show now, 0 where nobody knows.
+    `expected_us`: what the clock of the last owner would show now, 0 where nobody knows. `foreign`: records skipped.
     """
 
     number: int
@@ -36,6 +38,7 @@ class RestoredPartition:
     reset: str = ""
     late_us: int = 0
     expected_us: int = 0
+    foreign: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Changelog:
     lanes: dict[str, LaneState] = field(default_factory=dict)
     stale: set[bytes] = field(default_factory=set)  # lanes of a topic that is no more
     bad: list[bytes] = field(default_factory=list)  # keys whose record cannot be read
+    foreign: list[bytes] = field(default_factory=list)  # the same, of keys that no customer can have
 
 
 def restored(
@@ -73,11 +77,21 @@ def restored(
     if alarm:
         return _reset(number, log, newest, changelog, alarm)
     if (record := changelog.partition) is None:
-        return RestoredPartition(number, log.topic_id, log.begin, log.begin, {}, {}, frozenset(changelog.stale))
+        return RestoredPartition(
+            number,
+            log.topic_id,
+            log.begin,
+            log.begin,
+            {},
+            {},
+            frozenset(changelog.stale),
+            foreign=len(changelog.foreign),
+        )
     position = record.position if log.committed is None else log.committed
     return RestoredPartition(
         number, log.topic_id, position, record.decided, record.totals, changelog.lanes, frozenset(changelog.stale),
         late_us=_late_us(record, written_ms), expected_us=_expected_us(record, written_ms, now_ms),
+        foreign=len(changelog.foreign),
     )  # fmt: skip
 
 
@@ -97,8 +111,12 @@ def _decode(newest: Mapping[bytes, bytes], topic_id: str) -> Changelog:
             if key == PARTITION_KEY:
                 found.partition = partition_from(value)
                 continue
-            customer, record = key.decode(), lane_record_from(value)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            record = lane_record_from(value)
+            customer = key.decode()
+        except msgspec.DecodeError:
+            (found.bad if _may_be_ours(key) else found.foreign).append(key)
+            continue
+        except UnicodeDecodeError:
             found.bad.append(key)
             continue
         if _differ(record.topic_id, topic_id):
@@ -106,6 +124,16 @@ def _decode(newest: Mapping[bytes, bytes], topic_id: str) -> Changelog:
         else:
             found.lanes[customer] = lane_of(customer, record)
     return found
+
+
+def _may_be_ours(key: bytes) -> bool:
+    if key.startswith((PARTITION_KEY, UNREADABLE)):
+        return True
+    try:
+        check_customer(key.decode())
+    except (InvalidRecord, UnicodeDecodeError):
+        return False
+    return True
 
 
 def _differ(one: str, other: str) -> bool:

@@ -236,6 +236,9 @@ class _Worker:
         if isinstance(result, RestoredPartition):
             self.partitions += 1
             self.lanes += len(result.lanes)
+            if result.foreign:
+                topic = self.of.changelog_topic
+                log.warning("foreign_records_skipped", topic=topic, partition=number, records=result.foreign)
             if result.reset:
                 log.warning(
                     "reset_accepted", topic=self.of.input_topic, partition=number, was=result.reset,

@@ -141,6 +141,13 @@ def test_a_key_that_is_no_text_is_refused():
     assert r"\\xff" in alarm(both(50) | {b"\xff": lane()}, log(50))
 
 
+@pytest.mark.parametrize("key", [b"", b" ", b"\xff", b"\x00", b"c" * 300], ids=repr)
+@pytest.mark.parametrize("value", [b"", b"{", b"\xff", b"[1]"])
+def test_a_record_under_a_key_that_no_customer_has_is_foreign(key, value):
+    found = start(both(50) | {key: value}, log(50))
+    assert (found.position, found.lanes.keys(), found.foreign) == (50, {"acme"}, 1)
+
+
 def test_a_partition_record_that_cannot_be_read_is_refused():
     assert "record of the partition cannot be read" in alarm({b"acme": lane(), PARTITION_KEY: b"{"}, log(50))
 
