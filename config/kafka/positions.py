@@ -19,11 +19,23 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Passed(Mark):
+    """The client's position, behind the last record (or the start) at `since`: from there on there was none."""
+
+    since: int
+
+
+@dataclass(frozen=True)
 class Reach:
-    """The log's end at one moment, and the database time at which everything below it was written."""
+    """The log's end at one moment, and the database time at which everything below it was written.
+
+    `passed` is then the position of the client: what ends a log may be no record, but the mark of a transaction, or part
+    of one that was aborted.
+    """
 
     end_offset: int
     caught_up_at: datetime | None
+    passed: Passed | None = None
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from django.db.models import BigIntegerField, Case, F, Q, Value, When
+
 from config.database.upsert import Upsert
-from config.kafka.positions import Mark, Reach, TopicPartition
+from config.kafka.positions import Mark, Passed, Reach, TopicPartition
 from config.kafka.reader import committed_offsets
 from outbox.bookkeeping.models import Watermark
 
@@ -76,7 +78,22 @@ class Watermarks:
             changes: dict[str, object] = {"end_offset": reach.end_offset, "updated_at": now, "alarm": ""}
             if reach.caught_up_at is not None:
                 changes["caught_up_at"] = reach.caught_up_at
+            if reach.passed:
+                changes |= _moved(reach.passed)
             if not rows.update(**changes):
                 # Nothing was ever read from this partition, and that is known: it starts at its end.
                 self.know(group, [(topic, partition)], now)
                 rows.update(**changes)
+
+
+def _moved(to: Passed) -> dict[str, object]:
+    """Forward only, within the topic, and not over a gap: a database that was restored meanwhile knows less than `since`.
+
+    A report may come after the first batch of a topic that was made anew.
+    """
+    here = (Q(topic_id="") | Q(topic_id=to.topic_id)) & Q(next_offset__gte=to.since)
+    ahead = When(here & Q(next_offset__lt=to.next_offset), then=Value(to.next_offset, BigIntegerField()))
+    return {
+        "next_offset": Case(ahead, default=F("next_offset")),
+        "topic_id": Case(When(Q(topic_id=""), then=Value(to.topic_id)), default=F("topic_id")),
+    }

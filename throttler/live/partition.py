@@ -120,5 +120,10 @@ class OwnedPartition:
         """What the changelog says of the partition when the transaction in hand, begun then, is committed."""
         return PartitionRecord(self.topic_id, self.position, self.decided, dict(self.totals), began_us)
 
+    def pass_to(self, position: int) -> None:
+        """What lies below is read: the marks of transactions, or what was aborted, moves the offset as records do."""
+        if position > self.read:
+            self.read, self.decided, self.touched = position, max(self.decided, position), True
+
     def backlogged(self) -> Iterable[LaneState]:
         return (lane for lane in self.lanes.values() if lane.backlog)

@@ -83,6 +83,9 @@ class OwnerBackend:
             self._room.notify()
 
     def beat(self, ends: Mapping[TopicPartition, LogEnd]) -> None:
+        passed = {tp[1]: end.passed for tp, end in ends.items() if end.passed}
+        if passed:
+            self.owner.post(self.owner.passed, passed)
         self.upkeep.reached(ends)
 
     def drain(self, patience: float) -> bool:

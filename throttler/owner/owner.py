@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 
 from config.kafka import client
+from config.kafka.positions import Mark
 from config.kafka.transaction import Committed, FencedInstance, RefusedByGroup, RefusedRecord, Verdict
 from config.telemetry import metrics
 from config.telemetry.logs import log
@@ -131,6 +132,12 @@ class PartitionOwner:
         self.worked_at = time.monotonic()
         self._round.settled.append(done)
         self._round.decide(batch, self.stowing, self.clock.now())
+
+    def passed(self, positions: Mapping[int, Mark]) -> None:
+        """The client is behind everything below these, and there was no record in it that has not been taken up."""
+        for number, mark in positions.items():
+            if (part := self.parts.get(number)) and part.topic_id == mark.topic_id:
+                part.pass_to(mark.next_offset)
 
     def learn(self, polled: Mapping[str, CustomerTerms]) -> None:
         """Rates, holds, purges and lifetimes as the database has them now."""

@@ -47,7 +47,8 @@ class RestoredPlacing:
         return found
 
     def refuse(self, alarms: Mapping[TopicPartition, str]) -> bool:
-        """What waits of these partitions leaves all the same."""
+        """Their lanes stand still, as those of every stopped partition: what is mirrored has no alarm."""
+        self.given_up({number for _topic, number in alarms}, lambda _gone: None)
         self.alarmed(dict(alarms))
         return True
 

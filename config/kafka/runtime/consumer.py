@@ -94,7 +94,8 @@ class Consumer:
             self._place()
         if not gathers:
             self._submit_all(records)
-            self.log_ends.look(self.backend.sequence, self.member.resting)
+            in_hand = {(record.topic, record.partition) for record in self.pending}
+            self.log_ends.look(self.backend.sequence, self.member.resting, in_hand)
         self._commit()
         if ends := self.log_ends.to_report(self.backend.done_sequence):
             self.backend.beat(ends)
@@ -134,6 +135,7 @@ class Consumer:
             self._commit()
             if self.stop.is_set() or not self.member.owned().issuperset(batch.ends):
                 return False  # not written, not committed: read again by whoever owns it next
+        self.log_ends.records_end |= batch.ends
         return True
 
     def _place(self) -> None:
@@ -155,7 +157,7 @@ class Consumer:
         for tp, start in sorted(found.items()):
             if isinstance(start, Start):
                 self.member.start(tp, start.offset)
-                self.log_ends.started(tp)
+                self.log_ends.started(tp, start.offset)
             else:
                 self.member.stop_partition(tp, start.alarm)
 

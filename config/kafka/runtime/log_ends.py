@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from config.kafka import client
-from config.kafka.positions import TopicPartition
+from config.kafka import client, internals
+from config.kafka.positions import Passed, TopicPartition
 from config.kafka.runtime.writer import LogEnd
 from config.telemetry import metrics
 from config.telemetry.logs import log
@@ -27,6 +27,7 @@ class Watch:
     end_offset: int
     taken_at: float
     sequence: int | None = None  # the batch after which everything below the end is written
+    passed: Passed | None = None  # the position at that moment
 
 
 class LogEnds:
@@ -38,13 +39,15 @@ class LogEnds:
         self.watches: dict[TopicPartition, Watch] = {}
         self.first_ends: dict[TopicPartition, int] = {}
         self.unreached: set[TopicPartition] = set()
+        self.records_end: dict[TopicPartition, int] = {}  # behind the last record that is with the backend
         self.looked = False
         self.next_look = 0.0
         self.fresh: dict[TopicPartition, LogEnd] = {}
         self.blind = False  # the broker did not answer the last query
 
-    def started(self, tp: TopicPartition) -> None:
+    def started(self, tp: TopicPartition, offset: int) -> None:
         """A partition begins to be read."""
+        self.records_end[tp] = offset
         self.unreached.add(tp)
         self.next_look = 0.0
 
@@ -59,21 +62,28 @@ class LogEnds:
         """Every partition has been read to the end that was seen first."""
         return self.looked and not self.unreached
 
-    def look(self, sequence: int, stopped: Container[TopicPartition]) -> None:
-        """Note ends once a second, and which watches the position has passed by batch `sequence`."""
+    def look(self, sequence: int, stopped: Container[TopicPartition], in_hand: Container[TopicPartition] = ()) -> None:
+        """Note ends once a second, and which watches the position has passed by batch `sequence`.
+
+        Of what is `in_hand` there are records that were polled and are in no batch yet: their position counts later.
+        """
         owned = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) not in stopped]
         if time.monotonic() >= self.next_look and owned:
             self._note_ends(owned)
         for tp in owned:
             watch = self.watches.get((tp.topic, tp.partition))
-            if watch and watch.sequence is None and self.consumer.position(tp) >= watch.end_offset:
+            if watch is None or watch.sequence is not None or (tp.topic, tp.partition) in in_hand:
+                continue
+            if (position := self.consumer.position(tp)) >= watch.end_offset:
                 watch.sequence = sequence
+                topic_id = internals.topic_id_of(self.consumer, tp.topic)
+                watch.passed = Passed(topic_id, position, self.records_end[tp.topic, tp.partition])
 
     def to_report(self, done_sequence: int) -> dict[TopicPartition, LogEnd]:
         """What there is to report; empty when nothing new is known."""
         for tp, watch in list(self.watches.items()):
             if watch.sequence is not None and watch.sequence <= done_sequence:
-                self.fresh[tp] = LogEnd(watch.end_offset, watch.taken_at, caught_up=True)
+                self.fresh[tp] = LogEnd(watch.end_offset, watch.taken_at, caught_up=True, passed=watch.passed)
                 self.unreached.discard(tp)
                 self.looked = True
                 del self.watches[tp]

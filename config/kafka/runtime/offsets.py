@@ -16,6 +16,7 @@ class Offsets:
     def __init__(self, consumer: Any, writers: Writers) -> None:
         self.consumer = consumer
         self.writers = writers
+        self._written: dict[TopicPartition, int] = {}
 
     def commit_soon(self) -> bool:
         """Send what is new without waiting; False when there was nothing."""
@@ -43,7 +44,12 @@ class Offsets:
     def _new(self) -> dict[Any, Any]:
         ends: dict[TopicPartition, int] = {}
         for done in self.writers.finished():
-            ends |= done.ends
+            if done.sequence:
+                ends |= done.ends
+                self._written |= done.ends
+            else:  # what was passed is old news where a later batch is written
+                ends |= {tp: end for tp, end in done.ends.items() if end > self._written.get(tp, -1)}
+                self._written |= ends
         # A batch may be done after its partition was taken away: its new owner knows better.
         mine = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) in ends]
         return {tp: client.OffsetAndMetadata(ends[tp.topic, tp.partition], "", -1) for tp in mine}

@@ -78,6 +78,11 @@ class WatermarkPlacing:
         if any(gaps.values()):
             self.handler.regain(ids, {tp: end for tp, end in gaps.items() if end})
         starts = {tp: self._start_of(tp, marks.get(tp), logs[tp]) for tp in sorted(waiting)}
+        new = {tp for tp in waiting if marks.get(tp) is None and logs[tp].committed is None and logs[tp].begin}
+        if new:  # what lies below the beginning of the log was never missed
+            self.positions.advance(
+                self.group, {tp: Mark(logs[tp].topic_id, logs[tp].begin) for tp in sorted(new)}, database_now()
+            )
         if alarms := {tp: start.alarm for tp, start in starts.items() if isinstance(start, Stopped)}:
             self.positions.stop(self.group, alarms, database_now())
         return starts

@@ -16,7 +16,7 @@ from django.db import close_old_connections, connection, transaction
 from config.database.clock import database_now
 from config.database.contention import LONGEST_WAIT, wait_for_rerun
 from config.database.errors import Remedy, remedy_for
-from config.kafka.positions import Positions, Reach, TopicPartition
+from config.kafka.positions import Passed, Positions, Reach, TopicPartition
 from config.kafka.records import Record, RecordBatch
 from config.telemetry import metrics
 from config.telemetry.logs import log
@@ -75,7 +75,7 @@ class Replayable(Handler):
 
 @dataclass
 class Done:
-    """A batch that is in the database: its offsets may be committed."""
+    """A batch that is in the database: its offsets may be committed. Sequence 0: no batch, but positions passed."""
 
     sequence: int
     ends: Mapping[TopicPartition, int]
@@ -84,11 +84,15 @@ class Done:
 
 @dataclass(frozen=True)
 class LogEnd:
-    """The log end offset at a monotonic time, and whether everything below it is written."""
+    """The log end offset at a monotonic time, and whether everything below it is written.
+
+    Then all below `passed` is, too, the client's position: with records, or without.
+    """
 
     end_offset: int
     taken_at: float
     caught_up: bool
+    passed: Passed | None = None
 
 
 class Writer:
@@ -257,6 +261,7 @@ class Writer:
                 reached = {tp: self._reach(end, now) for tp, end in ends.items()}
                 self.positions.reach(self.group, reached, now)
                 self.handler.each_second(now)
+            self.done.put(Done(0, {tp: end.passed.next_offset for tp, end in ends.items() if end.passed}))
             self.pressed = self.handler.pressure()
             self.waiting = False
         except Exception as error:  # noqa: BLE001 (the next beat tries again; idleness is decided by the last one)
@@ -268,4 +273,4 @@ class Writer:
     def _reach(end: LogEnd, now: Any) -> Reach:
         # The log was looked at a moment before the database said what time it is.
         age = timedelta(seconds=max(0.0, time.monotonic() - end.taken_at))
-        return Reach(end.end_offset, now - age if end.caught_up else None)
+        return Reach(end.end_offset, now - age if end.caught_up else None, end.passed)

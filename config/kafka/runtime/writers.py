@@ -64,7 +64,8 @@ class Writers:
         for writer in self._all:
             while not writer.done.empty():
                 done = writer.done.get()
-                self._ahead.add(done.sequence)
+                if done.sequence:
+                    self._ahead.add(done.sequence)
                 yield done
         while self.done_sequence + 1 in self._ahead:
             self.done_sequence += 1

@@ -44,7 +44,9 @@ def consumer(monkeypatch):
     one.polls, one.looks = [], []
     monkeypatch.setattr(one.member, "poll", lambda _timeout: one.polls.pop(0))
     one.committer = SimpleNamespace(commit_soon=lambda: False)
-    one.log_ends = SimpleNamespace(look=lambda sequence, _resting: one.looks.append(sequence), to_report=lambda _: {})
+    one.log_ends = SimpleNamespace(
+        look=lambda sequence, _resting, in_hand: one.looks.append(sequence), to_report=lambda _: {}, records_end={}
+    )
     yield one
     one.backend.close()
 

@@ -6,13 +6,15 @@ from itertools import chain
 
 import pytest
 
-from config.kafka import topic_name
+from config.kafka import client, topic_name
+from config.kafka.reader import committed_offsets
 from config.kafka.runtime.ports import ConsumerStopped
 from outbox.letters.models import DeadLetter
 from tests.config.kafka.test_unpack import batch_of
 from tests.raw_batches import RawProducer, folded_back
 from tests.throttler.owner.conftest import home_of, ids_in, ids_of, notification
 from throttler.live.sending import INPUT, OUTPUT
+from throttler.live.storing import GROUP
 from throttler.verify import checks
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -63,3 +65,28 @@ def test_a_damaged_batch_stops_its_partition_and_no_other(put, run, send, custom
     assert sorted(chain(*ids_in(OUTPUT).values())) == sorted(ids_of(values))
     run(until_idle=1.0, accept_reset=True)
     assert sorted(chain(*ids_in(OUTPUT).values())) == sorted(ids_of([*values, later]))
+
+
+@pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+def test_what_a_producer_aborted_is_passed_and_leaves_no_gap(put, run, send, db):
+    """Records that nobody reads, and the marks of transactions, move the committed offset as records do."""
+    topic, message = topic_name(INPUT), notification("acme")
+    home = home_of(message)
+    send(message)
+    with closing(client.new_producer(transactional_id=f"{topic}-writer")) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(5):
+            producer.send(topic, value=b"{}", partition=home)
+        producer.flush()
+        producer.abort_transaction()
+    run(until_idle=2.0)
+    assert committed_offsets(topic_name(GROUP), topic)[topic, home] == 7
+    with closing(client.new_admin()) as admin:
+        admin.delete_records({client.TopicPartition(topic, home): 7})
+    last = notification("acme")
+    send(last)
+    run(until_idle=2.0)
+    assert ids_in(OUTPUT) == {"acme": ids_of([message, last])}
+    assert letters() == []
+    assert not [check for check in checks() if not check.ok]
