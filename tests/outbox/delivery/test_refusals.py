@@ -21,6 +21,7 @@ from outbox.letters import levers, proof
 from outbox.models import ChannelState, DeadLetter, FailureGroup, OperatorAction
 from tests.outbox.race import race
 from tests.outbox.scripted import PERMANENT, SENT, Scripted, promise, states
+from tests.row_locks import locks_asked_for
 
 pytestmark = pytest.mark.django_db
 ME = Operator("me")
@@ -152,7 +153,9 @@ def test_the_setting_says_how_many_and_zero_says_never(memory, go, settings):
 
 def test_the_run_is_of_the_channel_and_not_of_a_worker(memory, go):
     for _ in range(5):  # each round as by another process
-        refuse(memory, go, DENIED)
+        with locks_asked_for() as locks:
+            refuse(memory, go, DENIED)
+        assert "outbox_channelstate" in locks  # two at once would each write down their own
     assert state().paused
 
 
