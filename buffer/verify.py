@@ -25,7 +25,12 @@ from config.kafka import topic_name
 from config.kafka.positions import TopicPartition
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.dropped_rows import dropped_rows
-from outbox.bookkeeping.verify import OFFENDERS, every_position_is_kept, every_record_has_an_outcome
+from outbox.bookkeeping.verify import (
+    OFFENDERS,
+    every_position_is_kept,
+    every_record_has_an_outcome,
+    no_partition_is_stopped,
+)
 from outbox.letters.verify import letters_counted
 
 OUTCOMES = ("accepted", "redelivered", "superseded", "late", "parked")
@@ -73,6 +78,7 @@ def _of_stream(stream: str, rows: dict[str, int]) -> Iterator[Check]:
     yield _every_full_bucket_is_looked_at(stream)
     yield _one_row_per_order(stream)
     yield every_position_is_kept(stream, topic_name(GROUP), partial(_place_of, stream))
+    yield no_partition_is_stopped(stream, topic_name(GROUP), [topic_name(all_streams()[stream].topic)])
 
 
 def _place_of(stream: str, scope: str) -> TopicPartition | None:

@@ -18,7 +18,7 @@ from config.kafka import topic_name
 from config.uuid7 import smallest_uuid7
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.dropped_rows import dropped_rows
-from outbox.bookkeeping.verify import OFFENDERS, positions_fit_the_log
+from outbox.bookkeeping.verify import OFFENDERS, no_partition_is_stopped, positions_fit_the_log
 from outbox.letters.models import BurialKey
 from outbox.letters.verify import (
     copies_are_as_they_were_sent,
@@ -59,6 +59,7 @@ def checks() -> Iterator[Check]:
         yield _cancelled_was_counted(states, now)
         yield _nothing_waits_for_ever(now)
         yield _failed_has_a_letter()
+        yield no_partition_is_stopped("change capture", topic_name(CDC_GROUP))
         yield letters_counted([FLOW])
         yield every_letter_has_its_group()
         yield every_letter_was_counted()

@@ -19,7 +19,12 @@ from config.kafka.positions import TopicPartition
 from config.kafka.reader import Reader, committed_offsets
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
-from outbox.bookkeeping.verify import OFFENDERS, every_position_is_kept, every_record_has_an_outcome
+from outbox.bookkeeping.verify import (
+    OFFENDERS,
+    every_position_is_kept,
+    every_record_has_an_outcome,
+    no_partition_is_stopped,
+)
 from outbox.letters.models import BurialKey
 from outbox.letters.verify import letters_counted
 from throttler.lanes.mirror import FLOW
@@ -42,6 +47,8 @@ def checks(store: OverflowStore | None = None) -> Iterator[Check]:
         yield _the_store_has_what_waits(store or store_of_settings())
         yield _every_parked_record_has_its_letter()
         yield every_position_is_kept(FLOW, topic_name(GROUP), _place_of)
+        yield no_partition_is_stopped(FLOW, topic_name(GROUP))
+        yield _every_partition_is_mirrored()
         yield letters_counted([FLOW])
 
 
@@ -78,6 +85,27 @@ def _lanes_fit_themselves() -> Check:
     wrong = Lane.objects.exclude(waits).exclude(backlog=0, waits=0, drained__lte=F("seen")).order_by("pk")
     found: Any = wrong.values("customer_id", "partition", "backlog", "first", "drained", "seen", "day")
     return Check(f"{FLOW}: the numbers of every lane fit each other", rows=list(found[:OFFENDERS]))
+
+
+def _every_partition_is_mirrored() -> Check:
+    """Whoever counts records of a partition or writes its lanes moves its row, which no lane is ahead of."""
+    partitions = {row.number: row for row in LanePartition.objects.all()}
+    rows: list[Any] = [
+        {"partition": int(scope), "why": "records are counted, and its row is gone"}
+        for scope, counts in sorted(counters.by_scope(FLOW).items())
+        if scope.isdigit() and counts.get("read", 0) > 0 and int(scope) not in partitions
+    ]
+    for number, topic_id in Lane.objects.order_by().values_list("partition", "topic_id").distinct():
+        row = partitions.get(number)
+        if row is None:
+            rows.append({"partition": number, "why": "it has lanes, and its row is gone"})
+            continue
+        ahead = Lane.objects.filter(partition=number, topic_id=topic_id, seen__gte=row.decided).order_by("pk")
+        if topic_id == row.topic_id:
+            told = ahead.values_list("customer_id", "seen")[:OFFENDERS]
+            rows += [{"partition": number, "customer": customer, "seen": seen, "decided": row.decided}
+                     for customer, seen in told]  # fmt: skip
+    return Check(f"{FLOW}: every partition has its row, and no lane is ahead of it", rows=rows[:OFFENDERS])
 
 
 def _the_store_has_what_waits(store: OverflowStore) -> Check:

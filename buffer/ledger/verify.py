@@ -17,7 +17,12 @@ from config.flows import Check
 from config.kafka import topic_name
 from config.kafka.positions import TopicPartition
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.verify import OFFENDERS, every_position_is_kept, every_record_has_an_outcome
+from outbox.bookkeeping.verify import (
+    OFFENDERS,
+    every_position_is_kept,
+    every_record_has_an_outcome,
+    no_partition_is_stopped,
+)
 from outbox.letters.verify import letters_counted
 
 OUTCOMES = ("applied", "duplicate", "skipped", "parked")
@@ -28,6 +33,7 @@ def checks() -> Iterator[Check]:
     with consistent_snapshot():
         yield every_record_has_an_outcome(NAME, OUTCOMES)
         yield every_position_is_kept(NAME, topic_name(GROUP), _place_of)
+        yield no_partition_is_stopped(NAME, topic_name(GROUP))
         yield _sums_are_quantities()
         yield _no_half_transfer()
         yield _rows_are_counted()

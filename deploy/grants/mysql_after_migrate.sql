@@ -17,8 +17,6 @@ GRANT INSERT, UPDATE ON spillway.auth_user_groups TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.auth_user_user_permissions TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.axes_accessattempt TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.axes_accessattemptexpiration TO 'spillway_app'@'%';
-GRANT INSERT, UPDATE ON spillway.axes_accessfailurelog TO 'spillway_app'@'%';
-GRANT INSERT, UPDATE ON spillway.axes_accesslog TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.buffer_batch TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.buffer_bucket TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.buffer_bufferedevent TO 'spillway_app'@'%';
@@ -46,6 +44,14 @@ GRANT INSERT, UPDATE ON spillway.outbox_flowcounter TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_flowminute TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_idempotencykey TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_joblease TO 'spillway_app'@'%';
+-- The record of logins: a logout writes its time.
+GRANT INSERT ON spillway.axes_accessfailurelog TO 'spillway_app'@'%';
+GRANT INSERT ON spillway.axes_accesslog TO 'spillway_app'@'%';
+GRANT UPDATE ON spillway.axes_accessfailurelog TO 'spillway_app'@'%';
+GRANT UPDATE ON spillway.axes_accesslog TO 'spillway_app'@'%';
+REVOKE UPDATE ON spillway.axes_accessfailurelog FROM 'spillway_app'@'%';
+REVOKE UPDATE ON spillway.axes_accesslog FROM 'spillway_app'@'%';
+GRANT UPDATE (logout_time) ON spillway.axes_accesslog TO 'spillway_app'@'%';
 -- The operators' trail, its seals and edited copies are only ever written.
 GRANT INSERT ON spillway.outbox_actionseal TO 'spillway_app'@'%';
 GRANT INSERT ON spillway.outbox_actionsubject TO 'spillway_app'@'%';

@@ -18,6 +18,11 @@ SELECT format('REVOKE UPDATE ON %I FROM spillway_app', relname) FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
     AND relname ~ '^(buffer_inventorytracking|outbox_operatoraction|outbox_actionseal|outbox_actionsubject|outbox_payloadrevision|notifications_orderevent)' \gexec
 
+-- The record of logins: who logged in and who failed to. A logout writes its time; failures that count at present
+-- (axes_accessattempt) go with the next login.
+REVOKE UPDATE, DELETE ON axes_accesslog, axes_accessfailurelog FROM spillway_app;
+GRANT UPDATE (logout_time) ON axes_accesslog TO spillway_app;
+
 -- Only `migrate` writes these.
 REVOKE INSERT, UPDATE, DELETE ON auth_permission, django_content_type, django_migrations, outbox_offeredright
     FROM spillway_app;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -10,6 +10,7 @@ from config.flows import Check
 from config.kafka.positions import Log, Mark, Stopped, TopicPartition, start_of
 from config.kafka.reader import MissingTopic, ReadConnection
 from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
 
 OFFENDERS = 20
@@ -37,6 +38,16 @@ def every_position_is_kept(flow: str, group: str, place_of: Callable[[str], Topi
     marks = Watermarks().load(group, sorted({topic for topic, _ in places}))
     lost = [{"topic": topic, "partition": number} for topic, number in places if (topic, number) not in marks]
     return Check(f"{flow}: every partition that was read has its watermark", rows=lost[:OFFENDERS])
+
+
+def no_partition_is_stopped(flow: str, group: str, topics: Collection[str] | None = None) -> Check:
+    """A partition that waits for --accept-reset is not read: whatever its log holds has no outcome."""
+    stopped = Watermark.objects.filter(group=group).exclude(alarm="").order_by("topic", "partition")
+    rows = stopped.values("topic", "partition", "alarm")
+    return Check(
+        f"{flow}: no partition is stopped",
+        rows=[row for row in rows if topics is None or row["topic"] in topics][:OFFENDERS],
+    )
 
 
 def positions_fit_the_log(flow: str, group: str, topics: Sequence[str]) -> Check:

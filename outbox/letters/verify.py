@@ -67,17 +67,20 @@ def _bytes(payload: Any) -> bytes | None:
 
 
 def letters_counted(sources: Sequence[str]) -> Check:
-    """The stored counts of each group, which many workers change, are the numbers of its open and requeued letters."""
+    """The stored counts of each group, which many workers change, are the numbers of its open and requeued letters.
+
+    A group is resolved only when it has none of either.
+    """
     letters = DeadLetter.objects.filter(source__in=sources, status__in=["open", "requeued"]).order_by()
     counted: dict[int, dict[str, int]] = {}
     for group, status, number in letters.values_list("group_id", "status").annotate(number=Count("id")):
         counted.setdefault(group, {})[status] = number
     offenders = [
-        {"group": group.pk, "title": group.title, "counted": stored, "letters": there}
+        {"group": group.pk, "title": group.title, "state": group.state, "counted": stored, "letters": there}
         for group in FailureGroup.objects.filter(source__in=sources)
         for stored in [{"open": group.open_count, "requeued": group.requeued_count}]
         for there in [{"open": 0, "requeued": 0, **counted.get(group.pk, {})}]
-        if stored != there
+        if stored != there or (group.state == FailureGroup.State.RESOLVED and any(there.values()))
     ]
     return Check(
         f"failure groups of {', '.join(sources)} count their open and requeued letters", rows=offenders[:OFFENDERS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -12,10 +13,12 @@ from django.db.models import Exists, OuterRef
 
 from config.admin.levers import Operator
 from config.database.chunks import batched, by_key
+from config.database.clock import database_now
 from outbox.trail.audit import record
 from outbox.trail.models import ActionSeal, ActionSubject, OperatorAction
 from outbox.trail.seals import CHUNK, seal
 
+LONGEST_DAYS = 100_000  # a time of Python lies no further back
 SWEEP, TRAIL = "sweep_actions", "outbox.operatoraction"
 
 
@@ -57,7 +60,16 @@ def swept() -> Swept:
     sealed = Exists(ActionSeal.objects.filter(action=OuterRef("pk")))
     sweeps = OperatorAction.objects.filter(sealed, verb=SWEEP, subject_type=TRAIL).newest_first()
     found = sweeps.values_list("detail", "created_at").first()
-    return Swept(int(found[0]["upto"]), found[1] - timedelta(days=found[0]["days"])) if found else Swept()
+    if not found or not days_of(found[0]):
+        return Swept()
+    # Not of a time to come, which would cover what is done until then.
+    return Swept(int(found[0]["upto"]), min(found[1], database_now()) - timedelta(days=days_of(found[0])))
+
+
+def days_of(detail: Any) -> int:
+    """For how long a sweep says that actions were kept: at least a day. 0 for what no sweep says."""
+    wanted = isinstance(detail, dict) and all(type(detail.get(name)) is int for name in ("upto", "days"))
+    return max(0, min(detail["days"], LONGEST_DAYS)) if wanted else 0
 
 
 def _announce(upto: int) -> None:

@@ -8,7 +8,7 @@ import django
 
 django.setup()
 
-from axes.models import AccessAttempt  # noqa: E402 (after django.setup, as all below)
+from axes.models import AccessAttempt, AccessFailureLog, AccessLog  # noqa: E402 (after django.setup, as all below)
 from django.contrib.auth.models import Permission, User  # noqa: E402
 from django.contrib.contenttypes.models import ContentType  # noqa: E402
 from django.db import DatabaseError, transaction  # noqa: E402
@@ -60,6 +60,13 @@ def order() -> int:
     return OutboxMessage.objects.count()
 
 
+def log_out() -> bool:
+    client = Client()
+    client.post("/admin/login/", {"username": "boss", "password": "right"})
+    client.post("/admin/logout/")
+    return AccessLog.objects.filter(logout_time__isnull=False).exists()
+
+
 def unlocked() -> int:
     """A failure that no longer counts is deleted by the next login."""
     AccessAttempt.objects.update(attempt_time=AccessAttempt.objects.get().attempt_time - timedelta(days=1))
@@ -86,6 +93,7 @@ def main() -> None:
         "right password": log_in("right"),
         "unlocked": unlocked(),
         "deleted user": delete_a_user(),
+        "logged out": log_out(),
         "messages": order(),
         "sealed": seal(database_now()) > 0,
         "lifted": suppression.lift([Suppression.objects.get().pk], Operator("test"), "asked for it"),
@@ -106,6 +114,10 @@ def main() -> None:
         "give the deed to another": refused(lambda: OperatorAction.objects.update(actor_number=1)),
         "delete a seal": refused(lambda: ActionSeal.objects.all()._raw_delete("default")),
         "change a seal": refused(lambda: ActionSeal.objects.update(hash="x")),
+        "delete a login": refused(lambda: AccessLog.objects.all()._raw_delete("default")),
+        "change a login": refused(lambda: AccessLog.objects.update(username="x")),
+        "delete a failed login": refused(lambda: AccessFailureLog.objects.all()._raw_delete("default")),
+        "change a failed login": refused(lambda: AccessFailureLog.objects.update(username="x")),
         "say that a right was offered": refused(lambda: OfferedRight.objects.create(role="x", right="x")),
     }
     print(json.dumps({"allowed": allowed, "forbidden": forbidden}))

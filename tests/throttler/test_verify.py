@@ -19,6 +19,8 @@ FIT = "throttler: the numbers of every lane fit each other"
 STORED = "throttler: every message that waits is in the store"
 LETTER = "throttler: every parked record has its letter"
 MARK = "throttler: every partition that was read has its watermark"
+STOPPED = "throttler: no partition is stopped"
+ROWS = "throttler: every partition has its row, and no lane is ahead of it"
 GROUPS = "failure groups of throttler count their open and requeued letters"
 
 
@@ -37,7 +39,7 @@ def test_nothing_is_wrong_with_nothing():
 
 def test_a_partition_that_has_worked_adds_up(worked):
     assert not broken()
-    assert [check.name for check in checks()] == [IN, OUT, FIT, STORED, LETTER, MARK, GROUPS]
+    assert [check.name for check in checks()] == [IN, OUT, FIT, STORED, LETTER, MARK, STOPPED, ROWS, GROUPS]
 
 
 @pytest.mark.parametrize("name", ["live", "buffered", "expired_on_arrival", "parked", "forwarded"])
@@ -160,3 +162,25 @@ def test_lanes_are_read_in_pages(worked, monkeypatch):
     assert not broken()
     OverflowMessage.objects.filter(customer_id="beta").delete()
     assert broken() == {STORED}
+
+
+def test_a_partition_without_its_row_is_found(worked):
+    LanePartition.objects.all().delete()
+    assert ROWS in broken()
+    FlowCounter.objects.filter(flow="throttler").delete()
+    assert ROWS in broken()  # it still has lanes
+
+
+def test_a_lane_that_has_seen_what_nobody_decided_is_found(worked):
+    Lane.objects.filter(backlog__gt=0).update(seen=LanePartition.objects.get().decided)
+    assert ROWS in broken()
+
+
+def test_a_stopped_partition_is_found(worked):
+    Watermark.objects.update(alarm="the topic was created again")
+    assert broken() == {STOPPED}
+
+
+def test_a_group_is_resolved_only_without_letters(worked):
+    FailureGroup.objects.update(state="resolved")
+    assert GROUPS in broken()

@@ -17,6 +17,8 @@ from outbox.trail.audit import record
 from outbox.trail.models import ActionSeal, OperatorAction
 
 pytestmark = pytest.mark.django_db(transaction=True)
+SWEPT = "audit: retention swept as AUDIT_RETENTION_DAYS says"
+UNSEALED = "audit: every action older than a day has its seal"
 
 
 @pytest.fixture
@@ -91,6 +93,7 @@ def test_the_command_names_what_was_tampered_with_after_retention(trail, setting
 
 def test_a_sweep_that_somebody_made_up_covers_only_what_was_old_enough(trail, settings):
     """It says ten days, so deeds of last week cannot have gone by it."""
+    settings.AUDIT_RETENTION_DAYS = 10
     retention.seal_all(trail)
     record(Operator("retention"), retention.SWEEP, "x", reason="x", detail={"upto": 40, "days": 10},
            subject_type=retention.TRAIL)  # fmt: skip
@@ -99,6 +102,46 @@ def test_a_sweep_that_somebody_made_up_covers_only_what_was_old_enough(trail, se
     assert len(unsealed) == verify.OFFENDERS, "an unsealed sweep covers nothing"
     retention.seal_all(trail)
     assert len([row for check in verify.checks() for row in check.rows]) == 10
+
+
+@pytest.mark.parametrize(
+    "detail", [{"upto": 40, "days": 0}, {"upto": 40, "days": -9}, {"upto": 40}, {"upto": 40, "days": "x"}, 7]
+)
+def test_a_sweep_that_was_made_up_and_sealed_covers_nothing_of_today(trail, settings, detail):
+    settings.AUDIT_RETENTION_DAYS = 10
+    retention.seal_all(trail)
+    record(Operator("retention"), retention.SWEEP, "x", reason="x", detail=detail, subject_type=retention.TRAIL)
+    OperatorAction.objects.filter(verb=retention.SWEEP).update(created_at=trail + timedelta(days=9000))
+    retention.seal_all(trail)
+    OperatorAction.objects.filter(verb="hold").delete()
+    faults = {check.name: len(check.rows) for check in verify.checks() if not check.ok}
+    assert faults == {"audit: every sealed action is as it was": 20, SWEPT: 1}
+
+
+@pytest.mark.parametrize("days", [0, 20])
+def test_a_sweep_of_other_days_than_the_settings_say_shows(trail, settings, days):
+    record(Operator("retention"), retention.SWEEP, "x", reason="x", detail={"upto": 40, "days": 10},
+           subject_type=retention.TRAIL)  # fmt: skip
+    settings.AUDIT_RETENTION_DAYS = days
+    assert SWEPT in {check.name for check in verify.checks() if not check.ok}
+    OperatorAction.objects.filter(verb=retention.SWEEP).update(created_at=trail - timedelta(days=3))
+    assert SWEPT not in {check.name for check in verify.checks() if not check.ok}
+
+
+def test_an_action_that_nobody_sealed_for_a_day_shows(trail):
+    assert UNSEALED in {check.name for check in verify.checks() if not check.ok}
+    retention.seal_all(trail)
+    assert all(check.ok for check in verify.checks())
+    ActionSeal.objects.all().delete()
+    assert UNSEALED in {check.name for check in verify.checks() if not check.ok}
+
+
+@pytest.mark.parametrize(("number", "floor"), [(40, 10**9), (40, 0), (3, 10**9), (3, 0)])
+def test_a_floor_that_was_moved_shows(trail, number, floor):
+    retention.seal_all(trail)
+    assert all(check.ok for check in verify.checks())
+    ActionSeal.objects.filter(number=number).update(floor=floor)
+    assert [check.name for check in verify.checks() if not check.ok] == ["audit: the floor of every seal fits"]
 
 
 def test_a_sweep_that_was_killed_goes_on_the_next_day(trail, settings, monkeypatch):

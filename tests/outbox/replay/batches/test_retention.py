@@ -1,6 +1,6 @@
 """The letters of a batch are listed as long as letters are kept; its totals stay, and `verify` counts what is listed."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -10,6 +10,8 @@ from outbox.replay.batches.retention import sweep
 from outbox.replay.batches.verify import batches_are_counted
 from tests.outbox.replay.batches.scripted_flow import confirmed, counts, letters, previewed, run_until, step
 
+TIMES = "the state of every replay batch fits its times"
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -38,9 +40,9 @@ def test_items_go_with_the_letters_and_the_totals_stay():
 def test_what_a_killed_sweep_has_left_goes_the_next_time():
     letters(3)
     batch = run_until(confirmed(), "done")
+    age(batch, "finished_at")
     ReplayBatch.objects.update(items_gone_at=database_now() - timedelta(hours=1))
     assert faults() == []
-    age(batch, "finished_at")
     assert sweep(database_now()) == 3
 
 
@@ -73,8 +75,23 @@ def test_a_preview_that_nobody_confirmed_is_cancelled_and_another_stays():
     [
         (lambda: ReplayItem.objects.first().delete(), "every replay batch has an item for each letter it pinned"),
         (lambda: ReplayBatch.objects.update(verified=2), "counters of replay batches = a recount of their items"),
+        (lambda: ReplayBatch.objects.all().delete(), "every replay batch has an item for each letter it pinned"),
+        (lambda: ReplayBatch.objects.update(items_gone_at=database_now()), TIMES),
+        (lambda: ReplayBatch.objects.update(state="running"), TIMES),
+        (lambda: ReplayBatch.objects.update(finished_at=None), TIMES),
+        (lambda: ReplayBatch.objects.update(items_gone_at=database_now(), finished_at=None, state="running"), TIMES),
+        (lambda: ReplayBatch.objects.update(items_gone_at=LONG_AGO, finished_at=LONG_AGO), TIMES),
     ],
-    ids=["an item is gone", "a counter is wrong"],
+    ids=[
+        "an item is gone",
+        "a counter is wrong",
+        "the batch is gone",
+        "its items are called gone",
+        "it runs again",
+        "it never ended",
+        "it runs and its items are called gone",
+        "its items were called gone long ago",
+    ],
 )
 def test_verify_finds_what_does_not_add_up(harm, name):
     letters(3)
