@@ -77,6 +77,7 @@ API = [
                                            "description": "recipient address suppressed"}]}), "rule"),
     *[(esp, answer(status, "<html>"), "pause") for esp in ("mailersend", "postal")
       for status in (401, 402, 403, 404, 405, 407, 410, 451)],
+    ("mailersend", answer(429, {"message": "Monthly quota reached"}), "pause"),
     ("mailersend", answer(420, ""), "wait"), ("mailersend", answer(422, {"message": "odd"}), "rule"),
 ]  # fmt: skip
 
