@@ -7,6 +7,8 @@ import pytest
 from config.kafka import client
 from config.kafka.positions import Passed
 from config.kafka.runtime.log_ends import LogEnds
+from config.kafka.runtime.offsets import Offsets
+from config.kafka.runtime.writer import Done
 
 TP = ("t", 0)
 
@@ -57,3 +59,15 @@ def test_what_was_polled_and_is_in_no_batch_is_not_passed(ends, broker):
     assert ends.to_report(1)[TP].passed is None
     ends.look(2, ())
     assert ends.to_report(2)[TP].passed == Passed("", 22, 10)
+
+
+def test_a_position_that_was_passed_takes_no_offset_back():
+    done = [Done(3, {TP: 120}), Done(0, {TP: 100})]
+    consumer = Broker()
+    offsets = Offsets(consumer, SimpleNamespace(finished=lambda: done))
+    committed = []
+    consumer.commit_async = committed.append
+    for later in ([Done(0, {TP: 110})], [Done(0, {TP: 130})], []):
+        offsets.commit_soon()
+        done[:] = later
+    assert [found[client.TopicPartition(*TP)].offset for found in committed] == [120, 130]

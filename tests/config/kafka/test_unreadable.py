@@ -246,3 +246,9 @@ def test_the_gate_says_that_nobody_can_read_it():
     with pytest.raises(InvalidRecord, match="offsets 7 to 10") as refusal:
         Gate.of(dict, 10**6).decode(taken[0][5])
     assert refusal.value.reason == "unreadable_batch"
+
+
+@pytest.mark.parametrize("codec", [1, 3])
+def test_a_stream_without_its_end_is_not_whole(codec):
+    with pytest.raises(ValueError, match="cut off"):
+        decompress(codec, ENCODE[codec](b"all of it is there" * 10)[:-1], 10**6)
