@@ -17,6 +17,20 @@ IDENTIFIER_LENGTH = 200
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # what no customer's id may hold
 
 
+def storable(text: str, length: int = IDENTIFIER_LENGTH) -> str:
+    """A text from elsewhere as a text column takes it: at most `length` characters, no NUL, no half of a character."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "backslashreplace").decode()[:length]
+
+
+def in_ascii(value: Any) -> Any:
+    """A text, or JSON's lists and objects of them, with the other characters escaped: any character set holds it."""
+    if isinstance(value, str):
+        return value.encode("ascii", "backslashreplace").decode()
+    if isinstance(value, list | tuple):
+        return [in_ascii(item) for item in value]
+    return {in_ascii(name): in_ascii(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
 def collation_for(connection: BaseDatabaseWrapper) -> str | None:
     """The collation that compares bytes; None where that is the default."""
     if connection.vendor == "mysql":

@@ -12,7 +12,7 @@ from django.db import models
 
 from config.database.rewrite import Rewrite
 from config.database.upsert import Upsert, timestamp_text, uuid_text
-from config.fields import IdentifierField
+from config.fields import IdentifierField, storable
 from config.uuid7 import smallest_uuid7
 from notifications.mail import content, delivery_status
 from notifications.mail.delivery_status import Standing, stronger
@@ -181,8 +181,3 @@ def _values(row: Delivery) -> tuple[str | None, ...]:
         storable(row.detail, 300),
         *(timestamp_text(when) if when else None for when in times),
     )
-
-
-def storable(text: str, length: int) -> str:
-    """Text without NUL, which PostgreSQL cannot store, and no longer than `length`."""
-    return text.replace("\x00", "\ufffd")[:length]

@@ -13,10 +13,9 @@ from django.db import models, transaction
 
 from config.database.chunks import delete_in_chunks
 from config.database.upsert import Upsert, timestamp_text, uuid_text
-from config.fields import IdentifierField
+from config.fields import IdentifierField, storable
 from config.uuid7 import uuid7
 from notifications.mail import delivery_status
-from notifications.mail.deliveries import storable
 from notifications.webhooks.event import OTHER, Event
 
 KINDS = [*((status, status) for status in delivery_status.STATUSES), (OTHER, "something else")]

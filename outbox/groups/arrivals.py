@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from config.database.upsert import Upsert
-from outbox.groups.fingerprint import fingerprint_of, title_of
+from config.fields import in_ascii
+from outbox.groups.fingerprint import LONGEST_TITLE, fingerprint_of, title_of
 from outbox.groups.models import FailureGroup, GroupHour, GroupQuota
 from outbox.groups.queries import hour_of
 
@@ -75,6 +76,18 @@ class Cause(NamedTuple):
     def other(self) -> Cause:
         """The group of causes that came when the source had made as many groups as it may in an hour."""
         return Cause(self.source, OTHER, OTHER, "More causes than an hour may bring")
+
+
+class PlainCause(Cause):
+    """The same cause, with a title in ASCII."""
+
+    @property
+    def title(self) -> str:
+        return str(in_ascii(super().title))[:LONGEST_TITLE]
+
+    @property
+    def other(self) -> Cause:
+        return PlainCause(*super().other)
 
 
 @dataclass(frozen=True)

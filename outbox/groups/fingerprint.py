@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from config.admin import humanize
 from config.digest import digest
+from config.fields import storable
 from config.telemetry.redaction import ADDRESS
 
 LONGEST_READ = 1000  # characters of an error
@@ -61,8 +62,7 @@ def template_of(text: str, name: str = "") -> str:
 def title_of(reason: str, template: str) -> str:
     """The cause in words, for the list of groups. Of the example it holds only what all its letters share."""
     text = f"{cause_in_words(reason)}: {humanize.quoted(template)}" if template else cause_in_words(reason)
-    # PostgreSQL stores no NUL in a text, and writing a letter must not fail.
-    return text.replace("\x00", "\ufffd")[:LONGEST_TITLE]
+    return storable(text, LONGEST_TITLE)
 
 
 def _without_numbers(text: str) -> str:

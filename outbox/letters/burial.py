@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
+from django.db import connection, transaction
+
+from config.database.errors import Remedy, remedy_for
 from config.database.upsert import Upsert
 from config.digest import END_BYTES, Excerpt, digest, keepable
-from config.fields import IDENTIFIER_LENGTH
-from config.kafka.records import Record
+from config.fields import in_ascii, storable
+from config.kafka.records import Record, Replayed
 from config.telemetry import metrics
+from config.telemetry.logs import log
 from config.telemetry.redaction import without_addresses
 from config.uuid7 import uuid7
 from outbox.groups import arrivals
-from outbox.groups.arrivals import Cause, Group
+from outbox.groups.arrivals import Cause, Group, PlainCause
 from outbox.groups.fingerprint import template_of
 from outbox.letters.models import BurialKey, DeadLetter
 
@@ -27,6 +31,8 @@ LONGEST_ERROR = 10_000  # characters
 LONGEST_TRACEBACK = 50_000
 LONGEST_HEADERS = 100_000  # characters of all together
 REPLAY_OF = "replay_of"  # the header of a record that was sent again from a letter
+# What a letter says in words of its own; all else of it is bytes, numbers and names of Kafka's.
+WORDS = ("error", "error_class", "traceback", "business_key", "correlation_id", "headers")
 STOPPED = "position"  # the step of a letter that stands for a stopped partition, not for a record
 BURIAL = Upsert(
     BurialKey,
@@ -91,17 +97,59 @@ def bury(letters: Sequence[Letter], group: str, now: datetime) -> Sequence[Lette
     """
     if not letters:
         return []
+    for plain in (False, True):
+        try:
+            with transaction.atomic():
+                return _bury(letters, group, now, plain)
+        except Exception as error:
+            if remedy_for(error) is not Remedy.DATA or connection.needs_rollback:
+                raise  # where a statement was too large, its session is gone
+            log.warning("letter_refused", letters=len(letters), plain=plain, error=str(error).strip())
+    if len(letters) > 1:
+        middle = len(letters) // 2
+        return [*bury(letters[:middle], group, now), *bury(letters[middle:], group, now)]
+    return [letters[0]] if _bury([_bare(letters[0])], group, now, plain=True) else []
+
+
+def _bury(letters: Sequence[Letter], group: str, now: datetime, plain: bool) -> Sequence[Letter]:
+    """Write them; `plain` with ASCII alone, for a database that has not all characters."""
     rows = {letter.key: letter for letter in letters}
     keys = [(*key, digest(keepable(letter.record.value))) for key, letter in sorted(rows.items())]
     fresh = [rows[tuple(key)] for key in BURIAL.run(keys, {"group": group})]
     if not fresh:
         return []
-    groups = arrivals.groups_for((letter.cause for letter in fresh), now)
-    DeadLetter.objects.bulk_create([_letter(letter, groups[letter.cause].pk, group, now) for letter in fresh])
+    causes = (PlainCause(*letter.cause) if plain else letter.cause for letter in fresh)
+    groups = arrivals.groups_for(causes, now)
+    written = [_letter(letter, groups[letter.cause].pk, group, now) for letter in fresh]
+    DeadLetter.objects.bulk_create(map(_in_plain_words, written) if plain else written)
+    arrivals.count(_arrived(fresh, groups), now)
     for letter in fresh:
         metrics.BURIED.labels(letter.source, letter.reason).inc()
-    arrivals.count(_arrived(fresh, groups), now)
     return fresh
+
+
+def _in_plain_words(letter: DeadLetter) -> DeadLetter:
+    for name in WORDS:
+        setattr(letter, name, in_ascii(getattr(letter, name)))
+    letter.business_key, letter.correlation_id = storable(letter.business_key), letter.correlation_id[:100]
+    return letter
+
+
+def _bare(letter: Letter) -> Letter:
+    """The little of a letter that every database takes: it must be written, or its record would be tried for ever.
+
+    The record counts as an excerpt, which is replayed from its topic.
+    """
+    record, whole = letter.record, letter.record.value or b""
+    value = whole
+    if not isinstance(whole, Excerpt):
+        value = Excerpt.of(whole)
+        if len(whole) <= 2 * END_BYTES:
+            value = Excerpt.from_ends(whole, value.size, value.sha256)
+    place = Replayed(record.topic, record.partition, record.offset, record.timestamp, None, value)
+    return replace(
+        letter, record=place, error=letter.error[:1000], traceback="", business_key="", predecessor=letter.origin
+    )
 
 
 def _arrived(letters: Sequence[Letter], groups: Mapping[Cause, Group]) -> dict[Group, tuple[int, int]]:
@@ -120,9 +168,9 @@ def _letter(letter: Letter, group_id: int, group: str, now: datetime) -> DeadLet
         source=letter.source,
         step=letter.step,
         reason=letter.reason,
-        error=_storable(without_addresses(letter.error), LONGEST_ERROR),
+        error=storable(without_addresses(letter.error), LONGEST_ERROR),
         error_class=letter.error_class[:200],
-        traceback=_storable(without_addresses(letter.traceback[-LONGEST_TRACEBACK:]), LONGEST_TRACEBACK),
+        traceback=storable(without_addresses(letter.traceback[-LONGEST_TRACEBACK:]), LONGEST_TRACEBACK),
         consumer_group=group,
         topic=record.topic,
         topic_id=letter.topic_id,
@@ -131,7 +179,7 @@ def _letter(letter: Letter, group_id: int, group: str, now: datetime) -> DeadLet
         timestamp=record.timestamp,
         revision=letter.revision,
         # The same from revision to revision, so that a search finds them all.
-        business_key=_storable(getattr(record, "business_key", "") or letter.business_key),
+        business_key=storable(getattr(record, "business_key", "") or letter.business_key),
         correlation_id=_header(record, "correlation_id"),
         created_at=now,
         updated_at=now,
@@ -141,7 +189,7 @@ def _letter(letter: Letter, group_id: int, group: str, now: datetime) -> DeadLet
 
 def _content(record: Record) -> dict[str, Any]:
     """Key, payload and headers, as far as one statement can hold them; what is cut is measured."""
-    headers = [[_storable(name, 10_000), _printable(value)] for name, value in record.headers or ()]
+    headers = [[storable(name, 10_000), _printable(value)] for name, value in record.headers or ()]
     left = [header for header, size in zip(headers, _sizes(headers), strict=True) if size <= LONGEST_HEADERS]
     key, value = record.key, keepable(record.value)
     found: dict[str, Any] = {"key": key and key[:END_BYTES], "payload": value, "headers": left}
@@ -165,9 +213,4 @@ def _header(record: Any, name: str) -> str:
 
 
 def _printable(value: bytes | None) -> str:
-    return _storable((value or b"").decode("utf-8", "backslashreplace"), 10_000)
-
-
-def _storable(text: str, length: int = IDENTIFIER_LENGTH) -> str:
-    # PostgreSQL stores no NUL in a text, and writing a letter must not fail.
-    return text.replace("\x00", "\ufffd")[:length]
+    return storable((value or b"").decode("utf-8", "backslashreplace"), 10_000)
