@@ -76,5 +76,6 @@ def recount_buckets(stream: Stream, locations: Iterable[str], now: datetime) -> 
             if number == 0:
                 Bucket.objects.filter(pk=bucket.pk).empty()
             elif number != bucket.open_count:
-                Bucket.objects.filter(pk=bucket.pk).update(open_count=number)
+                lost = {"due_at": now} if bucket.due_at is None and not bucket.held else {}
+                Bucket.objects.filter(pk=bucket.pk).update(open_count=number, **lost)
     return change

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import models
-from django.db.models import Count, Exists, F, OuterRef
+from django.db.models import Case, Count, DateTimeField, Exists, F, OuterRef, Value, When
 
 from outbox.bookkeeping.leases import ClaimQuerySet
 
@@ -113,14 +113,18 @@ class BucketQuerySet(models.QuerySet):
         return self.running().update(held=True, due_at=None)
 
     def release(self, now: datetime) -> int:
-        """Let held ones run, the filled ones due at once; returns how many."""
-        return self.held().filled().update(held=False, due_at=now) + self.held().update(held=False)
+        """Let held ones run, the filled ones due at once; returns how many.
+
+        One statement: an order that arrives between two would leave its bucket neither held nor due.
+        """
+        due = Case(When(open_count__gt=0, then=Value(now, DateTimeField())), default=None)
+        return self.held().update(due_at=due, held=False)
 
     def empty(self) -> int:
         return self.update(**EMPTY)
 
     def shrink(self, number: int) -> None:
-        """Count so many orders less."""
+        """Count so many orders less; the first statement locks what the second reads."""
         self.update(open_count=F("open_count") - number)
         self.filter(open_count__lte=0).empty()
 

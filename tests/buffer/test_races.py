@@ -21,6 +21,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.database.errors import Remedy, remedy_for
 from config.kafka import RecordBatch as Records
+from config.kafka import Replayed
 from outbox.letters.levers import requeue
 from outbox.letters.models import DeadLetter
 from tests.conftest import TOPIC_ID, MemoryProducer, move_on, order
@@ -197,6 +198,52 @@ def test_two_people_requeue_one_letter_once(ingest, records):
     results = race(lambda: requeue([letter.pk], ME, "x").failed, lambda: requeue([letter.pk], ME, "y").failed)
     assert sorted(map(len, results)) == [0, 1], "it is still no JSON"
     assert DeadLetter.objects.count() == 2
+
+
+def arrival(stream, name: str) -> None:
+    write(stream, [Replayed("transfer-requests", 0, int(name[1:]), 0, b"k", order(name))])
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite takes one transaction at a time")
+def test_an_order_that_arrives_while_its_empty_bucket_is_released_is_due(stream, transactional_db):
+    """At whichever moment: here before each statement about the bucket but the first."""
+    arrival(stream, "A0")
+    urge()
+    claim(stream)
+    bucket = Bucket.objects.get()
+    levers.hold([bucket.pk], ME, "stocktake")
+    statements = []
+
+    def between(execute, sql, params, many, context):
+        if sql.startswith("UPDATE") and "buffer_bucket" in sql:
+            statements.append(sql)
+            if len(statements) > 1:
+                race(lambda: arrival(stream, f"A{len(statements)}"))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(between):
+        assert levers.release([bucket.pk], ME, "counted") == 1
+    assert statements
+    bucket.refresh_from_db()
+    assert bucket.due_at is not None or bucket.open_count == 0
+
+
+def test_releases_holds_and_arrivals_at_once_leave_a_bucket_held_or_due(stream, transactional_db):
+    arrival(stream, "A0")
+    urge()
+    claim(stream)
+    ids = [Bucket.objects.get().pk]
+    levers.hold(ids, ME, "stocktake")
+    for number in range(1, 30, 3):
+        race(
+            lambda: levers.release(ids, ME, "counted"),
+            lambda number=number: arrival(stream, f"A{number}"),
+            lambda number=number: arrival(stream, f"A{number + 1}"),
+        )
+        assert Bucket.objects.get().due_at is not None
+        urge()
+        claim(stream)
+        levers.hold(ids, ME, "stocktake")
 
 
 def test_the_suite_really_uses_connections_of_its_own(transactional_db):

@@ -7,6 +7,7 @@ import pytest
 from buffer.events.buckets import arrive, recount_buckets
 from buffer.events.models import Bucket
 from config.database.clock import database_now
+from tests.conftest import order
 from tests.row_locks import locks_asked_for
 
 pytestmark = pytest.mark.django_db
@@ -59,3 +60,14 @@ def test_an_arrival_brings_no_second_look_at_locked_orders_forward(stream):
     Bucket.objects.update(urged="leftover", due_at=later)
     arrive(stream, {"WH-1": (stream.max_batch, 0)}, now)
     assert Bucket.objects.get().due_at == later
+
+
+def test_a_bucket_that_was_counted_empty_and_is_not_is_looked_at(ingest, records, stream):
+    """Else it would be filled, and neither held nor due: nobody would ever cut it."""
+    now = ingest(records(order()))
+    Bucket.objects.all().empty()
+    assert recount_buckets(stream, ["WH-1"], now) == 1
+    assert Bucket.objects.get().due_at == now
+    Bucket.objects.update(open_count=0, due_at=None, held=True)
+    recount_buckets(stream, ["WH-1"], now)
+    assert Bucket.objects.get().due_at is None
