@@ -99,7 +99,7 @@ class Aggregator(Flow):
 
     def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
         stream = streams()[letters[0].source]
-        stores = any(letter.step not in ("publish", "late") for letter in letters)
+        stores = any(letter.step not in (flush.STEP, *supplement.STEPS) for letter in letters)
         return f"{stream.name} is full and takes no more for now" if stores and Ingest(stream).pressure() else ""
 
     def sources(self) -> Sequence[str]:
@@ -154,10 +154,10 @@ class Aggregator(Flow):
 
 
 def _by_step(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter], list[DeadLetter]]:
-    """Late orders, refused batches, all others: records that were never stored."""
-    late = [letter for letter in letters if letter.step == "late"]
+    """Versions of stored orders, which came late or could not be cut; refused batches; all others: never stored."""
+    late = [letter for letter in letters if letter.step in supplement.STEPS]
     refused = [letter for letter in letters if letter.step == flush.STEP]
-    return late, refused, [letter for letter in letters if letter.step not in ("late", flush.STEP)]
+    return late, refused, [letter for letter in letters if letter.step not in (*supplement.STEPS, flush.STEP)]
 
 
 def _order_in(stream: Stream, record: Record) -> Sequence[str]:

@@ -93,12 +93,18 @@ class Stream:
                 sums[item.sku] += item.quantity
         return [{"sku": sku, "quantity": sums[sku]} for sku in sorted(sums)]
 
-    def difference(self, new: str, old: str | None) -> list[dict[str, Any]]:
-        """Signed quantities by SKU that turn `old` (None: nothing was sent) into `new`; zeros are left out."""
+    def difference(self, new: str, old: str | None, missing: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """Signed quantities by SKU that turn `old` (None: nothing was sent) into `new`; zeros are left out.
+
+        `missing` holds messages of supplements that `old` counts although they were never sent.
+        """
         sums: defaultdict[str, int] = defaultdict(int)
         for sign, payload in ((1, new), (-1, old)):
             for item in self.gate.decoder.decode(payload).items if payload else ():
                 sums[item.sku] += sign * item.quantity
+        for message in missing:
+            for unsent in msgspec.json.decode(message)["items"]:
+                sums[unsent["sku"]] += unsent["quantity"]
         return [{"sku": sku, "quantity": sums[sku]} for sku in sorted(sums) if sums[sku]]
 
 

@@ -15,6 +15,7 @@ from buffer.admin import explain
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.events.queries import EventQuerySet
+from buffer.flush import set_aside
 from buffer.streams import streams
 from config.admin import humanize
 from config.admin.html import chip
@@ -69,14 +70,25 @@ class BufferedEventAdmin(Revealing, ReadOnlyAdmin):
     def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, Any]:
         batches = Batch.objects.defer("payload", "headers", "event_ids")
         batch, sight = batches.filter(pk=row.batch_id).first(), self.sight(request, row)
+        letters = list(DeadLetter.objects.filter(business_key=row.order_id).newest_first()[:MOST_FOUND])
         return {
             "title": f"Order {row.order_id}",
             "batch": batch,
             "source": explain.source_of(row),
             "bucket": Bucket.objects.filter(stream=row.stream, location_id=row.location_id).first(),
-            "letters": list(DeadLetter.objects.filter(business_key=row.order_id).newest_first()[:MOST_FOUND]),
+            "letters": letters,
+            "set_aside": next((letter for letter in letters if _is_set_aside(row, letter)), None),
             "payload": sight.payload(row.payload, *mask_of(row.stream)),
             "size": len(row.payload.encode()),
             "sight": sight,
             "retention_months": settings.BUFFER_RETENTION_MONTHS,
         }
+
+
+def _is_set_aside(row: BufferedEvent, letter: DeadLetter) -> bool:
+    """Whether this letter, and not a person, took the order out."""
+    place = (letter.topic_id, letter.partition, letter.offset)
+    here = place == (row.topic_id, row.source_partition, row.source_offset)
+    return (
+        row.state == "withdrawn" and letter.step == set_aside.STEP and here and letter.status in ("open", "discarded")
+    )

@@ -150,6 +150,9 @@ class Batch(Claimable):
     output_offset = models.BigIntegerField(null=True)
     claimed_at = models.DateTimeField()
     sent_at = models.DateTimeField(null=True)
+    made_up_at = models.DateTimeField(
+        null=True, help_text="When a later supplement of the order took in what this discarded one would have said."
+    )
 
     objects = BatchQuerySet.as_manager()
 

@@ -143,6 +143,10 @@ class BatchQuerySet(ClaimQuerySet):
     def parked(self) -> BatchQuerySet:
         return self.filter(status="parked")
 
+    def missing(self) -> BatchQuerySet:
+        """Supplements that were discarded, and whose quantities no later one has taken in."""
+        return self.filter(status="discarded", supplement_of__isnull=False, made_up_at=None)
+
     def unsent(self) -> BatchQuerySet:
         return self.filter(status__in=("claimed", "parked"))
 

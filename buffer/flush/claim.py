@@ -17,6 +17,7 @@ from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.events.queries import EMPTY
 from buffer.flush.due import DueDecision, decide
 from buffer.flush.freeze import Claimed, Frozen, LeasedBatch, cut, freeze
+from buffer.flush.set_aside import Unfrozen, is_refusal, set_aside
 from buffer.streams import GROUP, Stream
 from config.as_json import as_json
 from config.database.clock import database_now
@@ -81,11 +82,12 @@ Cut = tuple[Candidate, DueDecision, list[Frozen]]
 
 @dataclass
 class Round:
-    """What one claim transaction did: batches leased to `token`, and how many buckets it looked at."""
+    """What a claim did: batches leased to `token`, how many buckets it looked at, the orders it last tried to cut."""
 
     token: uuid.UUID
     batches: list[LeasedBatch] = field(default_factory=list)
     looked_at: int = 0
+    tried: list[Claimed] = field(default_factory=list)
 
 
 def claim(stream: Stream) -> Round:
@@ -94,27 +96,72 @@ def claim(stream: Stream) -> Round:
     Bucket rows and event rows are locked with SKIP LOCKED only, so this never waits for an ingester, and an
     ingester waits for it at most as long as this transaction lasts. That is why many buckets may share it
     (docs/adr/0003): one bucket a transaction would cap a flusher at a few hundred buckets a second.
+
+    Where the database refuses what was cut, or the stream cannot sum it, buckets are cut one by one instead, and
+    fewer and fewer orders at once: one that no batch can hold is set aside and stops no other.
     """
-    with transaction.atomic():
-        now = database_now()
-        round_ = Round(uuid.uuid4())
-        chosen = _choose(stream, now, round_)
-        if chosen:
-            _cut_batches(stream, chosen, now, round_)
+    round_ = Round(uuid.uuid4())
+    try:
+        _claim(stream, round_)
+    except Exception as error:
+        if not is_refusal(error):
+            raise
+        log.warning("batches_refused", stream=stream.name, error=str(error).strip())
+        metrics.BISECTED.labels("flush").inc()
+        for bucket in _due_buckets(stream):
+            _claim_bucket(stream, round_, bucket)
     return round_
 
 
-def _choose(stream: Stream, now: datetime, round_: Round) -> list[Choice]:
+def _due_buckets(stream: Stream) -> list[int]:
+    with transaction.atomic():
+        return [bucket.id for bucket in _lock_candidates(stream.name, _horizon(stream, database_now()))]
+
+
+def _claim_bucket(stream: Stream, round_: Round, bucket: int) -> None:
+    """Cut what one bucket holds, as many orders at once as the database takes."""
+    most = EVENTS_A_ROUND
+    while True:
+        try:
+            taken = _claim(stream, round_, bucket, most)
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+            if len(round_.tried) > 1:
+                most = len(round_.tried) // 2
+                continue
+            if not round_.tried:
+                raise
+            if not set_aside(stream, bucket, round_.tried[0], error):
+                return
+            taken = 1
+        if not taken:
+            return
+        most *= 2
+
+
+def _claim(stream: Stream, round_: Round, bucket: int | None = None, most: int | None = None) -> int:
+    """One transaction: the buckets that are due, or this one, of which only the oldest `most` orders. Returns the orders."""
+    round_.tried = []
+    with transaction.atomic():
+        now = database_now()
+        chosen = _choose(stream, now, round_, bucket)
+        leased, taken = _cut_batches(stream, chosen, now, round_, most) if chosen else ([], 0)
+    round_.batches += leased
+    return taken
+
+
+def _choose(stream: Stream, now: datetime, round_: Round, only: int | None) -> list[Choice]:
     """Lock candidates; keep those that are due and put off the others."""
-    pressed = counters.totals(stream.name).get("open", 0) >= settings.BUFFER_HIGH_WATER
-    candidates = _lock_candidates(stream.name, None if pressed else now)
+    horizon = _horizon(stream, now)
+    candidates = _lock_candidates(stream.name, horizon) if only is None else _lock_one(stream.name, horizon, only)
     caught_up = caught_up_of(stream)
     chosen: list[Choice] = []
     put_off: list[tuple[int, str]] = []
     expected = 0
     for bucket in candidates:
         round_.looked_at += 1
-        verdict = decide(bucket, now, caught_up, stream.max_batch, pressed)
+        verdict = decide(bucket, now, caught_up, stream.max_batch, pressed=horizon is None)
         if verdict.look_again is not None:
             put_off.append((bucket.id, timestamp_text(verdict.look_again)))
         elif not chosen or expected + bucket.open_count <= EVENTS_A_ROUND:
@@ -122,6 +169,12 @@ def _choose(stream: Stream, now: datetime, round_: Round) -> list[Choice]:
             expected += bucket.open_count
     LOOK_AGAIN.run(put_off)
     return chosen
+
+
+def _horizon(stream: Stream, now: datetime) -> datetime | None:
+    """Up to when buckets are looked at: all that wait, above the high-water mark."""
+    pressed = counters.totals(stream.name).get("open", 0) >= settings.BUFFER_HIGH_WATER
+    return None if pressed else now
 
 
 def _lock_candidates(stream: str, now: datetime | None) -> list[Candidate]:
@@ -139,6 +192,12 @@ def _locked(stream: str, now: datetime | None, most: int) -> list[Candidate]:
     return [Candidate._make(row) for row in _candidates(stream=stream, now=now, most=most)]
 
 
+def _lock_one(stream: str, now: datetime | None, bucket: int) -> list[Candidate]:
+    of_stream = Bucket.objects.of_stream(stream)
+    rows = (of_stream.waiting() if now is None else of_stream.due(now)).filter(pk=bucket)
+    return [Candidate._make(row) for row in rows.lock_free().values_list(*Candidate._fields)]
+
+
 @compiled
 def _candidates(stream: str, now: datetime | None, most: int) -> QuerySet[Any, Any]:
     of_stream = Bucket.objects.of_stream(stream)
@@ -152,31 +211,44 @@ def caught_up_of(stream: Stream) -> dict[int, datetime | None]:
     return dict(rows.values_list("partition", "caught_up_at"))
 
 
-def _cut_batches(stream: Stream, chosen: Sequence[Choice], now: datetime, round_: Round) -> None:
-    events = _open_events(stream, [bucket for bucket, _ in chosen])
+def _cut_batches(
+    stream: Stream, chosen: Sequence[Choice], now: datetime, round_: Round, most: int | None
+) -> tuple[list[LeasedBatch], int]:
+    """Returns the batches that are leased at once, and how many orders were taken."""
+    events = _open_events(stream, [bucket for bucket, _ in chosen], most)
+    round_.tried = [event for found in events.values() for event in found]
     frozen: list[Cut] = []
     topic_id = _topic_id(stream)
     for bucket, verdict in chosen:
         slices = enumerate(cut(stream, events.get(bucket.location_id, ())), start=bucket.sequence + 1)
-        batches = [freeze(stream, bucket.location_id, n, part, now, topic_id) for n, part in slices]
+        batches = [_frozen(stream, bucket.location_id, n, part, now, topic_id) for n, part in slices]
         frozen.append((bucket, verdict, batches))
-    _store_batches(stream, frozen, now, round_)
+    leased = _store_batches(stream, frozen, now, round_)
     _claim_events([batch for _, _, batches in frozen for batch in batches], now)
     RELEASE.run([_after(bucket, batches, now) for bucket, _, batches in frozen])
     taken = sum(len(batch.events) for _, _, batches in frozen for batch in batches)
     counters.add({(stream.name, "flush", "open"): -taken}, now)
+    return leased, taken
 
 
-def _open_events(stream: Stream, buckets: Sequence[Candidate]) -> dict[str, list[Claimed]]:
+def _frozen(stream: Stream, *what: Any) -> Frozen:
+    try:
+        return freeze(stream, *what)
+    except Exception as error:
+        raise Unfrozen(f"{type(error).__name__}: {error}") from error
+
+
+def _open_events(stream: Stream, buckets: Sequence[Candidate], most: int | None = None) -> dict[str, list[Claimed]]:
     """The events of each bucket, oldest first.
 
     Buckets that fit whole share one query. A bucket that does not is always chosen alone and reads its
-    oldest events only.
+    oldest events only, `most` of them.
     """
+    most = most or EVENTS_A_ROUND
     locations = [bucket.location_id for bucket in buckets]
     rows = BufferedEvent.objects.pending().at(stream.name, locations).lock_free()
-    if len(buckets) == 1 and buckets[0].open_count > EVENTS_A_ROUND:
-        rows = rows.oldest_first()[:EVENTS_A_ROUND]
+    if len(buckets) == 1 and buckets[0].open_count > most:
+        rows = rows.oldest_first()[:most]
     with through(BufferedEvent, OPEN):
         found = list(fast_rows(rows.values_list(*Claimed._fields)))
     grouped: defaultdict[str, list[Claimed]] = defaultdict(list)
@@ -190,14 +262,15 @@ def _topic_id(stream: Stream) -> str:
     return rows.exclude(topic_id="").values_list("topic_id", flat=True).first() or ""
 
 
-def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_: Round) -> None:
-    """Write the batches; leased at once where no older batch of the location is still unsent."""
+def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_: Round) -> list[LeasedBatch]:
+    """Write the batches; those are leased at once, and returned, whose location has no older one unsent."""
     locations = [bucket.location_id for bucket, _, batches in frozen if batches]
     unsent = Batch.objects.claimed().of_streams([stream.name]).at(locations)
     blocked = set(unsent.values_list("location_id", flat=True))
     until = timestamp_text(now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS))
     leased, unleased = (uuid_text(round_.token), until), (None, None)
     rows: list[tuple[Any, ...]] = []
+    ours: list[LeasedBatch] = []
     reasons: Counter[str] = Counter()
     text = uuid_writer()
     for bucket, verdict, batches in frozen:
@@ -216,12 +289,13 @@ def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_:
             rows.append((text(batch.batch_id), location, *frame, *(leased if free else unleased), *content))
             if free:
                 sent = (batch.batch_id, stream.name, location, batch.payload, batch.headers, len(events))
-                round_.batches.append(LeasedBatch(*sent))
+                ours.append(LeasedBatch(*sent))
         reasons[verdict.reason] += len(batches)
     STORE.run(rows, {**NEW_BATCH, "stream": stream.name, "claimed_at": now})
     log.info("batches_cut", stream=stream.name, **reasons)
     for reason, number in reasons.items():
         metrics.FLUSHED.labels(stream.name, reason).inc(number)
+    return ours
 
 
 def _claim_events(batches: Sequence[Frozen], now: datetime) -> None:

@@ -78,6 +78,8 @@ def restore(letter: DeadLetter, now: datetime) -> str:
     batch = Batch.objects.select_for_update().filter(pk=letter.business_key, status=Status.DISCARDED).first()
     if batch is None:
         raise Refusal("its batch is not kept any more, or was not discarded")
+    if batch.made_up_at:
+        raise Refusal("a later supplement has sent what it would have said")
     orders = BufferedEvent.objects.discarded_with(batch).select_for_update()
     rows = list(orders.values_list("pk", flat=True))
     if gone := len(batch.event_ids) - len(rows):

@@ -32,7 +32,10 @@ class StoredOrder(NamedTuple):
 
 
 class OrderClassifier:
-    """Decides, for one stored order, what each further record of it is."""
+    """Decides, for one stored order, what each further record of it is.
+
+    `source` is the newest record that says what the row says; `seen` is the producer's last word.
+    """
 
     def __init__(self, stored: StoredOrder) -> None:
         self.stored = stored
@@ -47,7 +50,9 @@ class OrderClassifier:
             return "position_conflict"
         if self.stored.status == "pending" or not at.newer_than(self.source) or not at.newer_than(self.seen):
             return "redelivered"
-        if payload_hash in (self.stored.payload_hash, self.seen_hash):
-            return "redelivered"  # the producer said the same thing once more
+        repeated = payload_hash == self.seen_hash
         self.seen, self.seen_hash, self.changed = at, payload_hash, True
-        return "late_event"
+        if payload_hash == self.stored.payload_hash:
+            self.source = at  # the producer took back what came between: letters of that are old news
+            return "redelivered"
+        return "redelivered" if repeated else "late_event"

@@ -22,6 +22,7 @@ from buffer.ingest.sent_orders import mark_sent, read_sent, unknown_batches
 from buffer.ingest.statements import EVENTS, SEEN
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
+from config.database.errors import Stale
 from config.database.upsert import Packed
 from config.digest import digest
 from config.gate import InvalidRecord
@@ -201,9 +202,10 @@ class Ingest(LetterHandler, Replayable):
                 if verdict != "redelivered":
                     letters.append(self.letter(batch, record, "late", verdict, REASONS[verdict], row[1]))
             if order.changed:
-                seen.append((*key, *order.seen, order.seen_hash))
+                seen.append((*key, order.stored.payload_hash, *order.source, *order.seen, order.seen_hash))
                 outcome.touched.append(key)
-        SEEN.run(seen, {"stream": self.name}, prune=sorted({row[0] for row in seen}))
+        if SEEN.run(seen, {"stream": self.name}, prune=sorted({row[0] for row in seen})) != len(seen):
+            raise Stale("an order has changed since it was classified")
         return letters
 
     def _count(self, outcome: StoredBatch, revision: int, now: datetime, recounted: int = 0) -> None:

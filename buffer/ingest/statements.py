@@ -23,10 +23,15 @@ EVENTS = Upsert(
     prune="partition_key",
 )
 
+# Both places, under the payload that the row was classified by.
 SEEN = Rewrite(
     BufferedEvent,
     key="partition_key order_id location_id",
-    changes="seen_topic_id seen_partition seen_offset seen_timestamp seen_hash",
+    changes=(
+        "payload_hash topic_id source_partition source_offset source_timestamp "
+        "seen_topic_id seen_partition seen_offset seen_timestamp seen_hash"
+    ),
     fixed="stream",
+    guard="old.payload_hash = new.payload_hash",
     prune="partition_key",
 )

@@ -10,6 +10,7 @@ from uuid import UUID
 from buffer.events.models import NO_BATCH, Batch
 from buffer.events.positions import Position
 from buffer.flush.redelivery import effect_of_batch
+from buffer.flush.set_aside import set_aside_again
 from buffer.ingest.handler import Ingest
 from buffer.ingest.statements import EVENTS
 from buffer.streams import Stream
@@ -91,6 +92,7 @@ def effect(stream: Stream, letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     """What became of the orders that these letters are about."""
     returns, _refused = returns_of(letters)
     carried = _batches(letter.carrier for letter in letters if letter.carrier)
+    again = set_aside_again(letters)
     found: dict[UUID, Effect] = {}
     for back in returns:
         keys = _keys(stream, back)
@@ -99,7 +101,9 @@ def effect(stream: Stream, letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
         for letter, record in back.pairs:
             at = Position(letter.topic_id, record.partition, record.offset, record.timestamp)
             row = rows.get(keys[letter.pk]) if letter.pk in keys else None
-            if letter.carrier:
+            if after := again.get(letter.pk):
+                found[letter.pk] = Effect("failed_again", after.error, successor=after.pk)
+            elif letter.carrier:
                 found[letter.pk] = effect_of_batch(letter.carrier, carried.get(letter.carrier))
             else:
                 found[letter.pk] = _effect_of_order(at, row, batches)

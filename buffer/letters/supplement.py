@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import msgspec
 from django.db.models import F
 
 from buffer.events.buckets import arrive
 from buffer.events.models import NO_BATCH, Batch, Bucket, BufferedEvent
 from buffer.events.positions import Position
+from buffer.flush import set_aside
 from buffer.flush.freeze import content_hash, headers_of, iso
 from buffer.streams import Stream
 from config.admin.humanize import plural
@@ -29,7 +31,9 @@ from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of, would_refuse
 
 Status = BufferedEvent.Status
+STEPS = ("late", set_aside.STEP)  # of the letters that are applied here
 Key = tuple[int, str, str]  # month, order, location
+Missing = dict[Key, dict[uuid.UUID, str]]  # the messages of discarded supplements
 GONE = "the order is no longer in the buffer: its month was dropped"
 NOT_SENT_YET = "its batch is cut but not sent yet: try again when it is"
 NEWER_TAKEN = "nothing to do: a newer version of the order has been taken"
@@ -60,6 +64,25 @@ class LateRecord(NamedTuple):
     payload: str
     key: Key
 
+    def is_news_to(self, event: BufferedEvent, missing: Collection[str]) -> bool:
+        """Whether there is something to do: it is newer than the row; or it is what the row says, and was not sent.
+
+        That is so of an order that was set aside, and where a supplement of it is missing.
+        """
+        at = _position(event)
+        if self.at.newer_than(at):
+            return True
+        if self.letter.step == set_aside.STEP and event.status == Status.DISCARDED:
+            return self.at == at or event.payload_hash == self._received
+        return bool(missing) and event.status == Status.SENT and self.at == at
+
+    @property
+    def _received(self) -> str:
+        """The digest of the letter's own payload, which an edited copy hides."""
+        if not self.letter.edit:
+            return digest(self.payload.encode())
+        return digest(bytes(DeadLetter.objects.values_list("payload", flat=True).get(pk=self.letter.pk) or b""))
+
 
 @dataclass
 class Corrections:
@@ -67,11 +90,13 @@ class Corrections:
 
     stream: Stream
     now: datetime
+    missing: Missing
     effects: dict[uuid.UUID, Effect] = field(default_factory=dict)
     changed: dict[int, BufferedEvent] = field(default_factory=dict)
     reopened: set[int] = field(default_factory=set)
     supplements: list[tuple[BufferedEvent, uuid.UUID, Position, list[dict[str, Any]]]] = field(default_factory=list)
     arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)
+    made_up: list[uuid.UUID] = field(default_factory=list)
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
 
@@ -85,7 +110,9 @@ def send_late(stream: Stream, letters: Sequence[DeadLetter], now: datetime) -> d
         return {}
     found, refused = _said(stream, letters)
     events = _events(stream, found, lock=True)
-    work = Corrections(stream, now, effects={pk: Effect("refused", why) for pk, why in refused.items()})
+    work = Corrections(
+        stream, now, _missing(stream, events), effects={pk: Effect("refused", why) for pk, why in refused.items()}
+    )
     for late in sorted(found, key=lambda late: (late.key, late.at.timestamp, late.at.partition, late.at.offset)):
         event = events.get(late.key)
         if event is None or event.status == Status.CLAIMED:
@@ -102,19 +129,23 @@ def foresee(stream: Stream, letters: Sequence[DeadLetter]) -> dict[uuid.UUID, Ju
     """What `send_late` would do now: the same questions in the same order, with nothing locked or written."""
     found, refused = _said(stream, letters)
     events = _events(stream, found, lock=False)
-    judged = {late.letter.pk: _foresee(stream, late, events.get(late.key)) for late in found}
+    missing = _missing(stream, events)
+    judged = {
+        late.letter.pk: _foresee(stream, late, events.get(late.key), missing.get(late.key, {}).values())
+        for late in found
+    }
     return judged | {pk: would_refuse(why) for pk, why in refused.items()}
 
 
-def _foresee(stream: Stream, late: LateRecord, event: BufferedEvent | None) -> Judgement:
+def _foresee(stream: Stream, late: LateRecord, event: BufferedEvent | None, missing: Collection[str]) -> Judgement:
     if event is None or event.status == Status.CLAIMED:
         return would_refuse(NOT_SENT_YET if event else GONE)
-    if not late.at.newer_than(_position(event)):
+    if not late.is_news_to(event, missing):
         return Judgement(True, "Changes nothing.", "A newer version of the order has been taken.", "idle")
     if event.status != Status.SENT:
         done = "Its message is replaced." if event.status == Status.PENDING else "It was discarded and waits again."
         return Judgement(True, "The order goes into the next batch.", done, "ok")
-    items = stream.difference(late.payload, event.payload)
+    items = _difference(stream, late.payload, event.payload, missing)
     if not items:
         return Judgement(True, "Sends nothing.", "The quantities are those that were sent.", "idle")
     said = f"The difference to what was sent: {plural(len(items), 'SKU', 'SKUs')}."
@@ -148,21 +179,44 @@ def _events(stream: Stream, found: Sequence[LateRecord], *, lock: bool) -> dict[
     return {key: event for key, event in keyed.items() if key in wanted}
 
 
+def _missing(stream: Stream, events: Mapping[Key, BufferedEvent]) -> Missing:
+    """The supplements of sent orders that were discarded, so that the rows say more than was sent."""
+    originals = {event.batch_id for event in events.values() if event.status == Status.SENT}
+    if not originals:
+        return {}
+    wanted = {(event.batch_id, event.order_id): key for key, event in events.items()}
+    rows = Batch.objects.missing().of_streams([stream.name]).filter(supplement_of__in=list(originals))
+    found: Missing = {}
+    for pk, original, payload in rows.order_by("sequence").values_list("pk", "supplement_of", "payload"):
+        (order,) = msgspec.json.decode(payload)["order_ids"]
+        if key := wanted.get((original, order)):
+            found.setdefault(key, {})[pk] = payload
+    return found
+
+
+def _difference(stream: Stream, new: str, old: str, missing: Collection[str]) -> list[dict[str, Any]]:
+    return stream.difference(new, old, missing) if missing else stream.difference(new, old)
+
+
 def _position(event: BufferedEvent) -> Position:
     return Position(event.topic_id, event.source_partition, event.source_offset, event.source_timestamp)
 
 
 def _correct(work: Corrections, event: BufferedEvent, late: LateRecord) -> Effect:
     """Decide, and change the order in memory: the next record of the same order finds it so."""
-    if not late.at.newer_than(_position(event)):
+    missing = work.missing.get(late.key, {})
+    if not late.is_news_to(event, missing.values()):
         return Effect("resolved", NEWER_TAKEN)
     status, before = event.status, event.payload
     _take_over(work, event, late)
     if status == Status.SENT:
-        items = work.stream.difference(late.payload, before)
+        items = _difference(work.stream, late.payload, before, missing.values())
+        work.made_up += work.missing.pop(late.key, {})
         if not items:
             return Effect("resolved", "nothing to send: the quantities are those that were sent")
-        batch_id = uuid.uuid5(event.batch_id, f"{late.at.topic_id}/{late.at.partition}/{late.at.offset}")
+        said = f"{late.at.topic_id}/{late.at.partition}/{late.at.offset}"
+        # With what it makes up for: the same position said something else before.
+        batch_id = uuid.uuid5(event.batch_id, "/".join([said, *sorted(map(str, missing))]))
         work.supplements.append((event, batch_id, late.at, items))
         return Effect("waiting", f"sent as supplement {batch_id} of batch {event.batch_id}", carrier=batch_id)
     if status == Status.PENDING:
@@ -178,7 +232,8 @@ def _correct(work: Corrections, event: BufferedEvent, late: LateRecord) -> Effec
 def _take_over(work: Corrections, event: BufferedEvent, late: LateRecord) -> None:
     """The row says what was last sent, or is to be sent."""
     work.changed[event.pk] = event
-    event.topic_id, event.source_partition, event.source_offset, event.source_timestamp = late.at
+    if late.at.newer_than(_position(event)):
+        event.topic_id, event.source_partition, event.source_offset, event.source_timestamp = late.at
     event.payload, event.payload_hash = late.payload, digest(late.payload.encode())
     event.revision += 1
 
@@ -191,6 +246,8 @@ def _write(work: Corrections) -> None:
     _run(REPLACE, [_row(event, event.stored) for event in kept], {"updated_at": work.now})  # type: ignore[attr-defined]
     _run(REOPEN, [_row(event) for event in reopened], {"updated_at": work.now, **again})
     _supplements(work)
+    if Batch.objects.missing().filter(pk__in=work.made_up).update(made_up_at=work.now) != len(work.made_up):
+        raise Stale("a discarded supplement has changed since it was read")
     arrive(work.stream, work.arrivals, work.now)
     counters.add(work.counts, work.now)
 

@@ -1,0 +1,319 @@
+"""What a consumer of the batches adds up is what the producer said last, whatever was refused, discarded, restored or edited."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import msgspec
+import pytest
+
+from buffer.events.models import Batch, BufferedEvent
+from buffer.flush.flusher import Flusher
+from buffer.verify import checks, payload_checks
+from config.admin.levers import Operator
+from config.database.clock import database_now
+from config.flows import Refusal
+from config.kafka import Refused
+from outbox.edits.deed import requeue_copy
+from outbox.letters import proof
+from outbox.letters.levers import discard, requeue, restore
+from outbox.letters.models import DeadLetter
+from outbox.letters.verify import what_failed_again_is_linked
+from tests.buffer.flush.test_flusher import urge
+from tests.conftest import order
+
+pytestmark = pytest.mark.django_db
+ME = Operator("test")
+SKUS = ("S1", "S2")
+
+
+@pytest.fixture(autouse=True)
+def _everything_adds_up(db):
+    yield
+    checked = [*checks(["transfer-requests"]), *payload_checks(), what_failed_again_is_linked()]
+    assert [check for check in checked if not check.ok] == []
+
+
+class Shop:
+    """A producer of one order's versions, an operator, and the warehouse that adds up what it is sent."""
+
+    def __init__(self, ingest, records, stream, producer) -> None:
+        self.ingest, self.records, self.stream, self.producer = ingest, records, stream, producer
+
+    def say(self, **items: int) -> None:
+        self.ingest(self.records(order("A1", items=items)))
+
+    def flush(self, *, refused: bool = False) -> None:
+        urge()
+        self.producer.outcomes = [Refused("too large")] * 5 if refused else []
+        for _ in range(3):
+            Flusher([self.stream], self.producer).tick()
+        self.producer.outcomes = []
+
+    @property
+    def downstream(self) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for message in self.producer.values:
+            for item in message["items"]:
+                total[item["sku"]] += item["quantity"]
+        return {sku: number for sku, number in total.items() if number}
+
+    def letters(self, step: str, status: str = "open") -> list[DeadLetter]:
+        return list(DeadLetter.objects.filter(step=step, status=status).order_by("offset", "pk"))
+
+    def requeue(self, step: str, place: int = 0) -> DeadLetter:
+        letter = self.letters(step)[place]
+        assert requeue([letter.pk], ME, "as it should be").requeued == 1
+        letter.refresh_from_db()
+        return letter
+
+    def edit(self, **items: int) -> None:
+        (letter,) = self.letters("late")
+        requeue_copy(letter.pk, order("A1", items=items).decode(), 0, ME, "a wrong number")
+
+    def discard(self, step: str = "publish") -> None:
+        (letter,) = self.letters(step)
+        assert discard([letter.pk], ME, "never mind") == 1
+        proof.look_after(database_now())
+
+    def restore(self, step: str) -> int:
+        (letter,) = self.letters(step, "discarded")
+        return restore([letter.pk], ME, "after all")
+
+    def refuse_and_discard(self) -> None:
+        """The supplement that waits."""
+        self.flush(refused=True)
+        self.discard()
+
+
+@pytest.fixture
+def shop(ingest, records, stream, producer):
+    """Five were sent."""
+    found = Shop(ingest, records, stream, producer)
+    found.say(S1=5)
+    found.flush()
+    assert found.downstream == {"S1": 5}
+    return found
+
+
+def test_a_discarded_supplement_is_made_up_for_by_the_next(shop):
+    shop.say(S1=8)
+    shop.requeue("late")
+    shop.refuse_and_discard()
+    shop.say(S1=10)
+    shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 10}
+
+
+def test_several_of_them_are_made_up_for_at_once_and_once(shop):
+    for number in (8, 4):
+        shop.say(S1=number)
+        shop.requeue("late")
+        shop.refuse_and_discard()
+    shop.say(S1=12, S2=1)
+    shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 12, "S2": 1}
+    shop.say(S1=13, S2=1)
+    shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 13, "S2": 1}
+
+
+def test_nothing_is_sent_where_the_discarded_one_was_taken_back_by_the_producer(shop):
+    shop.say(S1=8)
+    shop.requeue("late")
+    shop.refuse_and_discard()
+    shop.say(S1=5)
+    shop.requeue("late")
+    shop.say(S1=6)
+    shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 6}
+    assert len(shop.producer.sent) == 2
+
+
+def test_one_that_was_discarded_after_the_next_was_made_is_missing_in_the_one_after(shop):
+    shop.say(S1=8)
+    shop.requeue("late")
+    shop.flush(refused=True)
+    shop.say(S1=10)
+    shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 7}  # until somebody decides about the refused one
+    shop.discard()
+    shop.say(S1=11)
+    shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 11}
+
+
+def test_one_that_was_made_up_for_is_not_restored(shop):
+    shop.say(S1=8)
+    shop.requeue("late")
+    shop.refuse_and_discard()
+    shop.say(S1=10)
+    shop.requeue("late")
+    with pytest.raises(Refusal, match="a later supplement"):
+        shop.restore("publish")
+    shop.flush()
+    assert shop.downstream == {"S1": 10}
+
+
+def test_one_that_is_restored_counts_as_sent(shop):
+    shop.say(S1=8)
+    shop.requeue("late")
+    shop.refuse_and_discard()
+    assert shop.restore("publish") == 1
+    shop.requeue("publish")
+    shop.say(S1=10)
+    shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 10}
+
+
+def test_the_late_letter_of_a_discarded_supplement_sends_it_anew_when_it_is_restored(shop):
+    shop.say(S1=8)
+    shop.requeue("late")
+    shop.refuse_and_discard()
+    assert shop.restore("late") == 1
+    letter = shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 8}
+    proof.look_after(database_now())
+    letter.refresh_from_db()
+    assert letter.status == "resolved"
+
+
+def test_an_edited_copy_of_it_says_its_own_number(shop):
+    shop.say(S1=8)
+    shop.edit(S1=7)
+    shop.refuse_and_discard()
+    assert shop.restore("late") == 1
+    (letter,) = shop.letters("late")
+    requeue_copy(letter.pk, order("A1", items={"S1": 9}).decode(), 1, ME, "another number")
+    shop.flush()
+    assert shop.downstream == {"S1": 9}
+
+
+def test_a_version_that_the_producer_took_back_is_not_sent(shop):
+    """A-B-A: the last word is what was sent."""
+    shop.say(S1=8)
+    shop.say(S1=5)
+    letter = shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 5}
+    assert (letter.status, "newer version" in letter.evidence) == ("resolved", True)
+
+
+def test_taken_back_and_said_again_it_is_late_again(shop):
+    shop.say(S1=8)
+    shop.say(S1=5)
+    shop.say(S1=8)
+    first, second = shop.letters("late")
+    assert first.offset < second.offset
+    shop.requeue("late", 1)
+    shop.flush()
+    shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 8}
+
+
+def test_taken_back_in_the_same_poll_it_is_not_sent_either(shop, ingest, records):
+    ingest(records(order("A1", items={"S1": 8}), order("A1", items={"S1": 5})))
+    shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 5}
+
+
+def test_taken_back_while_its_batch_waits_it_is_not_sent(ingest, records, stream, producer):
+    shop = Shop(ingest, records, stream, producer)
+    shop.say(S1=5)
+    shop.flush(refused=True)
+    shop.say(S1=8)
+    shop.say(S1=5)
+    shop.requeue("publish")
+    shop.flush()
+    shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {"S1": 5}
+
+
+def test_taken_back_after_a_supplement_it_is_taken_back_by_one(shop):
+    shop.say(S1=8)
+    shop.requeue("late")
+    shop.flush()
+    shop.say(S1=5)
+    shop.say(S1=8)
+    shop.say(S1=5)
+    for _ in range(len(shop.letters("late"))):
+        shop.requeue("late", -1)
+    shop.flush()
+    assert shop.downstream == {"S1": 5}
+
+
+def test_of_a_discarded_order_only_the_last_word_opens_it_again(ingest, records, stream, producer):
+    shop = Shop(ingest, records, stream, producer)
+    shop.say(S1=5)
+    shop.refuse_and_discard()
+    shop.say(S1=8)
+    shop.say(S1=5)
+    shop.requeue("late")
+    shop.flush()
+    assert shop.downstream == {}
+    assert BufferedEvent.objects.get().status == "discarded"
+
+
+def believed(event: BufferedEvent) -> dict[str, int]:
+    return {item["sku"]: item["quantity"] for item in msgspec.json.decode(event.payload)["items"]}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_on_the_way_the_last_word_arrives(ingest, records, stream, producer, seed):
+    """A model: when all is decided, the warehouse has what the newest version says."""
+    chance = random.Random(seed)
+    shop = Shop(ingest, records, stream, producer)
+    shop.say(S1=5)
+    shop.flush()
+
+    def speak() -> None:
+        shop.say(**{sku: chance.randint(1, 4) for sku in SKUS[: chance.randint(1, 2)]})
+
+    def of_one(step: str, status: str, act) -> None:
+        if letters := shop.letters(step, status):
+            act([chance.choice(letters).pk])
+
+    def give_back(ids) -> None:
+        requeue(ids, ME, "as it should be")
+
+    def put_back(ids) -> None:
+        try:
+            restore(ids, ME, "after all")
+        except Refusal as refusal:
+            assert "a later supplement" in str(refusal)
+
+    deeds = [
+        speak,
+        speak,
+        lambda: of_one("late", "open", give_back),
+        lambda: of_one("late", "open", give_back),
+        lambda: shop.flush(refused=True),
+        shop.flush,
+        lambda: of_one("publish", "open", give_back),
+        lambda: of_one("publish", "open", lambda ids: discard(ids, ME, "never mind")),
+        lambda: of_one("publish", "open", lambda ids: discard(ids, ME, "never mind")),
+        lambda: of_one("publish", "discarded", put_back),
+        lambda: of_one("late", "discarded", put_back),
+        lambda: proof.look_after(database_now()),
+    ]
+    for _ in range(40):
+        chance.choice(deeds)()
+    last = {sku: chance.randint(5, 9) for sku in SKUS}
+    shop.say(**last)
+    while shop.letters("late") or shop.letters("publish") or Batch.objects.claimed().exists():
+        for step in ("publish", "late"):
+            of_one(step, "open", give_back)
+        shop.flush()
+    assert shop.downstream == last == believed(BufferedEvent.objects.get())
