@@ -16,7 +16,7 @@ from django.utils.html import format_html
 
 from buffer.admin.movement_pages import movements
 from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
-from buffer.ledger.stocktake import take_stock
+from buffer.ledger.stocktake import MadeAlready, take_stock
 from config.admin import humanize
 from config.admin.drawing import points
 from config.admin.keyset import Keyset
@@ -115,6 +115,10 @@ class StockAdmin(ReadOnlyAdmin):
             return self._ask(request, row, problem=problem)
         try:
             done = take_stock(row.pk, counted, seen, given.get("adjustment", ""), operator_of(request.user), reason)
+        except MadeAlready:
+            text = "This form was sent before, with another count. Confirm again to record this one, too."
+            row.refresh_from_db()
+            return self._ask(request, row, problem=text, anew=True)
         except Refusal as refusal:
             return self._ask(request, row, problem=str(refusal))
         messages.success(request, f"Stock {row.pk} is {done.quantity:,} now; {done.delta:+,} was recorded.")
@@ -128,10 +132,12 @@ class StockAdmin(ReadOnlyAdmin):
         problem: str = "",
         right: str = "",
         status: int = 200,
+        anew: bool = False,
     ) -> HttpResponse:
         page = {**self.admin_site.each_context(request), "title": f"Stocktake of {row.pk}", "opts": self.opts}
         given = {name: request.POST.get(name, "") for name in ("counted", "reason", "adjustment")}
-        given["adjustment"] = given["adjustment"] or f"stocktake-{uuid.uuid4()}"
+        if anew or not given["adjustment"]:
+            given["adjustment"] = f"stocktake-{uuid.uuid4()}"
         context = {**page, **given, "row": row, "problem": problem, "right": right, "role": STOCKTAKE.role(self.opts)}
         return TemplateResponse(request, "admin/buffer/inventorystock/stocktake.html", context, status=status)
 

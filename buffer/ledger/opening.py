@@ -15,6 +15,7 @@ from buffer.ledger.topics.effects import LARGEST_DELTA
 from config.database.chunks import batched
 from config.database.clock import database_now
 from config.database.upsert import Upsert
+from config.digest import short_hash
 from config.fields import IDENTIFIER_LENGTH
 from config.processes.csv_rows import numbered_rows
 from outbox.bookkeeping import counters
@@ -62,6 +63,11 @@ class OpeningLine:
     item: str
     location: str
     quantity: int
+
+    @property
+    def place(self) -> int:
+        """A hash of what the ledger does not keep: the stock may follow its topics elsewhere later."""
+        return short_hash(f"{self.item}\x1f{self.location}".encode())
 
 
 @dataclass
@@ -136,6 +142,8 @@ def _count_known(chunk: Sequence[OpeningLine], refused: list[str]) -> int:
                 f"line {line.number}: stock {line.stock_id} was opened with {stored.delta}, not {line.quantity}; "
                 "an adjustment corrects it"
             )
+        elif stored and stored.payload_hash not in (line.place, 0):  # the last release kept none
+            refused.append(f"line {line.number}: stock {line.stock_id} was opened for another item or location")
     return len(known)
 
 
@@ -151,7 +159,9 @@ def _make_places(chunk: Sequence[OpeningLine]) -> None:
 
 def _open(chunk: Sequence[OpeningLine], done: Imported, now: datetime) -> None:
     """Record, then open exactly what was recorded."""
-    rows: list[Row] = sorted((line.stock_id, line.stock_id, line.quantity, None, None, None, 0) for line in chunk)
+    rows: list[Row] = sorted(
+        (line.stock_id, line.stock_id, line.quantity, None, None, None, line.place) for line in chunk
+    )
     fresh = {stock_id for stock_id, _ in record(("", OPENING), rows, "", now)}
     imported = InventoryLocation.objects.filter(merchant_id="", name__in={line.location for line in chunk})
     places = dict(imported.values_list("name", "pk"))

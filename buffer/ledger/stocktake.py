@@ -13,9 +13,14 @@ from buffer.ledger.statements import adjust, record
 from buffer.ledger.topics.effects import LARGEST_DELTA
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.digest import short_hash
 from config.fields import IDENTIFIER_LENGTH
 from config.flows import Refusal
 from outbox.trail import audit
+
+
+class MadeAlready(Refusal):
+    """This adjustment was made, and not as it is asked for now."""
 
 
 def take_stock(stock_id: str, counted: int, seen: int, adjustment_id: str, operator: Operator, reason: str) -> Adjusted:
@@ -54,7 +59,8 @@ def adjust_stock(
     """Set a stock to what was `counted`, or change it by `delta`; exactly one of the two.
 
     Nothing moves the stock between the look at its quantity and the movement. The same `adjustment_id` again
-    changes nothing, so a double click is harmless. Raises Refusal for what cannot be done.
+    changes nothing, so a double click is harmless; with another number it is refused. Raises Refusal for what cannot
+    be done.
     """
     _refuse_nonsense(adjustment_id, reason, counted, delta)
     with transaction.atomic():
@@ -63,11 +69,12 @@ def adjust_stock(
         if quantity is None:
             raise Refusal(f"stock {stock_id} is not known: import it")
         known = InventoryTracking.objects.of_reference(ADJUSTMENT, adjustment_id).first()
+        request = short_hash(f"counted {counted}, delta {delta}".encode())
         if known:
-            return _again(known, stock_id, delta, quantity)
+            return _again(known, stock_id, request, delta, quantity)
         change = counted - quantity if counted is not None else delta or 0
         _refuse_result(stock_id, quantity + change, change)
-        row = (adjustment_id, stock_id, change, None, None, None, 0)
+        row = (adjustment_id, stock_id, change, None, None, None, request)
         if not record(("", ADJUSTMENT), [row], "", now):
             raise Refusal(f"adjustment {adjustment_id} is just being made by somebody else")
         adjust({stock_id: change}, now)
@@ -100,7 +107,9 @@ def _refuse_result(stock_id: str, quantity: int, change: int) -> None:
         raise Refusal(f"stock {stock_id} would become {quantity}, which LEDGER_NEGATIVE_STOCK=park refuses")
 
 
-def _again(known: InventoryTracking, stock_id: str, delta: int | None, quantity: int) -> Adjusted:
-    if known.stock_id != stock_id or (delta is not None and delta != known.delta):
-        raise Refusal(f"adjustment {known.reference_id} was made already: {known.delta:+d} of {known.stock_id}")
+def _again(known: InventoryTracking, stock_id: str, request: int, delta: int | None, quantity: int) -> Adjusted:
+    # Those of the last release have no hash of what was asked for.
+    same = request == known.payload_hash if known.payload_hash else delta in (None, known.delta)
+    if known.stock_id != stock_id or not same:
+        raise MadeAlready(f"adjustment {known.reference_id} was made already: {known.delta:+d} of {known.stock_id}")
     return Adjusted(known.delta, quantity, known=True)

@@ -33,6 +33,14 @@ def split_url(name: str, url: str) -> SplitResult:
     return parts
 
 
+def _once_each(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; a name that stands twice would hide what was meant by one of them."""
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("a name stands twice")
+    return found
+
+
 class Env:
     """Reads variables from the process, then from `.env`; `NAME_FILE` points at a file holding a secret."""
 
@@ -81,9 +89,9 @@ class Env:
     def _json_or_text(self, name: str) -> Any:
         value = self.text(name)
         try:
-            return json.loads(value) if value.startswith("{") else value
+            return json.loads(value, object_pairs_hook=_once_each) if value.startswith("{") else value
         except ValueError:
-            raise BadSetting(f"{name}: begins like JSON and is none") from None
+            raise BadSetting(f"{name}: begins like JSON and is none, or says a name twice") from None
 
     def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
         value = self.text(name) or default

@@ -11,7 +11,7 @@ from django.utils.text import capfirst
 from config.admin.payload import TOKEN, indented, is_json
 from config.flows import Judgement, Refusal, flow_of
 from outbox.edits.difference import DiffLine, difference
-from outbox.edits.faults import Fault, in_order, located, locked_faults, locked_values
+from outbox.edits.faults import Fault, in_order, located, locked_faults, locked_values, repeated_faults
 from outbox.letters import proof
 from outbox.letters.burial import STOPPED
 from outbox.letters.models import DeadLetter, PayloadRevision
@@ -97,7 +97,7 @@ def examine(letter: DeadLetter, text: str, now: datetime) -> Examined:
         return Examined([Fault(f"It has {size:,} bytes; a form takes {MOST:,}.")], ())
     lines = difference(text_of(letter), indented(text) if is_json(text) else text)
     gate = [located(error, text) for error in flow_of(copy.source).faults(copy)]
-    faults = in_order([*gate, *locked_faults(text, dict(what_is_locked(letter)))])
+    faults = in_order([*gate, *locked_faults(text, dict(what_is_locked(letter))), *repeated_faults(text)])
     if not faults:
         faults = [*_about_another(letter, copy), *([] if lines else [Fault(SAME)])]
     return Examined(faults, lines, None if faults else proof.judge([copy], now)[copy.pk])

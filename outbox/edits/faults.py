@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from outbox.edits.places import JsonPlace, line_of, places, value_of
+from outbox.edits.places import JsonPlace, line_of, places, repeated_names, value_of
 
 # As msgspec says it: "… - at `$.items[1].quantity`", "… (byte 23)".
 AT = re.compile(r"\s*-? ?at `\$\.?([^`]*)`")
@@ -104,6 +104,12 @@ def locked_faults(text: str, wanted: dict[str, str | None]) -> list[Fault]:
         for path, value in wanted.items()
         if _said(found, path) != value
     ]
+
+
+def repeated_faults(text: str) -> list[Fault]:
+    """Where a name stands twice in one object: readers differ in which one counts, and only one of them was compared."""
+    said = "stands twice in one object: it must stand there once."
+    return [Fault(f"“{name[:LONGEST]}” {said}", line=line) for name, line in repeated_names(text)]
 
 
 def _must_be(value: str | None) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\],:\n"]|[^\s{}\[\],:"]+')
 
@@ -58,6 +61,26 @@ def places(text: str) -> dict[str, JsonPlace]:
         elif word != ":":
             _take(found, levels, word, line)
     return found
+
+
+def repeated_names(text: str) -> list[tuple[str, int]]:
+    """Names that stand more than once in one object, at any depth, with the line in which each stands last."""
+    twice: set[str] = set()
+
+    def look(members: Sequence[tuple[str, Any]]) -> None:
+        twice.update(name for name, number in Counter(name for name, _ in members).items() if number > 1)
+
+    try:
+        json.loads(text, object_pairs_hook=look)
+    except (ValueError, RecursionError):
+        return []  # what the gate says of it is enough
+    lines: dict[str, int] = {}
+    line, words = 1, TOKEN.findall(text)
+    for word, after in pairwise(words):
+        line += word == "\n"
+        if after == ":" and (name := value_of(word)) in twice:
+            lines[str(name)] = line
+    return sorted(lines.items(), key=lambda found: found[1])
 
 
 def _take(found: dict[str, JsonPlace], levels: list[Level], word: str, line: int) -> None:

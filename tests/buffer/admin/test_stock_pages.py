@@ -154,6 +154,18 @@ def test_a_stocktake_is_a_movement_with_a_reason_and_counts_once(boss, stock):
     assert OperatorAction.objects.get().reason == "counted after closing"
 
 
+def test_a_stocktake_that_is_sent_again_with_another_count_is_refused_and_can_be_confirmed_anew(boss, stock):
+    stocktake(boss, stock)
+    page = stocktake(boss, stock, counted=41)
+    assert "sent before, with another count" in page
+    assert "40 now" not in page
+    anew = re.search(r'name="adjustment" value="([^"]+)"', page)[1]
+    stock.refresh_from_db()
+    assert (stock.quantity, anew != "stocktake-1") == (40, True)
+    assert re.search(r'name="seen" value="40"', page)
+    assert "Stock ST-1 is 41 now" in stocktake(boss, stock, counted=41, adjustment=anew)
+
+
 def test_a_stocktake_is_refused_with_the_reason_and_without_the_right(boss, stock):
     assert "At least 10 characters" in stocktake(boss, stock, reason="short")
     assert "a whole number" in stocktake(boss, stock, counted="many")

@@ -50,6 +50,15 @@ def test_the_same_file_again_changes_nothing(load):
     assert quantities() == {"S1": 5} == sums()
 
 
+def test_a_file_that_opens_a_known_stock_elsewhere_is_refused(load):
+    load("S1,V1,Kitchen,7")
+    for line in ("S1,V2,Kitchen,7", "S1,V1,Bar,7", "S1,V1,,7"):
+        with pytest.raises(CommandError):
+            load(line)
+    InventoryTracking.objects.update(payload_hash=0)  # as the last release opened it
+    assert "0 stocks opened, 1 were there" in load("S1,V2,Kitchen,7")
+
+
 def test_a_dry_run_changes_nothing(load):
     assert "1 stocks would be opened" in load("S1,V1,Kitchen,7", dry_run=True)
     assert (quantities(), InventoryItem.objects.count()) == ({}, 0)
@@ -122,6 +131,25 @@ def test_the_same_adjustment_again_changes_nothing():
     with pytest.raises(Refusal, match=r"made already: \+4 of A"):
         adjust_stock("A", delta=5, adjustment_id="take-1", operator=ME, reason="found more")
     assert OperatorAction.objects.count() == 1
+
+
+def test_the_same_stocktake_again_with_another_count_is_refused():
+    stocks(A=10)
+    adjust_stock("A", counted=7, adjustment_id="take-1", operator=ME, reason="counted twice")
+    for other in ({"counted": 8}, {"delta": -3}):
+        with pytest.raises(Refusal, match="made already: -3 of A"):
+            adjust_stock("A", adjustment_id="take-1", operator=ME, reason="counted again", **other)
+    assert adjust_stock("A", counted=7, adjustment_id="take-1", operator=ME, reason="counted twice").known
+    assert quantities() == {"A": 7}
+
+
+def test_one_of_the_last_release_is_known_by_its_delta():
+    stocks(A=10)
+    adjust_stock("A", delta=4, adjustment_id="take-1", operator=ME, reason="found some")
+    InventoryTracking.objects.filter(reference_id="take-1").update(payload_hash=0)
+    assert adjust_stock("A", delta=4, adjustment_id="take-1", operator=ME, reason="found some").known
+    with pytest.raises(Refusal, match="made already"):
+        adjust_stock("A", delta=5, adjustment_id="take-1", operator=ME, reason="found some")
 
 
 @pytest.mark.parametrize(

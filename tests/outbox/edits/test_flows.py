@@ -36,6 +36,21 @@ def _letters_keep_their_bytes(db):
     assert [check for check in letters_are_as_they_came() if not check.ok] == []
 
 
+@pytest.mark.parametrize("twice", ['"order_id": "A2", ', '"order\\u005fid": "A2", '])
+def test_a_copy_in_which_a_name_stands_twice_is_refused(ingest, records, twice):
+    """Its lock compares one of the two; whoever reads the message may take the other."""
+    ingest(records(order("A1", items={"S1": "three"})))
+    text = edited(only(), ('"three"', "3"))
+    assert faults(only(), text) == []
+    doubled = text.replace("{", "{" + twice, 1)
+    assert faults(only(), doubled) == [("", 2)]
+    with pytest.raises(Refusal):
+        send(only(), doubled)
+    deep = text.replace('"quantity": 3', '"quantity": 3, "quantity": 3')
+    assert len(faults(only(), deep)) == 1
+    assert not BufferedEvent.objects.exists()
+
+
 # -- orders ------------------------------------------------------------------------------------------------
 @pytest.fixture
 def broken_order(ingest, records) -> DeadLetter:

@@ -12,7 +12,7 @@ from buffer.streams import TransferRequest
 from config.gate import Gate, InvalidRecord
 from outbox.edits.difference import count, difference
 from outbox.edits.faults import located, locked_faults, locked_values
-from outbox.edits.places import line_of, places
+from outbox.edits.places import line_of, places, repeated_names
 
 TEXT = """{
   "purchaseOrderId": "PO-1",
@@ -149,3 +149,19 @@ def test_places_agree_with_a_decoder():
     assert {path: place.text for path, place in found.items() if place.text} == {
         "a[0]": "1", "a[1].b": '"x,y"', "a[2][0]": "2", "a[2][1]": "3", "c.d": "null", "c.e": "true", "f": '"{[:"',
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"a": 1,\n "b": 2}', []),
+        ('{"a": 1,\n "a": 2}', [("a", 2)]),
+        ('{"a": 1,\n "\\u0061": 2}', [("a", 2)]),
+        ('{"x": [{"b": 1},\n {"b": 1, "c": {"d": 1, "d": 1}}],\n "e": "d"}', [("d", 2)]),
+        ('[{"a": 1}, {"a": 1}]', []),
+        ('{"a": 1, "a"', []),
+        ("[" * 100_000, []),
+    ],
+)
+def test_a_name_that_stands_twice_in_one_object_is_named_with_its_line(text, found):
+    assert repeated_names(text) == found
