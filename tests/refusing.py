@@ -14,21 +14,27 @@ NAME = "refuses_a_text"
 def refusing(model: type[models.Model], column: str, text: str) -> Iterator[None]:
     """Rows of `model` with `text` in `column` are refused as data. On MariaDB and MySQL DDL commits: use transactional tests."""
     table = model._meta.db_table
-    make, drop = _by_trigger(table, column, text) if connection.vendor == "sqlite" else _by_check(table, column, text)
+    rules = _by_triggers(table, column, text) if connection.vendor == "sqlite" else _by_check(table, column, text)
     with connection.cursor() as cursor:
-        cursor.execute(make)
+        for make, _ in rules:
+            cursor.execute(make)
     try:
         yield
     finally:
         with connection.cursor() as cursor:
-            cursor.execute(drop)
+            for _, drop in rules:
+                cursor.execute(drop)
 
 
-def _by_check(table: str, column: str, text: str) -> tuple[str, str]:
+def _by_check(table: str, column: str, text: str) -> list[tuple[str, str]]:
     add = f"ALTER TABLE {table} ADD CONSTRAINT {NAME} CHECK ({column} NOT LIKE '%{text}%')"
-    return add, f"ALTER TABLE {table} DROP CONSTRAINT {NAME}"
+    return [(add, f"ALTER TABLE {table} DROP CONSTRAINT {NAME}")]
 
 
-def _by_trigger(table: str, column: str, text: str) -> tuple[str, str]:
+def _by_triggers(table: str, column: str, text: str) -> list[tuple[str, str]]:
     when = f"WHEN NEW.{column} LIKE '%{text}%' BEGIN SELECT RAISE(ABORT, 'refused as data'); END"
-    return f"CREATE TRIGGER {NAME} BEFORE INSERT ON {table} {when}", f"DROP TRIGGER {NAME}"
+    names = {kind: f"{NAME}_{kind}" for kind in ("insert", "update")}
+    return [
+        (f"CREATE TRIGGER {name} BEFORE {kind.upper()} ON {table} {when}", f"DROP TRIGGER {name}")
+        for kind, name in names.items()
+    ]

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
+from config.database.errors import Remedy, remedy_for
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from notifications.mail import content, deliveries, delivery_status, recipients, suppression
@@ -28,9 +29,26 @@ Verdict = WebhookEvent.Verdict
 
 
 def apply(ids: Iterable[uuid.UUID], now: datetime) -> Counter[str]:
-    """Apply these events unless another process does or did; returns how many got which verdict."""
+    """Apply these events unless another process does or did; returns how many got which verdict.
+
+    One on which this breaks is found by halves; it stays open, and the others are applied.
+    """
+    wanted = list(ids)
+    try:
+        return _apply(wanted, now)
+    except Exception as error:
+        if remedy_for(error) in (Remedy.RERUN, Remedy.WAIT):
+            raise
+        if len(wanted) == 1:
+            log.exception("webhook_breaks", event_id=str(wanted[0]))
+            return Counter()
+    middle = len(wanted) // 2
+    return apply(wanted[:middle], now) + apply(wanted[middle:], now)
+
+
+def _apply(ids: Sequence[uuid.UUID], now: datetime) -> Counter[str]:
     with transaction.atomic():
-        events = list(WebhookEvent.objects.open().filter(pk__in=list(ids)).locked())
+        events = list(WebhookEvent.objects.open().filter(pk__in=ids).locked())
         verdicts = _classify(events, now)
         _write(events, verdicts, now)
     for event in events:

@@ -12,8 +12,9 @@ from django.conf import settings
 from django.db import models, transaction
 
 from config.database.chunks import delete_in_chunks
+from config.database.errors import Remedy, remedy_for
 from config.database.upsert import Upsert, timestamp_text, uuid_text
-from config.fields import IdentifierField, storable
+from config.fields import IdentifierField, in_ascii, storable
 from config.uuid7 import uuid7
 from notifications.mail import delivery_status
 from notifications.webhooks.event import OTHER, Event
@@ -93,12 +94,28 @@ STORE = Upsert(
 def store(events: Sequence[Event], provider: str, headers: Mapping[str, str], now: datetime) -> list[UUID]:
     """Store the events that are new; returns their ids. Committed before anything is applied."""
     rows = {event.dedup_id: event for event in events}
-    with transaction.atomic():
-        found = STORE.run(
-            [_row(rows[key], now) for key in sorted(rows)],
-            {"provider": provider, "headers": _json(headers), "received_at": now, "verdict": "new"},
-        )
-    return [UUID(str(row[0])) for row in found]
+    written = [_row(rows[key], now) for key in sorted(rows)]
+    return _store(written, {"provider": provider, "headers": _json(headers), "received_at": now, "verdict": "new"})
+
+
+def _store(rows: Sequence[tuple[Any, ...]], constants: Mapping[str, Any]) -> list[UUID]:
+    """One that the database refuses is found by halves, and stored in ASCII: a provider repeats all of a request."""
+    try:
+        with transaction.atomic():
+            return [UUID(str(row[0])) for row in STORE.run(rows, constants)]
+    except Exception as error:
+        if remedy_for(error) is not Remedy.DATA or (len(rows) == 1 and (plain := in_ascii(rows[0])) == list(rows[0])):
+            raise
+    if len(rows) == 1:
+        return _store([_cut(plain)], constants)
+    middle = len(rows) // 2
+    return [*_store(rows[:middle], constants), *_store(rows[middle:], constants)]
+
+
+def _cut(row: Sequence[Any]) -> tuple[Any, ...]:
+    """The columns that have a length; escaped they are longer."""
+    name, dedup_id, kind, body, message_id, provider_id, recipient, detail, occurred = row
+    return name, dedup_id[:200], kind, body, message_id, provider_id[:200], recipient[:254], detail[:300], occurred
 
 
 def sweep_old(now: datetime) -> int:
@@ -112,7 +129,7 @@ def _row(event: Event, now: datetime) -> tuple[Any, ...]:
     # The status with the latest time holds: a provider's clock that runs ahead must not win for ever.
     occurred = min(event.occurred_at or now, now + timedelta(seconds=60))
     return (
-        uuid_text(uuid7()), storable(event.dedup_id, 200), event.kind, event.raw, message_id,
+        uuid_text(uuid7()), storable(event.dedup_id, 200), event.kind, event.raw.replace("\x00", "\ufffd"), message_id,
         storable(event.provider_message_id, 200), storable(event.recipient, 254),
         storable(event.detail, 300), timestamp_text(occurred),
     )  # fmt: skip

@@ -7,18 +7,22 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from django.conf import settings
+
+from config.fields import storable
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from config.telemetry.masks import masked_error
 from config.telemetry.redaction import said, trace_of, without_addresses
 from outbox.channels.handlers import Message, MessageHandler, Outcome, send_budget
-from outbox.delivery.attempts import open_attempts
+from outbox.delivery.attempts import LONGEST_RECEIPT, open_attempts
 from outbox.delivery.claim import Claim
 from outbox.delivery.ordering import in_waves
 from outbox.delivery.settle import Call, Settlement, release, settle_at_last
+from outbox.letters.burial import LONGEST_ERROR
 
 
 @dataclass
@@ -141,5 +145,12 @@ def _guarded(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]
         # What it stumbled over may be the mail. Pages mask it; more people read a log.
         log.error("handler_failed", channel=handler.name, exception=trace_of(error, masked_error))
         text = f"{type(error).__name__}: {without_addresses(said(error))}"[:500]
-        return [Outcome(handler.when_broken, text) for _ in chunk]
-    return outcomes
+        outcomes = [Outcome(handler.when_broken, text) for _ in chunk]
+    return [_storable(outcome) for outcome in outcomes]
+
+
+def _storable(outcome: Outcome) -> Outcome:
+    """What the other side said, as columns take it: without NUL, and without a wait for centuries."""
+    waits = [min(max(0.0, wait), settings.OUTBOX_EXPIRES_SECONDS) for wait in (outcome.retry_after, outcome.least_wait)]
+    texts = {"error": storable(outcome.error, LONGEST_ERROR), "receipt": storable(outcome.receipt, LONGEST_RECEIPT)}
+    return replace(outcome, **texts, retry_after=waits[0], least_wait=waits[1], reason=storable(outcome.reason, 100))

@@ -6,19 +6,21 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.database.errors import Remedy
+from config.database.errors import Remedy, remedy_for
 from config.database.rewrite import Rewrite
 from config.database.upsert import timestamp_text, uuid_text
+from config.fields import in_ascii
 from config.processes.loop import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from config.telemetry.masks import masked_error
+from config.telemetry.redaction import said
 from outbox.bookkeeping import counters
 from outbox.channels import admission, breaker
 from outbox.channels.handlers import Message, MessageHandler, Outcome
@@ -99,15 +101,53 @@ def settle_at_last(claim: Claim, handler: MessageHandler, call: Call, stop: thre
 
 def settle(claim: Claim, handler: MessageHandler, call: Call) -> Settlement:
     """Write what became of each message, for those still held by the claim's token."""
-    try:
-        with transaction.atomic():
-            settlement = _write(claim, handler, call, call.results)
-    except FenceLost:
-        with transaction.atomic():
-            kept = _still_held(claim, call.results)
-            settlement = _write(claim, handler, call, kept)
+    settlement = _settle_whatever_they_say(claim, handler, call)
     _count(claim, call)
     return settlement
+
+
+def _settle_whatever_they_say(claim: Claim, handler: MessageHandler, call: Call) -> Settlement:
+    """An outcome whose words the database refuses is found by halves, and written without them: it has happened."""
+    try:
+        return _settle_held(claim, handler, call)
+    except Exception as error:
+        if remedy_for(error) is not Remedy.DATA:
+            raise
+        log.warning(
+            "outcomes_refused", channel=claim.channel, outcomes=len(call.results), error=masked_error(said(error))
+        )
+        if len(call.results) == 1:
+            return _settle_without_words(claim, handler, call)
+    middle = len(call.results) // 2
+    first, rest = (
+        _settle_whatever_they_say(claim, handler, replace(call, results=part))
+        for part in (call.results[:middle], call.results[middle:])
+    )
+    return Settlement({**first.next_states, **rest.next_states}, first.halt or rest.halt)
+
+
+def _settle_without_words(claim: Claim, handler: MessageHandler, call: Call) -> Settlement:
+    """In ASCII; and with nothing but the kind of the outcome where that is refused, too."""
+    ((message, outcome),) = call.results
+    plain = replace(
+        outcome, error=in_ascii(outcome.error), receipt=in_ascii(outcome.receipt)[: attempts.LONGEST_RECEIPT]
+    )
+    try:
+        return _settle_held(claim, handler, replace(call, results=[(message, plain)]))
+    except Exception as error:
+        if remedy_for(error) is not Remedy.DATA:
+            raise
+    bare = replace(outcome, error="the database refuses what was answered", receipt="", reason="")
+    return _settle_held(claim, handler, replace(call, results=[(message, bare)]))
+
+
+def _settle_held(claim: Claim, handler: MessageHandler, call: Call) -> Settlement:
+    try:
+        with transaction.atomic():
+            return _write(claim, handler, call, call.results)
+    except FenceLost:
+        with transaction.atomic():
+            return _write(claim, handler, call, _still_held(claim, call.results))
 
 
 def _still_held(claim: Claim, results: Results) -> Results:

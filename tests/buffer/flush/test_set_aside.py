@@ -182,6 +182,19 @@ def test_a_late_order_that_is_opened_again_and_cannot_be_cut_fails_again(ingest,
     assert DeadLetter.objects.get(pk=late.successor).step == "cut"
 
 
+def test_what_the_producer_took_back_meanwhile_is_not_sent_when_it_comes_back(ingest, records, flush):
+    with refusing(Batch, "payload", "no-such"):
+        ingest(records(order("A1", items=POISON)))
+        flush()
+        ingest(records(order("A1", items={"S1": 2})))
+        ingest(records(order("A1", items=POISON)))
+    cut, late = DeadLetter.objects.order_by("offset")
+    give_back(cut)
+    give_back(late)
+    assert flush() == ["A1"]
+    assert "no-such-sku" in Batch.objects.get().payload
+
+
 def test_its_letter_may_be_discarded(ingest, records, flush, refused):
     ingest(records(order("A1", items=POISON)))
     flush()

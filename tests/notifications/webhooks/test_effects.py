@@ -244,3 +244,20 @@ def test_old_events_are_swept_in_chunks_and_young_ones_stay(sent, settings, monk
     WebhookEvent.objects.exclude(pk=keep.pk).update(received_at=old)
     assert sweep_old(timezone.now()) == 6
     assert WebhookEvent.objects.get() == keep
+
+
+def test_an_event_that_breaks_stays_open_and_the_others_are_applied(sent, monkeypatch):
+    move, strange = applying.deliveries.move, []
+
+    def picky(said, now):
+        if any(news.detail == "strange" for found in said.values() for news in found):
+            raise ValueError("what is this?")
+        return move(said, now)
+
+    monkeypatch.setattr(applying.deliveries, "move", picky)
+    monkeypatch.setattr(views, "apply", lambda ids, now: strange.append(ids))
+    for detail in ("strange", "", ""):
+        tell(event("delivered", sent.pk, detail=detail))
+    assert apply_open(timezone.now()).total() == 2
+    assert list(WebhookEvent.objects.filter(applied_at=None).values_list("detail", flat=True)) == ["strange"]
+    assert status() == "delivered"

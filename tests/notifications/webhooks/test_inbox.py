@@ -16,6 +16,7 @@ from notifications.webhooks.inbox import store
 from tests.notifications import signing
 from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
 from tests.notifications.signing import event, generic, post, status, tell
+from tests.refusing import refusing
 
 
 @pytest.fixture(autouse=True)
@@ -214,3 +215,18 @@ def test_the_bytes_are_kept_as_they_came(sent):
 def test_a_password_is_never_kept(sent):
     post(signing.postmark("Delivery", sent.pk), "postmark")
     assert WebhookEvent.objects.get().headers == {}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_event_that_the_database_refuses_is_escaped_and_spares_the_others():
+    """A provider repeats a request until it is taken: one event would keep all others of it out."""
+    events = [Event("other", f"e{number}", '{"n": "東京"}' if number == 3 else "{}") for number in range(7)]
+    with refusing(WebhookEvent, "body", "東"):
+        assert len(store(events, "sendgrid", {}, database_now())) == 7
+    assert WebhookEvent.objects.get(dedup_id="e3").body == '{"n": "\\u6771\\u4eac"}'
+    assert store(events, "sendgrid", {}, database_now()) == []
+
+
+def test_a_body_with_a_nul_is_stored(db):
+    store([Event("other", "e", "a\x00b")], "sendgrid", {}, database_now())
+    assert WebhookEvent.objects.get().body == "a\ufffdb"
