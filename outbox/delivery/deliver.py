@@ -152,5 +152,11 @@ def _guarded(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]
 def _storable(outcome: Outcome) -> Outcome:
     """What the other side said, as columns take it: without NUL, and without a wait for centuries."""
     waits = [min(max(0.0, wait), settings.OUTBOX_EXPIRES_SECONDS) for wait in (outcome.retry_after, outcome.least_wait)]
-    texts = {"error": storable(outcome.error, LONGEST_ERROR), "receipt": storable(outcome.receipt, LONGEST_RECEIPT)}
-    return replace(outcome, **texts, retry_after=waits[0], least_wait=waits[1], reason=storable(outcome.reason, 100))
+    return replace(
+        outcome,
+        error=storable(outcome.error, LONGEST_ERROR),
+        receipt=storable(outcome.receipt, LONGEST_RECEIPT),
+        reason=storable(outcome.reason, 100),
+        retry_after=waits[0],
+        least_wait=waits[1],
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.db import OperationalError
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush import claim as claiming
@@ -123,6 +124,24 @@ def test_a_fault_of_our_own_sets_no_order_aside(ingest, records, stream, monkeyp
     with pytest.raises(AttributeError):
         claim(stream)
     assert states() == {"A1": "pending"}
+
+
+def test_a_deadlock_on_the_way_sets_no_order_aside(ingest, records, stream, refused, monkeypatch):
+    """The round is run again: it says nothing against the orders."""
+    usual, calls = claiming._store_batches, []
+
+    def deadlock(*given):
+        calls.append(given)
+        if len(calls) == 3:  # all, then the two of the bucket, then the first of them alone
+            raise OperationalError(1213, "Deadlock found")
+        return usual(*given)
+
+    monkeypatch.setattr(claiming, "_store_batches", deadlock)
+    ingest(records(order("A1"), order("A2", items=POISON)))
+    urge()
+    with pytest.raises(OperationalError, match="Deadlock"):
+        claim(stream)
+    assert states() == {"A1": "pending", "A2": "pending"}
 
 
 def test_its_letter_gives_it_back_when_the_database_takes_it(ingest, records, flush):
