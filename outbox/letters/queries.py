@@ -13,7 +13,7 @@ LISTED = 50  # letters of a query: each has up to four megabytes
 MOST_BYTES = 32 * 1024 * 1024  # of payloads that are in memory at once
 # What no flow asks for when it judges a letter: what people read, and what levers have written.
 NOT_JUDGED = (
-    "group", "reason", "error", "error_class", "traceback", "consumer_group", "payload_sha256",
+    "group", "error", "error_class", "traceback", "consumer_group", "payload_sha256",
     "created_at", "updated_at", "requeued_at", "note", "code", "evidence", "evidence_url", "predecessor", "successor",
 )  # fmt: skip
 
