@@ -1,4 +1,4 @@
-"""Middleware: a strict content security policy, a correlation id and a log line for each request."""
+"""Middleware: a strict content security policy, a correlation id and a log line for each request, 503 without a database."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from typing import Any
 
 import structlog
 from django.conf import settings
+from django.contrib.sessions.exceptions import SessionInterrupted
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 
+from config.database.errors import Remedy, needs_migrate, remedy_for
 from config.telemetry.logs import bind, log
 
 Answer = Callable[[HttpRequest], HttpResponse]
@@ -32,6 +37,7 @@ POLICY = "; ".join(
 CORRELATION = "X-Correlation-ID"
 PLAUSIBLE = re.compile(r"[\w.:-]{8,100}", re.ASCII)
 PROBES = {"/healthz", "/readyz", "/metrics"}
+RETRY_SECONDS = 10
 
 
 class ContentSecurityPolicy:
@@ -80,6 +86,38 @@ class RequestLog:
             milliseconds=round(seconds * 1000, 1),
             user=getattr(user, "pk", None),
         )
+
+
+class Sessions(SessionMiddleware):
+    """Django's sessions, and 503 where the database is away or locked: at a page, or at its session, which every page saves.
+
+    Django takes a session that cannot be saved for one that was deleted, and answers 400.
+    """
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        try:
+            return super().process_response(request, response)
+        except (SessionInterrupted, DatabaseError, InterfaceError) as error:
+            answer = self.process_exception(request, error)
+            if answer is None:
+                raise
+            return answer
+
+    def process_exception(self, request: HttpRequest, error: BaseException) -> HttpResponse | None:
+        cause: BaseException | None = error
+        while cause and type(cause).__module__.startswith("django.contrib.sessions"):
+            cause = cause.__context__
+        if not isinstance(cause, DatabaseError | InterfaceError) or not _is_away(cause):
+            return None
+        log.error("page_unavailable", path=request.path, error=str(cause).strip(), kind=type(cause).__name__)
+        headers = {"Retry-After": str(RETRY_SECONDS), "Cache-Control": "no-store"}
+        return HttpResponse(render_to_string("503.html"), status=503, headers=headers)
+
+
+def _is_away(error: DatabaseError | InterfaceError) -> bool:
+    """Whether the same request may succeed in a moment; a table that is missing stays missing."""
+    transient = isinstance(error, OperationalError | InterfaceError) or remedy_for(error) is Remedy.RERUN
+    return transient and not needs_migrate(error)
 
 
 def client_address(request: HttpRequest) -> str | None:

@@ -98,7 +98,7 @@ class StockAdmin(ReadOnlyAdmin):
         if name != STOCKTAKE.name:
             raise Http404
         given = request.POST if request.method == "POST" else request.GET
-        row = self.get_queryset(request).filter(pk=given.get("id", "").replace("\x00", "")).first()
+        row = self.get_queryset(request).filter(pk=given.get("id", "")).first()
         if row is None or not self.has_view_permission(request, row):
             raise Http404
         if not STOCKTAKE.allowed(request.user, self.opts):

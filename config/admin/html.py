@@ -1,13 +1,24 @@
-"""The small parts of a page: icons, chips, times."""
+"""The small parts of a page: icons, chips, times; and strangers' texts in a page's reading order."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from config.admin import humanize, states
+from config.telemetry.visible import visible
+
+# What turns the reading direction of all that follows, and what shows nothing.
+STEERING = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff"
+TO_THE_LEFT = r"\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff"
+UNUSUAL = re.compile(f"[{STEERING}{TO_THE_LEFT}]")
+STEERS = re.compile(f"[{STEERING}]+")
+RUN = re.compile(f"[{TO_THE_LEFT}](?:.*[{TO_THE_LEFT}])?", re.DOTALL)
+# A form must send back what it was given; a title, an option and the words of a drawing hold no elements.
+PART = re.compile(r"(<textarea\b.*?</textarea>|<(title|option|text)\b.*?</\2>|<[^>]*>)", re.DOTALL)
 
 
 def icon(name: str) -> SafeString:
@@ -43,3 +54,22 @@ def moment(when: datetime | None, text: str) -> str:
     return format_html(
         '<time datetime="{}" title="{} UTC">{}</time>', when.isoformat(), f"{when:%Y-%m-%d %H:%M:%S}", text
     )
+
+
+def in_reading_order(html: str) -> str:
+    """A page whose texts keep their places: direction controls are written out, and what is read from the right is isolated."""
+    if not UNUSUAL.search(html):
+        return html
+    texts, end = [], 0
+    for part in PART.finditer(html):
+        texts += [_isolated(html[end : part.start()]), _steered(part[0]) if part[2] else part[0]]
+        end = part.end()
+    return "".join([*texts, _isolated(html[end:])])
+
+
+def _isolated(text: str) -> str:
+    return RUN.sub(r"<bdi>\g<0></bdi>", STEERS.sub(lambda found: f"<bdi>{visible(found[0])}</bdi>", text))
+
+
+def _steered(text: str) -> str:
+    return STEERS.sub(lambda found: visible(found[0]), text)

@@ -109,10 +109,13 @@ class KeysetChangeList(ChangeList):
         found = super().get_filters(request)
         # Links from other pages narrow a list by plain lookups; a list must say that it is not the whole.
         said = self.model_admin.narrowed_to  # type: ignore[attr-defined]
-        self.narrowed = [
-            said(name, value[-1] if isinstance(value, list) else value) for name, value in found[2].items()
-        ]
-        self.way_back = self.model_admin.way_back(request)  # type: ignore[attr-defined]
+        try:
+            self.narrowed = [
+                said(name, value[-1] if isinstance(value, list) else value) for name, value in found[2].items()
+            ]
+            self.way_back = self.model_admin.way_back(request)  # type: ignore[attr-defined]
+        except (ValueError, ValidationError) as error:  # what a number or an id is expected of
+            raise IncorrectLookupParameters(error) from error
         return found
 
     def get_query_string(self, new_params: Any = None, remove: Any = None) -> str:

@@ -30,7 +30,7 @@ class LoginAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet, search_term: str
     ) -> tuple[models.QuerySet, bool]:
-        name = search_term.replace("\x00", "").strip()
+        name = search_term.strip()
         return (queryset.filter(username=name) if name else queryset), False
 
     @admin.display(description="Name")

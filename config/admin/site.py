@@ -10,14 +10,16 @@ from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.apps import AdminConfig
 from django.contrib.admin.utils import quote
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.db import DataError
 from django.dispatch import Signal
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 
 from config.admin import positions
 from config.admin.home import home
+from config.admin.html import in_reading_order
 from config.admin.read_only import ReadOnlyAdmin
 from config.database.clock import database_now
 from config.partitions import configured, plan_for
@@ -60,7 +62,7 @@ class SpillwayAdminSite(admin.AdminSite):
         return [*own, *super().get_urls()]
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        """Every page is made by this: who POSTs without the right to is written down, whatever the page."""
+        """Every page is made by this: none reads U+0000 or writes backwards, and who POSTs without the right is written down."""
         return super().admin_view(_reporting_refusals(view), cacheable)
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
@@ -101,8 +103,7 @@ class SpillwayAdminSite(admin.AdminSite):
 
         `beside` is the row whose page asks: what else has its key?
         """
-        # PostgreSQL refuses NUL in any text; nothing has it in its key.
-        key = request.GET.get("q", "").replace("\x00", "").strip()
+        key = request.GET.get("q", "").strip()
         pages = [page for page in self.readable_pages(request) if type(page).find is not ReadOnlyAdmin.find]
         hits = [(page, row) for page in pages for row in page.find(key)] if key else []
         place, why_not = positions.place_of(key), ""
@@ -155,20 +156,41 @@ def page_of(page: ReadOnlyAdmin, row: Any) -> str:
     return reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_change", args=[quote(row.pk)])
 
 
+def without_nul(given: QueryDict) -> QueryDict:
+    """What was sent, without U+0000: PostgreSQL fails at a text that holds it. Passwords stay for Django to refuse."""
+    if not any("\x00" in text for name, texts in given.lists() for text in (name, *texts)):
+        return given
+    readable = QueryDict(mutable=True)
+    for name, texts in given.lists():
+        kept = texts if "password" in name else [text.replace("\x00", "") for text in texts]
+        readable.setlist(name.replace("\x00", ""), kept)
+    return readable
+
+
 def _reporting_refusals(view: View) -> View:
     @wraps(view)
     def watched(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        request.GET, request.POST = without_nul(request.GET), without_nul(request.POST)  # type: ignore[misc, assignment]
         try:
             response = view(request, *args, **kwargs)
         except PermissionDenied as refused:
             _report(request, str(refused))  # the right in words, where the page names it
             raise
+        except (OverflowError, DataError) as error:
+            # A number, a time or a text that no column takes: Django's lists find that out in the database.
+            raise BadRequest from error
+        if isinstance(response, TemplateResponse):
+            response.add_post_render_callback(_put_in_reading_order)
         if response.status_code == 403:
             context = getattr(response, "context_data", None) or {}
             _report(request, context.get("right", ""))
         return response
 
     return watched
+
+
+def _put_in_reading_order(response: HttpResponse) -> None:
+    response.content = in_reading_order(response.content.decode())
 
 
 def _report(request: HttpRequest, right: str = "") -> None:

@@ -44,7 +44,7 @@ MIDDLEWARE = [
     "config.middleware.ContentSecurityPolicy",
     "config.middleware.RequestLog",
     "outbox.api.problems.ProblemDetails",
-    "django.contrib.sessions.middleware.SessionMiddleware",
+    "config.middleware.Sessions",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -95,6 +95,7 @@ WHITENOISE_USE_FINDERS = True
 
 # -- Logins ---------------------------------------------------------------------------------------
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+LOGIN_REDIRECT_URL = "admin:index"  # also where `next` names another site
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_SAVE_EVERY_REQUEST = True  # the 12 hours begin anew with each request
 LOGIN_MOST_FAILURES = AXES_FAILURE_LIMIT = env.integer("LOGIN_MOST_FAILURES", 10, least=1, most=100)

@@ -181,7 +181,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
         """The levers on everything that the list shows; none on the hits of a search, and none when nothing is there."""
         asked = {name: request.GET.get(name, "") for name in (*self.links, "source", "state", SEARCH_VAR)}
         group, source = asked["group__id__exact"], asked["source"]
-        if asked[SEARCH_VAR].strip() or (group and not group.isdecimal()):
+        if asked[SEARCH_VAR].strip() or (group and not (group.isdecimal() and len(group) < 19)):
             return []
         source = "" if source == EVERY else source
         chosen = Filter(group=int(group) if group else None, source=source, all=not (group or source))

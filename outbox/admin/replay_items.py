@@ -51,7 +51,9 @@ class ReplayItemAdmin(ReadOnlyAdmin):
     def way_back(self, request: HttpRequest) -> tuple[str, str]:
         """There is no list of all: it is a part of its batch."""
         batch = request.GET.get("batch__id__exact", "")
-        return "Back to the batch", reverse("admin:outbox_replaybatch_change", args=[batch]) if batch else "?"
+        return "Back to the batch", reverse(
+            "admin:outbox_replaybatch_change", args=[batch]
+        ) if batch.isdecimal() else "?"
 
     @admin.display(description="Letter")
     def of_letter(self, row: ReplayItem) -> str:

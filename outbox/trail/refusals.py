@@ -21,10 +21,10 @@ def record_refusal(sender: Any, request: HttpRequest, right: str, **_: Any) -> N
     kind, words = _model(url_name)
     asked = str(kwargs.get("name") or url_name.rpartition("_")[2])
     named = request.POST.getlist("id") or [kwargs[name] for name in ("object_id", "id", "pk") if name in kwargs]
-    keys = [str(key).replace("\x00", "")[:MOST] for key in named[:MOST]]
+    keys = [str(key)[:MOST] for key in named[:MOST]]
     record(
         operator_of(request.user), VERB, f"{asked.replace('-', ' ').capitalize()} on {words}",
-        reason=request.POST.get("reason", "").replace("\x00", "")[:1000],
+        reason=request.POST.get("reason", "")[:1000],
         result=f"needs the right “{right}”" if right else "without the right", rows=len(keys),
         detail={"asked": asked}, subject_type=kind, subject_ids=list(dict.fromkeys(keys)),
     )  # fmt: skip

@@ -74,7 +74,7 @@ def answer(request: HttpRequest, subject_type: str, subject_id: object, words: s
         raise PermissionDenied
     operator = operator_of(request.user)
     about: dict[str, Any] = {"subject_type": subject_type, "subject_id": subject_id, "url": back}
-    reason = request.POST.get("reason", "").replace("\x00", "").strip()
+    reason = request.POST.get("reason", "").strip()
     if "hide" in request.POST:
         record(operator, HIDE, words, reason="", **about)
     elif problem := fault_of_reason(reason, LEAST_REASON):

@@ -68,7 +68,7 @@ def _plain(act: Callable[..., Any], words: str) -> Callable[[int, Operator, Give
 
 def _text(given: Given, name: str) -> str:
     """What was typed, without what no database keeps in a text."""
-    return str(given.get(name, "")).replace("\x00", "").strip()
+    return str(given.get(name, "")).strip()
 
 
 def _number(given: Given, name: str, kind: Callable[[str], Any]) -> Any:

@@ -43,7 +43,7 @@ class EditForm:
         self.deed = given.get("deed", "")
         self.has_text = "text" in given
         self.text = typed(given.get("text", ""))
-        self.reason = given.get("why", "").replace("\x00", "").strip()
+        self.reason = given.get("why", "").strip()
         seen = given.get("seen", "")
         self.seen = int(seen) if seen.isdecimal() and len(seen) < 9 else -1
         self.was_checked = given.get("checked", "") == digest(self.text.encode("utf-8", "surrogatepass"))

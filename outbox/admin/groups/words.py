@@ -58,7 +58,7 @@ def words_page(request: HttpRequest, group: FailureGroup, context: dict[str, Any
 
 def _typed(given: Any, name: str) -> str:
     # PostgreSQL stores no NUL in a text.
-    return given.get(name, "").replace("\x00", "").replace("\r\n", "\n").strip()
+    return given.get(name, "").replace("\r\n", "\n").strip()
 
 
 def _fault(name: str, text: str) -> str:

@@ -1,0 +1,35 @@
+"""Texts from outside where people read them: what a terminal would obey, or what turns the reading direction, is written out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, OutputWrapper
+
+
+def visible(text: str, kept: str = "\n") -> str:
+    """Write control and direction characters as escapes, all but those `kept`: they would be invisible, and may be the fault."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in kept else ascii(char)[1:-1] for char in text)
+
+
+def on_one_line(text: object) -> str:
+    r"""The same for one field of a line: a line that a stranger began would look like ours."""
+    return visible(str(text), kept="")
+
+
+class VisibleOutput(OutputWrapper):
+    """Where a command writes; a payload, a key or what a server answered stands there as text and does nothing."""
+
+    def write(self, msg: str = "", style_func: Any = None, ending: str | None = None) -> None:
+        super().write(visible(msg, kept="\n\t"), style_func, ending)
+
+
+class VisibleCommand(BaseCommand):
+    """The base of every command: stdout and stderr, also those that somebody gives to `call_command`, are visible ones."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("stdout", "stderr") and isinstance(value, OutputWrapper):
+            value = VisibleOutput(value._out, value.ending)
+        super().__setattr__(name, value)
