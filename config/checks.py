@@ -6,14 +6,13 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from config.database import checks as database_checks  # noqa: F401 (importing registers them)
 from config.digest import WHOLE_BYTES
-from config.fields import IdentifierField, collation_for
 from config.partitions import checks as partition_checks  # noqa: F401 (importing registers them)
 
 OLDEST_SQLITE = (3, 35, 0)
@@ -114,30 +113,3 @@ def _zone_and_isolation(connection: Any) -> tuple[str, str]:
             cursor.execute(f"SELECT @@session.time_zone, @@session.{variable}")
         zone, isolation = cursor.fetchone()
     return str(zone), str(isolation).lower().replace("-", " ")
-
-
-@register(Tags.database)
-def identifiers_compare_bytes(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Identifier columns have the collation that compares bytes: another one would merge warehouses."""
-    return [found for alias in databases or () for found in _collations(alias)]
-
-
-def _collations(alias: str) -> Iterator[CheckMessage]:
-    connection = connections[alias]
-    wanted = collation_for(connection)
-    if connection.vendor != "mysql" or wanted is None:
-        return
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT table_name, column_name, collation_name FROM information_schema.columns "
-            "WHERE table_schema = DATABASE()"
-        )
-        actual = {(table, column): collation for table, column, collation in cursor.fetchall()}
-    for model in apps.get_models():
-        for field in model._meta.local_fields:
-            place = (model._meta.db_table, field.column)
-            if isinstance(field, IdentifierField) and place in actual and actual[place] != wanted:
-                yield Error(
-                    f"{model._meta.db_table}.{field.column} compares as {actual[place]}, not as {wanted}: keys would merge.",
-                    id="spillway.E014",
-                )

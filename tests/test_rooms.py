@@ -19,7 +19,7 @@ MAY_USE = {
         "telemetry": ["environment"],
         "database": ["telemetry"],
         "database/dialects": [],
-        "database/mysql": [],
+        "database/mysql": ["database"],
         "kafka": ["telemetry", "database"],
         "kafka/format": [],
         "kafka/runtime": ["telemetry", "database", "kafka"],

@@ -51,12 +51,17 @@ def code_of(error: BaseException) -> str | int | None:
     return "locked" if "locked" in text or "busy" in text else None
 
 
+def _constraint(error: BaseException) -> str | None:
+    """The check that a row violates; PostgreSQL names none when it has no partition for the row, in any language."""
+    return getattr(getattr(error.__cause__ or error, "diag", None), "constraint_name", None)
+
+
 def remedy_for(error: BaseException) -> Remedy:
     """Classify an exception that ended a transaction."""
     code = code_of(error)
     if code in RERUN:
         return Remedy.RERUN
-    if code in NO_PARTITION or (code == "23514" and "no partition" in str(error)):
+    if code in NO_PARTITION or (code == "23514" and not _constraint(error)):
         return Remedy.PARTITION
     if code in DATA | TOO_LARGE or isinstance(error, DataError | IntegrityError | ValueError | OverflowError):
         return Remedy.DATA

@@ -55,13 +55,17 @@ def _options(scheme: str, idle_transaction_seconds: int) -> dict[str, Any]:
             "charset": "utf8mb4",
             "isolation_level": "read committed",
             # Django stores UTC but leaves the session in the server's zone: NOW() would disagree with every row.
+            # An engine without transactions keeps half of one. What errors repeat of a row is found in English only.
             "init_command": "SET time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ZERO_DATE,"
-            "NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'",
+            "NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', default_storage_engine = InnoDB, "
+            "lc_messages = 'en_US', sql_safe_updates = 0",
             "connect_timeout": 10,
             "idle_transaction_seconds": idle_transaction_seconds,
         }
     return {
         "connect_timeout": 10,
-        "options": "-c TimeZone=UTC -c default_transaction_isolation=read\\ committed "
+        # All that a database or a role may have set otherwise, and that the driver or our statements rely on.
+        "options": "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=postgres -c standard_conforming_strings=on "
+        "-c bytea_output=hex -c extra_float_digits=1 -c default_transaction_isolation=read\\ committed "
         f"-c idle_in_transaction_session_timeout={idle_transaction_seconds}s",
     }

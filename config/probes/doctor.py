@@ -52,13 +52,16 @@ def render(findings: list[Finding], *, as_json: bool) -> str:
 
 
 def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """What it found, up to the error that ended it."""
+    findings: list[Finding] = []
     try:
-        return list(look())
+        findings.extend(look())
     except (DatabaseError, InterfaceError) as error:
-        return [Finding(name, False, f"DATABASE_URL ({_where()}): {_one_line(error)}")]
+        findings.append(Finding(name, False, f"DATABASE_URL ({_where()}): {_one_line(error)}"))
     except KafkaError as error:
         servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
-        return [Finding(name, False, f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}")]
+        findings.append(Finding(name, False, f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}"))
+    return findings
 
 
 def _settings() -> Finding:
@@ -67,6 +70,10 @@ def _settings() -> Finding:
 
 
 def _database() -> Iterator[Finding]:
+    problems = [str(found.msg) for found in checks.run_checks(tags=[checks.Tags.database], databases=["default"])]
+    yield Finding(
+        "database session", not problems, "; ".join(problems) or "isolation, zone, text and collations are right"
+    )
     started = time.perf_counter()
     database_now()
     took = (time.perf_counter() - started) * 1000
@@ -75,8 +82,6 @@ def _database() -> Iterator[Finding]:
     executor = MigrationExecutor(connection)
     missing = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
     yield Finding("migrations", not missing, f"{missing} not applied: run migrate" if missing else "all applied")
-    problems = [str(found.msg) for found in checks.run_checks(tags=[checks.Tags.database], databases=["default"])]
-    yield Finding("database session", not problems, "; ".join(problems) or "isolation, zone and collations are right")
 
 
 def _clock() -> Iterator[Finding]:

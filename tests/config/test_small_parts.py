@@ -3,6 +3,7 @@
 import threading
 import time
 import uuid
+from types import SimpleNamespace
 
 import pytest
 from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError, ProgrammingError
@@ -37,9 +38,10 @@ def test_ids_sort_by_time_even_within_a_microsecond():
 
 
 class Cause(Exception):
-    def __init__(self, *args, sqlstate=None):
+    def __init__(self, *args, sqlstate=None, constraint=None):
         super().__init__(*args)
         self.sqlstate = sqlstate
+        self.diag = SimpleNamespace(constraint_name=constraint)
 
 
 def caused(error, cause):
@@ -75,9 +77,10 @@ AWAY_FOR_A_WHILE_ON_MYSQL = [1040, 1203, 1226, 1129, 1053, 1927, 2002, 2003, 200
         (caused(ProgrammingError("x"), Cause("x", sqlstate="42P01")), Remedy.WAIT),  # not migrated yet
         (caused(OperationalError("x"), Cause(1526, "no partition")), Remedy.PARTITION),
         (
-            caused(IntegrityError("no partition of relation found"), Cause("x", sqlstate="23514")),
+            caused(IntegrityError("keine Partition von Relation gefunden"), Cause("x", sqlstate="23514")),
             Remedy.PARTITION,
         ),
+        (caused(IntegrityError("x"), Cause("x", sqlstate="23514", constraint="positive")), Remedy.DATA),
         (caused(DataError("x"), Cause("x", sqlstate="22003")), Remedy.DATA),
         (caused(OperationalError("x"), Cause(1366, "incorrect string value")), Remedy.DATA),
         (ValueError("x"), Remedy.DATA),

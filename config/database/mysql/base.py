@@ -1,10 +1,15 @@
-"""A session that does nothing inside a transaction for too long is ended by the server, which frees its locks."""
+"""Django's backend for MySQL and MariaDB: no session holds its locks for ever, and no cut migration stays half-way.
+
+A session that does nothing inside a transaction for too long is ended by the server, which frees its locks.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django_prometheus.db.backends.mysql.base import DatabaseWrapper as MeasuredWrapper
+
+from config.database.mysql.schema import Journal, JournaledSchemaEditor
 
 BEGIN = "SET @wait_timeout_before = @@SESSION.wait_timeout, autocommit = 0, wait_timeout = %d"
 END = "SET autocommit = 1, wait_timeout = COALESCE(CAST(@wait_timeout_before AS UNSIGNED), @@SESSION.wait_timeout)"
@@ -13,7 +18,9 @@ END = "SET autocommit = 1, wait_timeout = COALESCE(CAST(@wait_timeout_before AS 
 class DatabaseWrapper(MeasuredWrapper):
     """`OPTIONS` may have `idle_transaction_seconds`; without it, or with 0, a transaction stays open for hours."""
 
+    SchemaEditorClass = JournaledSchemaEditor
     idle_transaction_seconds = 0
+    journal: Journal | None = None  # of the `migrate` that runs
 
     def get_connection_params(self) -> dict[str, Any]:
         params: dict[str, Any] = super().get_connection_params()
