@@ -29,7 +29,7 @@ from outbox.letters.models import BurialKey
 from outbox.letters.verify import letters_counted
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LanePartition
-from throttler.live.partition import IN, OUT
+from throttler.live.partition import AGAIN, IN, OUT
 from throttler.live.sending import INPUT
 from throttler.live.storing import GROUP
 from throttler.overflow.configured import store_of_settings
@@ -147,16 +147,18 @@ def _range_of(lane: Lane) -> LaneRange:
 def _every_parked_record_has_its_letter() -> Check:
     """In each partition as many letters as records parked, less those whose offset is not committed yet.
 
-    A letter may be written before its record is counted, so letters count below the first undecided offset only.
+    A letter may be written before its record is counted, so letters count below the first undecided offset only. What
+    was read again after a reset may have had its letter before.
     """
     partitions = {row.number: row for row in LanePartition.objects.all()}
     totals = counters.by_scope(FLOW)
     came = went = 0
     offenders = []
     for number, row in sorted(partitions.items()):
-        parked = totals.get(str(number), {}).get("parked", 0)
+        counts = totals.get(str(number), {})
+        parked, again = counts.get("parked", 0), counts.get(AGAIN, 0)
         letters = _letters_below(row)
-        fits = parked - max(0, row.decided - row.position) <= letters <= parked
+        fits = parked - again - max(0, row.decided - row.position) <= letters <= parked
         came += parked
         went += parked if fits else letters
         if not fits:

@@ -50,10 +50,11 @@ class Log:
 
 @dataclass(frozen=True)
 class Start:
-    """Read from here."""
+    """Read from here. `accepts` is the alarm of a reset that an operator has asked for, "" as a rule."""
 
     offset: int
     warning: str = ""
+    accepts: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,4 +125,6 @@ def of_one_topic(
 def gap_end(mark: Mark | None, log: Log) -> int | None:
     """The committed offset if the watermark is behind it: the database was restored from a backup, or emptied."""
     known = log.begin if mark is None else mark.next_offset
-    return log.committed if log.committed is not None and known < log.committed else None
+    # A log that was cut off ends before it: what is not there closes no gap.
+    end = log.committed and min(log.committed, log.end)
+    return end if end is not None and known < end else None

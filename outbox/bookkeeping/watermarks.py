@@ -56,6 +56,7 @@ class Watermarks:
 
     def reset(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None:
         """Accept another incarnation of a topic, or a gap in its log."""
+        self.know(group, marks, now)  # one that was always empty has no row
         for (topic, partition), mark in marks.items():
             Watermark.objects.filter(group=group, topic=topic, partition=partition).update(
                 topic_id=mark.topic_id, next_offset=mark.next_offset, alarm="", updated_at=now

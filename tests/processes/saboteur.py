@@ -39,7 +39,9 @@ POINTS = {
     "offsets asked": "config.kafka.producer_internals.send_offsets",
     "commit sent": "config.kafka.producer_internals.begin_commit",  # or about to be
     "transaction committed": "throttler.owner.reflection.Reflection.committed",
+    "offsets read": "config.kafka.reader.ReadConnection.committed",  # the changelog is not
     "partition restored": "throttler.lanes.restoring.restored",  # the first of several
+    "page read": "throttler.live.pages.PageReader._ask",  # the owner has not heard
     "mirror given": "throttler.owner.upkeep.Upkeep._snapshots",  # nothing of it is in the database
 }
 

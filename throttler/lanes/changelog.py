@@ -33,7 +33,8 @@ class PartitionRecord(msgspec.Struct):
     `position` is the offset that the same transaction committed, `decided` the first offset nothing was decided about:
     they differ while messages wait for the store. A record below `decided` that comes again is neither counted nor sent
     again (docs/adr/0023). `totals` counts everything below `decided`. `began` is when the transaction's first message
-    was decided, in microseconds; the broker's timestamp tells how much later its messages left.
+    was decided, in microseconds; the broker's timestamp tells how much later its messages left. `decided_before`: up to
+    here everything was decided once before a reset that went back, 0 as a rule.
     """
 
     topic_id: str
@@ -41,6 +42,7 @@ class PartitionRecord(msgspec.Struct):
     decided: int
     totals: dict[str, int]
     began: int = 0
+    decided_before: int = 0
 
 
 _encoder = msgspec.json.Encoder()

@@ -1,6 +1,6 @@
 """Mirrors what owners know to the database, once a second, for people: one transaction a partition, in O(lanes given).
 
-Nothing is read back from it. A mirror that is late or lost costs a page its freshness, never a message.
+Of it an owner reads back the totals that its changelog has lost, and whether a newer one has written. A mirror that is late or lost costs a page its freshness, never a message.
 """
 
 from __future__ import annotations
@@ -53,13 +53,11 @@ POSITIONS = Upsert(
     columns="topic partition topic_id next_offset end_offset caught_up_at",
     constants="group alarm updated_at",
     key="group topic partition",
-    # MySQL assigns from left to right: what is compared changes last.
+    # The partition's own row keeps owners of the past out; a reset goes back.
     update={
-        "next_offset": "CASE WHEN old.topic_id = new.topic_id AND old.next_offset > new.next_offset "
-        "THEN old.next_offset ELSE new.next_offset END",
         "end_offset": "CASE WHEN new.end_offset = 0 THEN old.end_offset ELSE new.end_offset END",
         "caught_up_at": "CASE WHEN new.caught_up_at IS NULL THEN old.caught_up_at ELSE new.caught_up_at END",
-        **new("topic_id alarm updated_at"),
+        **new("topic_id next_offset alarm updated_at"),
     },
 )
 
@@ -75,6 +73,19 @@ NAMES = Upsert(
         **new("transactions updated_at process"),
     },
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What is known of a partition's past: totals by the names of `live.partition.PATHS`, and how far it was decided."""
+
+    totals: Mapping[str, int]
+    topic_id: str = ""
+    upto: int = 0
+
+    def decided(self, topic_id: str) -> int:
+        """The first offset of this topic that was not decided."""
+        return self.upto if self.topic_id == topic_id else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +177,23 @@ def mirror(partition: MirrorPartition, group: str, topic: str, now: datetime) ->
         totals = {(FLOW, str(partition.number), name): total for name, total in partition.totals.items()}
         counters.store_totals(totals, now)
     return True
+
+
+def known_of(number: int) -> Recalled:
+    """What the mirror knows of a partition."""
+    row = LanePartition.objects.filter(pk=number).first()
+    totals = counters.by_scope(FLOW).get(str(number), {})
+    return Recalled(totals, row.topic_id, row.decided) if row else Recalled(totals)
+
+
+def is_superseded(number: int, epoch: int, process: str, now: datetime) -> bool:
+    """Whether another owner has mirrored the partition since this process had it, in generation `epoch`.
+
+    Then whatever this process has to say of it is of the past: it slept, or lost its name.
+    """
+    named = LaneOwner.objects.filter(process=OuterRef("process")).exclude(process="")
+    newer = Q(epoch__gt=epoch) | (Q(epoch=epoch) & ~Q(process=process) & Exists(named))
+    return LanePartition.objects.filter(newer, pk=number, updated_at__gte=now - SILENT).exists()
 
 
 def take_name(name: str, transactions: bool, now: datetime, process: str = "") -> None:

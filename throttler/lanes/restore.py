@@ -26,6 +26,9 @@ class RestoredPartition:
     was accepted, "" as a rule. The first transaction has to log null for every key in `forgotten`: otherwise the next
     restore finds those lanes again. `late_us`: how much later than decided the last transaction's messages left.
     `expected_us`: what the clock of the last owner would show now, 0 where nobody knows. `foreign`: records skipped.
+    `uncounted`: the changelog does
+    not say how many messages went which way. Of a reset, `totals` count what is forgotten as waiting still, and
+    everything below `decided_before` was decided once before.
     """
 
     number: int
@@ -39,6 +42,8 @@ class RestoredPartition:
     late_us: int = 0
     expected_us: int = 0
     foreign: int = 0
+    uncounted: bool = False
+    decided_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +82,16 @@ def restored(
     if alarm:
         return _reset(number, log, newest, changelog, alarm)
     if (record := changelog.partition) is None:
+        begin, stale = log.begin, frozenset(changelog.stale)
         return RestoredPartition(
-            number,
-            log.topic_id,
-            log.begin,
-            log.begin,
-            {},
-            {},
-            frozenset(changelog.stale),
-            foreign=len(changelog.foreign),
+            number, log.topic_id, begin, begin, {}, {}, stale, foreign=len(changelog.foreign), uncounted=True
         )
     position = record.position if log.committed is None else log.committed
     return RestoredPartition(
         number, log.topic_id, position, record.decided, record.totals, changelog.lanes, frozenset(changelog.stale),
         late_us=_late_us(record, written_ms), expected_us=_expected_us(record, written_ms, now_ms),
         foreign=len(changelog.foreign),
+        decided_before=record.decided_before,
     )  # fmt: skip
 
 
@@ -198,11 +198,13 @@ def _reset(number: int, log: Log, newest: Mapping[bytes, bytes], changelog: Chan
     known = log.committed if log.committed is not None or record is None else record.position
     recreated = record is not None and _differ(record.topic_id, log.topic_id)
     start = known if known is not None and not recreated and log.begin <= known <= log.end else log.begin
-    totals = dict(record.totals) if record else {}
-    if gone := sum(lane.backlog for lane in changelog.lanes.values()):
-        totals["lost"] = totals.get("lost", 0) + gone
     forgotten = frozenset(newest.keys() - {PARTITION_KEY})
-    return RestoredPartition(number, log.topic_id, start, start, totals, {}, forgotten, alarm)
+    if record is None:
+        return RestoredPartition(number, log.topic_id, start, start, {}, {}, forgotten, alarm, uncounted=True)
+    before = 0 if recreated else max(record.decided, record.decided_before)
+    return RestoredPartition(
+        number, log.topic_id, start, start, record.totals, {}, forgotten, alarm, decided_before=before
+    )
 
 
 def _name(key: bytes) -> str:

@@ -239,11 +239,6 @@ class _Worker:
             if result.foreign:
                 topic = self.of.changelog_topic
                 log.warning("foreign_records_skipped", topic=topic, partition=number, records=result.foreign)
-            if result.reset:
-                log.warning(
-                    "reset_accepted", topic=self.of.input_topic, partition=number, was=result.reset,
-                    lanes=len(result.forgotten),
-                )  # fmt: skip
         self.of.hand_over(number, asking, result)
 
     def _refuse_one(self, number: int, alarm: str) -> None:

@@ -11,7 +11,7 @@ from outbox.letters.burial import Letter
 from throttler.customers.rates_poll import CustomerTerms
 from throttler.lanes.lane import LaneState
 from throttler.limits.limiter import take_one
-from throttler.live.partition import OwnedPartition
+from throttler.live.partition import AGAIN, OwnedPartition
 from throttler.messages import FORWARDED, Notification
 from throttler.moments import day_of
 from throttler.overflow.store import OverflowRow
@@ -99,6 +99,8 @@ class Decider:
         assert decoded.letter is not None  # noqa: S101 (for the type checker)
         out.letters.append((decoded, decoded.letter))
         part.totals["parked"] += fresh
+        if fresh and decoded.record.offset < part.decided_before:
+            part.totals[AGAIN] += 1
 
     def _decide_new(self, part: OwnedPartition, lane: LaneState, decoded: Decoded, now: int, out: Decisions) -> None:
         offset = decoded.record.offset

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from config.telemetry.logs import log
 from throttler.customers.rates_poll import CustomerTerms
 from throttler.lanes.lane import LaneState
 from throttler.limits.limiter import allowance, next_due, spend
@@ -41,7 +40,7 @@ class Drain:
         self.pages: dict[Key, deque[OverflowRow]] = {}
         # The range, and how many rows its page has to hold; None: nobody can tell.
         self.asked: dict[Key, tuple[LaneRange, int | None]] = {}
-        self.suspended: set[Key] = set()
+        self.suspended: dict[Key, tuple[int, int]] = {}  # how many rows there were, and how many there must be
         self.poisoned: dict[tuple[int, int], str] = {}
         self.refused: dict[Key, OverflowRow] = {}
         self._away_until = 0  # the store did not answer: nobody asks before
@@ -62,7 +61,7 @@ class Drain:
 
     def forget(self, number: int) -> None:
         """The partition belongs to somebody else, or is restored."""
-        known = self.pages.keys() | self.asked.keys() | self.suspended | self.refused.keys() | self._counted
+        known = self.pages.keys() | self.asked.keys() | self.suspended.keys() | self.refused.keys() | self._counted
         for key in [key for key in known if key[0] == number]:
             self._drop(key)
 
@@ -127,14 +126,13 @@ class Drain:
     def _has_all(self, key: Key, found: int, expected: int | None) -> bool:
         if expected is None or found >= expected:
             return True
-        self.suspended.add(key)
+        self.suspended[key] = found, expected
         self.pages.pop(key, None)  # some of it may be read again
-        log.error("overflow_rows_lost", customer=key[1], partition=key[0], found=found, expected=expected)
         return False
 
     def resume(self, key: Key, now: int) -> None:
         """The store has again what there is of a lane."""
-        self.suspended.discard(key)
+        self.suspended.pop(key, None)
         part, lane = self._find(key)
         if part and lane and lane.backlog:
             self._schedule(key, part, lane, now)
@@ -260,5 +258,5 @@ class Drain:
         self.schedule.remove(key)
         self.pages.pop(key, None)
         self.asked.pop(key, None)
-        self.suspended.discard(key)
+        self.suspended.pop(key, None)
         self.refused.pop(key, None)

@@ -14,6 +14,7 @@ from throttler.lanes.restore import LATEST_US
 IN = ("live", "buffered", "expired_on_arrival", "parked", "forwarded")
 OUT = ("drained", "expired", "purged", "lost", "refused")
 PATHS = ("read", *IN, *OUT)
+AGAIN = "parked_again"  # of "parked": what may have been a letter before a reset that went back
 
 
 @dataclass
@@ -82,7 +83,15 @@ class OwnedPartition:
     unburied: UnstoredBatches = field(default_factory=UnstoredBatches)  # letters with a writer of their own
     late_us: int = 0  # how much later than the changelog says the messages of the last owner may have left
     expected_us: int = 0  # what the last owner's clock would show at the start; 0 where nobody knows
+    decided_before: int = 0  # up to here all was decided once before a reset that went back
     touched: bool = False  # the next transaction carries its offset
+    stowed: set[str] = field(default_factory=set)  # customers whose rows were stored since the mirror was told
+
+    def write_off(self) -> None:
+        """Its lanes are forgotten: what was buffered and left by no way is lost. The next transaction says so."""
+        if (waited := self.totals["buffered"] - sum(self.totals[name] for name in OUT)) > 0:
+            self.totals["lost"] += waited
+            self.touched = True
 
     @property
     def position(self) -> int:
@@ -113,12 +122,14 @@ class OwnedPartition:
             for customer, rows in batch.lanes.items():
                 if lane := self.lanes.get(customer):
                     lane.waits -= rows
+                    self.stowed.add(customer)
         for _batch in self.unburied.take(letters):
             pass
 
     def record(self, began_us: int = 0) -> PartitionRecord:
         """What the changelog says of the partition when the transaction in hand, begun then, is committed."""
-        return PartitionRecord(self.topic_id, self.position, self.decided, dict(self.totals), began_us)
+        totals, before = dict(self.totals), self.decided_before
+        return PartitionRecord(self.topic_id, self.position, self.decided, totals, began_us, before)
 
     def pass_to(self, position: int) -> None:
         """What lies below is read: the marks of transactions, or what was aborted, moves the offset as records do."""

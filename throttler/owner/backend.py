@@ -15,6 +15,7 @@ from config.kafka.runtime.ports import ConsumerStopped, Follower
 from config.kafka.runtime.writer import LogEnd
 from config.kafka.transaction import remove_static_member
 from config.telemetry.logs import log
+from throttler.live.partition import OwnedPartition
 from throttler.owner.owner import PartitionOwner, partitions_dropped
 from throttler.owner.placing import RestoredPlacing
 from throttler.owner.plain_sender import PlainSender
@@ -71,6 +72,12 @@ class OwnerBackend:
             self._records += size
         self.owner.post(self.owner.take, batch.prepared, partial(self._settled, size))
         return True
+
+    def adopt(self, part: OwnedPartition, forgotten: Iterable[bytes]) -> None:
+        """Hand over a partition that was restored; busy until what it has to say first is in the changelog."""
+        with self._room:
+            self.sequence += 1
+        self.owner.post(self.owner.adopt, part, forgotten, partial(self._settled, 0))
 
     def _has_room(self) -> bool:
         return self._records < FEW or self.sequence - self.done_sequence < AHEAD

@@ -53,7 +53,7 @@ class PartitionOwner:
         self.parts = rules.parts
         self.metadata: Any = None
         self.member: Any = None  # the same as it is now, also while a transaction of before is in hand
-        self._fenced: Any = None  # as what the group did not take us any more
+        self._refusal: tuple[Any, RefusedByGroup] | None = None  # the group's last, and as what it did not take us
         self.dropped: queue.SimpleQueue[set[int]] = queue.SimpleQueue()  # partitions that have to be placed anew
         self.snapshots: queue.SimpleQueue[list[MirrorPartition]] = queue.SimpleQueue()
         self.failure: BaseException | None = None
@@ -71,9 +71,14 @@ class PartitionOwner:
         self._thread.start()
 
     @property
+    def outdated(self) -> bool:
+        """Whether the group has gone on without us: what is ours is known when it has taken us in again."""
+        return self._refusal is not None and self._refusal[0] == self.member
+
+    @property
     def doubted(self) -> bool:
         """Whether another member has our name: another process, or we under an id that we have not heard yet."""
-        return self._fenced is not None and self._fenced == self.member
+        return self.outdated and isinstance(self._refusal and self._refusal[1], FencedInstance)
 
     @property
     def alive(self) -> bool:
@@ -98,8 +103,14 @@ class PartitionOwner:
         """The generation and member id that every transaction from now on names: never those of later."""
         self.metadata = metadata
 
-    def adopt(self, part: OwnedPartition, forgotten: Iterable[bytes] = ()) -> None:
-        """A partition was restored: from now on its records are taken up. `forgotten` keys go from the changelog."""
+    def adopt(
+        self, part: OwnedPartition, forgotten: Iterable[bytes] = (), done: Callable[[], None] = lambda: None
+    ) -> None:
+        """A partition was restored: from now on its records are taken up. `forgotten` keys go from the changelog.
+
+        `done` is called behind the transaction that says so, or when nothing has to be said.
+        """
+        self._round.settled.append(done)
         now = self.clock.now()
         self.parts[part.number] = part
         self.rules.topic_id = part.topic_id
@@ -246,7 +257,8 @@ class PartitionOwner:
         log.warning("transaction_refused" if refusal else "transaction_unknown", reason=verdict.reason)  # type: ignore[union-attr]
         if isinstance(verdict, RefusedRecord):
             self.rules.refuse(self.sending.sent_as(verdict.index, current.out), verdict)
-        self._fenced = self.metadata if isinstance(verdict, FencedInstance) else self._fenced
+        if isinstance(verdict, RefusedByGroup):
+            self._refusal = self.metadata, verdict
         numbers = set(self.parts)
         self.give_up(numbers)
         self._late_us |= dict.fromkeys(numbers, self.clock.now() - current.began_us)

@@ -78,6 +78,8 @@ class Reflection:
     def _of(self, part: OwnedPartition, told: Told, now: int) -> MirrorPartition:
         if told.complete or told.whole:
             told.changed |= {lane.customer for lane in part.backlogged()}
+        stowed, part.stowed = part.stowed, set()
+        told.changed |= stowed & told.waited.keys()
         changed, told.changed = told.changed, set()
         counts, told.counts = told.counts, {}
         complete, told.complete = told.complete, False

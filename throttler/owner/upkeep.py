@@ -19,7 +19,16 @@ from config.kafka.runtime.writer import LogEnd
 from config.telemetry.logs import log
 from outbox.letters.handler import AlarmedWatermarks
 from throttler.customers.rates_poll import changed_terms
-from throttler.lanes.mirror import MirrorPartition, mirror, report_owner, retire_owner, take_name
+from throttler.lanes.mirror import (
+    MirrorPartition,
+    Recalled,
+    is_superseded,
+    known_of,
+    mirror,
+    report_owner,
+    retire_owner,
+    take_name,
+)
 from throttler.live.decode import SOURCE
 from throttler.live.sending import INPUT
 from throttler.live.storing import GROUP
@@ -36,7 +45,8 @@ class Upkeep:
     def __init__(self, owner: PartitionOwner, name: str, transactions: bool, sharing: Sharing | None = None) -> None:
         self.owner, self.name, self.transactions, self.sharing = owner, name, transactions, sharing
         self.ready = threading.Event()  # the terms of all customers are known
-        self.alarms: queue.SimpleQueue[Mapping[TopicPartition, str]] = queue.SimpleQueue()
+        self.alarms: dict[int, tuple[str, int]] = {}  # by partition, and the generation in which it was ours
+        self._known: dict[tuple[int, int], Recalled | None] = {}  # what somebody asks for, once the database has told
         self.group, self.topic = topic_name(GROUP), topic_name(INPUT)
         self._ends: dict[TopicPartition, LogEnd] = {}
         self._since: datetime | None = None
@@ -53,6 +63,15 @@ class Upkeep:
     def reached(self, ends: Mapping[TopicPartition, LogEnd]) -> None:
         """How far the log reaches; told with the next mirror."""
         self._ends = {**self._ends, **ends}
+
+    def known(self, number: int, epoch: int) -> Recalled | None:
+        """What the mirror knows of a partition in this generation; None: it is being asked for."""
+        if found := self._known.get((number, epoch)):
+            del self._known[number, epoch]
+            return found
+        self._known[number, epoch] = None
+        self._wanted.set()
+        return None
 
     def share_soon(self) -> None:
         """Partitions have come: ask for a part of the output rate at once."""
@@ -100,6 +119,8 @@ class Upkeep:
             self._measure_clock()
             self._next_clock = now + CLOCK_EACH
         self._sound()
+        for asked in [asked for asked, known in list(self._known.items()) if known is None]:
+            self._known[asked] = known_of(asked[0])
         self._mirror()
 
     def _share(self) -> None:
@@ -115,21 +136,20 @@ class Upkeep:
         self.owner.post(clock.measured, moment, asked, clock.ticks())
 
     def _sound(self) -> None:
-        """The alarms of partitions that were stopped."""
-        while not self.alarms.empty():
-            alarms = self.alarms.get()
-            try:
-                self._stop(AlarmedWatermarks(SOURCE), alarms)
-            except Exception:
-                self.alarms.put(alarms)
-                raise
+        """The alarms of partitions that were stopped; not of those that another owner has now."""
+        for number, raised in sorted(self.alarms.items()):
+            if self._stop(AlarmedWatermarks(SOURCE), number, *raised) and self.alarms.get(number) == raised:
+                self.alarms.pop(number, None)
 
-    def _stop(self, marks: AlarmedWatermarks, alarms: Mapping[TopicPartition, str]) -> None:
+    def _stop(self, marks: AlarmedWatermarks, number: int, alarm: str, epoch: int) -> bool:
         """A partition may stop before it was ever mirrored: then it has no row to say so."""
-        now = database_now()
+        now, alarms = database_now(), {(self.topic, number): alarm}
         with transaction.atomic():
+            if is_superseded(number, epoch, self.owner.reflection.process, now):
+                return False
             marks.know(self.group, alarms, now)
             marks.stop(self.group, alarms, now)
+        return True
 
     def _mirror(self) -> None:
         self.owner.post(self.owner.want_snapshot)

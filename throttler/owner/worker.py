@@ -122,11 +122,13 @@ class ThrottlerParts:
         handler = RowHandler(store)
         rows, letters = writers_of(handler)
         topic_ids: dict[str, str] = {}
+        process = uuid4().hex
         self.owner = PartitionOwner(
             self.producer, rules, Stowing(rows, topic_ids, letters), handler, PageReader(store),
-            Repairs(rules.drain, Rereader(store)), Reflection(rules.drain, terms, uuid4().hex), clock,
+            Repairs(rules.drain, Rereader(store, process)), Reflection(rules.drain, terms, process), clock,
         )  # fmt: skip
         self.upkeep = Upkeep(self.owner, name, transactions, self.sharing)
+        self.backend = OwnerBackend(self.owner, self.upkeep, topic_name(INPUT))
         self.restoring = Restoring(
             topic_name(INPUT),
             topic_name(changelog.TOPIC),
@@ -135,8 +137,9 @@ class ThrottlerParts:
             observe=metrics.THROTTLER_RESTORE_SECONDS.observe,
         )
         self.placing = RestoredPlacing(
-            self.restoring, topic_name(INPUT), lambda *found: self.owner.post(self.owner.adopt, *found),
-            lambda *gone: self.owner.post(self.owner.give_up, *gone), self.ready, self.upkeep.alarms.put,
+            self.restoring, topic_name(INPUT), self.backend.adopt,
+            lambda *gone: self.owner.post(self.owner.give_up, *gone), self.ready, self.upkeep.known,
+            self.upkeep.alarms,
         )  # fmt: skip
 
     def assigned(self, numbers: set[int] | None, generation: int) -> None:
@@ -155,19 +158,19 @@ class ThrottlerParts:
 
     def ready(self) -> bool:
         """Whether lanes may be restored: the customers' rates are known, and that it is we who own them."""
-        return self.upkeep.ready.is_set() and not self.owner.doubted
+        return self.upkeep.ready.is_set() and not self.owner.outdated
 
     def parts(self, consumer: Any) -> Parts:
+        self.owner.repairs.heard = partial(internals.confirmed_at, consumer)
         if self.sharing:
-            self.sharing.group.heard = partial(internals.confirmed_at, consumer)
-        backend = OwnerBackend(self.owner, self.upkeep, topic_name(INPUT))
+            self.sharing.group.heard = self.owner.repairs.heard
         sender = self.producer
         committer = (
             PlainCommitter(consumer, self.owner, sender)
             if isinstance(sender, PlainSender)
             else TransactionCommitter(consumer, self.owner)
         )
-        return Parts(backend, committer, self.placing, accept_damage=self.restoring.accept_reset)
+        return Parts(self.backend, committer, self.placing, accept_damage=self.restoring.accept_reset)
 
 
 def output_limiter(partitions: int, clock: SteadyClock) -> OutputLimiter | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import time
+from collections.abc import Callable, Iterable
 
+from config.telemetry.logs import log
 from throttler.lanes.lane import LaneState
 from throttler.live.drain import Drain, Key
 from throttler.live.partition import OwnedPartition
@@ -18,15 +21,18 @@ class Repairs:
         self.drain, self.rereader = drain, rereader
         self._asked: dict[Key, LaneRange] = {}
         self._buried: dict[Key, OverflowRow] = {}  # on their way to the letters
+        self._since: dict[Key, float] = {}  # when rows were missed, by the monotonic clock
+        self.heard: Callable[[], float] = lambda: math.inf  # when the group was last known to have us
 
     def round(self, now: int) -> list[tuple[OwnedPartition, LaneState]]:
         """Ask for what is suspended, take up what was repaired; returns the lanes that lost messages for good."""
-        if self.drain.suspended.difference(self._asked):
-            self._ask()
+        if self.drain.suspended.keys() - self._asked.keys():
+            self._ask(self.heard())
         for key, row in self.drain.refused.items():
             if self._buried.get(key) is not row:
                 self._buried[key] = row
-                self.rereader.bury(row, self.drain.poisoned[row.partition, row.offset])
+                epoch = self.drain.parts[row.partition].epoch
+                self.rereader.bury(row, self.drain.poisoned[row.partition, row.offset], epoch)
         changed = []
         while not self.rereader.found.empty():
             found = self.rereader.found.get()
@@ -50,17 +56,24 @@ class Repairs:
         gone = set(numbers)
         self._asked = {key: lane for key, lane in self._asked.items() if key[0] not in gone}
         self._buried = {key: row for key, row in self._buried.items() if key[0] not in gone}
+        self._since = {key: since for key, since in self._since.items() if key[0] not in gone}
 
-    def _ask(self) -> None:
+    def _ask(self, heard: float) -> None:
+        """Not before the group has said since that the lanes are ours: whoever slept misses what others have drained."""
         found = []
-        for key in self.drain.suspended.difference(self._asked):
+        for key in self.drain.suspended.keys() - self._asked.keys():
+            if self._since.setdefault(key, time.monotonic()) >= heard:
+                continue
             part, lane = self._find(key)
             if part and lane and lane.day:
+                del self._since[key]
+                had, expected = self.drain.suspended[key]
+                log.error("overflow_rows_lost", customer=key[1], partition=key[0], found=had, expected=expected)
                 # Rows on their way to the store are no suspects.
                 upto, backlog = part.readable_upto(lane), lane.backlog - lane.waits
                 asked = LaneRange(part.number, lane.customer, part.topic_id, lane.drained, upto, lane.day, backlog)
                 self._asked[key] = asked
-                found.append(Suspect(asked, backlog, bool(lane.misplaced)))
+                found.append(Suspect(asked, backlog, bool(lane.misplaced), part.epoch))
         if found:
             self.rereader.ask(found)
 

@@ -19,6 +19,7 @@ from config.kafka.reader import Reader
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from outbox.letters.burial import Letter, bury
+from throttler.lanes.mirror import is_superseded
 from throttler.live.decide import is_forwarded
 from throttler.live.decode import SOURCE, decode, record_of, refusal, row_of
 from throttler.live.drain import Key
@@ -38,6 +39,7 @@ class Suspect:
     lane: LaneRange
     backlog: int
     misplaced: bool  # its customer belongs to another partition: only records with the mark waited here
+    epoch: int = 0  # the generation in which its partition was ours
 
     @property
     def key(self) -> Key:
@@ -58,6 +60,7 @@ class RefusedRow:
 
     row: OverflowRow
     reason: str
+    epoch: int = 0
 
     @property
     def key(self) -> tuple[int, int]:
@@ -76,6 +79,7 @@ class Rereader:
     """A thread that repairs lanes, all that it was asked for at once; `found` holds what it did, for the owner's thread."""
 
     store: OverflowStore
+    process: str = ""
     found: queue.SimpleQueue[Reread | Buried] = field(default_factory=queue.SimpleQueue)
 
     def __post_init__(self) -> None:
@@ -89,9 +93,9 @@ class Rereader:
         """Each lane once until it was answered, or its partition was given up."""
         self._asked.put(list(suspects))
 
-    def bury(self, row: OverflowRow, reason: str) -> None:
+    def bury(self, row: OverflowRow, reason: str, epoch: int = 0) -> None:
         """Make a letter of a message that the broker never takes; the same one again makes no second."""
-        self._asked.put([RefusedRow(row, reason)])
+        self._asked.put([RefusedRow(row, reason, epoch)])
 
     def close(self) -> None:
         self._ending.set()
@@ -132,7 +136,9 @@ class Rereader:
             Reread(suspect.lane, max(0, suspect.backlog - count))
             for suspect, count in zip(suspects, counts, strict=True)
         ]
-        self._bury([answer for answer in answers if answer.gone])
+        pairs = zip(suspects, answers, strict=True)
+        # A letter for each lane, written once however often.
+        self._write([(lost_letter(one.lane, one.gone), suspect.epoch) for suspect, one in pairs if one.gone])
         for suspect, answer in zip(suspects, answers, strict=True):
             log.warning(
                 "overflow_rows_read_again", customer=suspect.lane.customer_id, partition=suspect.lane.partition,
@@ -172,21 +178,23 @@ class Rereader:
                 with suppress(DataError):
                     self.store.store([row])
 
-    def _bury(self, answers: Sequence[Reread]) -> None:
-        """A letter for each lane, written once however often."""
-        _write([lost_letter(one.lane, one.gone) for one in answers])
-
     def _bury_rows(self, refused: Sequence[RefusedRow]) -> None:
         topic = topic_name(INPUT)
-        _write([refusal(record_of(one.row, topic), "drain", one.reason, one.row.topic_id) for one in refused])
+        self._write([
+            (refusal(record_of(one.row, topic), "drain", one.reason, one.row.topic_id), one.epoch) for one in refused
+        ])  # fmt: skip
         for one in refused:
             self.found.put(Buried(one.row))
 
-
-def _write(letters: Sequence[Letter]) -> None:
-    for some in batched(letters, ROWS):
-        with transaction.atomic():
-            bury(some, topic_name(GROUP), database_now())
+    def _write(self, letters: Sequence[tuple[Letter, int]]) -> None:
+        """Those whose partition nobody else has taken over since that generation: we may have slept meanwhile."""
+        for some in batched(letters, ROWS):
+            with transaction.atomic():
+                now = database_now()
+                places = {(letter.record.partition, epoch) for letter, epoch in some}
+                gone = {place for place in places if is_superseded(*place, self.process, now)}
+                ours = [letter for letter, epoch in some if (letter.record.partition, epoch) not in gone]
+                bury(ours, topic_name(GROUP), now)
 
 
 def lost_letter(lane: LaneRange, gone: int) -> Letter:

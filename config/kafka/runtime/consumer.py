@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 
 from config.kafka import client, internals
-from config.kafka.positions import Start, TopicPartition
+from config.kafka.positions import Start, Stopped, TopicPartition
 from config.kafka.records import RecordBatch, cut
 from config.kafka.runtime.log_ends import LogEnds
 from config.kafka.runtime.membership import Membership
@@ -140,13 +140,10 @@ class Consumer:
 
     def _place(self) -> None:
         """Seek every newly assigned partition to its start, or stop it with an alarm."""
-        self._stop_damaged()
-        waiting = (self.member.unplaced & self.member.owned()) - self.member.damaged.keys()
-        if not waiting:
-            return
+        waiting = (self.member.unplaced & self.member.owned()) - self.member.doubted.keys()
         ids = self.member.ids()  # asked before: a topic made anew meanwhile shows at the next poll
         try:
-            found = self.placing.place(self.member.consumer, waiting)
+            found = self.placing.place(self.member.consumer, waiting) if waiting else {}
         except client.FATAL:
             raise
         except client.RetriableError as error:
@@ -155,18 +152,21 @@ class Consumer:
         if found:
             self.member.topic_ids = ids
         for tp, start in sorted(found.items()):
-            if isinstance(start, Start):
-                self.member.start(tp, start.offset)
-                self.log_ends.started(tp, start.offset)
+            if isinstance(start, Start) and not start.accepts:
+                self._start(tp, start)
             else:
-                self.member.stop_partition(tp, start.alarm)
+                self.member.doubt(tp, start)
+        believed = self.member.believed()
+        if believed and self.placing.confirmed(believed):
+            for tp, start in sorted(believed.items()):
+                self._start(tp, start)
 
-    def _stop_damaged(self) -> None:
-        """Read nothing more of a partition whose log is damaged; what was read before is still written."""
-        if self.member.damaged and self.placing.refuse(self.member.damaged):
-            for tp, alarm in list(self.member.damaged.items()):
-                del self.member.damaged[tp]
-                self.member.stop_partition(tp, alarm)
+    def _start(self, tp: TopicPartition, start: Start | Stopped) -> None:
+        if isinstance(start, Start):
+            self.member.start(tp, start.offset)
+            self.log_ends.started(tp, start.offset)
+        else:
+            self.member.stop_partition(tp, start.alarm)
 
     # -- what the membership asks for ---------------------------------------------------------------
 

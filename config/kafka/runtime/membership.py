@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from config.kafka import client, internals
-from config.kafka.positions import TopicPartition
+from config.kafka.positions import Start, Stopped, TopicPartition
 from config.kafka.runtime.ports import ConsumerStopped, Follower
 from config.kafka.runtime.rebalance import listener_for
 from config.telemetry import metrics
@@ -47,12 +47,14 @@ class Membership:
         self.consumer: Any = None
         self.stopped: dict[TopicPartition, str] = {}
         self.unplaced: set[TopicPartition] = set()
+        # Unplaced, too: what was found out about them, and when by the monotonic clock. Whoever slept longer than its
+        # session sees positions that another member has moved on; what is wrong with them is not its to say.
+        self.doubted: dict[TopicPartition, tuple[Start | Stopped, float]] = {}
         self.topic_ids: dict[str, str] = {}
         self.counts: dict[str, int] = {**dict.fromkeys(topics, 0), **counts}
         self.joined, self.rejoining = False, True
         self.held = self.broker_away = False
         self.full: set[TopicPartition] = set()  # paused alone
-        self.damaged: dict[TopicPartition, str] = {}  # why nothing more of them is read; still to be stopped
         self._tries: dict[TopicPartition, tuple[int, int]] = {}  # offset and how often it was damaged
         self.taken_over = False  # another process has our name: what the group knows under it is not ours
 
@@ -170,7 +172,10 @@ class Membership:
         self.holder.drop(gone)
         self.unplaced -= gone
         self.full -= gone  # whoever starts them again runs them
-        for memory in (self.stopped, self.damaged, self._tries):
+        for tp in gone & self.stopped.keys():
+            self._show_stopped(tp, False)
+        memories: tuple[dict[TopicPartition, Any], ...] = (self.stopped, self.doubted, self._tries)
+        for memory in memories:
             for tp in gone & memory.keys():
                 del memory[tp]
 
@@ -180,18 +185,35 @@ class Membership:
         self.unplaced |= partitions & self.owned()
 
     def start(self, tp: TopicPartition, offset: int) -> None:
-        self.unplaced.discard(tp)
+        self._placed(tp)
         self.consumer.seek(client.TopicPartition(*tp), offset)
         if not self.held:
             self.consumer.resume(client.TopicPartition(*tp))
 
+    def doubt(self, tp: TopicPartition, start: Start | Stopped) -> None:
+        """Do nothing about it before the group has said once more that the partition is ours."""
+        self.doubted[tp] = start, time.monotonic()
+
+    def believed(self) -> dict[TopicPartition, Start | Stopped]:
+        """What was doubted and is ours after all: the group has answered a heartbeat that was sent since."""
+        heard = internals.confirmed_at(self.consumer) if self.doubted else 0.0
+        return {tp: start for tp, (start, at) in self.doubted.items() if at < heard}
+
     def stop_partition(self, tp: TopicPartition, alarm: str) -> None:
-        self.unplaced.discard(tp)
+        self._placed(tp)
         self.consumer.pause(client.TopicPartition(*tp))
         self.stopped[tp] = alarm
         topic, partition = tp
-        metrics.PARTITION_STOPPED.labels(self.group, topic, str(partition)).set(1)
+        self._show_stopped(tp, True)
         log.error("partition_stopped", topic=topic, partition=partition, alarm=alarm)
+
+    def _placed(self, tp: TopicPartition) -> None:
+        self.unplaced.discard(tp)
+        self.doubted.pop(tp, None)
+
+    def _show_stopped(self, tp: TopicPartition, stopped: bool) -> None:
+        topic, partition = tp
+        metrics.PARTITION_STOPPED.labels(self.group, topic, str(partition)).set(stopped)
 
     # -- trouble ------------------------------------------------------------------------------------
 
@@ -205,8 +227,8 @@ class Membership:
             self.stop.wait(0.2)
         elif error.place in self.owned():
             self.consumer.pause(client.TopicPartition(*error.place))
-            self.damaged[error.place] = f"{error}: start with --accept-reset to go on behind it"
             self.unplaced.add(error.place)
+            self.doubt(error.place, Stopped(f"{error}: start with --accept-reset to go on behind it"))
 
     def refuse_missing_topics(self) -> None:
         for topic in self.topics:

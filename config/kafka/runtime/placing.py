@@ -39,6 +39,7 @@ class WatermarkPlacing:
         self.handler, self.positions, self.group, self.topics = handler, positions, group, topics
         self.backend, self.stop, self.accept_reset = backend, stop, accept_reset
         self.told = False  # that an offset is pending
+        self._resets: dict[TopicPartition, Mark] = {}  # where those begin again whose reset is accepted
 
     def place(self, consumer: Any, waiting: set[TopicPartition]) -> Mapping[TopicPartition, Start | Stopped]:
         """All of `waiting`, or none of them when the writers, the database or the broker need longer."""
@@ -50,19 +51,28 @@ class WatermarkPlacing:
         except (client.RetriableError, *client.FATAL):
             raise
         except Exception as error:  # noqa: BLE001 (the database is away: try again after the next poll)
-            log.warning("positions_unavailable", worker=self.handler.name, error=str(error).strip())
-            self.stop.wait(LIMIT)
+            self._wait(error)
             return {}
 
-    def refuse(self, alarms: Mapping[TopicPartition, str]) -> bool:
+    def confirmed(self, starts: Mapping[TopicPartition, Start | Stopped]) -> bool:
         try:
             close_old_connections()
-            self.positions.stop(self.group, alarms, database_now())
+            now = database_now()
+            if alarms := {tp: start.alarm for tp, start in starts.items() if isinstance(start, Stopped)}:
+                self.positions.stop(self.group, alarms, now)
+            accepted = {tp: start.accepts for tp, start in starts.items() if isinstance(start, Start)}
+            if accepted:
+                self.positions.reset(self.group, {tp: self._resets[tp] for tp in accepted}, now)
         except Exception as error:  # noqa: BLE001 (as above)
-            log.warning("positions_unavailable", worker=self.handler.name, error=str(error).strip())
-            self.stop.wait(LIMIT)
+            self._wait(error)
             return False
+        for (topic, partition), alarm in accepted.items():
+            log.warning("reset_accepted", topic=topic, partition=partition, was=alarm)
         return True
+
+    def _wait(self, error: Exception) -> None:
+        log.warning("positions_unavailable", worker=self.handler.name, error=str(error).strip())
+        self.stop.wait(LIMIT)
 
     def _place(
         self, consumer: Any, waiting: set[TopicPartition], deadline: float
@@ -83,8 +93,6 @@ class WatermarkPlacing:
             self.positions.advance(
                 self.group, {tp: Mark(logs[tp].topic_id, logs[tp].begin) for tp in sorted(new)}, database_now()
             )
-        if alarms := {tp: start.alarm for tp, start in starts.items() if isinstance(start, Stopped)}:
-            self.positions.stop(self.group, alarms, database_now())
         return starts
 
     def _logs_of(
@@ -111,9 +119,8 @@ class WatermarkPlacing:
     def _start_of(self, tp: TopicPartition, mark: Mark | None, kafka_log: Log) -> Start | Stopped:
         start = start_of(mark, kafka_log)
         if isinstance(start, Stopped) and self.accept_reset:
-            log.warning("reset_accepted", topic=tp[0], partition=tp[1], was=start.alarm)
-            self.positions.reset(self.group, {tp: Mark(kafka_log.topic_id, kafka_log.begin)}, database_now())
-            start = start_of(None, Log(kafka_log.topic_id, kafka_log.begin, kafka_log.end, None))
+            self._resets[tp] = Mark(kafka_log.topic_id, kafka_log.begin)
+            return Start(kafka_log.begin, accepts=start.alarm)
         if isinstance(start, Start) and start.warning:
             log.warning("position_unknown", topic=tp[0], partition=tp[1], offset=start.offset, why=start.warning)
         return start

@@ -75,11 +75,14 @@ class Placing(Protocol):
         """Where to start in those of `waiting` that are decided; the others are asked for again after the next poll.
 
         It takes a second at most: the client drops a join that completes between two polls. A RetriableError says
-        that the broker is away.
+        that the broker is away. It changes nothing where a partition is stopped or a reset accepted: see `confirmed`.
         """
 
-    def refuse(self, alarms: Mapping[TopicPartition, str]) -> bool:
-        """Store why these are read no further; False while that cannot be stored."""
+    def confirmed(self, starts: Mapping[TopicPartition, Start | Stopped]) -> bool:
+        """Stop these with their alarms, or reset them: the group has said since they were placed that they are ours.
+
+        False: not now, ask again after the next poll.
+        """
 
 
 class Follower:

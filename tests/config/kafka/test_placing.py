@@ -17,7 +17,7 @@ class Scripted:
     """Positions of one partition that was read to 50; it can be away for the storing of alarms."""
 
     def __init__(self):
-        self.away, self.alarms = False, {}
+        self.away, self.alarms, self.marks = False, {}, {}
 
     def load(self, group, topics):
         return {TP: Mark("", 50)}
@@ -26,6 +26,9 @@ class Scripted:
         if self.away:
             raise OperationalError("away")
         self.alarms.update(alarms)
+
+    def reset(self, group, marks, now):
+        self.marks.update(marks)
 
 
 class Broker:
@@ -84,10 +87,22 @@ def test_a_pending_offset_is_asked_for_again(placing, broker, transactional_db):
     assert placing.place(broker, {TP}) == {TP: Start(50)}
 
 
-def test_a_partition_whose_alarm_cannot_be_stored_is_asked_for_again(placing, broker, positions, transactional_db):
+def test_an_alarm_that_cannot_be_stored_is_stored_later(placing, broker, positions, transactional_db):
     broker.end, positions.away = 10, True
-    assert placing.place(broker, {TP}) == {}
+    starts = placing.place(broker, {TP})
+    assert isinstance(starts[TP], Stopped)
+    assert not placing.confirmed(starts)
     positions.away = False
-    (stopped,) = placing.place(broker, {TP}).values()
-    assert isinstance(stopped, Stopped)
+    assert placing.confirmed(starts)
     assert "the log ends at 10" in positions.alarms[TP]
+
+
+def test_nothing_is_stopped_or_reset_before_the_group_has_confirmed_it(placing, broker, positions, transactional_db):
+    broker.end = 10
+    placing.place(broker, {TP})
+    placing.accept_reset = True
+    starts = placing.place(broker, {TP})
+    assert (positions.alarms, positions.marks) == ({}, {})
+    assert (starts[TP].offset, "the log ends at 10" in starts[TP].accepts) == (0, True)
+    assert placing.confirmed(starts)
+    assert positions.marks == {TP: Mark("", 0)}

@@ -167,8 +167,16 @@ class TestAnAcceptedReset:
         assert (found.lanes, found.forgotten) == ({}, {b"acme", b"globex"})
         assert "the changelog says 50" in found.reset
 
-    def test_it_counts_what_waited_as_lost(self):
-        assert start(both(50), log(70), accept=True).totals == {"live": 30, "buffered": 20, "lost": 7}
+    def test_it_keeps_the_totals_and_says_when_the_changelog_has_none(self):
+        assert start(both(50), log(70), accept=True).totals == {"live": 30, "buffered": 20}
+        assert not start(both(50), log(70), accept=True).uncounted
+        assert start({}, log(70), accept=True).uncounted
+        assert start({PARTITION_KEY: b"{"}, log(50), accept=True).uncounted
+        assert start({}, log(None)).uncounted
+
+    def test_it_remembers_how_far_the_topic_was_decided_before_it_went_back(self):
+        assert start(both(50, decided=60), log(40), accept=True).decided_before == 60
+        assert start(both(50, decided=60), log(50, topic_id=OTHER), accept=True).decided_before == 0
 
     @pytest.mark.parametrize(
         ("newest", "of", "position"),

@@ -134,13 +134,13 @@ def test_a_page_with_fewer_rows_than_were_stored_suspends_the_lane(basin):
     del basin.rows["a", 104]
     basin.answer()
     assert basin.run(2) == []
-    assert (basin.drain.suspended, lane.backlog) == ({(0, "a")}, 10)
+    assert (basin.drain.suspended, lane.backlog) == ({(0, "a"): (9, 10)}, 10)
 
 
 def test_a_lane_that_is_suspended_keeps_what_is_in_hand(basin):
     basin.waits("a", range(100, 102))
     basin.answer()
-    basin.drain.suspended.add((0, "a"))
+    basin.drain.suspended[0, "a"] = 1, 2
     assert basin.run(1) == []
     basin.drain.suspended.clear()
     assert basin.run(2) == [100, 101]
@@ -229,7 +229,7 @@ def test_a_long_lane_is_counted_before_it_goes_on(basin):
     for lost in range(300, 600):
         del basin.rows["a", lost]
     basin.run(1)
-    assert (basin.drain.suspended, lane.backlog) == ({(0, "a")}, 1000)
+    assert (basin.drain.suspended, lane.backlog) == ({(0, "a"): (700, 1000)}, 1000)
 
 
 def test_a_long_lane_is_counted_again_after_the_store_was_away(basin):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -121,13 +123,32 @@ def test_a_lane_that_lost_messages_for_good_goes_on_at_once(bench):
     bench.turn(0.1)
     bench.pages.answer()
     bench.turn()
-    assert bench.rules.drain.suspended == {(0, "a")}
+    assert bench.rules.drain.suspended == {(0, "a"): (15, 20)}
     (suspect,) = bench.asked.pop()
     bench.owner.repairs.rereader.found.put(Reread(suspect.lane, 5))
     bench.run(3)
-    assert (bench.asked, bench.rules.drain.suspended) == ([], set())
+    assert (bench.asked, bench.rules.drain.suspended) == ([], {})
     assert bench.producer.numbers() == [*range(15), *range(20, 30)]
     assert bench.rules.parts[0].totals["lost"] == 5
+
+
+def test_rows_are_missed_by_whoever_owns_the_lane_only(bench):
+    """Who slept past its session misses what others have drained since, and their days may be dropped."""
+    heard, bench.owner.repairs.heard = [-math.inf], lambda: heard[0]
+    bench.arrive(range(30))
+    bench.turn()
+    bench.store.store()
+    bench.store.rows.clear()
+    bench.turn(0.1)
+    bench.pages.answer()
+    bench.turn()
+    assert bench.rules.drain.suspended == {(0, "a"): (0, 20)}
+    heard[0] = time.monotonic() - 1  # a heartbeat of before
+    bench.turn()
+    assert bench.asked == []
+    heard[0] = time.monotonic()
+    bench.turn()
+    assert [suspect.epoch for suspect in bench.asked.pop()] == [1]
 
 
 def test_lanes_are_read_again_together():

@@ -1,12 +1,19 @@
 """A store that lost rows: they are read again from the input and sent once, in order; what is gone is one letter."""
 
+from collections import Counter
+from contextlib import closing
+from types import SimpleNamespace
+
 import pytest
 
+from config.database.clock import database_now
 from outbox.letters.models import DeadLetter
 from tests.throttler.owner.conftest import ids_in, ids_of, notification
 from throttler.customers.models import Customer
 from throttler.live.sending import OUTPUT
-from throttler.models import Lane, OverflowMessage
+from throttler.models import Lane, LanePartition, OverflowMessage
+from throttler.overflow.store import LaneRange, OverflowRow
+from throttler.repair.rereading import RefusedRow, Rereader, Suspect
 from throttler.verify import checks
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -35,6 +42,24 @@ def test_lost_rows_are_read_again_and_sent_in_order(values, run):
     assert ids_in(OUTPUT) == {"held": ids_of(values)}
     assert not DeadLetter.objects.exists()
     assert all(check.ok for check in checks())
+
+
+def test_an_owner_of_the_past_buries_nothing_and_holds_nobody_up():
+    """It slept while it read the range again: what it misses may have left long ago."""
+    now = database_now()
+    for number, epoch in ((0, 6), (1, 5)):
+        LanePartition.objects.create(
+            number=number, epoch=epoch, process="x", position=9, decided=9, read=9, updated_at=now
+        )
+    store = SimpleNamespace(counts=lambda ranges: [0] * len(ranges), store=lambda rows: None)
+    with closing(Rereader(store, "me")) as rereader:
+        rereader._store_again = lambda suspects: Counter()
+        lanes = [LaneRange(number, "held", "t", 2, 8, now.date(), 6) for number in (0, 1)]
+        rereader._repair([Suspect(lane, 6, False, epoch=5) for lane in lanes])
+        row = OverflowRow(0, "held", "t", 4, now.date(), b"{}", b"", 0, 0, "n")
+        rereader._bury_rows([RefusedRow(row, "too large", 5)])
+        assert rereader.found.qsize() == 3
+    assert [(letter.reason, letter.partition) for letter in DeadLetter.objects.all()] == [("messages_lost", 1)]
 
 
 @pytest.mark.parametrize("broker", ["kafka"], indirect=True)

@@ -127,7 +127,7 @@ def test_a_restore_is_asked_for_behind_the_transaction_in_hand(bench):
     restoring = SimpleNamespace(ask=asked.append, ready=dict, forget=lambda numbers: None)
     placing = RestoredPlacing(
         restoring, "notifications-in", lambda *found: None,
-        lambda *gone: bench.owner.post(bench.owner.give_up, *gone), lambda: True, lambda alarms: None,
+        lambda *gone: bench.owner.post(bench.owner.give_up, *gone), lambda: True, lambda *asked: None, {},
     )  # fmt: skip
     bench.adopt()
     bench.turn()

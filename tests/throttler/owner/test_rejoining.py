@@ -96,6 +96,23 @@ def test_a_member_that_gets_another_id_is_not_taken_for_another_process(settings
     assert bench.producer.numbers() == [0, 1, 2]
 
 
+def test_nothing_is_restored_before_the_group_that_refused_us_takes_us_in_again(settings):
+    """Others commit meanwhile: committed offset and changelog, read one after the other, would not fit."""
+    bench = Bench(settings)
+    follower = OwnerFollower(bench.owner, SimpleNamespace(epoch=0, forget=lambda numbers: None), "g", "a")
+    follower.assigned(set(), ConsumerGroupMetadata("g", 1, "old", "a"))
+    bench.adopt()
+    bench.turn()
+    bench.arrive(range(3))
+    bench.producer.fate = RefusedByGroup("UnknownMemberIdError")
+    bench.turn()
+    parts = SimpleNamespace(upkeep=SimpleNamespace(ready=threading.Event()), owner=bench.owner)
+    parts.upkeep.ready.set()
+    assert (ThrottlerParts.ready(parts), bench.owner.doubted) == (False, False)
+    follower.assigned(set(), ConsumerGroupMetadata("g", 2, "new", "a"))
+    assert ThrottlerParts.ready(parts)
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 def test_a_named_member_that_was_thrown_out_goes_on_under_its_name(send, run, broker, settings, monkeypatch):

@@ -18,8 +18,10 @@ class Owner:
     def take(self, *_):
         """Never called here."""
 
-    def post(self, _act, prepared, done):
-        self.posted.append((prepared, done))
+    adopt = take
+
+    def post(self, _act, prepared, *more):
+        self.posted.append((prepared, more[-1]))
 
 
 @pytest.fixture
@@ -45,3 +47,11 @@ def test_small_batches_all_go_into_the_next_transaction(backend):
         done()
     assert not backend.busy
     assert hand(backend, FEW)
+
+
+def test_a_worker_that_has_just_adopted_a_partition_is_busy_until_that_is_settled(backend):
+    """With nothing to read it would end before the reset that it was started for is in the changelog."""
+    backend.adopt(None, ())
+    assert backend.busy
+    backend.owner.posted[0][1]()
+    assert not backend.busy
