@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -14,6 +15,7 @@ from config.database.clock import database_now
 from config.flows import Effect, Judgement, Refusal
 from config.gate import InvalidRecord
 from config.kafka import Replayed, topic_name
+from config.kafka.format.headers import Header, text_of
 from config.telemetry.masks import masked_error
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.burial import Letter, bury
@@ -42,6 +44,7 @@ class Carrier(NamedTuple):
     receipt: str
 
 
+ADDED = {"message_id", "event_type", "correlation_id", "traceparent"}  # by the outbox
 OURS = {FORWARDED, SOURCE, REPLAY_OF}  # headers that belong to the way a record took, not to its message
 WHY_NO_REPLAY = "what was sent once would be sent again; requeue its dead letters instead"
 
@@ -216,10 +219,27 @@ def _record(letter: DeadLetter) -> Replayed:
 
 def _payload(record: Replayed, message: Notification) -> dict[str, object]:
     """For the channel `kafka`; the value byte for byte, which the gate has found to be UTF-8."""
-    headers = {name: value.decode(errors="replace") for name, value in record.headers if name not in OURS}
-    headers[REPLAY_OF] = f"{record.topic}/{record.partition}/{record.offset}"
+    headers = [(name, _value(content)) for name, content in _of_sender(record.headers) if name not in OURS]
+    place = (REPLAY_OF, f"{record.topic}/{record.partition}/{record.offset}")
     value = (record.value or b"").decode()
-    return {"topic": INPUT, "key": message.customer_id, "value": value, "headers": headers}
+    return {"topic": INPUT, "key": message.customer_id, "value": value, "headers": [*headers, place]}
+
+
+def _of_sender(headers: Sequence[Header]) -> Sequence[Header]:
+    """Without those that the outbox has put behind our mark when the record was sent again before."""
+    names = [name for name, _content in headers]
+    if REPLAY_OF not in names:
+        return headers
+    mark = len(names) - 1 - names[::-1].index(REPLAY_OF)
+    return headers[:mark] if ADDED.issuperset(names[mark + 1 :]) else headers
+
+
+def _value(content: bytes | None) -> object:
+    """As the channel takes it."""
+    if content is None:
+        return None
+    text = text_of(content)
+    return {"base64": b64encode(content).decode()} if text is None else text
 
 
 def _reason_to_expire(record: Replayed, message: Notification, customer: Customer | None, now: int) -> str:

@@ -29,12 +29,12 @@ class Outgoing:
     topic: str
     key: str
     value: bytes
-    headers: Sequence[tuple[str, bytes]] = field(default=())
+    headers: Sequence[tuple[str, bytes | None]] = field(default=())
 
     @property
     def size(self) -> int:
         """Bytes on the wire, at most."""
-        headers = sum(len(name.encode()) + len(value) + 10 for name, value in self.headers)
+        headers = sum(len(name.encode()) + len(value or b"") + 10 for name, value in self.headers)
         return len(self.key.encode()) + len(self.value) + headers + OVERHEAD
 
 
@@ -112,9 +112,8 @@ class Producer:
         try:
             if self._client is None:
                 self._client = client.new_producer(**self.overrides)
-            return self._client.send(
-                message.topic, key=message.key.encode(), value=message.value, headers=list(message.headers)
-            )
+            key, headers = message.key.encode(), list(message.headers)
+            return producer_internals.send_record(self._client, message.topic, None, key, message.value, headers)
         except client.KafkaTimeoutError as error:
             why = Failed(f"{message.topic}: {error} (is the broker up, and has create_topics made the topic?)")
             return absent.setdefault(message.topic, why)

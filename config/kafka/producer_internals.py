@@ -10,7 +10,8 @@ import kafka.errors
 from kafka.producer.future import FutureRecordMetadata
 from kafka.producer.producer_batch import ProducerBatch
 
-from config.kafka.format.pack import PackedRecords
+from config.kafka.format.murmur import partition_of
+from config.kafka.format.pack import HEADER, PackedRecords, packed
 
 
 def close_producer(producer: kafka.KafkaProducer, timeout: float) -> None:
@@ -37,14 +38,16 @@ def drop_producer(producer: kafka.KafkaProducer) -> None:
 
 
 def send_batch(producer: kafka.KafkaProducer, topic: str, partition: int, records: PackedRecords) -> ProducerBatch:
-    """Send packed records in the transaction in hand, once the thread is woken; its own send() takes them one by one.
+    """Send packed records, in the transaction if there is one, once the thread is woken; its own send() takes them one
+    by one.
 
     Raises what that raises: KafkaError, or ValueError when the topic has no such partition.
     """
     if partition not in producer.partitions_for(topic):
         raise ValueError(f"{topic} has no partition {partition}")
     place, accumulator = kafka.TopicPartition(topic, partition), producer._accumulator
-    producer._transaction_manager.maybe_add_partition_to_transaction(place)
+    if producer._transaction_manager.is_transactional():
+        producer._transaction_manager.maybe_add_partition_to_transaction(place)
     batch = ProducerBatch(place, records)
     batch._record_futures = RecordFutures(batch.produce_future, records.count)
     accumulator._appends_in_progress.increment()  # a client that is closed meanwhile ends this batch as well
@@ -57,6 +60,21 @@ def send_batch(producer: kafka.KafkaProducer, topic: str, partition: int, record
     finally:
         accumulator._appends_in_progress.decrement()
     return batch
+
+
+def send_record(
+    producer: kafka.KafkaProducer, topic: str, partition: int | None, key: bytes | None, value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+) -> Any:  # fmt: skip
+    """The producer's send(), for headers without a value as well: these it refuses."""
+    if all(content is not None for _name, content in headers):
+        return producer.send(topic, value, key, headers, partition)
+    if partition is None:
+        partition = partition_of(key or b"", len(producer.partitions_for(topic)))
+    body = bytearray(HEADER.size) + packed(0, key, value, headers)
+    batch = send_batch(producer, topic, partition, PackedRecords(body, 1, int(time.time() * 1000)))
+    wake(producer)
+    return batch._record_futures[0]
 
 
 def wake(producer: kafka.KafkaProducer) -> None:

@@ -26,6 +26,7 @@ from config.admin.positions import POSITION
 from config.admin.read_only import EVERY, ReadOnlyAdmin, Segments, age_column
 from config.admin.states import in_words
 from config.flows import Refusal, flows, mask_of
+from config.kafka.format.headers import shown
 from config.telemetry.masks import DOTS, masked_error
 from config.uuid7 import is_uuid
 from outbox.admin.batches.faster import who_was_faster
@@ -242,7 +243,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
             "size": len(row.payload) if row.payload is not None else None,
             "sight": sight,
             "key": sight.text(bytes(row.key).decode("utf-8", "backslashreplace")) if row.key else humanize.UNKNOWN,
-            "headers": [(name if sight.shown else DOTS, sight.text(value)) for name, value in row.headers],
+            "headers": [(name if sight.shown else DOTS, sight.text(value)) for name, value in shown(row.headers)],
             "forecast": dead_letters.forecast(row) if row.status == DeadLetter.Status.OPEN else None,
             "again": _came_again(row),
             "history": history_of(row, sight, items),

@@ -12,13 +12,26 @@ from config.kafka import Failed, Outgoing, Producer, Refused, SendResult, Sent, 
 from outbox.channels import handlers
 
 
+class Bytes(msgspec.Struct, forbid_unknown_fields=True):
+    """A header's value that is no text; in JSON as base64."""
+
+    base64: bytes
+
+
+Value = str | None | Bytes
+
+
 class Payload(msgspec.Struct, forbid_unknown_fields=True):
-    """What `publish(channel="kafka")` takes. A text value goes out as it is, anything else as JSON."""
+    """What `publish(channel="kafka")` takes. A text value goes out as it is, anything else as JSON.
+
+    Headers are an object, or a list of pairs where names may repeat; ours come behind them. Of an object ours replace
+    those of the same name, of a list they are left out instead.
+    """
 
     topic: str
     key: str
     value: Any
-    headers: dict[str, str] = {}
+    headers: dict[str, Value] | list[tuple[str, Value]] = {}
 
 
 class KafkaHandler(handlers.MessageHandler):
@@ -52,9 +65,19 @@ def record_of(message: handlers.Message) -> Outgoing:
     payload = msgspec.json.decode(message.payload, type=Payload)
     value = payload.value.encode() if isinstance(payload.value, str) else msgspec.json.encode(payload.value)
     # `message_id` is ours: a receiver that remembers it counts each message once.
-    named = {**payload.headers, **message.headers}
-    headers = [(name, text.encode()) for name, text in named.items() if text]
+    ours = {name: text for name, text in message.headers.items() if text}
+    given = payload.headers
+    if isinstance(given, dict):
+        theirs = [(name, content) for name, content in given.items() if name not in ours]
+    else:
+        theirs, names = given, {name for name, _content in given}
+        ours = {name: text for name, text in ours.items() if name not in names}
+    headers = [(name, _bytes(content)) for name, content in (*theirs, *ours.items())]
     return Outgoing(topic_name(payload.topic), payload.key, value, headers)
+
+
+def _bytes(content: Value) -> bytes | None:
+    return content.base64 if isinstance(content, Bytes) else None if content is None else content.encode()
 
 
 def outcome_of(found: SendResult, failed: handlers.Kind) -> handlers.Outcome:

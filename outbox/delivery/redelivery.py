@@ -14,6 +14,7 @@ from django.db.models import F
 from django.urls import reverse
 
 from config.flows import Effect, Judgement, Refusal
+from config.kafka.format.headers import shown
 from config.uuid7 import uuid7
 from outbox.channels.handlers import handler_of, handlers
 from outbox.delivery.candidates import lower_bound
@@ -87,7 +88,7 @@ def channels_of(letters: Sequence[DeadLetter]) -> set[str]:
     known = dict(OutboxMessage.objects.among(list(ids.values())).values_list("id", "channel"))
     lost = [pk for pk, message in ids.items() if message not in known]
     headers = DeadLetter.objects.filter(pk__in=lost).values_list("headers", flat=True) if lost else ()
-    return {*known.values(), *(dict(found).get("channel", "") for found in headers)}
+    return {*known.values(), *(dict(shown(found)).get("channel", "") for found in headers)}
 
 
 def message_of(letter: DeadLetter) -> UUID:
@@ -174,7 +175,7 @@ def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effec
 
 def _content(letter: DeadLetter) -> dict[str, str]:
     """The message as the letter keeps it; Refusal for one that cannot be sent as it is."""
-    headers = dict(letter.headers)
+    headers = dict(shown(letter.headers))
     channel, event_type = headers.get("channel", ""), headers.get("event_type", "")
     if channel not in handlers():
         raise Refusal(f"its message is gone, and there is no channel {channel!r} to make another for")
@@ -198,7 +199,7 @@ def faults(letter: DeadLetter) -> list[str]:
 
 
 def _traced(letter: DeadLetter) -> dict[str, str]:
-    headers = dict(letter.headers)
+    headers = dict(shown(letter.headers))
     return {"correlation_id": letter.correlation_id, "traceparent": headers.get("traceparent", "")}
 
 

@@ -17,6 +17,7 @@ from config.database.errors import Remedy, remedy_for
 from config.database.upsert import Upsert
 from config.digest import END_BYTES, Excerpt, digest, keepable
 from config.fields import in_ascii, storable
+from config.kafka.format.headers import Header, Row, printable, rows_of
 from config.kafka.records import Record, Replayed
 from config.telemetry import metrics
 from config.telemetry.logs import log
@@ -62,7 +63,7 @@ class Letter:
     error_class: str = ""
     traceback: str = ""
     business_key: str = ""
-    headers: Sequence[tuple[str, bytes]] = field(default=())
+    headers: Sequence[Header] = field(default=())
     template: str = ""
     id: UUID = field(default_factory=uuid7)
     predecessor: UUID | None = None  # the letter of the revision before
@@ -189,7 +190,7 @@ def _letter(letter: Letter, group_id: int, group: str, now: datetime) -> DeadLet
 
 def _content(record: Record) -> dict[str, Any]:
     """Key, payload and headers, as far as one statement can hold them; what is cut is measured."""
-    headers = [[storable(name, 10_000), _printable(value)] for name, value in record.headers or ()]
+    headers = rows_of(record.headers or ())
     left = [header for header, size in zip(headers, _sizes(headers), strict=True) if size <= LONGEST_HEADERS]
     key, value = record.key, keepable(record.value)
     found: dict[str, Any] = {"key": key and key[:END_BYTES], "payload": value, "headers": left}
@@ -200,17 +201,13 @@ def _content(record: Record) -> dict[str, Any]:
     return found
 
 
-def _sizes(headers: Sequence[Sequence[str]]) -> Iterator[int]:
+def _sizes(headers: Sequence[Row]) -> Iterator[int]:
     """The characters of the headers up to each one."""
-    return accumulate(sum(map(len, header)) for header in headers)
+    return accumulate(sum(len(part or "") for part in header) for header in headers)
 
 
 def _header(record: Any, name: str) -> str:
     for key, value in record.headers or ():
         if key == name:
-            return _printable(value)[:100]
+            return printable(value)[:100]
     return ""
-
-
-def _printable(value: bytes | None) -> str:
-    return storable((value or b"").decode("utf-8", "backslashreplace"), 10_000)

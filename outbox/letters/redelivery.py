@@ -9,6 +9,7 @@ from uuid import UUID
 from config.digest import UnreadableBatch
 from config.flows import Effect, Judgement, Refusal
 from config.kafka import RecordBatch, Replayed
+from config.kafka.format.headers import headers_of
 from config.telemetry.masks import masked_error
 from outbox.letters.burial import Letter
 from outbox.letters.models import DeadLetter
@@ -46,9 +47,8 @@ def record_of(letter: DeadLetter) -> Returned:
         raise Refusal(f"of its {letter.payload_size} bytes only parts are kept: replay the record from its topic")
     key = None if letter.key is None else bytes(letter.key)
     value = None if letter.payload is None else bytes(letter.payload)
-    headers = [(name, text.encode()) for name, text in letter.headers]
     place = (letter.topic, letter.partition, letter.offset, letter.timestamp)
-    return Returned(*place, key, value, headers, letter.pk, letter.business_key)
+    return Returned(*place, key, value, headers_of(letter.headers), letter.pk, letter.business_key)
 
 
 def batch_of(letter: DeadLetter) -> RecordBatch:

@@ -64,7 +64,7 @@ def test_an_edited_copy_goes_to_the_input_for_the_same_customer(registered):
     message = OutboxMessage.objects.get()
     payload = msgspec.json.decode(message.payload)
     assert msgspec.json.decode(payload["value"])["recipient"] == "b"
-    assert payload["headers"]["replay_of"] == found.position
+    assert dict(payload["headers"])["replay_of"] == found.position
     sent()
     passed(41)
     assert look(found) == "resolved"

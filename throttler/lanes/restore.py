@@ -26,9 +26,8 @@ class RestoredPartition:
     was accepted, "" as a rule. The first transaction has to log null for every key in `forgotten`: otherwise the next
     restore finds those lanes again. `late_us`: how much later than decided the last transaction's messages left.
     `expected_us`: what the clock of the last owner would show now, 0 where nobody knows. `foreign`: records skipped.
-    `uncounted`: the changelog does
-    not say how many messages went which way. Of a reset, `totals` count what is forgotten as waiting still, and
-    everything below `decided_before` was decided once before.
+    `uncounted`: the changelog does not say how many messages went which way. Of a reset, `totals` count what is
+    forgotten as waiting still, and everything below `decided_before` was decided once before.
     """
 
     number: int

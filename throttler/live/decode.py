@@ -18,7 +18,7 @@ from throttler.overflow.store import OverflowRow
 
 SOURCE = "throttler"
 OVERHEAD = 1_024  # of what is added on the way out: `throttled` or `reason`, `source`, the batch around it
-Headers = Sequence[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes | None]]
 
 
 def decode(record: Record, gate: NotificationGate, topic_id: str) -> Decoded:
@@ -49,7 +49,7 @@ def record_of(row: OverflowRow, topic: str) -> Record:
     """The record that a row was made of; its key as it leaves, its time that of the message."""
     return Replayed(
         topic, row.partition, row.offset, row.created_us // 1000, row.customer_id.encode(), row.payload,
-        [(name, value or b"") for name, value in unpacked(row.headers)],
+        unpacked(row.headers),
     )  # fmt: skip
 
 

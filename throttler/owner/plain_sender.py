@@ -45,10 +45,10 @@ class PlainSender:
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Any]) -> None:
         if self._error or self._refused:
             return
-        known = [(name, content or b"") for name, content in headers]  # the client takes no header without a value
         record = RefusedRecord(len(self._sent), topic, partition, "")
         try:
-            self._sent.append((self._client.send(topic, value, key, known, partition), record))
+            sent = producer_internals.send_record(self._client, topic, partition, key, value, headers)
+            self._sent.append((sent, record))
         except client.RECORD_REFUSED as error:
             self._refused = replace(record, reason=_text(error))
         except client.AuthorizationError:

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db.models import BinaryField, F, Func, QuerySet, Value
 
+from config.kafka.format.headers import shown
 from outbox.letters.models import DeadLetter
 
 NEWEST = 1000  # letters that are looked at
@@ -86,7 +87,7 @@ def _traits(letters: QuerySet) -> Iterator[tuple[str, str]]:
 def _of_message(headers: Iterable[Sequence[str]], head: bytes) -> Iterator[tuple[str, str]]:
     if found := RECIPIENT.search(head):
         yield "domains", found[1].decode("utf-8", "replace").lower()
-    for name, value in headers:
+    for name, value in shown(headers):
         if name in HEADERS and value:
             yield HEADERS[name], value
 

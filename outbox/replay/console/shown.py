@@ -12,6 +12,7 @@ from django.db import transaction
 
 from config.admin.levers import fault_of_reason, operator_of_terminal
 from config.flows import Refusal, mask_of
+from config.kafka.format.headers import shown
 from config.telemetry.masks import DOTS, masked, masked_error
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
@@ -68,7 +69,7 @@ def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{name:14}{value}" for name, value in data.items() if name not in {*several, "payload"})
     if data["payload"] is not None:
         yield f"{'payload':14}{data['payload'][:2000]}"
-    yield from (f"{'header':14}{name}: {value}" for name, value in data.get("headers", ()))
+    yield from (f"{'header':14}{name}: {value}" for name, value in shown(data.get("headers", ())))
     yield from data.get("traceback", "").splitlines()
 
 

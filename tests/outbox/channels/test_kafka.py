@@ -36,6 +36,23 @@ def test_a_message_becomes_a_record(kafka, go, settings):
     assert message(pk).receipt == "0/0"
 
 
+def test_headers_in_a_list_leave_in_their_order_and_byte_for_byte(kafka, go):
+    given = [["a", "1"], ["b", {"base64": "/wAB"}], ["a", "2"], ["empty", ""], ["null", None], ["message_id", "theirs"]]
+    promise(channel="kafka", payload=record(headers=given), correlation_id="c-1")
+    go(kafka)
+    headers = kafka.producer.sent[0].headers
+    theirs = [
+        ("a", b"1"),
+        ("b", b"\xff\x00\x01"),
+        ("a", b"2"),
+        ("empty", b""),
+        ("null", None),
+        ("message_id", b"theirs"),
+    ]
+    assert headers[: len(theirs)] == theirs
+    assert [name for name, _value in headers[len(theirs) :]] == ["event_type", "correlation_id"]
+
+
 def test_headers_of_a_payload_do_not_replace_the_messages_own(kafka, go):
     """Receivers deduplicate by `message_id`."""
     own = ["message_id", "event_type", "correlation_id"]
@@ -58,6 +75,8 @@ def test_a_text_goes_out_as_it_is(kafka, go):
         ({"topic": "", "key": "k", "value": 1}, "topic"),
         ({"topic": "t", "key": "k", "value": 1, "partition": 3}, "partition"),
         ({"topic": "t", "key": "k", "value": 1, "headers": {"a": 1}}, "headers"),
+        ({"topic": "t", "key": "k", "value": 1, "headers": [["a"]]}, "headers"),
+        ({"topic": "t", "key": "k", "value": 1, "headers": {"a": {"base64": "?"}}}, "headers"),
         (["t"], "payload"),
     ],
 )
