@@ -44,13 +44,14 @@ def run_command() -> None:
 
     from config.database.errors import needs_migrate
     from config.environment.env import BadSetting
+    from config.telemetry.visible import visible
 
     try:
         execute_from_command_line(sys.argv)
     except (BadSetting, ImproperlyConfigured) as error:
-        sys.exit(f"spillway: {error}")
+        sys.exit(visible(f"spillway: {error}"))
     except (DatabaseError, InterfaceError) as error:
-        said = f"spillway: the database that DATABASE_URL names: {' '.join(str(error).split())}"
+        said = visible(f"spillway: the database that DATABASE_URL names: {' '.join(str(error).split())}")
         if needs_migrate(error):
             sys.exit(f"{said}. Run `python manage.py migrate`.")
         if not isinstance(error, OperationalError | InterfaceError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from config.telemetry.visible import visible
+
 MOST = 65_536
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 INDENT = "  "
@@ -61,8 +63,3 @@ def folded(words: list[str]) -> list[str]:
                 result[start:] = [inner]
             start = -1
     return result
-
-
-def visible(text: str) -> str:
-    """Write control and direction characters as escapes: they would be invisible, and may be the fault."""
-    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)

@@ -9,7 +9,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from config.database.tables import require_tables
 from config.environment.env import BadSetting
@@ -17,9 +17,10 @@ from config.kafka.client import InvalidSessionTimeoutError, KafkaError
 from config.kafka.runtime.consumer import ConsumerStopped
 from config.processes.loop import stop_on_signal, wait_for_database
 from config.telemetry import metrics
+from config.telemetry.visible import VisibleCommand
 
 
-class WorkerCommand(BaseCommand):
+class WorkerCommand(VisibleCommand):
     """A command that runs until SIGTERM; subclasses implement `work`."""
 
     requires_system_checks: list[str] = []

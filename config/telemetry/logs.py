@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from config.telemetry.redaction import redact, trace_of
+from config.telemetry.visible import visible
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("spillway")
 
@@ -33,12 +34,12 @@ def configure(options: dict[str, str]) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    renderer: Any = structlog.processors.JSONRenderer()
+    renderers: list[Any] = [structlog.processors.JSONRenderer()]
     if options["format"] == "console":
-        renderer = structlog.dev.ConsoleRenderer(colors=False)
+        renderers = [structlog.dev.ConsoleRenderer(colors=False), lambda logger, method, line: visible(line)]
     formatter = {
         "()": structlog.stdlib.ProcessorFormatter,
-        "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         "foreign_pre_chain": SHARED,
     }
     logging.config.dictConfig(

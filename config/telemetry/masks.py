@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from config.telemetry.redaction import ADDRESS, without_values
+from config.telemetry.redaction import ADDRESS, URL_QUERY, without_values
 
 DOTS = "••••"
 MOST_DEPTH = 100
@@ -16,8 +16,8 @@ PLAIN = re.compile(r"[\w.:/+-]{1,100}", re.ASCII)
 
 NAME = re.compile(r"[\w-]+", re.ASCII)
 
-URL_QUERY = re.compile(r"(\w+://[^\s?#]+)[?#]\S*")
-QUOTED = re.compile(r"“[^”]*”|(?<!\w)'[^']*'(?!\w)|(?<!\w)\"[^\"]*\"(?!\w)", re.DOTALL)
+# Cut inside a value, a text has no closing quote.
+QUOTED = re.compile(r"“[^”]*+(?:”|\Z)|(?<!\w)'[^']*'(?!\w)|(?<!\w)\"[^\"]*\"(?!\w)", re.DOTALL)
 # What a mail server or an HTTP API answers with: 550, 5.1.1, 550-5.1.1.
 CODE = re.compile(r"[1-5]\d\d(?:[- ][245]\.\d{1,3}\.\d{1,3})?|[245]\.\d{1,3}\.\d{1,3}")
 WORD = re.compile(r"[^\s()\[\]{}<>,;`…•]+")
@@ -25,7 +25,7 @@ PLACE = re.compile(r"\$(?:\.[A-Za-z_]+)*\.?")  # in a record, as a gate says it
 # How a gate ends what it says of a record. A position in a list is no value of it; any other number may be one.
 NAMES = r"(?:\.[A-Za-z_]+)*"
 AT_PLACE = re.compile(rf" - at `\${NAMES}(?:\[(?:[0-9]{{1,4}}|\.\.\.)\]{NAMES}){{0,3}}`\.?\Z")
-ENDING = re.compile(r"[.:!?]*$")
+ENDING = ".:!?"
 # A word that a program's author wrote: no digit, no six capitals in a row.
 SPOKEN = re.compile(r"(?!.*[A-Z]{6})[^\W\d_][^\W\d]*(?:[-/'’][^\W\d]+)*")
 
@@ -94,7 +94,7 @@ def masked_error(text: str) -> str:
 
 def _spoken(found: re.Match[str]) -> str:
     word = found[0]
-    bare = ENDING.sub("", word)
+    bare = word.rstrip(ENDING)
     if (
         not bare
         or PLACE.fullmatch(bare)

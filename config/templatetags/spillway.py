@@ -24,7 +24,7 @@ for tag in (icon, chip, said):
     register.simple_tag(tag)
 register.filter("duration", humanize.length)
 
-KEY = re.compile(r"^(\s*)(&quot;.*?&quot;):", re.MULTILINE)
+KEY = re.compile(r"^( *)(&quot;.*?&quot;):", re.MULTILINE)
 
 
 @register.simple_tag(takes_context=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from config.telemetry.visible import visible
 from notifications.channels.base import Channel
 from notifications.mail.content import Mail, mime
 from outbox.channels.handlers import Outcome
@@ -13,6 +14,7 @@ class Console(Channel):
     provider = "console"
 
     def send(self, mail: Mail, key: str) -> Outcome:
-        sys.stdout.write(f"{'-' * 80}\n{mime(mail).decode()}\n")
+        text = mime(mail).decode("utf-8", "backslashreplace").replace("\r\n", "\n")
+        sys.stdout.write(f"{'-' * 80}\n{visible(text)}\n")
         sys.stdout.flush()
         return Outcome("sent", receipt=f"console-{key}")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from outbox.edits.places import JsonPlace, line_of, places, repeated_names, value_of
 
 # As msgspec says it: "… - at `$.items[1].quantity`", "… (byte 23)".
-AT = re.compile(r"\s*-? ?at `\$\.?([^`]*)`")
+AT = re.compile(r"(?<!\s)\s*-? ?at `\$\.?([^`]*)`")
 MISSING = re.compile(r"missing required field `([^`]+)`")
-BYTE = re.compile(r"\s*\(byte (\d+)\)")
+BYTE = re.compile(r"(?<!\s)\s*\(byte (\d+)\)")
 LONGEST = 60  # characters of a value that are repeated
 TRUNCATED = "truncated"
 EXPECTED = re.compile(r"Expected `(\w+)`, got `(\w+)`")

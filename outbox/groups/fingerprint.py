@@ -8,7 +8,7 @@ from functools import lru_cache
 from config.admin import humanize
 from config.digest import digest
 from config.fields import storable
-from config.telemetry.redaction import ADDRESS
+from config.telemetry.redaction import ADDRESS, URL_QUERY
 
 LONGEST_READ = 1000  # characters of an error
 LONGEST_TEMPLATE = 200
@@ -18,7 +18,6 @@ GAP = "…"
 # Words of reasons that are no words.
 ACRONYMS = {"json": "JSON", "utf8": "UTF-8", "nul": "NUL", "id": "id"}
 
-URL_QUERY = re.compile(r"(\w+://[^\s?#]+)[?#]\S*")
 # 'one', "two", “three”; not what is between two apostrophes, and not `names of fields`, which are part of the cause.
 QUOTED = re.compile(r"“.*”|(?<!\w)'[^']*'(?!\w)|(?<!\w)\"[^\"]*\"(?!\w)", re.DOTALL)
 # What a mail server or an HTTP API answers with: 550, 5.1.1, 550-5.1.1. At the start, behind a colon or behind their name.
@@ -30,7 +29,7 @@ CODE = re.compile(
 WORD = re.compile(r"[^\s()\[\]{}<>,;`…]+")
 DIGIT = re.compile(r"\d")
 BYTE = re.compile(r" \(byte \d+\)")
-GAPS = re.compile(rf"(?:[<(\[{{.\s-]*{GAP}[>)\]}}.\s-]*){{2,}}")
+GAPS = re.compile(rf"[<(\[{{.\s-]*+{GAP}(?:[>)\]}}.\s-]*+[<(\[{{.\s-]*+{GAP})+[>)\]}}.\s-]*+")
 
 
 def cause_in_words(reason: str) -> str:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from config.telemetry.visible import on_one_line
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 
@@ -38,7 +39,8 @@ def as_data(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _line(letter: DeadLetter) -> str:
-    return f"{letter.pk}  {letter.created_at:%F %T}  {letter.source}  {letter.reason}  {letter.business_key or letter.position}"
+    key = on_one_line(letter.business_key or letter.position)
+    return f"{letter.pk}  {letter.created_at:%F %T}  {letter.source}  {letter.reason}  {key}"
 
 
 def _text(key: bytes | memoryview | None) -> str | None:

@@ -17,9 +17,9 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from config.admin.payload import visible
 from config.telemetry.logs import log
 from config.telemetry.masks import DOTS
+from config.telemetry.visible import visible
 from outbox.trail import reveal
 from throttler.admin.situation import MOST_LANES, ttl_of
 from throttler.customers.models import Customer
@@ -66,7 +66,7 @@ def list_page(request: HttpRequest, row: Customer, context: Context) -> HttpResp
     """A page of what waits, oldest first; or the one message with a notification id."""
     lanes = _lanes(row)
     lane = _chosen(lanes, request.GET.get("partition", ""))
-    wanted = request.GET.get("notification", "").replace("\0", "").strip()
+    wanted = request.GET.get("notification", "").strip()
     after = _number(request.GET.get("after", ""))
     try:
         rows, silent = _rows(lanes, lane, wanted, after) if lane else [], False

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Sum
 
+from config.admin import humanize
 from config.admin.levers import LEAST_REASON, Operator, fault_of_reason
 from config.database.clock import database_now
 from config.flows import Refusal
@@ -33,6 +34,12 @@ def set_rate(rates: str, burst: int | None = None) -> Change:
     except BadRates as error:
         raise Refusal(str(error)) from error
     return lambda row, now: {"rates": text, "burst": burst}
+
+
+def set_rate_alone(rates: str) -> Change:
+    """Rates, with the burst that the customer has; raises Refusal."""
+    set_rate(rates)
+    return lambda row, now: set_rate(rates, row.burst)(row, now)
 
 
 def set_ttl(seconds: int | None) -> Change:
@@ -137,7 +144,7 @@ def _write(row: Customer, values: Mapping[str, Any], now: datetime) -> None:
 def _record(row: Customer, verb: str, values: Mapping[str, Any], operator: Operator, reason: str) -> None:
     before = {name: getattr(row, name) for name in values}
     detail = {"before": _plain(before), "after": _plain(values), "waiting": waiting(row.pk)}
-    result = ", ".join(f"{name} {before[name]} to {values[name]}" for name in values)
+    result = in_words(values, before)
     about: dict[str, Any] = {"subject_type": SUBJECT, "subject_id": row.pk}
     states: dict[str, Any] = {"before": detail["before"], "after": detail["after"]}
     audit.record(
@@ -150,6 +157,27 @@ def _record(row: Customer, verb: str, values: Mapping[str, Any], operator: Opera
         **about,
         **states,
     )
+
+
+def in_words(values: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> str:
+    """New values as people say them: `rate 10/s to 20/s`, `on hold`; what stays as it was `before` is left out, unless all is."""
+    changed = {name: value for name, value in values.items() if before is None or before[name] != value} or values
+    return ", ".join(_change_in_words(name, value, before) for name, value in changed.items())
+
+
+def _change_in_words(name: str, value: Any, before: Mapping[str, Any] | None) -> str:
+    if name == "held":
+        return "on hold" if value else "not on hold any more"
+    if name == "purge_before":
+        return f"what came before {value:%F %T} UTC is given up"
+    noun = {"rates": "rate", "ttl_seconds": "lifetime"}.get(name, name)
+    return f"{noun} {' to '.join(_said(name, one) for one in ([before[name], value] if before else [value]))}"
+
+
+def _said(name: str, value: Any) -> str:
+    if value is None:
+        return "default"
+    return humanize.length(value) if name == "ttl_seconds" else str(value)
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

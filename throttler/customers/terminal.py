@@ -11,6 +11,7 @@ from config.admin.levers import operator_of_terminal
 from config.database.chunks import by_key
 from config.database.clock import database_now
 from config.flows import Refusal
+from config.telemetry.visible import on_one_line
 from throttler.customers import changes
 from throttler.customers.models import Customer
 
@@ -21,7 +22,7 @@ PLAIN = {"hold": changes.hold, "resume": changes.resume, "purge": changes.purge}
 VALUES = {"set-rate": "rates such as 10/s", "set-ttl": "seconds, or “default”", "set-weight": "a whole number"}
 
 
-def misuse(verb: str, customer_id: str, value: str, burst: int | None) -> str:
+def misuse(verb: str, customer_id: str, value: str, burst: str | None) -> str:
     """What is missing or too much on the command line, or an empty text."""
     if verb == "list":
         return f"list takes no {customer_id}" if customer_id else ""
@@ -67,7 +68,7 @@ def show(customer_id: str, as_json: bool) -> Iterator[str]:
     if as_json:
         yield json.dumps(found, default=str)
     else:
-        yield from (f"{name}: {'-' if value is None else value}" for name, value in found.items())
+        yield from (f"{name}: {'-' if value is None else on_one_line(value)}" for name, value in found.items())
 
 
 def _foreseen(customer_id: str, change: changes.Change) -> Mapping[str, Any]:
@@ -83,9 +84,9 @@ def _done(verb: str, customer_id: str, change: changes.Change, reason: str) -> M
 
 
 def _sentence(told: Mapping[str, Any]) -> str:
-    would = " would be set" if told["dry_run"] else ""
+    would = "it would be: " if told["dry_run"] else ""
     count = plural(told["waiting"], "message waits", "messages wait")
-    return f"{told['customer_id']}: {_words(told['changed'])}{would}; {count}"
+    return f"{told['customer_id']}: {would}{changes.in_words(told['changed'])}; {count}"
 
 
 def _check(customer_id: str) -> None:
@@ -93,9 +94,11 @@ def _check(customer_id: str) -> None:
         raise Refusal(fault)
 
 
-def _change(verb: str, value: str, burst: int | None) -> changes.Change:
+def _change(verb: str, value: str, burst: str | None) -> changes.Change:
+    if verb == "set-rate" and burst is None:
+        return changes.set_rate_alone(value)
     if verb == "set-rate":
-        return changes.set_rate(value, burst)
+        return changes.set_rate(value, None if burst == "default" else _number("burst", str(burst), ", or “default”"))
     if verb == "set-ttl":
         return changes.set_ttl(_seconds(value))
     if verb == "set-weight":
@@ -113,11 +116,7 @@ def _number(name: str, text: str, otherwise: str = "") -> int:
     return int(text)
 
 
-def _words(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={'default' if value is None else value}" for name, value in values.items())
-
-
 def _line(found: dict[str, Any]) -> str:
     state = "held" if found["held"] else "-"
     cells = (found["customer_id"], found["rates"], found["burst"], found["ttl_seconds"], state)
-    return "\t".join("-" if cell is None else str(cell) for cell in cells)
+    return "\t".join("-" if cell is None else on_one_line(cell) for cell in cells)

@@ -4,15 +4,16 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from buffer.ledger.opening import import_stock
 from config.environment.env import BadSetting
+from config.telemetry.visible import VisibleCommand
 
 SHOWN = 20
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = (
         "Open the stocks of a CSV file (stock_id,item,location,quantity); each is a movement of the ledger. "
         "A file with a line that cannot be taken changes nothing; the same file again changes nothing either."

@@ -3,14 +3,15 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from buffer.ingest.rebuild import rebuild
 from config.flows import Refusal
 from config.kafka.client import KafkaError
+from config.telemetry.visible import VisibleCommand
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = (
         "Read the input topics from their beginning into an empty event buffer. What stands in transfer-batches "
         "is marked as sent, so that no order goes out twice. Stop ingest_events and flush_buffer first."

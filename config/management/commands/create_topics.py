@@ -3,13 +3,14 @@
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from config.kafka.client import KafkaError
 from config.kafka.topics import create_topics
+from config.telemetry.visible import VisibleCommand
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = (
         "Create every topic of KAFKA_TOPICS that is missing, with its partitions and policy. Changes no existing one, "
         "but says (on stderr) how such a one differs, and what alters it."

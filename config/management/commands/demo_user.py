@@ -4,10 +4,12 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
+
+from config.telemetry.visible import VisibleCommand
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = "Create the user admin with the password admin; only where DEMO is on."
     requires_system_checks: list[str] = []
 

@@ -4,12 +4,11 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from config.probes.doctor import examine, render
+from config.telemetry.visible import VisibleCommand
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = "Look at settings, database, clock, partitions, flows, broker and topics; exit 1 when something is wrong."
     requires_system_checks: list[str] = []
 

@@ -3,13 +3,14 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from config.demo.embedded import LIMITS, EmbeddedKafkaError
 from config.demo.embedded.serve import port_argument, project_topics, serve, topic_argument
+from config.telemetry.visible import VisibleCommand
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = (
         "Be a Kafka-compatible broker until SIGTERM or Ctrl-C: for the demo and for tests, never for data "
         "that matters. Prints its address on stdout, then what it cannot do on stderr."

@@ -4,13 +4,12 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from config.demo.status import status_line, waiting_line
 from config.flows import flows
+from config.telemetry.visible import VisibleCommand
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = "What went through every flow so far, from the durable counters."
     requires_system_checks: list[str] = []
 

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from config.flows import flows
+from config.telemetry.visible import VisibleCommand
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = "Print yes when no flow has anything on its way, else no."
     requires_system_checks: list[str] = []
 

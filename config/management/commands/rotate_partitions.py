@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
 from config.database.errors import needs_migrate
 from config.database.tables import require_tables
 from config.processes.housekeeping import rotate_and_sweep
+from config.telemetry.visible import VisibleCommand
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = "Make the partitions that are needed soon, drop those that nobody needs any more, and say why."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -5,13 +5,14 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from config.kafka.client import KafkaError
 from config.probes.verify import prove, render
+from config.telemetry.visible import VisibleCommand
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = "Check the invariants of every flow, and every stored payload; exit 1 and the offending rows when one fails."
     requires_system_checks: list[str] = []
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from config.admin.levers import operator_of_terminal
+from config.telemetry.visible import VisibleCommand
 from notifications.api.tokens import end_of, issue
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = "Make an API token and print it. It is stored as a hash: this is the only time it can be read."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -3,12 +3,13 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from config.telemetry.visible import VisibleCommand
 from outbox.replay.console.arguments import Refusal, Usage, add_arguments, run
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = (
         "List, show, requeue, discard, resolve or restore dead letters; replay batches and their levers. Every change "
         "needs a reason and is audited."

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
+from config.telemetry.visible import VisibleCommand
 from outbox.workers.recovery import recover_claims
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = "Expired leases back to work. Safe at any time, any number of times; beat runs it every minute."
 
     def handle(self, *args: Any, **options: Any) -> None:

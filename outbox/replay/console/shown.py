@@ -14,6 +14,7 @@ from config.admin.levers import fault_of_reason, operator_of_terminal
 from config.flows import Refusal, mask_of
 from config.kafka.format.headers import shown
 from config.telemetry.masks import DOTS, masked, masked_error
+from config.telemetry.visible import on_one_line
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.letters.terminal import CHUNK, as_data
@@ -66,10 +67,11 @@ def _revealed(letter: DeadLetter) -> dict[str, Any]:
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     """For people: one field a line, a header each, and of a long payload what fits on a screen."""
     several = {"headers", "traceback"}
-    yield from (f"{name:14}{value}" for name, value in data.items() if name not in {*several, "payload"})
+    yield from (f"{name:14}{on_one_line(value)}" for name, value in data.items() if name not in {*several, "payload"})
     if data["payload"] is not None:
         yield f"{'payload':14}{data['payload'][:2000]}"
-    yield from (f"{'header':14}{name}: {value}" for name, value in shown(data.get("headers", ())))
+    headers = shown(data.get("headers", ()))
+    yield from (f"{'header':14}{on_one_line(f'{name}: {value}')}" for name, value in headers)
     yield from data.get("traceback", "").splitlines()
 
 

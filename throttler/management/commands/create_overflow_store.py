@@ -3,13 +3,14 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError
 
+from config.telemetry.visible import VisibleCommand
 from throttler.overflow.configured import store_of_settings
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = "Make the keyspace and the table of THROTTLER_STORE=cassandra; what is there stays as it is."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

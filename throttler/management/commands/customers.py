@@ -3,15 +3,16 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from config.flows import Refusal
+from config.telemetry.visible import VisibleCommand
 from throttler.customers.terminal import misuse, run
 
 LEVERS = ["hold", "resume", "purge", "set-rate", "set-ttl", "set-weight"]
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = (
         "List or show customers; change their rate, lifetime or weight; hold and resume them; purge: what is buffered "
         "now goes to notifications-expired. Every change needs a reason, is audited, and takes effect within 5 s."
@@ -22,7 +23,8 @@ class Command(BaseCommand):
         parser.add_argument("customer", nargs="?", default="", metavar="CUSTOMER", help="its id; list takes none")
         words = "set-rate: such as 20/s;10000/day, 0/s is hold; set-ttl: seconds, or default; set-weight: 1 to 100"
         parser.add_argument("value", nargs="?", default="", metavar="RATES|SECONDS|WEIGHT", help=words)
-        parser.add_argument("--burst", type=int, metavar="N", help="set-rate: of the shortest window")
+        words = "set-rate: of the shortest window, or default; without it the customer's burst stays"
+        parser.add_argument("--burst", metavar="N", help=words)
         parser.add_argument("--reason", default="", help="why; kept in the operator's trail")
         parser.add_argument("--dry-run", action="store_true", help="say what would be done")
         parser.add_argument("--json", action="store_true", help="one object a line")

@@ -4,15 +4,16 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from config.admin.humanize import plural
 from config.admin.levers import operator_of_terminal
 from config.environment.env import BadSetting
+from config.telemetry.visible import VisibleCommand
 from throttler.customers.importing import import_customers
 
 
-class Command(BaseCommand):
+class Command(VisibleCommand):
     help = (
         "Insert or change the customers of a CSV file (customer_id,rates,burst,ttl_seconds). "
         "A file with a line that cannot be taken changes nothing; the same file again changes nothing either."
