@@ -74,7 +74,7 @@ def next_step(order: Order, action: Action, amount: int = 0) -> Transition:
     if action == "refund" and order.status in (Status.PAID, Status.PART_REFUNDED):
         return _refund(order, amount)
     hint = "; refund it instead" if action == "cancel" and order.status != Status.CANCELLED else ""
-    raise Impossible(f"the order is {order.status.replace('_', ' ')}: {action} is not possible{hint}")
+    raise Impossible(f"the order is {Status(order.status).label.lower()}: {action} is not possible{hint}")
 
 
 def _refund(order: Order, amount: int) -> Transition:

@@ -156,7 +156,7 @@ class OrderEvent(models.Model):
         constraints = [models.UniqueConstraint(fields=["order", "number"], name="orderevent_number")]
 
     def __str__(self) -> str:
-        return f"{self.event_type} no. {self.number} of {self.order_id}"
+        return f"{self.get_event_type_display()}, no. {self.number} of order {self.order_id}"
 
 
 ORDER_FIELDS = [field.attname for field in Order._meta.concrete_fields if not field.generated]

@@ -109,7 +109,7 @@ class OperatorActionAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, queryset: models.QuerySet, search_term: str
     ) -> tuple[models.QuerySet, bool]:
         """By subject or by name, whatever the page: a name may have thousands of actions."""
-        key = search_term.replace("\x00", "").strip()[:150]
+        key = search_term.strip()[:150]
         if not key:
             return queryset, False
         among = ActionSubject.objects.filter(subject_id=key).values_list("action", flat=True)[:1000]
@@ -121,14 +121,26 @@ class OperatorActionAdmin(ReadOnlyAdmin):
         when = humanize.clock(row.created_at, timezone.now())
         facts = [("Who", row.actor_name), ("When", f"{when} UTC"), ("Reason", self.because(row))]
         facts += [("Result", row.result), ("Rows", f"{row.rows:,}")]
-        facts += [(name, "not shown" if name in SOMEBODYS else _shown(value)) for name, value in row.detail.items()]
+        facts += [
+            (_titled(name), "not shown" if name in SOMEBODYS else _shown(value)) for name, value in row.detail.items()
+        ]
         facts += [(name, _shown(value)) for name, value in (("Before", row.before), ("After", row.after)) if value]
         seal = ActionSeal.objects.filter(action=row.pk).values_list("number", "hash").first()
         facts += [("Seal", f"{seal[0]:,}: {seal[1][:16]}…" if seal else "not yet")]
         return {"title": self.did(row), "facts": facts}
 
 
+def _titled(name: str) -> str:
+    """`Purge before` for `purge_before`."""
+    return capfirst(name.replace("_", " "))
+
+
 def _shown(value: Any) -> str:
+    """As a person writes it: no None, True or brackets."""
     if isinstance(value, dict):
-        return "; ".join(f"{name}: {_shown(part)}" for name, part in value.items())
-    return without_addresses(", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        return "; ".join(f"{name.replace('_', ' ')}: {_shown(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    if value is None or isinstance(value, bool):
+        return {None: humanize.UNKNOWN, True: "yes", False: "no"}[value]
+    return without_addresses(str(value))

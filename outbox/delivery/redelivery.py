@@ -218,7 +218,9 @@ def _effect(letter: DeadLetter, message: Known | None, after: DeadLetter | None)
         return _sent(message)
     if message.state == State.CANCELLED:
         return Effect("discarded", CANCELLED)
-    return Effect("waiting", "dead again" if message.state in ENDED else f"the message is {message.state}")
+    return Effect(
+        "waiting", "dead again" if message.state in ENDED else f"the message is {State(message.state).label.lower()}"
+    )
 
 
 def _later(letters: Sequence[DeadLetter]) -> dict[UUID, DeadLetter]:

@@ -120,6 +120,18 @@ class Situation:
     def outlook(self) -> Outlook:
         return Outlook(self.traffic, self.leaving)
 
+    @property
+    def growth(self) -> float:
+        """Messages a minute by which the backlog grows from now on, as the forecast has it; negative: it shrinks.
+
+        The average of the last minutes would speak of the time before a hold, or before another rate.
+        """
+        if not self.owned or self.timeline.arriving is None:
+            return self.timeline.growth
+        expiring = self.outlook.expires_in is not None and self.outlook.expires_in < 1
+        lost = self.outlook.lost_per_second if expiring else 0.0
+        return 60 * (self.timeline.arriving - self.leaving - lost)
+
     def after(self, rates: Rates, ttl: int | None = None) -> Outlook:
         """The forecast at other rates, or with another lifetime in seconds."""
         found = traffic_of(self.row, self.lanes, self.timeline.arriving or 0.0, self.now)

@@ -82,7 +82,8 @@ def refuse_closed(verb: str, chosen: Filter) -> None:
         return
     rows = list(chosen.letters(verb).order_by("pk").values_list("pk", "status"))
     if not any(status == STARTS[verb] for _pk, status in rows):
-        raise Refusal(f"nothing to {verb}: {'; '.join(f'{pk} is {status}' for pk, status in rows[:MOST_NAMED])}")
+        said = "; ".join(f"{pk} is {DeadLetter.Status(status).label.lower()}" for pk, status in rows[:MOST_NAMED])
+        raise Refusal(f"nothing to {verb}: {said}")
 
 
 def rehearse(verb: str, chosen: Filter, *, as_json: bool = False) -> Iterator[str]:

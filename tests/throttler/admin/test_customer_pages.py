@@ -184,6 +184,7 @@ def test_a_held_customer_says_so_and_when_messages_expire(boss, waiting):
     html = " ".join(seen(boss, PAGE).split())
     assert "On hold.</b> 70,140 messages wait and nothing leaves until somebody resumes." in html
     assert "in 26 min" in html or "in 25 min" in html
+    assert re.search(r"grows by 2(09|10|11) a minute", html), "as fast as messages arrive, 3.5/s"
     assert "lever/resume/" in html
     assert "lever/hold/" not in html
 

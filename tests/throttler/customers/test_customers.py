@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -249,3 +250,32 @@ def test_a_row_that_nobody_can_read_stops_nobody():
     customers("set-rate", "C-7", "5/s", reason=WHY)
     Customer.objects.update(rates="nonsense")
     assert changed_terms(None)[0]["C-7"].rates.windows[0].limit == 10
+
+
+def test_a_rate_without_a_burst_keeps_the_customers():
+    customers("set-rate", "C-7", "20/s", burst="40", reason=WHY)
+    customers("set-rate", "C-7", "30/s", reason=WHY)
+    assert (row().rates, row().burst) == ("30/s", 40)
+    customers("set-rate", "C-7", "30/s", burst="default", reason=WHY)
+    assert row().burst is None
+    with pytest.raises(CommandError, match="whole number"):
+        customers("set-rate", "C-7", "30/s", burst="many", reason=WHY)
+
+
+def test_what_was_changed_is_said_as_people_say_it():
+    told = [
+        customers("set-rate", "C-7", "20/s", burst="40", reason=WHY), customers("set-rate", "C-7", "30/s", reason=WHY),
+        customers("set-ttl", "C-7", "3600", reason=WHY), customers("set-ttl", "C-7", "default", reason=WHY),
+        customers("set-weight", "C-7", "3", reason=WHY), customers("hold", "C-7", reason=WHY),
+        customers("resume", "C-7", reason=WHY), customers("purge", "C-7", reason=WHY),
+    ]  # fmt: skip
+    results = list(OperatorAction.objects.order_by("pk").values_list("result", flat=True))
+    assert results[:-1] == [
+        "rate 10/s to 20/s, burst default to 40", "rate 20/s to 30/s", "lifetime default to 1 h", "lifetime 1 h to default",
+        "weight 1 to 3", "on hold", "not on hold any more",
+    ]  # fmt: skip
+    assert re.fullmatch(r"what came before \d{4}-\d\d-\d\d [\d:]{8} UTC is given up", results[-1])
+    assert told[1] == "C-7: rate 30/s, burst 40; 0 messages wait\n"
+    assert "it would be: on hold" in customers("hold", "C-7", dry_run=True)
+    for text in (*told, *results):
+        assert not re.search(r"None|True|False|=|_", text), text
