@@ -16,9 +16,12 @@ from buffer.flush import verify_kafka
 from buffer.ingest.handler import Ingest
 from buffer.letters import redelivery as orders
 from buffer.letters import supplement
+from buffer.measures import OVERDUE, Numbers
 from buffer.retention import sweep_batches, sweep_minutes
 from buffer.samples import transfer_requests
 from buffer.streams import GROUP, Stream, streams
+from config.admin import humanize
+from config.database.clock import database_now
 from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Sample, Worker
 from config.kafka import Record, topic_name
 from outbox.bookkeeping import counters
@@ -85,8 +88,13 @@ class Aggregator(Flow):
         ]
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
+        now = database_now()
+        numbers = Numbers(now)
         for stream in streams().values():
-            yield f"stream {stream.name}", *Watermark.objects.of_topic(stream.topic).diagnosis()
+            yield f"stream {stream.name}", *Watermark.objects.of_topic(stream.topic).diagnosis("ingest_events", now)
+        late = max(numbers.overdue, numbers.unsent_for)
+        waits = f"what is due has waited for {humanize.length(late.total_seconds())}: is flush_buffer running?"
+        yield "flush", late <= OVERDUE, waits if late > OVERDUE else "nothing due waits"
 
     def sweep(self, now: datetime) -> int:
         return sweep_batches(now) + sweep_minutes(streams(), now)

@@ -21,6 +21,7 @@ from outbox.bookkeeping.stages import Trends
 from outbox.letters import overview
 
 MOST_BATCHES = 1000
+OVERDUE = timedelta(seconds=60)
 
 
 def gauges(now: datetime) -> Iterator[Reading]:

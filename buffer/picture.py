@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.conf import settings
 from django.urls import reverse
 
-from buffer.measures import MOST_BATCHES, Numbers
+from buffer.measures import MOST_BATCHES, OVERDUE, Numbers
 from buffer.streams import streams
 from config.admin import humanize
 from config.flows import Need, Picture, Stage
 from outbox.bookkeeping.progress import LONG, position_needs
 from outbox.bookkeeping.stages import reader_stage, topic_stage
 from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
-
-OVERDUE = timedelta(seconds=60)
 
 
 def picture(now: datetime) -> Picture:
@@ -81,6 +79,7 @@ def _flush(numbers: Numbers) -> Stage:
 
 def _output(numbers: Numbers) -> Stage:
     trend = numbers.history("batches_sent")
+    away = numbers.progress.away
     last = humanize.ago(numbers.last_sent, numbers.now) if numbers.last_sent else "none yet"
     return Stage(
         _name_of({stream.output for stream in streams().values()}),
@@ -88,6 +87,8 @@ def _output(numbers: Numbers) -> Stage:
         "/min",
         [f"last {last}" if numbers.last_sent else last],
         reverse("admin:buffer_batch_changelist"),
+        tone="bad" if away else "idle",
+        word="No answer" if away else "",
         trend=trend[:-1],
     )
 
@@ -96,7 +97,9 @@ def _output(numbers: Numbers) -> Stage:
 def _needs(numbers: Numbers) -> Iterator[Need]:
     yield from position_needs(numbers.progress, "Ingest")
     yield from letter_needs(numbers.names, urgent=["publish"])
-    if numbers.unsent_for > OVERDUE:
+    if numbers.progress.away:
+        pass  # whatever waits, waits for Kafka
+    elif numbers.unsent_for > OVERDUE:
         yield _unsent(numbers)
     elif numbers.overdue > OVERDUE:
         yield _overdue(numbers)

@@ -9,14 +9,15 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Count
 
+from config.database.clock import database_now
 from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Worker
-from config.telemetry.masks import masked_error
 from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import redelivery
+from outbox.diagnosis import channels_diagnosis, workers_diagnosis
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
 from outbox.measures import Numbers, gauges
@@ -67,12 +68,13 @@ class Outbox(Flow):
         ]
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
-        yield "change capture", *Watermark.objects.of_topic(settings.OUTBOX_CDC_TOPIC).diagnosis()
-        for state in ChannelState.objects.filter(name__in=handlers()):
-            trouble = f"paused: {state.pause_reason}" if state.paused else ""
-            if state.breaker == ChannelState.Breaker.OPEN:
-                trouble = f"nobody answers: {masked_error(state.last_error)}"
-            yield f"channel {state.name}", not trouble, trouble or "open"
+        now = database_now()
+        yield (
+            "change capture",
+            *Watermark.objects.of_topic(settings.OUTBOX_CDC_TOPIC).diagnosis("listen_outbox", now),
+        )
+        yield from workers_diagnosis(now)
+        yield from channels_diagnosis(now)
 
     def sweep(self, now: datetime) -> int:
         return sweep_keys(now)

@@ -112,6 +112,11 @@ class Numbers(Trends):
         return Progress.of(topic_name(GROUP), [topic_name(settings.OUTBOX_CDC_TOPIC)], self.now)
 
     @cached_property
+    def kafka_away(self) -> datetime | None:
+        """Since when Kafka does not answer: also where nothing listens to a topic, a channel may lead there."""
+        return progress.kafka_away(self.now)
+
+    @cached_property
     def cdc_lag(self) -> float | None:
         """Seconds; None while no listener was ever started."""
         return cdc_lag(self.now) if self.progress.rows else None

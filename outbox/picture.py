@@ -13,7 +13,10 @@ from django.utils.text import Truncator
 from config.admin import humanize
 from config.flows import Need, Picture, Stage, Tone
 from config.telemetry.masks import masked_error
-from outbox.bookkeeping.progress import LONG, position_needs
+from outbox.bookkeeping.progress import LONG, away_need, position_needs
+from outbox.bookkeeping.queries import UNSEEN
+from outbox.channels.handlers import handlers
+from outbox.channels.kafka import KafkaHandler
 from outbox.channels.models import ChannelState
 from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
 from outbox.measures import MOST, Numbers
@@ -62,10 +65,12 @@ def _outbox(numbers: Numbers) -> Stage:
 
 
 def _capture(numbers: Numbers) -> Stage:
-    url = reverse("admin:outbox_watermark_changelist")
+    url = numbers.progress.url
     lag = numbers.cdc_lag
     if lag is None:
         return Stage("Change capture", "off", "", url=url)
+    if numbers.progress.away:
+        return Stage("Change capture", humanize.UNKNOWN, "", url=url, tone="bad", word="No answer")
     stopped, late = (
         bool(numbers.progress.stopped),
         lag > settings.OUTBOX_GRACE_SECONDS or numbers.progress.unseen,
@@ -104,9 +109,16 @@ def _channel(numbers: Numbers, state: ChannelState) -> Stage:
     url = reverse("admin:outbox_channelstate_change", args=[state.pk])
     if state.paused:
         return Stage(state.name, "0", "/s", [Truncator(state.pause_reason).chars(20)], url, tone="bad", word="Paused")
+    if _stands(numbers, state):
+        return Stage(state.name, humanize.UNKNOWN, "", ["nobody answers"], url, tone="bad", word="No answer")
     if state.breaker == OPEN:
         return Stage(state.name, "0", "/s", ["nobody answers"], url, tone="bad", word="Breaker")
     return Stage(state.name, "open", "", ["breaker closed"], url)
+
+
+def _stands(numbers: Numbers, state: ChannelState) -> bool:
+    """Whether the channel leads to Kafka, and that does not answer."""
+    return bool(numbers.kafka_away) and isinstance(handlers().get(state.name), KafkaHandler)
 
 
 def _sent(numbers: Numbers) -> Stage:
@@ -120,9 +132,10 @@ def _sent(numbers: Numbers) -> Stage:
 def _needs(numbers: Numbers) -> Iterator[Need]:
     yield from position_needs(numbers.progress, "Change capture")
     yield from letter_needs([FLOW], urgent=["deliver"])
-    troubled = [state for state in numbers.channels if state.paused or state.breaker == OPEN]
+    troubled = [state for state in numbers.channels if state.paused or state.breaker == OPEN or _stands(numbers, state)]
     for state in troubled:
-        yield _closed_channel(numbers, state)
+        away = numbers.kafka_away if not state.paused and _stands(numbers, state) else None
+        yield away_need(away, numbers.now) if away else _closed_channel(numbers, state)
     if numbers.stuck:
         yield _stuck(numbers)
     if numbers.held:
@@ -137,13 +150,13 @@ def _closed_channel(numbers: Numbers, state: ChannelState) -> Need:
         title, why = f"Channel {state.name} is paused", state.pause_reason
         since, lever = state.paused_at, "Show channel"
     else:
-        title, why = (
-            f"Nobody answers at {state.name}",
-            f"{masked_error(state.last_error)}. It is tried again by itself.",
-        )
+        at = f" since {humanize.clock(state.opened_at, numbers.now).rpartition(':')[0]}" if state.opened_at else ""
+        title = f"Nobody answers at {state.name}{at}"
+        why = f"{masked_error(state.last_error)}. It is tried again by itself."
         since, lever = state.opened_at, "Show channel"
+    lasts = state.paused or (state.opened_at and numbers.now - state.opened_at > UNSEEN)
     return Need(
-        "now" if state.paused else "soon",
+        "now" if lasts else "soon",
         title,
         f"{why} Messages wait, no attempt is used up.",
         reverse("admin:outbox_channelstate_change", args=[state.pk]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -21,6 +22,7 @@ from buffer.ingest.handler import Ingest
 from buffer.streams import streams
 from config.database.clock import database_now
 from config.kafka import Outgoing, RecordBatch, Replayed, Sent, topic_name
+from config.kafka.broker import reachability
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.messages import notify
 from tests.emptying import emptied_by_delete
@@ -119,6 +121,13 @@ def no_notifiers() -> Iterator[None]:
     """The thread that sends NOTIFY has a connection: it would outlive the test, and then the test database."""
     yield
     notify.stop_notifiers()
+
+
+@pytest.fixture(autouse=True)
+def kafka_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages ask Kafka when all workers are silent; most tests have none, and mean silent workers."""
+    monkeypatch.setattr(reachability, "until", math.inf)
+    monkeypatch.setattr(reachability, "answer", True)
 
 
 @pytest.fixture

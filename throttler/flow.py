@@ -89,8 +89,9 @@ class Throttler(Flow):
         ]
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
-        yield FLOW, *Watermark.objects.of_group(GROUP).diagnosis()
-        running = LaneOwner.objects.reporting(database_now())
+        now = database_now()
+        yield FLOW, *Watermark.objects.of_group(GROUP).diagnosis("run_throttler", now)
+        running = LaneOwner.objects.reporting(now)
         loose = running.filter(transactions=False).order_by("name").first()
         if loose:
             said = f"{loose.name} runs without (KAFKA_TRANSACTIONS=off): at least once, one process"

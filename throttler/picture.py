@@ -164,6 +164,8 @@ def _out(numbers: Numbers) -> Stage:
         "/s",
         [f"{drained}/s from the buffer", f"{lost:,} expired in 1 h, {held} held"],
         _page("customer"),
+        tone="bad" if numbers.progress.away else "idle",
+        word="No answer" if numbers.progress.away else "",
         trend=trend[:-1],
     )
 

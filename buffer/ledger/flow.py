@@ -17,6 +17,7 @@ from buffer.ledger.topics.effects import Movements
 from buffer.ledger.topics.messages import LOCKED, READABLE
 from buffer.ledger.topics.movements import Source, sources
 from buffer.ledger.verify import checks
+from config.database.clock import database_now
 from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Sample, Worker
 from config.kafka import Record, topic_name
 from outbox.bookkeeping import counters
@@ -71,7 +72,7 @@ class Ledger(Flow):
         ]
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
-        yield NAME, *Watermark.objects.of_group(GROUP).diagnosis()
+        yield NAME, *Watermark.objects.of_group(GROUP).diagnosis("track_inventory", database_now())
 
     def replays(self) -> Mapping[str, Callable[[], Track]]:
         return dict.fromkeys(settings.MOVEMENTS, Track)

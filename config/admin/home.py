@@ -28,7 +28,8 @@ class FlowRow:
 def home(now: datetime) -> dict[str, Any]:
     """The context of the page; numbers come from maintained counters, never from counting rows."""
     pictures = [picture for flow in flows() if (picture := flow.picture(now))]
-    needs = by_urgency([*(need for picture in pictures for need in picture.needs), *runway.needs(now)])
+    # Several flows may need the same: Kafka is away for all of them.
+    needs = by_urgency(dict.fromkeys([*(need for picture in pictures for need in picture.needs), *runway.needs(now)]))
     return {
         "now": now,
         "needs": needs,

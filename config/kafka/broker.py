@@ -1,7 +1,11 @@
-"""What the broker is able to do, and what time it has."""
+"""Whether the broker answers, what it is able to do, and what time it has."""
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from config.kafka import client
@@ -11,6 +15,38 @@ NO_TRANSACTIONS = (
     "KAFKA_TRANSACTIONS is on, but offsets in a transaction are not checked against the group (Kafka before 2.5, or "
     "KAFKA_API_VERSION below it): a newer broker, or KAFKA_TRANSACTIONS=off"
 )
+ASKED_FOR_MS = 2000
+REMEMBER = 10.0  # seconds
+
+
+@dataclass
+class Reachability:
+    """Whether Kafka answers this process: asked once in ten seconds, by whoever wants to know first."""
+
+    until: float = 0.0
+    answer: bool = True
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ask(self) -> bool:
+        with self.lock:
+            if time.monotonic() >= self.until:
+                self.answer = _answers()
+                self.until = time.monotonic() + REMEMBER
+            return self.answer
+
+
+def _answers() -> bool:
+    patience = {"bootstrap_timeout_ms": ASKED_FOR_MS, "request_timeout_ms": ASKED_FOR_MS}
+    try:
+        with closing(client.new_admin(**patience)):
+            return True
+    except client.AUTHENTICATION_FAILED:
+        return True  # it answers, if not to us
+    except (client.KafkaError, OSError):
+        return False
+
+
+reachability = Reachability()
 
 
 def transactions_supported(admin: client.kafka.KafkaAdminClient) -> bool:

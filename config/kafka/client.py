@@ -23,6 +23,7 @@ AuthorizationError = kafka.errors.AuthorizationError
 OffsetOutOfRangeError = kafka.errors.OffsetOutOfRangeError
 NoOffsetForPartitionError = kafka.errors.NoOffsetForPartitionError
 InvalidSessionTimeoutError = kafka.errors.InvalidSessionTimeoutError
+AUTHENTICATION_FAILED = (kafka.errors.SaslAuthenticationFailedError, kafka.errors.UnsupportedSaslMechanismError)
 # What polling again does not mend: a person has to change a setting, a right or the group.
 FATAL = (
     AuthorizationError,

@@ -18,7 +18,8 @@ from config.admin.html import chip, clock_and_age, said
 from config.admin.keyset import Keyset
 from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
 from outbox.bookkeeping.models import Watermark
-from outbox.bookkeeping.progress import BEHIND, UNSEEN, lag_of
+from outbox.bookkeeping.progress import BEHIND, lag_of
+from outbox.bookkeeping.queries import UNSEEN
 
 PARTITION = re.compile(r"(?P<topic>[\w.-]+)/(?P<partition>\d{1,9})", re.ASCII)
 
@@ -51,6 +52,7 @@ class WatermarkAdmin(ReadOnlyAdmin):
     keyset = Keyset(descending=False, back="Back", on="On")
     list_display = ["position", "state", "group", "count_lag", "caught_up", "reported"]
     list_filter = [StateOfPosition]
+    links = ["group"]
     caught_up = age_column("caught_up_at", "Read to the end")
     reported = age_column("updated_at", "Last report")
 

@@ -5,19 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
+from urllib.parse import urlencode
 
+from django.db.models import Max
 from django.urls import reverse
 
 from config.admin import humanize
 from config.flows import Need, Reading
+from config.kafka.broker import reachability
 from config.telemetry import metrics
 from outbox.bookkeeping.models import Watermark
+from outbox.bookkeeping.queries import UNSEEN
 
-UNSEEN = timedelta(seconds=30)
 BEHIND = timedelta(seconds=60)
 LONG = timedelta(minutes=5)
 MOST_STOPPED = 2
 BEHIND_IN_WORDS = ("record behind", "records behind")
+
+
+# -- The broker --------------------------------------------------------------------------------------------
+def kafka_away(now: datetime) -> datetime | None:
+    """Since when Kafka does not answer; None while it does, and where nothing was ever read from it.
+
+    A worker that reports has spoken with it: only when all are silent it is asked, for the silence may be theirs.
+    """
+    heard: datetime | None = Watermark.objects.aggregate(heard=Max("updated_at"))["heard"]
+    return heard if heard and now - heard > UNSEEN and not reachability.ask() else None
+
+
+def away_need(since: datetime, now: datetime) -> Need:
+    """The same for every flow that stands: home shows it once."""
+    return Need(
+        urgency="now",
+        title=f"Kafka does not answer since {humanize.clock(since, now).rpartition(':')[0]}",
+        why="What it holds is read, and what waits for it is sent, when it answers again. Nothing is lost; lag is not known.",
+        url=reverse("admin:outbox_watermark_changelist"),
+        lever="Show positions",
+        since=since,
+        rank=1,
+    )
 
 
 # -- Positions ---------------------------------------------------------------------------------------------
@@ -50,6 +77,17 @@ class Progress:
     def unseen(self) -> bool:
         return self.seen is not None and self.now - self.seen > UNSEEN
 
+    @cached_property
+    def away(self) -> datetime | None:
+        """Since when Kafka does not answer."""
+        return kafka_away(self.now) if self.unseen else None
+
+    @property
+    def url(self) -> str:
+        """The positions of this group."""
+        query = f"?{urlencode({'group': self.rows[0].group})}" if self.rows else ""
+        return reverse("admin:outbox_watermark_changelist") + query
+
     @property
     def stopped(self) -> list[Watermark]:
         return [row for row in self.rows if row.alarm]
@@ -62,16 +100,16 @@ def lag_of(row: Watermark) -> int:
 def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
     """Stopped partitions, and a worker that does not report any more."""
     yield from _stopped_needs(progress.stopped)
-    if progress.unseen and progress.seen and len(progress.stopped) < len(progress.rows):
+    if progress.away:
+        yield away_need(progress.away, progress.now)
+    elif progress.unseen and progress.seen and len(progress.stopped) < len(progress.rows):
         silent = progress.now - progress.seen
         yield Need(
             urgency="now" if silent > LONG else "soon",
             title=f"{worker} does not report",
-            why="What arrives waits in Kafka and is read when the worker runs again. Nothing is lost.",
-            url=reverse("admin:outbox_watermark_changelist"),
+            why="What arrives waits in Kafka and is read when the worker runs again. Nothing is lost; how much waits is not known.",
+            url=progress.url,
             lever="Show positions",
-            amount=progress.lag,
-            unit=humanize.word(progress.lag, *BEHIND_IN_WORDS),
             since=progress.seen,
             rank=1,
         )

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.urls import reverse
-
 from config.admin import humanize
 from config.flows import Stage
 from outbox.bookkeeping import counters
@@ -34,6 +32,10 @@ class Trends:
 
 def topic_stage(name: str, trends: Trends, progress: Progress) -> Stage:
     """What arrives in Kafka, and how far behind its reader is."""
+    if progress.unseen and progress.seen:
+        known = f"last known {humanize.ago(progress.seen, trends.now)}"
+        tone, word = ("bad", "No answer") if progress.away else ("idle", "")
+        return Stage(name, humanize.UNKNOWN, "", ["lag unknown", known], progress.url, tone=tone, word=word)
     trend = trends.history("read")
     late = progress.lag > 0 and (progress.behind or timedelta(0)) > BEHIND
     behind = (
@@ -46,7 +48,7 @@ def topic_stage(name: str, trends: Trends, progress: Progress) -> Stage:
         humanize.rate(trends.per_second(trend)),
         "/s",
         [f"lag {humanize.plural(progress.lag, 'record', 'records')}", behind],
-        reverse("admin:outbox_watermark_changelist"),
+        progress.url,
         tone="warn" if late else "idle",
         word="Behind" if late else "",
         trend=trend[:-1],
@@ -78,8 +80,8 @@ def reader_stage(
         humanize.rate(trends.per_second(trend)),
         "/s",
         [first, f"{sum(trends.history(*parked, minutes=60)):,} parked in 1 h"],
-        reverse("admin:outbox_watermark_changelist"),
-        tone="bad" if progress.stopped else "warn" if progress.unseen else "idle",
-        word="Stopped" if progress.stopped else "Not seen" if progress.unseen else "",
+        progress.url,
+        tone="bad" if progress.stopped or progress.away else "warn" if progress.unseen else "idle",
+        word="Stopped" if progress.stopped else "Stands" if progress.away else "Not seen" if progress.unseen else "",
         trend=trend[:-1],
     )

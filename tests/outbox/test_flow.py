@@ -163,7 +163,11 @@ def test_home_names_a_channel_that_does_not_send(traffic):
     admission.resume("memory", ANN, "moved")
     ChannelState.objects.update(breaker="open", opened_at=database_now(), probe_at=database_now())
     picture = Outbox().picture(database_now())
-    assert "Nobody answers at memory" in [need.title for need in picture.needs]
+    (need,) = [need for need in picture.needs if need.title.startswith("Nobody answers at memory since")]
+    assert need.urgency == "soon"
+    ChannelState.objects.update(opened_at=database_now() - timedelta(minutes=1))
+    (need,) = [need for need in Outbox().picture(database_now()).needs if need.title.startswith("Nobody answers")]
+    assert need.urgency == "now"
     assert gauges()["spillway_breaker_open"] == 1
 
 

@@ -1,0 +1,118 @@
+"""`doctor` sees a worker that is dead or frozen, and a channel by which nothing leaves."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+
+from buffer.events.models import Bucket
+from config.database.clock import database_now
+from config.flows import flows
+from config.kafka import topic_name
+from outbox.bookkeeping.models import JobLease, Watermark
+from outbox.channels.models import ChannelState
+from outbox.models import OutboxMessage
+from outbox.replay.batches.models import ReplayBatch
+from tests.conftest import order
+from tests.outbox.scripted import PERMANENT, TRANSIENT, promise
+
+pytestmark = pytest.mark.django_db
+WORKERS = {
+    "throttler": ("throttler", "notifications-in", "run_throttler"),
+    "ledger": ("buffer-track", "PAYMENT_SUCCESS", "track_inventory"),
+    "stream transfer-requests": ("buffer-ingest", "transfer-requests", "ingest_events"),
+    "change capture": ("outbox-listen", "outbox.outbox_message", "listen_outbox"),
+}
+
+
+def lines():
+    return {name: (ok, text) for flow in flows() for name, ok, text in flow.diagnose()}
+
+
+def report(group, topic, age, **more):
+    then = database_now() - timedelta(seconds=age)
+    place = {"group": topic_name(group), "topic": topic_name(topic), "partition": 0}
+    Watermark.objects.update_or_create(
+        **place, defaults={"next_offset": 5, "end_offset": 5, "updated_at": then, **more}
+    )
+
+
+def test_an_installation_that_has_not_run_yet_is_right():
+    assert all(ok for ok, _ in lines().values())
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_a_worker_that_reports_no_more_is_named(name):
+    group, topic, command = WORKERS[name]
+    report(group, topic, 5)
+    assert lines()[name][0]
+    report(group, topic, 40)
+    ok, text = lines()[name]
+    assert not ok
+    assert f"is {command} running" in text
+
+
+def test_a_stopped_partition_is_no_silent_worker():
+    report("throttler", "notifications-in", 4000, alarm="offsets are gone")
+    assert lines()["throttler"] == (False, "notifications-in/0: offsets are gone")
+
+
+def test_nobody_flushes(ingest, records):
+    ingest(records(order()))
+    Bucket.objects.update(due_at=database_now() - timedelta(minutes=3))
+    ok, text = lines()["flush"]
+    assert not ok
+    assert "is flush_buffer running" in text
+
+
+def test_nobody_relays(memory):
+    promise("order:1")
+    assert lines()["relay"][0]
+    long_ago = database_now() - timedelta(minutes=10)
+    OutboxMessage.objects.update(available_at=long_ago)
+    ChannelState.objects.update(updated_at=long_ago)
+    ok, text = lines()["relay"]
+    assert not ok
+    assert "is relay_outbox running" in text
+    ChannelState.objects.update(paused=True, pause_reason="moving")
+    assert lines()["relay"][0], "behind a paused channel nobody relays"
+    assert lines()["channel memory"] == (False, "paused: moving")
+
+
+def test_nobody_carries_out_batches():
+    now = database_now()
+    batch = ReplayBatch.objects.create(
+        verb="requeue", state="running", requested_by="a", created_at=now, lease_token=uuid.uuid4(), lease_until=now
+    )
+    assert lines()["replay batches"][0]
+    ReplayBatch.objects.filter(pk=batch.pk).update(lease_until=now - timedelta(minutes=3))
+    assert "is replay_letters running" in lines()["replay batches"][1]
+
+
+def test_beat_is_dead():
+    JobLease.objects.create(job="recover_claims", token=None, until=database_now())
+    assert lines()["beat"][0]
+    JobLease.objects.update(until=database_now() - timedelta(minutes=6))
+    ok, text = lines()["beat"]
+    assert not ok
+    assert "is beat running" in text
+
+
+def test_a_channel_that_accepts_nothing_is_not_open(memory, go):
+    for number in range(9):
+        memory.by_aggregate[f"order:{number}"] = [PERMANENT if number else TRANSIENT]
+        promise(f"order:{number}")
+    go(memory)
+    assert lines()["channel memory"] == (True, "open"), "too few to say it"
+    memory.by_aggregate["order:9"] = [PERMANENT]
+    promise("order:9")
+    go(memory)
+
+    ok, text = lines()["channel memory"]
+    assert not ok
+    assert text == "accepts nothing: of the last 10 tries none was sent, most often permanent: no such mailbox"
+    promise("order:10")
+    go(memory)
+    assert lines()["channel memory"][0]
