@@ -170,7 +170,7 @@ def without_nul(given: QueryDict) -> QueryDict:
 def _reporting_refusals(view: View) -> View:
     @wraps(view)
     def watched(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        request.GET, request.POST = without_nul(request.GET), without_nul(request.POST)  # type: ignore[misc, assignment]
+        request.GET, request.POST = without_nul(request.GET), without_nul(request.POST)  # type: ignore[assignment]
         try:
             response = view(request, *args, **kwargs)
         except PermissionDenied as refused:

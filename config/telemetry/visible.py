@@ -22,7 +22,7 @@ def on_one_line(text: object) -> str:
 class VisibleOutput(OutputWrapper):
     """Where a command writes; a payload, a key or what a server answered stands there as text and does nothing."""
 
-    def write(self, msg: str = "", style_func: Any = None, ending: str | None = None) -> None:
+    def write(self, msg: str = "", style_func: Any = None, ending: str | None = None) -> None:  # type: ignore[override]
         super().write(visible(msg, kept="\n\t"), style_func, ending)
 
 
@@ -31,5 +31,5 @@ class VisibleCommand(BaseCommand):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("stdout", "stderr") and isinstance(value, OutputWrapper):
-            value = VisibleOutput(value._out, value.ending)
+            value = VisibleOutput(value._out, value.ending)  # type: ignore[arg-type]
         super().__setattr__(name, value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from config.admin import humanize
-from config.flows import Stage
+from config.flows import Stage, Tone
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.progress import BEHIND, Progress
 
@@ -34,7 +34,8 @@ def topic_stage(name: str, trends: Trends, progress: Progress) -> Stage:
     """What arrives in Kafka, and how far behind its reader is."""
     if progress.unseen and progress.seen:
         known = f"last known {humanize.ago(progress.seen, trends.now)}"
-        tone, word = ("bad", "No answer") if progress.away else ("idle", "")
+        tone: Tone = "bad" if progress.away else "idle"
+        word = "No answer" if progress.away else ""
         return Stage(name, humanize.UNKNOWN, "", ["lag unknown", known], progress.url, tone=tone, word=word)
     trend = trends.history("read")
     late = progress.lag > 0 and (progress.behind or timedelta(0)) > BEHIND
