@@ -10,7 +10,7 @@ from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.apps import AdminConfig
 from django.contrib.admin.utils import quote
-from django.core.exceptions import BadRequest, PermissionDenied
+from django.core.exceptions import BadRequest, FieldDoesNotExist, PermissionDenied
 from django.db import DataError
 from django.dispatch import Signal
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
@@ -176,8 +176,8 @@ def _reporting_refusals(view: View) -> View:
         except PermissionDenied as refused:
             _report(request, str(refused))  # the right in words, where the page names it
             raise
-        except (OverflowError, DataError) as error:
-            # A number, a time or a text that no column takes: Django's lists find that out in the database.
+        except (OverflowError, DataError, FieldDoesNotExist) as error:
+            # A number, a time or a text that no column takes, or no column: Django finds that out late.
             raise BadRequest from error
         if isinstance(response, TemplateResponse):
             response.add_post_render_callback(_put_in_reading_order)
