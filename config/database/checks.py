@@ -143,7 +143,7 @@ def _sequences(connection: Any) -> Iterator[CheckMessage]:
             )
 
 
-class Column(NamedTuple):
+class TextColumn(NamedTuple):
     """What the catalogue says of a column of text."""
 
     charset: str
@@ -153,13 +153,13 @@ class Column(NamedTuple):
     extra: str
 
 
-Found = list[tuple["Field[Any, Any]", Column]]
+Found = list[tuple["Field[Any, Any]", TextColumn]]
 
 
 def _columns(connection: Any) -> Iterator[CheckMessage]:
     with connection.cursor() as cursor:
         cursor.execute(CATALOGUE)
-        columns = {(table, name): Column(*rest) for table, name, *rest in cursor.fetchall()}
+        columns = {(table, name): TextColumn(*rest) for table, name, *rest in cursor.fetchall()}
     narrow: dict[str, Found] = defaultdict(list)
     loose: dict[str, Found] = defaultdict(list)
     for field in settled_fields(connection):
@@ -197,7 +197,7 @@ def _mend(connection: Any, table: str, found: Found) -> str:
     return f"{first}ALTER TABLE {quote(table)} DEFAULT CHARACTER SET {WHOLE}, {', '.join(changes)}"
 
 
-def _definition(editor: Any, field: Field[Any, Any], column: Column) -> str:
+def _definition(editor: Any, field: Field[Any, Any], column: TextColumn) -> str:
     words = [column.kind, f"CHARACTER SET {WHOLE}"]
     if isinstance(field, IdentifierField):
         words.append(f"COLLATE {collation_for(editor.connection)}")

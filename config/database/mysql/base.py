@@ -9,7 +9,7 @@ from typing import Any
 
 from django_prometheus.db.backends.mysql.base import DatabaseWrapper as MeasuredWrapper
 
-from config.database.mysql.schema import Journal, JournaledSchemaEditor
+from config.database.mysql.schema import JournaledSchemaEditor, MigrationJournal
 
 BEGIN = "SET @wait_timeout_before = @@SESSION.wait_timeout, autocommit = 0, wait_timeout = %d"
 END = "SET autocommit = 1, wait_timeout = COALESCE(CAST(@wait_timeout_before AS UNSIGNED), @@SESSION.wait_timeout)"
@@ -20,7 +20,7 @@ class DatabaseWrapper(MeasuredWrapper):
 
     SchemaEditorClass = JournaledSchemaEditor
     idle_transaction_seconds = 0
-    journal: Journal | None = None  # of the `migrate` that runs
+    journal: MigrationJournal | None = None  # of the `migrate` that runs
 
     def get_connection_params(self) -> dict[str, Any]:
         params: dict[str, Any] = super().get_connection_params()

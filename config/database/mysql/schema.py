@@ -21,7 +21,7 @@ DONE = {1005, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1146, 1826, 3822}
 LOST = range(2000, 3000)
 
 
-class Journal:
+class MigrationJournal:
     """The statements to which a migration has come, on a session of its own: each is kept before it begins."""
 
     def __init__(self, connection: Any) -> None:
@@ -62,7 +62,7 @@ class JournaledSchemaEditor(DatabaseSchemaEditor):
     """Django's; while the connection has a journal, it keeps that."""
 
     def execute(self, sql: Any, params: Any = ()) -> None:
-        journal: Journal | None = self.connection.journal  # type: ignore[attr-defined]
+        journal: MigrationJournal | None = self.connection.journal  # type: ignore[attr-defined]
         if journal is None or self.collect_sql:
             super().execute(sql, params)
             return

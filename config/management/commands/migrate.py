@@ -6,7 +6,7 @@ from django.core.management.commands import migrate
 from django.db import connections
 from django.db.migrations import Migration
 
-from config.database.mysql.schema import Journal
+from config.database.mysql.schema import MigrationJournal
 
 
 class Command(migrate.Command):
@@ -24,7 +24,7 @@ class Command(migrate.Command):
         if self.connection.vendor != "mysql":
             return
         if action == "apply_start":
-            self.connection.journal = self.connection.journal or Journal(self.connection)
+            self.connection.journal = self.connection.journal or MigrationJournal(self.connection)
             self.connection.journal.open(str(migration))
         elif action == "apply_success":
             self.connection.journal.close()

@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from config.database import checks
-from config.database.mysql.schema import Journal
+from config.database.mysql.schema import MigrationJournal
 from tests.databases import empty_database, json_of, run_with
 from tests.outbox.conftest import Tables
 
@@ -71,7 +71,7 @@ def test_only_columns_that_no_migration_changes_any_more_are_judged():
 @pytest.mark.django_db(transaction=True)
 def test_a_table_that_somebody_else_made_stays_an_error(monkeypatch):
     """Only a statement to which the migration had come, and which nobody has refused, may be done already."""
-    journal = Journal(connection)
+    journal = MigrationJournal(connection)
     monkeypatch.setattr(connection, "journal", journal)
     make = "CREATE TABLE strangers (id int PRIMARY KEY)"
     try:
