@@ -92,12 +92,17 @@ def cuts(every: bool) -> int:
 
 def tables() -> dict[str, Any]:
     """What there is, as the catalogue says: columns, keys and indexes of each table."""
+    # MariaDB names the database of a sequence.
+    here = f"`{connection.settings_dict['NAME']}`."
     with connection.cursor() as cursor:
         ask = connection.introspection
         return {
             name: [
                 # Without the width of what it holds.
-                sorted(str(column._replace(display_size=None)) for column in ask.get_table_description(cursor, name)),
+                sorted(
+                    str(column._replace(display_size=None)).replace(here, "")
+                    for column in ask.get_table_description(cursor, name)
+                ),
                 sorted(str(sorted(found.items())) for found in ask.get_constraints(cursor, name).values()),
             ]
             for name in ask.table_names(cursor)
