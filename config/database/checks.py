@@ -36,7 +36,7 @@ ENGLISH = {"", "C", "POSIX", "en"}
 FOREIGN_SEQUENCES = """
     SELECT table_name, column_name, column_type, column_default FROM information_schema.columns
     WHERE table_schema = DATABASE() AND column_default LIKE 'nextval(`%%'
-    AND column_default NOT LIKE CONCAT('nextval(`', DATABASE(), '`.%%')
+    AND LOCATE(CAST(CONCAT('nextval(`', DATABASE(), '`.') AS BINARY), column_default) <> 1
 """
 
 

@@ -26,9 +26,9 @@ class MariaDB(Service):
     redo_log = "--innodb-log-file-size=512M"
 
     def install(self) -> None:
-        # The -core packages hold the programs without the system service.
-        if not shutil.which("mariadbd") or not shutil.which("mariadb-install-db"):
-            apt_install("mariadb-server-core", "mariadb-client-core")
+        # The -core packages hold the programs without the system service, mariadb-client holds mariadb-dump.
+        if not all(map(shutil.which, ("mariadbd", "mariadb-install-db", "mariadb-dump"))):
+            apt_install("mariadb-server-core", "mariadb-client-core", "mariadb-client")
 
     def create(self, data: Path) -> None:
         account = ["--user=root"] if os.geteuid() == 0 else []

@@ -9,6 +9,7 @@ from tests.services.packages import CACHE, apt_update, run
 from tests.services.service import Unavailable, locked
 
 PROGRAMS = CACHE / "mysql"
+CLIENTS = CACHE / "mysql-client"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 # An apt of its own: empty package status, own lists; mirror, proxy and certificates stay the machine's.
@@ -33,8 +34,9 @@ class MySQL(MariaDB):
 
     def install(self) -> None:
         with locked(CACHE / "mysql.lock"):
-            if not PROGRAMS.exists():
-                unpack(PROGRAMS)
+            for programs, package in ((PROGRAMS, "mysql-server-core"), (CLIENTS, "mysql-client-core")):
+                if not programs.exists():
+                    unpack(programs, package)
 
     def create(self, data: Path) -> None:
         account = ["--user=root"] if os.geteuid() == 0 else []
@@ -44,26 +46,25 @@ class MySQL(MariaDB):
         return [*self.server(), *self.options()]
 
     def server(self) -> list[str]:
-        """Started by its own loader with its own libraries: unstable's C library is newer than ours."""
-        loader = next(PROGRAMS.glob("usr/lib*/ld-linux*.so.*"))
-        libraries = next(PROGRAMS.glob("usr/lib/*-linux-gnu*"))
         share = PROGRAMS / "usr/share/mysql"
         return [
-            *(
-                str(loader),
-                "--library-path",
-                f"{libraries}:{libraries}/private",
-                f"{PROGRAMS}/usr/sbin/mysqld",
-            ),
+            *loaded(PROGRAMS, "usr/sbin/mysqld"),
             *("--no-defaults", f"--basedir={PROGRAMS}/usr", f"--lc-messages-dir={share}"),
             # Without this option the server aborts, as Debian's default directory does not exist.
             *("--secure-file-priv=NULL", "--mysqlx=OFF"),
         ]
 
 
-def unpack(programs: Path) -> None:
-    """Let apt resolve and verify unstable's mysql-server-core, then unpack it: no root, no chroot."""
-    work = programs.with_name("mysql.new")
+def loaded(programs: Path, name: str) -> list[str]:
+    """A program, started by its own loader with its own libraries: unstable's C library is newer than ours."""
+    loader = next(programs.glob("usr/lib*/ld-linux*.so.*"))
+    libraries = next(programs.glob("usr/lib/*-linux-gnu*"))
+    return [str(loader), "--library-path", f"{libraries}:{libraries}/private", f"{programs}/{name}"]
+
+
+def unpack(programs: Path, package: str) -> None:
+    """Let apt resolve and verify a package of unstable, then unpack it: no root, no chroot."""
+    work = programs.with_name(f"{programs.name}.new")
     shutil.rmtree(work, ignore_errors=True)
     for directory in ("state/lists/partial", "cache/archives/partial", "root"):
         (work / directory).mkdir(parents=True)
@@ -72,9 +73,9 @@ def unpack(programs: Path) -> None:
     (work / "apt.conf").write_text(APT_CONFIG.format(work))
     env = {"APT_CONFIG": str(work / "apt.conf")}
     run("apt-get", "update", "-q", env=env)
-    run("apt-get", "install", "-y", "-q", "--download-only", "mysql-server-core", env=env)
-    for package in sorted((work / "cache/archives").glob("*.deb")):
-        run("dpkg-deb", "-x", str(package), str(work / "root"))
+    run("apt-get", "install", "-y", "-q", "--download-only", package, env=env)
+    for archive in sorted((work / "cache/archives").glob("*.deb")):
+        run("dpkg-deb", "-x", str(archive), str(work / "root"))
     (work / "root").rename(programs)
     shutil.rmtree(work)
 

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from config.database import checks
-from tests.databases import empty_database, execute, run_with
+from tests.databases import empty_database, execute, run_with, url_of
 
 POSTGRES = pytest.mark.skipif(connection.vendor != "postgresql", reason="of PostgreSQL")
 MYSQL = pytest.mark.skipif(connection.vendor != "mysql", reason="of MySQL and MariaDB")
@@ -81,6 +81,28 @@ def test_tables_that_were_made_narrow_are_named_with_the_statement_that_mends_th
     name = url.rpartition("/")[2]
     execute(f"USE {name}", *(one for said in statements for one in said.split("; ")))
     assert errors(manage(url, "check", "--database", "default")) == []
+
+
+@MYSQL
+@pytest.mark.django_db
+def test_numbers_from_another_database_are_named_with_the_statement_that_mends_them(make):
+    """As after a backup of MariaDB was restored under another name, here one that differs by what LIKE takes for any letter."""
+    name = make("").rpartition("/")[2]
+    if not connection.mysql_is_mariadb:  # type: ignore[attr-defined]
+        pytest.skip("MySQL has no sequences")
+    old = name.replace("_", "x")
+    table = "(id bigint NOT NULL DEFAULT (NEXT VALUE FOR {}) PRIMARY KEY)"
+    execute(f"DROP DATABASE IF EXISTS {old}", f"CREATE DATABASE {old}", f"CREATE SEQUENCE {old}.thing_ids")
+    try:
+        execute(f"USE {name}", "CREATE SEQUENCE thing_ids", f"CREATE TABLE things {table.format('thing_ids')}",
+                f"CREATE TABLE others {table.format(f'{old}.thing_ids')}")  # fmt: skip
+        named = manage(url_of(name), "check", "--database", "default")
+        assert errors(named) == ["E022"]
+        statement = re.search(r"others\.id takes its numbers .*: (ALTER TABLE .*)\.\n", named.stderr)[1]
+        execute(f"USE {name}", statement, "INSERT INTO others VALUES ()")
+        assert errors(manage(url_of(name), "check", "--database", "default")) == []
+    finally:
+        execute(f"DROP DATABASE {old}")
 
 
 @POSTGRES
