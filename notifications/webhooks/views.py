@@ -57,7 +57,7 @@ def receive(request: HttpRequest, esp: str) -> HttpResponse:
         metrics.WEBHOOKS.labels(esp, "replayed").inc(repeated)
     try:
         apply(fresh, now)
-    except DatabaseError:
+    except (DatabaseError, InterfaceError):
         # The events are stored; `apply_webhooks` applies them later.
         log.exception("webhook_apply_failed", provider=esp, events=len(fresh))
     return HttpResponse(status=204)

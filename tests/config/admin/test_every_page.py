@@ -57,12 +57,14 @@ def served(django_db_setup, django_db_blocker):
         for admin_page in site._registry.values():
             patch.setattr(admin_page, "list_per_page", ROWS)
         registry.installed.clear()
-        fill_all()
         server = LiveServer("localhost")
-        yield server.url, {name: shown.find() for name, shown in PAGES.items()}
-        server.stop()
-        registry.installed.clear()
-        call_command("flush", verbosity=0, interactive=False)
+        try:
+            fill_all()
+            yield server.url, {name: shown.find() for name, shown in PAGES.items()}
+        finally:  # what stays would fail whatever runs behind this
+            server.stop()
+            registry.installed.clear()
+            call_command("flush", verbosity=0, interactive=False)
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,10 @@
 
 import json
 import time
+from unittest.mock import Mock
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, ProgrammingError
 from django.test import Client
 
 from config.database.clock import database_now
@@ -78,15 +79,14 @@ def test_a_mistyped_secret_is_no_empty_key(sent, settings, secret, others):
 
 
 def test_without_a_database_the_provider_is_told_to_come_again(sent, monkeypatch):
-    def away(*_):
-        raise OperationalError("the connection is closed")
-
-    monkeypatch.setattr(views, "store", away)
+    storing = Mock(side_effect=OperationalError("the connection is closed"))
+    monkeypatch.setattr(views, "store", storing)
     monkeypatch.setattr(views, "remedy_for", lambda _: Remedy.WAIT)
     answer = post(generic(event("delivered", sent.pk)))
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    storing.side_effect = ProgrammingError("there is no such column")
     monkeypatch.setattr(views, "remedy_for", lambda _: Remedy.BUG)
-    with pytest.raises(OperationalError):
+    with pytest.raises(ProgrammingError):
         post(generic(event("delivered", sent.pk)))
 
 
