@@ -35,11 +35,14 @@ from outbox.messages.publish import content_hash
 from outbox.messages.queries import NOT_SENT
 from outbox.partitioned import MESSAGES
 from outbox.replay.batches.verify import batches_are_counted
+from outbox.replay.models import TopicReplay
 from outbox.trail.models import OperatorAction
 from outbox.workers.cdc_health import GROUP as CDC_GROUP
 
 State = OutboxMessage.State
 CHUNK = 500
+BURIED = ("topic_id", "revision", "step")
+STEPS = {State.DEAD_LETTERED: "deliver", State.EXPIRED: "expire"}  # the letter that a failed message has
 SLACK = timedelta(hours=1)
 
 
@@ -58,12 +61,13 @@ def checks() -> Iterator[Check]:
         yield _sent_was_counted(states, now)
         yield _cancelled_was_counted(states, now)
         yield _nothing_waits_for_ever(now)
-        yield _failed_has_a_letter()
+        yield from _letters_fit_the_states()
         yield no_partition_is_stopped("change capture", topic_name(CDC_GROUP))
         yield letters_counted([FLOW])
         yield every_letter_has_its_group()
         yield every_letter_was_counted()
         yield from batches_are_counted()
+        yield _replays_fit()
         yield what_failed_again_is_linked()
 
 
@@ -184,15 +188,29 @@ def _nothing_waits_for_ever(now: datetime) -> Check:
     return Check("outbox: nothing waits for ever", rows=rows)
 
 
-def _failed_has_a_letter() -> Check:
-    """A message is a dead letter, or expired, only together with a letter; burial keys are kept for ever."""
-    failed = OutboxMessage.objects.filter(state__oneof=NOT_SENT, state__in=[State.DEAD_LETTERED, State.EXPIRED])
-    lost: list[Any] = []
-    for chunk in by_key(failed.values_list("pk", "state", "times_revived"), CHUNK):
+def _letters_fit_the_states() -> Iterator[Check]:
+    """A message is a dead letter, or expired, exactly together with such a letter; burial keys are kept for ever."""
+    failed = OutboxMessage.objects.filter(state__oneof=NOT_SENT, state__in=STEPS)
+    wrong = [list(_unlike_its_letter(rows)) for rows in (failed, OutboxMessage.objects.unfinished())]
+    yield Check("outbox: every message that failed has its letter", rows=wrong[0][:OFFENDERS])
+    yield Check("outbox: no message waits that is a letter", rows=wrong[1][:OFFENDERS])
+
+
+def _unlike_its_letter(messages: QuerySet[OutboxMessage]) -> Iterator[tuple[UUID, str]]:
+    for chunk in by_key(messages.values_list("pk", "state", "times_revived"), CHUNK):
         keys = BurialKey.objects.filter(group=FLOW, topic_id__in=[str(pk) for pk, _, _ in chunk])
-        known = set(keys.values_list("topic_id", "revision"))
-        lost += [(pk, state) for pk, state, revision in chunk if (str(pk), revision) not in known]
-    return Check("outbox: every message that failed has its letter", rows=lost[:OFFENDERS])
+        steps = {(topic_id, revision): step for topic_id, revision, step in keys.values_list(*BURIED)}
+        yield from ((pk, state) for pk, state, revision in chunk if steps.get((str(pk), revision)) != STEPS.get(state))
+
+
+def _replays_fit() -> Check:
+    """A replay of a topic has an end exactly when it has ended, and one that is done has begun."""
+    unfinished = TopicReplay.objects.unfinished()
+    wrong = unfinished.filter(finished_at__isnull=False) | unfinished.filter(state="pending", started_at__isnull=False)
+    wrong |= TopicReplay.objects.filter(state__in=["done", "failed", "cancelled"], finished_at=None)
+    wrong |= TopicReplay.objects.filter(state="done", started_at=None)
+    rows = wrong.order_by("pk").values("pk", "state", "started_at", "finished_at")
+    return Check("the state of every replay of a topic fits its times", rows=list(rows[:OFFENDERS]))
 
 
 def _every_message_is_as_promised() -> Check:

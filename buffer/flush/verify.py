@@ -10,12 +10,13 @@ from django.db.models import Q
 from buffer.events.models import Batch, BufferedEvent
 from buffer.events.queries import BatchQuerySet
 from buffer.flush.freeze import content_hash
+from buffer.flush.redelivery import STEP
 from buffer.retention import BATCHES_SWEPT
 from config.database.chunks import by_key
 from config.flows import Check
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.verify import OFFENDERS
-from outbox.letters.models import BurialKey
+from outbox.letters.models import BurialKey, DeadLetter
 
 CHUNK = 100  # a batch has up to a megabyte
 KEYS = 500
@@ -27,6 +28,7 @@ def checks(stream: str) -> Iterator[Check]:
     yield _status_fits(stream, batches)
     yield _sent_was_counted(stream, batches)
     yield _refused_has_a_letter(stream, batches)
+    yield _open_letters_are_parked(stream, batches)
     yield _discarded_with_its_orders(stream, batches)
 
 
@@ -59,6 +61,15 @@ def _refused_has_a_letter(stream: str, batches: BatchQuerySet) -> Check:
         known = set(letters.values_list("topic_id", flat=True))
         lost += [{"batch": str(pk), "status": status} for pk, status in chunk if str(pk) not in known]
     return Check(f"{stream}: no batch is refused or discarded without a letter", rows=lost[:OFFENDERS])
+
+
+def _open_letters_are_parked(stream: str, batches: BatchQuerySet) -> Check:
+    """A refused batch is published again only after its letter was taken back."""
+    early: list[Any] = []
+    for chunk in by_key(batches.claimed().values_list("pk"), KEYS):
+        letters = DeadLetter.objects.open().filter(step=STEP, business_key__in=[str(pk) for (pk,) in chunk])
+        early += letters.values_list("business_key", flat=True)
+    return Check(f"{stream}: no batch waits whose letter is open", rows=sorted(early)[:OFFENDERS])
 
 
 def _discarded_with_its_orders(stream: str, batches: BatchQuerySet) -> Check:

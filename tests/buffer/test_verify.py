@@ -100,6 +100,8 @@ BY_HAND = {
         lambda: batch_at("PARKED").update(status="discarded"), "a batch is discarded with its orders"),
     "a claimed batch parked": (
         lambda: batch_at("CLAIMED").update(status="parked"), "no batch is refused or discarded without a letter"),
+    "a parked batch set back without its letter": (
+        lambda: batch_at("PARKED").update(status="claimed"), "no batch waits whose letter is open"),
     "a sent batch deleted": (
         lambda: batch_at("SENT").delete(), COUNTED),
     "the frozen payload of a batch altered": (

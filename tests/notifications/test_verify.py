@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from config.admin.levers import Operator
-from notifications.models import Delivery
+from notifications.models import Delivery, OrderEvent
 from notifications.verify import checks
 from outbox.channels.handlers import Outcome
 from outbox.delivery import levers
@@ -41,3 +41,10 @@ def test_a_mail_that_a_person_marks_as_sent_has_no_delivery(email, monkeypatch):
     assert OutboxMessage.objects.get().state == "sent"
     assert not Delivery.objects.exists()
     assert failing() == {}
+
+
+def test_an_event_with_another_number_is_found(email):  # noqa: F811
+    paid()
+    assert failing() == {}
+    OrderEvent.objects.update(number=2)
+    assert failing()["orders: as many events as changes"]

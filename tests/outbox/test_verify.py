@@ -16,6 +16,7 @@ from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
 from outbox.messages.confirm import confirm
 from outbox.messages.keys import sweep_keys
 from outbox.models import OutboxMessage
+from outbox.replay.models import TopicReplay
 from outbox.trail.models import OperatorAction
 from tests.config.conftest import broker, make_topic
 from tests.outbox.scripted import AMBIGUOUS, TRANSIENT, message, promise
@@ -37,6 +38,12 @@ def of(aggregate):
     return OutboxMessage.objects.filter(aggregate=aggregate)
 
 
+def topic_replay(**told):
+    now = database_now()
+    TopicReplay.objects.create(topic="t", since=now, until=now, reason="r", requested_by="ann", created_at=now, **told)
+
+
+REPLAYS = "the state of every replay of a topic fits its times"
 BY_HAND = {
     "a message cancelled": (
         lambda: of("order:waits").update(state="cancelled"), "cancelled by operators = cancelled + dropped"),
@@ -60,6 +67,18 @@ BY_HAND = {
         lambda: of("order:waits").update(state="expired"), "every message that failed has its letter"),
     "a message called a dead letter": (
         lambda: of("order:waits").update(state="dead_lettered"), "every message that failed has its letter"),
+    "a dead letter called pending": (
+        lambda: of("order:dead").update(state="pending"), "no message waits that is a letter"),
+    "a dead letter called expired": (
+        lambda: of("order:dead").update(state="expired"), "every message that failed has its letter"),
+    "a replay of a topic called done without a begin": (
+        lambda: topic_replay(state="done", finished_at=database_now()), REPLAYS),
+    "a replay of a topic called cancelled without an end": (
+        lambda: topic_replay(state="cancelled"), REPLAYS),
+    "a replay of a topic running after its end": (
+        lambda: topic_replay(state="running", finished_at=database_now()), REPLAYS),
+    "a replay of a topic that has begun called pending": (
+        lambda: topic_replay(started_at=database_now()), REPLAYS),
     "the payload of a message altered": (
         lambda: of("order:2").update(payload="{}"), "every message has the payload that was published"),
     "the channel of a message altered": (
