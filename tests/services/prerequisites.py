@@ -48,11 +48,12 @@ def client_library() -> bool:
 
 
 def for_single_tests() -> list[str]:
-    """A browser for the admin, promtool for the alert rules. Too much to install on a developer's machine unasked."""
+    """A browser for the admin, promtool for the alert rules, a pooler. Too much to install on a developer's machine unasked."""
     if not os.environ.get("CI"):
         return []
-    programs = {"chromium": "chromium", "promtool": "prometheus"}
-    return [package for program, package in programs.items() if not shutil.which(program)]
+    programs = {"chromium": "chromium", "promtool": "prometheus", "pgbouncer": "pgbouncer"}
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin"
+    return [package for program, package in programs.items() if not shutil.which(program, path=path)]
 
 
 def install() -> None:
