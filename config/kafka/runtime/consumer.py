@@ -135,7 +135,7 @@ class Consumer:
             self._commit()
             if self.stop.is_set() or not self.member.owned().issuperset(batch.ends):
                 return False  # not written, not committed: read again by whoever owns it next
-        self.log_ends.records_end |= batch.ends
+        self.log_ends.submitted(batch.ends)
         return True
 
     def _place(self) -> None:

@@ -7,7 +7,7 @@ is always a few records behind the *present* end, so what counts is the end as i
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,8 @@ class LogEnds:
         self.watches: dict[TopicPartition, Watch] = {}
         self.first_ends: dict[TopicPartition, int] = {}
         self.unreached: set[TopicPartition] = set()
-        self.records_end: dict[TopicPartition, int] = {}  # behind the last record that is with the backend
+        # Behind the last record that is with the backend, of each partition that is read.
+        self.records_end: dict[TopicPartition, int] = {}
         self.looked = False
         self.next_look = 0.0
         self.fresh: dict[TopicPartition, LogEnd] = {}
@@ -51,8 +52,13 @@ class LogEnds:
         self.unreached.add(tp)
         self.next_look = 0.0
 
+    def submitted(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The backend has the records below these offsets; of a partition that was taken away meanwhile nothing is kept."""
+        self.records_end |= {tp: end for tp, end in ends.items() if tp in self.records_end}
+
     def forget(self, gone: Iterable[TopicPartition]) -> None:
         for tp in gone:
+            self.records_end.pop(tp, None)
             self.watches.pop(tp, None)
             self.fresh.pop(tp, None)
             self.unreached.discard(tp)
@@ -67,17 +73,23 @@ class LogEnds:
 
         Of what is `in_hand` there are records that were polled and are in no batch yet: their position counts later.
         """
-        owned = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) not in stopped]
-        if time.monotonic() >= self.next_look and owned:
-            self._note_ends(owned)
-        for tp in owned:
+        # The client's thread assigns a partition before it calls the listener: until it was placed, its position is
+        # the group's, which is not where the database says that reading begins.
+        read = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) in self.records_end]
+        read = [tp for tp in read if (tp.topic, tp.partition) not in stopped]
+        if time.monotonic() >= self.next_look and read:
+            self._note_ends(read)
+        for tp in read:
             watch = self.watches.get((tp.topic, tp.partition))
-            if watch is None or watch.sequence is not None or (tp.topic, tp.partition) in in_hand:
+            records_end = self.records_end.get((tp.topic, tp.partition))
+            if watch is None or watch.sequence is not None or records_end is None:
+                continue
+            if (tp.topic, tp.partition) in in_hand:
                 continue
             if (position := self.consumer.position(tp)) >= watch.end_offset:
                 watch.sequence = sequence
                 topic_id = internals.topic_id_of(self.consumer, tp.topic)
-                watch.passed = Passed(topic_id, position, self.records_end[tp.topic, tp.partition])
+                watch.passed = Passed(topic_id, position, records_end)
 
     def to_report(self, done_sequence: int) -> dict[TopicPartition, LogEnd]:
         """What there is to report; empty when nothing new is known."""
@@ -92,11 +104,11 @@ class LogEnds:
     def reported(self) -> None:
         self.fresh = {}
 
-    def _note_ends(self, owned: list[Any]) -> None:
+    def _note_ends(self, read: list[Any]) -> None:
         taken_at = time.monotonic()
         self.next_look = taken_at + INTERVAL
         try:
-            ends = self.consumer.end_offsets(owned, timeout_ms=2_000)
+            ends = self.consumer.end_offsets(read, timeout_ms=2_000)
         except client.KafkaError as error:
             # Report nothing: no records does not mean idle now. The client's poll() hides that the broker is away.
             if not self.blind:

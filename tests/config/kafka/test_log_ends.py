@@ -38,10 +38,10 @@ def broker():
 
 @pytest.fixture
 def ends(broker):
-    found = LogEnds(broker, "g")
-    found.started(TP, 3)
-    found.records_end[TP] = 10
-    return found
+    ends = LogEnds(broker, "g")
+    ends.started(TP, 3)
+    ends.submitted({TP: 10})
+    return ends
 
 
 def test_a_position_behind_the_last_record_is_passed(ends, broker):
@@ -71,3 +71,24 @@ def test_a_position_that_was_passed_takes_no_offset_back():
         offsets.commit_soon()
         done[:] = later
     assert [found[client.TopicPartition(*TP)].offset for found in committed] == [120, 130]
+
+
+def test_what_was_assigned_and_not_placed_is_not_looked_at(broker):
+    """The client's own thread assigns a partition before it calls the listener: between the two the worker saw a
+    partition that it had not placed, and died of it."""
+    broker.at = 22
+    ends = LogEnds(broker, "g")
+    ends.look(1, ())
+    assert not ends.to_report(1)
+    assert not ends.reached_first_end
+
+
+def test_what_came_back_is_looked_at_once_it_is_placed_again(ends, broker):
+    ends.forget({TP})
+    ends.submitted({TP: 30})
+    broker.at = 22
+    ends.look(1, ())
+    assert not ends.to_report(1)
+    ends.started(TP, 15)
+    ends.look(2, ())
+    assert ends.to_report(2)[TP].passed == Passed("", 22, 15)
