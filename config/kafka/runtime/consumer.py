@@ -64,7 +64,8 @@ class Consumer:
         member = self.member
         last_work = time.monotonic()
         while not self.stop.is_set():
-            waiting = member.rejoining or member.unplaced  # for its partitions, which is not being idle
+            # For its partitions, or for what is fetched again because it was damaged: neither is being idle.
+            waiting = member.rejoining or member.unplaced or member.tries
             if self._round() or waiting or self.backend.working:
                 last_work = time.monotonic()
             owned = member.owned()

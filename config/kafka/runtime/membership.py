@@ -55,7 +55,8 @@ class Membership:
         self.joined, self.rejoining = False, True
         self.held = self.broker_away = False
         self.full: set[TopicPartition] = set()  # paused alone
-        self._tries: dict[TopicPartition, tuple[int, int]] = {}  # offset and how often it was damaged
+        # What is fetched again, because it was damaged: offset and how often. Until it is read or stopped, nobody is idle.
+        self.tries: dict[TopicPartition, tuple[int, int]] = {}
         self.taken_over = False  # another process has our name: what the group knows under it is not ours
 
     def connect(self) -> Any:
@@ -99,6 +100,8 @@ class Membership:
         self._start_recreated_topics_over()
         self._compare_counts()
         resting = self.resting
+        for tp in found if self.tries else ():
+            self.tries.pop((tp.topic, tp.partition), None)
         return [r for tp, part in found.items() if (tp.topic, tp.partition) not in resting for r in part]
 
     def _join(self, timeout_ms: int) -> int:
@@ -174,7 +177,7 @@ class Membership:
         self.full -= gone  # whoever starts them again runs them
         for tp in gone & self.stopped.keys():
             self._show_stopped(tp, False)
-        memories: tuple[dict[TopicPartition, Any], ...] = (self.stopped, self.doubted, self._tries)
+        memories: tuple[dict[TopicPartition, Any], ...] = (self.stopped, self.doubted, self.tries)
         for memory in memories:
             for tp in gone & memory.keys():
                 del memory[tp]
@@ -219,13 +222,16 @@ class Membership:
 
     def _look_again(self, error: client.DamagedBatch) -> None:
         """Fetch it again a few times; then the partition waits to be stopped, and the others are read on."""
-        offset, tries = self._tries.get(error.place, (error.offset, 0))
+        if error.place not in self.owned():
+            return
+        offset, tries = self.tries.get(error.place, (error.offset, 0))
         tries = tries + 1 if offset == error.offset else 1
-        self._tries[error.place] = error.offset, tries
         log.warning("batch_damaged", worker=self.name, error=str(error), tries=tries)
         if tries < TRIES:
+            self.tries[error.place] = error.offset, tries
             self.stop.wait(0.2)
-        elif error.place in self.owned():
+        else:
+            self.tries.pop(error.place, None)
             self.consumer.pause(client.TopicPartition(*error.place))
             self.unplaced.add(error.place)
             self.doubt(error.place, Stopped(f"{error}: start with --accept-reset to go on behind it"))
