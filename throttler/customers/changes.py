@@ -171,10 +171,11 @@ def _change_in_words(name: str, value: Any, before: Mapping[str, Any] | None) ->
     if name == "purge_before":
         return f"what came before {value:%F %T} UTC is given up"
     noun = {"rates": "rate", "ttl_seconds": "lifetime"}.get(name, name)
-    return f"{noun} {' to '.join(_said(name, one) for one in ([before[name], value] if before else [value]))}"
+    return f"{noun} {' to '.join(said(name, one) for one in ([before[name], value] if before else [value]))}"
 
 
-def _said(name: str, value: Any) -> str:
+def said(name: str, value: Any) -> str:
+    """The value of a field as people say it: `default`, `2 hours`."""
     if value is None:
         return "default"
     return humanize.length(value) if name == "ttl_seconds" else str(value)

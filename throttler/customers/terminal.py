@@ -68,7 +68,24 @@ def show(customer_id: str, as_json: bool) -> Iterator[str]:
     if as_json:
         yield json.dumps(found, default=str)
     else:
-        yield from (f"{name}: {'-' if value is None else on_one_line(value)}" for name, value in found.items())
+        yield from _page(found)
+
+
+def _page(customer: Mapping[str, Any]) -> Iterator[str]:
+    """What `show` says to people."""
+    said = {name: changes.said(name, customer[name]) for name in ("rates", "burst", "ttl_seconds", "weight")}
+    yield f"Customer  {on_one_line(customer['customer_id'])}"
+    yield f"Terms     {'its own' if customer['own_terms'] else 'the defaults'}"
+    yield f"Rate      {said['rates']}"
+    yield f"Burst     {said['burst']}"
+    yield f"Lifetime  {said['ttl_seconds']}"
+    yield f"Weight    {said['weight']}"
+    yield f"On hold   {'yes' if customer['held'] else 'no'}"
+    if purged := customer["purge_before"]:
+        yield f"Given up  what came before {purged:%F %T} UTC"
+    if changed := customer["updated_at"]:
+        yield f"Changed   {changed:%F %T} UTC"
+    yield f"Waiting   {plural(customer['waiting'], 'message', 'messages')}"
 
 
 def _foreseen(customer_id: str, change: changes.Change) -> Mapping[str, Any]:

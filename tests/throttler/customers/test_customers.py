@@ -231,6 +231,25 @@ def test_the_list_is_one_object_a_line():
     assert (shown["own_terms"], shown["rates"], shown["created_at"]) == (False, "10/s", None)
 
 
+def test_a_customer_is_shown_in_words_for_people():
+    customers("set-rate", "C-7", "20/s;10000/day", reason=WHY)
+    customers("set-ttl", "C-7", "3600", reason=WHY)
+    customers("hold", "C-7", reason=WHY)
+    customers("purge", "C-7", reason=WHY)
+    told = customers("show", "C-7")
+    for line in (
+        "Rate      20/s;10000/day",
+        "Burst     default",
+        "Lifetime  1 h",
+        "On hold   yes",
+        "Waiting   0 messages",
+    ):
+        assert line in told.splitlines()
+    assert re.search(r"Given up  what came before \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n", told)
+    assert not re.search(r"None|True|False|_", told)
+    assert "Terms     the defaults" in customers("show", "C-9")
+
+
 def test_owners_are_told_all_at_first_then_what_changed():
     customers("set-rate", "C-7", "5/s", reason=WHY)
     customers("hold", "C-8", reason=WHY)
