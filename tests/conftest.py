@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -26,10 +25,8 @@ from config.kafka.broker import reachability
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.messages import notify
 from tests.emptying import emptied_by_delete
+from tests.shares import is_left_out, touches_database
 
-# Whose tests, where they touch no database, say the same beside each.
-BLIND = ("tests/config/demo/test_embedded_kafka", "tests/config/kafka/", "tests/docs/", "tests/throttler/")
-DATABASE = {"db", "transactional_db"}
 # What `make quick` does not open, or leaves out by its fixtures.
 TESTS = Path(__file__).parent
 SLOW_FOLDERS = {TESTS / name for name in ("debezium", "processes", "crash", "bench", "screenshots")}
@@ -61,25 +58,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make quick` runs what needs nothing; `make test` runs what no database has a part in beside the last one."""
-    if config.getoption("quick"):
-        keep(config, items, {item for item in items if not needs_servers(item)})
-    elif os.environ.get("BLIND_TESTS", "yes") != "yes":
-        keep(config, items, {item for item in items if not item.nodeid.startswith(BLIND) or touches_database(item)})
-
-
-def keep(config: pytest.Config, items: list[pytest.Item], chosen: set[pytest.Item]) -> None:
-    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = [item for item in items if item in chosen]
+    """`make quick` runs what needs nothing, a leg of `make test` what it leaves to no other one."""
+    left_out = needs_servers if config.getoption("quick") else is_left_out
+    chosen = [item for item in items if not left_out(item)]
+    config.hook.pytest_deselected(items=[item for item in items if left_out(item)])
+    items[:] = chosen
 
 
 def needs_servers(item: pytest.Item) -> bool:
     marked = any(item.get_closest_marker(name) for name in ("kafka", "processes", "browser"))
     return marked or touches_database(item) or bool(BROKERS & set(getattr(item, "fixturenames", ())))
-
-
-def touches_database(item: pytest.Item) -> bool:
-    return bool(item.get_closest_marker("django_db") or DATABASE & set(getattr(item, "fixturenames", ())))
 
 
 def order(order_id: str = "A1", location_id: str = "WH-1", at: str = "", **more: Any) -> bytes:

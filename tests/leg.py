@@ -1,7 +1,7 @@
 """One line of the table that `make test` ends with."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
 
@@ -17,7 +17,7 @@ class Leg:
     failed: int = 0
     skipped: int = 0
     seconds: float = 0.0
-    blind: bool = True  # it runs the tests that touch no database, too
+    left_out: set[str] = field(default_factory=set)  # kinds of tests that another leg runs
     only_alone: int = 0  # failed beside other databases, passed when run again with the machine to themselves
 
     def tally(self, cases: Iterable[Element]) -> None:

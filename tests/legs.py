@@ -20,6 +20,7 @@ from xml.etree.ElementTree import Element
 
 from tests.leg import Leg, verdict
 from tests.services import supervisor
+from tests.shares import left_by
 
 DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb", "mysql": "MySQLdb"}
 DATABASES = ("sqlite", *DRIVERS)
@@ -148,14 +149,15 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
     sqlite = Leg("sqlite", reason="" if "sqlite" in wanted() else LEFT_OUT)
     databases = [sqlite, *(servers[name] for name in DRIVERS)]
     chosen = [leg for leg in databases if not leg.reason]
-    for leg in chosen[:-1]:
-        leg.blind = False  # the last one ends first: SQLite has the pages in Chromium, one server has Cassandra
+    for leg in chosen:
+        leg.left_out = left_by(leg.name, [other.name for other in chosen], bool(servers["kafka"].address))
     interrupted = threading.Event()
     with_servers = [leg for leg in chosen if leg.name in DRIVERS]
     home = with_servers[len(with_servers) // 2] if with_servers else sqlite
 
     def among(leg: Leg) -> list[Leg]:
-        return [other for other in beside(servers) if leg is home or other.name not in ONCE]
+        others = [other for other in beside(servers) if other.name not in leg.left_out]
+        return [other for other in others if leg is home or other.name not in ONCE]
 
     def one(leg: Leg) -> None:
         if interrupted.is_set():
@@ -211,7 +213,8 @@ def run_again(leg: Leg, others: list[Leg], arguments: list[str], home: Path) -> 
 
 def pytest(leg: Leg, others: list[Leg], arguments: list[str], home: Path) -> tuple[int, list[Element]]:
     """Its exit code, and what came out of each test."""
-    head = f"\n=== {leg.name} × {' and '.join(['embedded', *(other.name for other in others if other.address)])}"
+    embedded = [] if "embedded" in leg.left_out else ["embedded"]
+    head = f"\n=== {leg.name} × {' and '.join([*embedded, *(other.name for other in others if other.address)])}"
     home.mkdir(exist_ok=True)
     results = home / "results.xml"
     results.unlink(missing_ok=True)
@@ -245,7 +248,7 @@ def tally(leg: Leg, others: list[Leg], cases: list[Element]) -> None:
 
 
 def environment(leg: Leg, others: list[Leg], directory: str) -> dict[str, str]:
-    env = {**os.environ, "DATABASE_URL": database_url(leg, directory), "BLIND_TESTS": "yes" if leg.blind else "no"}
+    env = {**os.environ, "DATABASE_URL": database_url(leg, directory), "LEFT_OUT": ",".join(sorted(leg.left_out))}
     for name in MARKED:
         env.pop(VARIABLES[name], None)
     return {**env, **{VARIABLES[other.name]: other.address for other in others if other.address}}
@@ -265,7 +268,8 @@ def report(databases: list[Leg], others: list[Leg]) -> int:
     print("\n--- databases")
     print(*databases, sep="\n")
     print("--- brokers, Debezium and Cassandra (among the tests above)")
-    print(f"{'embedded':9} {'in every leg' if ran else 'not run'}")
+    embedded = [leg.name for leg in ran if "embedded" not in leg.left_out]
+    print(f"{'embedded':9} {'with ' + ', '.join(embedded) if embedded else 'not run'}")
     print(*others, sep="\n")
     for name in missing:
         print(f"REQUIRE asks for {name}, and it did not run")

@@ -7,6 +7,7 @@ import pytest
 
 from tests import legs
 from tests.legs import Leg
+from tests.shares import left_by
 
 CASES = """
 <testsuite>
@@ -80,17 +81,35 @@ def test_the_tests_on_cassandra_run_beside_one_server_alone(tmp_path, monkeypatc
     legs.run_all(servers, [])
     seen = {name: {other.name for other in others} for name, others in told.items()}
     assert seen.pop("mariadb") == {"kafka", "debezium", "cassandra"}
-    assert seen == {name: {"kafka", "debezium"} for name in ("sqlite", "postgres", "mysql")}
+    assert seen == {"sqlite": {"debezium"}, "postgres": {"kafka", "debezium"}, "mysql": {"kafka", "debezium"}}
 
 
-def test_the_tests_that_touch_no_database_run_beside_the_last_one(monkeypatch):
-    told = {}
-    monkeypatch.setattr(legs, "pytest", lambda leg, others, *rest: (told.update({leg.name: leg.blind}), (0, []))[1])
+def test_each_kind_of_test_is_left_by_some_and_run_by_another(monkeypatch):
+    left = {}
+    monkeypatch.setattr(legs, "pytest", lambda leg, others, *rest: (left.update({leg.name: leg.left_out}), (0, []))[1])
     legs.run_all({name: Leg(name, address="127.0.0.1:1") for name in legs.VARIABLES}, [])
-    assert told == {"sqlite": False, "postgres": False, "mariadb": False, "mysql": True}
-    for blind in (True, False):
-        told = legs.environment(Leg("mysql", address="mysql://127.0.0.1:1", blind=blind), [], "unused")
-        assert told["BLIND_TESTS"] == ("yes" if blind else "no")
+    assert left == {
+        "sqlite": {"blind", "kafka"},
+        "postgres": {"blind", "embedded"},
+        "mariadb": {"blind", "embedded", "pages"},
+        "mysql": {"embedded", "processes"},
+    }
+    told = legs.environment(Leg("mysql", address="mysql://127.0.0.1:1", left_out=left["mysql"]), [], "unused")
+    assert told["LEFT_OUT"] == "embedded,processes"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "kafka", "left"),
+    [
+        (["sqlite"], True, {"sqlite": set()}),
+        (["mysql"], True, {"mysql": set()}),
+        (["sqlite", "mariadb"], False, {"sqlite": {"blind"}, "mariadb": set()}),
+        (["postgres", "mariadb"], True, {"postgres": {"blind"}, "mariadb": set()}),
+        (["sqlite", "postgres"], True, {"sqlite": {"blind", "kafka"}, "postgres": {"embedded"}}),
+    ],
+)
+def test_nothing_is_left_to_a_leg_that_does_not_run(chosen, kafka, left):
+    assert {name: left_by(name, chosen, kafka) for name in chosen} == left
 
 
 def test_the_tests_on_cassandra_run_beside_sqlite_where_there_is_no_server(tmp_path, monkeypatch):

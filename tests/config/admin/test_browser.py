@@ -17,9 +17,10 @@ from config.database.clock import database_now
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import FailureGroup
 from tests.config.admin.conftest import lever_of, list_of, page_of
+from tests.services.prerequisites import BROWSERS
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.django_db(transaction=True),

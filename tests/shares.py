@@ -1,0 +1,58 @@
+"""What one leg of `make test` leaves to another, where both run; alone, a leg runs every test.
+
+Each test meets both brokers and every database that answers differently: SQLite with the embedded broker as in the demo,
+servers with the real one. MariaDB and MySQL share driver, dialect and Django's backend: one has the processes, the other
+the pages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+import pytest
+
+DATABASE = {"db", "transactional_db"}
+# Whose tests, where they touch no database, say the same beside each.
+BLIND = ("tests/config/demo/test_embedded_kafka", "tests/config/kafka/", "tests/docs/", "tests/throttler/")
+PAGES = re.compile(r"/admin/|^tests/outbox/scenarios/|^tests/outbox/trail/test_(matrix|reveal|lookups|planted)")
+
+
+def left_by(leg: str, chosen: Sequence[str], kafka: bool) -> set[str]:
+    """What the leg of a database leaves to others when all the `chosen` are tested, and whether on a real broker, too."""
+    servers = set(chosen) - {"sqlite"}
+    left = set()
+    if leg != chosen[-1]:  # it ends first: SQLite has the pages in Chromium, one server has Cassandra
+        left.add("blind")
+    if leg == "sqlite" and servers and kafka:
+        left.add("kafka")
+    if leg in servers and "sqlite" in chosen and kafka:
+        left.add("embedded")
+    if leg == "mysql" and "mariadb" in chosen:
+        left.add("processes")
+    if leg == "mariadb" and "mysql" in chosen:
+        left.add("pages")
+    return left
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    """Whether the leg that runs leaves this test to another one."""
+    left = set(filter(None, os.environ.get("LEFT_OUT", "").split(",")))
+    return bool(left) and bool(left & kinds_of(item))
+
+
+def kinds_of(item: pytest.Item) -> set[str]:
+    if not touches_database(item):
+        return {"blind"} if item.nodeid.startswith(BLIND) else set()
+    callspec = getattr(item, "callspec", None)  # of a test without parameters there is none
+    kinds = {callspec.params.get("broker")} & {"embedded", "kafka"} if callspec else set()
+    if item.get_closest_marker("processes"):
+        kinds.add("processes")
+    if PAGES.search(item.nodeid):
+        kinds.add("pages")
+    return kinds
+
+
+def touches_database(item: pytest.Item) -> bool:
+    return bool(item.get_closest_marker("django_db") or DATABASE & set(getattr(item, "fixturenames", ())))
