@@ -6,11 +6,16 @@ import re
 import shutil
 import subprocess
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
+from django.db import transaction
 from prometheus_client import Counter, Gauge, Histogram
 
 from config.telemetry import metrics
+from outbox.messages.models import OutboxMessage
+from outbox.messages.publish import publish
+from tests.screenshots.__main__ import EVERY_LOOK, LIGHT
 from tests.tree import ROOT, Module, code, files, parse, read
 
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?\)|(?:src|srcset)=\"([^\"]+)\"")
@@ -169,6 +174,21 @@ def anchors(path) -> set[str]:
 def test_the_readme_shows_at_most_five_pictures():
     shown = {link for link in links(ROOT / "README.md") if "images/" in link}
     assert 0 < len(shown) <= 5
+
+
+def test_every_picture_that_is_taken_is_shown_and_no_other():
+    taken = {*EVERY_LOOK, *LIGHT, *(f"{name}-{look}" for name in EVERY_LOOK for look in ("dark", "narrow"))}
+    assert {link.rpartition("/")[2] for path in pages() for link in links(path) if "images/" in link} == {
+        f"{name}.png" for name in taken
+    }
+
+
+@pytest.mark.django_db
+def test_the_readme_shows_how_an_application_publishes():
+    example = re.search(r"```python\n(.*?)```", page("README.md"), re.DOTALL)[1]
+    invoice = SimpleNamespace(pk=7, save=lambda: None)
+    exec(example, {"transaction": transaction, "publish": publish, "invoice": invoice})  # noqa: S102 (our own page)
+    assert OutboxMessage.objects.get().channel == "kafka"
 
 
 def places():
