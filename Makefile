@@ -27,7 +27,7 @@ run: ## the whole platform on SQLite and an embedded broker; FOR=60 ends after 6
 	@$(INSTALL) demo
 	@$(VENV)/python manage.py run_all --demo --with-parent $(if $(FOR),--for $(FOR)) $(if $(PORT),--port $(PORT))
 
-test: ## the suite on every database and broker that can be had (LEGS=, REQUIRE=, JOBS=, START_SERVICES=0, ARGS=)
+test: ## the suite on SQLite and every server that is given or runs (REQUIRE=, LEGS= start more; JOBS=, ARGS=)
 	@$(SERVICES) prerequisites
 	@$(INSTALL) test --try postgres mysql cassandra
 	@$(VENV)/python -m tests.legs $(ARGS)

@@ -10,9 +10,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
@@ -36,7 +36,9 @@ MARKED = {name: re.compile(rf"\[(.*-)?{name}(-.*)?\]$") for name in ("kafka", "d
 ONCE = {"cassandra"}
 LEFT_OUT = "LEGS leaves it out"
 INTERRUPTED = 2  # pytest's exit code
+OUTPUT = "output.txt"
 COUNTING = threading.Lock()
+CTRL_C = threading.Event()
 RUN_AGAIN = 5  # failures of a database; more are no accident
 
 
@@ -45,8 +47,8 @@ def main(arguments: list[str]) -> int:
     if unknown:
         print(f"no such leg: {', '.join(sorted(unknown))} (there are {', '.join(LEGS)})", file=sys.stderr)
         return 2
-    # Ctrl-C is for pytest, which takes its databases away before it ends; then the table comes as always.
-    signal.signal(signal.SIGINT, lambda *_: None)
+    # Ctrl-C is for pytest, which takes its databases away before it ends; then one line says how far each leg came.
+    signal.signal(signal.SIGINT, lambda *_: CTRL_C.set())
     servers, started = find_servers()
     try:
         databases = run_all(servers, arguments)
@@ -70,6 +72,12 @@ def wanted() -> set[str]:
 def required() -> set[str]:
     names = listed("REQUIRE")
     return (names - {"all"}) | set(LEGS) if "all" in names else names
+
+
+def asked() -> set[str]:
+    """The legs whose servers are started where none runs: those that LEGS or REQUIRE name, and what these need."""
+    names = required() | (wanted() if listed("LEGS") else set())
+    return names | {"kafka"} if "debezium" in names else names
 
 
 def listed(variable: str) -> set[str]:
@@ -122,10 +130,12 @@ def answers(address: str) -> bool:
 
 
 def start(legs: dict[str, Leg], names: list[str]) -> list[str]:
-    if os.environ.get("START_SERVICES") == "0":
-        for name in names:
+    for name in names:
+        if os.environ.get("START_SERVICES") == "0":
             legs[name].reason = f"{VARIABLES[name]} is not set, and START_SERVICES=0"
-        return []
+        elif name not in asked():
+            legs[name].reason = f"none runs: REQUIRE={name} starts one, make services all"
+    names = [name for name in names if not legs[name].reason]
     if not names:
         return []
     print(f"starting {', '.join(sorted(names))} …", flush=True)
@@ -166,7 +176,7 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
             interrupted.set()
 
     with tempfile.TemporaryDirectory() as root:
-        with ThreadPoolExecutor(jobs()) as pool:
+        with progress(chosen, Path(root)), ThreadPoolExecutor(jobs()) as pool:
             list(pool.map(one, chosen))
         for leg in chosen:
             if jobs() > 1 and 0 < leg.failed <= RUN_AGAIN and not interrupted.is_set():
@@ -175,6 +185,43 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
         if other.address and not other.ran:
             other.reason = f"{other.address} is up, but no test used it"
     return databases
+
+
+@contextmanager
+def progress(chosen: list[Leg], root: Path) -> Iterator[None]:
+    """Print how far each leg is: on a terminal in one line that changes, elsewhere a line for every tenth."""
+    ended, terminal = threading.Event(), sys.stdout.isatty()
+
+    def show() -> None:
+        shown: list[int] = []
+        while not ended.wait(1.0):
+            parts = {leg.name: percent(root / leg.name / OUTPUT) for leg in chosen if not leg.ran}
+            line = "  ".join(f"{name} {part} %" for name, part in parts.items())
+            tenths = [part // 10 for part in parts.values()]
+            if terminal:
+                print(f"\r\033[K{line}", end="", flush=True)
+            elif tenths != shown and any(tenths):
+                print(line, flush=True)
+            shown = tenths
+        print("\r\033[K" if terminal else "", end="", flush=True)
+
+    thread = threading.Thread(target=show, name="progress")
+    if jobs() > 1:  # else the output comes as it is written
+        thread.start()
+    yield
+    ended.set()
+    if thread.is_alive():
+        thread.join()
+
+
+def percent(output: Path) -> int:
+    """What pytest wrote last about how far it is."""
+    if not output.exists():
+        return 0
+    with output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - 10_000))
+        parts = re.findall(rb"\[ *(\d+)%\]", file.read())
+    return int(parts[-1]) if parts else 0
 
 
 def jobs() -> int:
@@ -190,8 +237,10 @@ def run(leg: Leg, others: list[Leg], arguments: list[str], home: Path) -> int:
     leg.seconds = time.monotonic() - began
     tally(leg, others, cases)
     leg.ran = True
-    if code and not leg.failed:
-        # Nothing collected, a usage error, an interrupt: not a test that failed, but no success either.
+    if CTRL_C.is_set():
+        leg.reason = f"at {percent(home / OUTPUT)} %"
+    elif code and not leg.failed:
+        # Nothing collected, a usage error: not a test that failed, but no success either.
         leg.failed, leg.reason = 1, f"pytest ended with exit code {code}"
     return code
 
@@ -228,14 +277,16 @@ def pytest(leg: Leg, others: list[Leg], arguments: list[str], home: Path) -> tup
         *arguments,
     ]
     print(head if jobs() == 1 else f"{head} …", flush=True)
-    with (home / "output.txt").open("w+") as output:
+    with (home / OUTPUT).open("w+") as output:
         code = subprocess.run(
             command, env=environment(leg, others, str(home)), check=False,
             stdout=output if jobs() > 1 else None, stderr=subprocess.STDOUT if jobs() > 1 else None,
         ).returncode  # fmt: skip
-        output.seek(0)
-        print(*([head, output.read()] if jobs() > 1 else []), sep="\n", flush=True)
-    return code, list(ElementTree.parse(results).iter("testcase")) if results.exists() else []  # noqa: S314 - pytest wrote it
+        cases = list(ElementTree.parse(results).iter("testcase")) if results.exists() else []  # noqa: S314 - pytest wrote it
+        if jobs() > 1 and (not CTRL_C.is_set() or any(verdict(case) == "failed" for case in cases)):
+            output.seek(0)
+            print(head, output.read(), sep="\n", flush=True)
+    return code, cases
 
 
 def tally(leg: Leg, others: list[Leg], cases: list[Element]) -> None:
@@ -264,6 +315,10 @@ def database_url(leg: Leg, directory: str) -> str:
 
 def report(databases: list[Leg], others: list[Leg]) -> int:
     ran = [leg for leg in databases if leg.ran]
+    if CTRL_C.is_set():
+        places = [f"{leg.name} {leg.reason}, {leg.failed} failed" for leg in ran]
+        print("interrupted:", "; ".join(places) or "nothing ran")
+        return 130
     missing = missing_legs([*databases, *others])
     print("\n--- databases")
     print(*databases, sep="\n")

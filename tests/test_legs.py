@@ -1,6 +1,11 @@
 """The table that says which legs ran is as true when something is missing as when all is well."""
 
 import os
+import signal
+import subprocess
+import sys
+import threading
+import time
 from xml.etree import ElementTree
 
 import pytest
@@ -8,6 +13,7 @@ import pytest
 from tests import legs
 from tests.legs import Leg
 from tests.shares import left_by
+from tests.tree import ROOT
 
 CASES = """
 <testsuite>
@@ -22,6 +28,7 @@ CASES = """
 
 @pytest.fixture(autouse=True)
 def _unset(monkeypatch):
+    monkeypatch.setattr(legs, "CTRL_C", threading.Event())
     for name in ("LEGS", "REQUIRE", "START_SERVICES", *legs.VARIABLES.values()):
         monkeypatch.delenv(name, raising=False)
 
@@ -195,3 +202,49 @@ def test_servers_may_be_left_unstarted(monkeypatch):
     servers = {"kafka": Leg("kafka")}
     assert legs.start(servers, ["kafka"]) == []
     assert servers["kafka"].reason == "TEST_KAFKA_SERVERS is not set, and START_SERVICES=0"
+
+
+def test_servers_are_started_only_when_they_are_asked_for(monkeypatch):
+    servers = {name: Leg(name) for name in legs.VARIABLES}
+    assert legs.start(servers, ["kafka", "postgres"]) == []
+    assert servers["postgres"].reason == "none runs: REQUIRE=postgres starts one, make services all"
+    monkeypatch.setenv("REQUIRE", "postgres")
+    monkeypatch.setenv("LEGS", "mariadb,debezium")
+    assert legs.asked() == {"postgres", "mariadb", "debezium", "kafka", "embedded"}
+
+
+def test_how_far_a_leg_is_stands_in_its_output(tmp_path):
+    output = tmp_path / "output.txt"
+    assert legs.percent(output) == 0
+    output.write_text("tests/a.py ....  [  3%]\ntests/b.py .F [ 41%]\ntests/c.py ..")
+    assert legs.percent(output) == 41
+
+
+@pytest.mark.processes
+def test_ctrl_c_is_one_line(tmp_path):
+    """The tests of every leg are ended, and nothing is printed but how far they came."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_some.py").write_text(
+        "import pathlib, time\n"
+        "def test_fine(): pass\n"
+        "def test_long():\n"
+        "    pathlib.Path(__file__).with_name('here').touch()\n"
+        "    time.sleep(60)\n"
+    )
+    run = (
+        "import os, signal, sys; from tests import legs; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "legs.environment = lambda *_: dict(os.environ); os.chdir(sys.argv[1]); sys.exit(legs.main([sys.argv[1]]))"
+    )
+    environment = {**os.environ, "LEGS": "sqlite", "JOBS": "2", "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", run, str(tmp_path)], cwd=ROOT, env=environment, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as process:  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "here").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert printed.splitlines()[-1] == "interrupted: sqlite at 0 %, 0 failed"
+    assert "KeyboardInterrupt" not in printed
