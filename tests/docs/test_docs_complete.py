@@ -24,7 +24,10 @@ PLACE = re.compile(r"`([\w/]+\.py):(\w+(?:\.\w+)?)`")
 # Rendered by `make screenshots`, not by hand.
 IMAGES = ROOT / "docs" / "images"
 # What operators read; together they name every command.
-OPERATORS = ["README.md", "docs/deploy.md", "docs/operations.md", "docs/alerts.md"]
+OPERATORS = [
+    "README.md", "docs/deploy.md", "docs/operations.md", "docs/alerts.md", "docs/throttler-run.md",
+    "docs/throttler-cassandra.md",
+]  # fmt: skip
 
 
 @cache

@@ -198,7 +198,7 @@ class OwnerFollower(Follower):
     def recounted(self, topic: str, before: int, now: int) -> None:
         raise ConsumerStopped(
             f"{topic} has {now} partitions, at first it had {before}: a customer has the same partition in all four "
-            "topics, and keeps it; docs/throttler.md says how to add partitions"
+            "topics, and keeps it; docs/throttler-run.md says how to add partitions"
         )
 
     def left(self) -> None:
