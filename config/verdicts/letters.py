@@ -7,9 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.utils.text import capfirst
-
-from config.verdicts import Effect, Judgement, Refusal
+from config.verdicts import Effect, Judgement
 from config.verdicts.copies import TakesCopies
 
 
@@ -20,27 +18,9 @@ class TakesLetters(TakesCopies):
         """The dead-letter sources this flow can take back."""
         return ()
 
-    def requeue(self, letter: Any, now: datetime) -> str:
-        """Handle a letter again, inside the caller's transaction; returns what happened, in words.
-
-        Raises Refusal when it cannot be done now; the letter then stays as it is.
-        """
-        raise Refusal("this flow takes no letters back")
-
-    def forecast(self, letter: Any) -> Judgement | None:
-        """What `requeue` would do now, without doing it; None when only trying tells. May raise Refusal like it."""
-        return None
-
     def judge(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Judgement]:
         """What `take_back` would do with each of at most 500 letters of one source; nothing is written."""
-        return {letter.pk: self._judge_alone(letter) for letter in letters}
-
-    def _judge_alone(self, letter: Any) -> Judgement:
-        try:
-            seen = self.forecast(letter)
-        except Refusal as refusal:
-            return Judgement(False, "It would be refused now.", f"{capfirst(str(refusal))}.", "warn")
-        return seen or Judgement(True, "Only trying tells.")
+        raise NotImplementedError(f"{type(self).__name__} names sources of letters, and judges none")
 
     def take_back(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
         """Handle at most 500 letters of one source again, in the caller's transaction; they are locked and open.
@@ -48,13 +28,7 @@ class TakesLetters(TakesCopies):
         A letter that cannot be taken now is `refused`, with the reason as its evidence. May raise a DatabaseError
         about the data of one of them: the caller then tries parts of them.
         """
-        return {letter.pk: self._take_alone(letter, now) for letter in letters}
-
-    def _take_alone(self, letter: Any, now: datetime) -> Effect:
-        try:
-            return Effect("waiting", self.requeue(letter, now))
-        except Refusal as refusal:
-            return Effect("refused", str(refusal))
+        raise NotImplementedError(f"{type(self).__name__} names sources of letters, and takes none back")
 
     def effect(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
         """What became of at most 500 requeued letters of one source, by keyed looks; `waiting` without proof."""
