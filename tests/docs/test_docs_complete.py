@@ -26,7 +26,7 @@ IMAGES = ROOT / "docs" / "images"
 # What operators read; together they name every command.
 OPERATORS = [
     "README.md", "docs/deploy.md", "docs/operations.md", "docs/alerts.md", "docs/throttler-run.md",
-    "docs/throttler-cassandra.md",
+    "docs/throttler-cassandra.md", "docs/replay-batches.md",
 ]  # fmt: skip
 
 
