@@ -114,7 +114,7 @@ def main() -> int:
     for result in run(arguments, servers, broker):
         found.append(result)
         if arguments.write:  # after each database: an interrupted bench keeps what it has
-            figures.write(arguments.write, report(found))
+            arguments.write.write_text(report(found) + "\n", encoding="utf-8")
     print(f"\n{report(found)}")
     return 0
 
@@ -128,7 +128,7 @@ def parse() -> argparse.Namespace:
     add("--peers", action="store_true", help="beside the Debezium JDBC sink (PEERS=1 says the same)")
     add("--records", type=int, default=300_000, metavar="N", help="events to ingest (300 000)")
     add("--repeat", type=int, default=3, metavar="N", help="runs of which the median counts (3)")
-    add("--write", type=Path, metavar="FILE", help="replace the figures in this document")
+    add("--write", type=Path, metavar="FILE", help="write the tables into this file, too")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")
     arguments.peers = arguments.peers or os.environ.get("PEERS") == "1"

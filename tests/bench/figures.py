@@ -1,4 +1,4 @@
-"""Tables of figures, for the terminal and for docs/benchmarks.md."""
+"""Tables of figures, for the terminal or a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-BEGIN, END = "<!-- figures: written by make bench -->", "<!-- end of figures -->"
 PACKAGES = ("Django", "kafka-python", "confluent-kafka", "psycopg", "mysqlclient", "msgspec")
 
 
@@ -75,12 +74,3 @@ def processor() -> str:
 
 def memory() -> str:
     return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f}"
-
-
-def write(path: Path, text: str) -> None:
-    """Replace the figures in a document, and leave the words around them alone."""
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{path} has no line {BEGIN} or {END}")
-    path.write_text(f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}", encoding="utf-8")
