@@ -15,6 +15,8 @@ from prometheus_client import Counter, Gauge, Histogram
 from config.telemetry import metrics
 from outbox.messages.models import OutboxMessage
 from outbox.messages.publish import publish
+from tests.bench.leg import PARTS
+from tests.crash.__main__ import FLOWS
 from tests.screenshots.__main__ import EVERY_LOOK, LIGHT
 from tests.tree import ROOT, Module, code, files, parse, read
 
@@ -141,6 +143,17 @@ def test_no_command_is_mentioned_that_does_not_exist(path):
 def test_make_knows_every_target_that_is_mentioned(path):
     targets = set(re.findall(r"^([a-z-]+):", page("Makefile"), re.MULTILINE))
     assert set(re.findall(r"(?:`|^    )make ([a-z-]+)", read(path), re.MULTILINE)) <= targets
+
+
+# -- benchmarks and crash runs -----------------------------------------------------------------------
+def test_every_part_of_the_bench_is_in_the_benchmarks_and_no_other():
+    described = re.findall(r"--only ([a-z,]+)", page("docs/benchmarks.md"))
+    assert set(",".join(described).split(",")) == set(PARTS)
+
+
+def test_every_crash_run_is_in_the_benchmarks():
+    named = set(re.findall(r"(?:`|--flow )([a-z-]+)", page("docs/benchmarks.md")))
+    assert set(FLOWS) <= named
 
 
 # -- links and places --------------------------------------------------------------------------------
