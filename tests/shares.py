@@ -2,7 +2,7 @@
 
 Each test meets both brokers and every database that answers differently: SQLite with the embedded broker as in the demo,
 servers with the real one. MariaDB and MySQL share driver, dialect and Django's backend: one has the processes, the other
-the pages.
+the pages. Throttlers as processes keep their state in Kafka: one database beside them is enough.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 DATABASE = {"db", "transactional_db"}
 # Whose tests, where they touch no database, say the same beside each.
 BLIND = ("tests/config/demo/test_embedded_kafka", "tests/config/kafka/", "tests/docs/", "tests/throttler/")
+THROTTLERS = "tests/processes/throttler/"
 PAGES = re.compile(r"/admin/|^tests/outbox/scenarios/|^tests/outbox/trail/test_(matrix|reveal|lookups|planted)")
 
 
@@ -33,6 +34,8 @@ def left_by(leg: str, chosen: Sequence[str], kafka: bool) -> set[str]:
         left.add("processes")
     if leg == "mariadb" and "mysql" in chosen:
         left.add("pages")
+    if leg == "mariadb" and "postgres" in chosen:
+        left.add("throttlers")
     return left
 
 
@@ -49,6 +52,8 @@ def kinds_of(item: pytest.Item) -> set[str]:
     kinds = {callspec.params.get("broker")} & {"embedded", "kafka"} if callspec else set()
     if item.get_closest_marker("processes"):
         kinds.add("processes")
+    if item.nodeid.startswith(THROTTLERS) and "cassandra" not in item.nodeid:  # which runs beside one server alone
+        kinds.add("throttlers")
     if PAGES.search(item.nodeid):
         kinds.add("pages")
     return kinds

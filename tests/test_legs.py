@@ -98,7 +98,7 @@ def test_each_kind_of_test_is_left_by_some_and_run_by_another(monkeypatch):
     assert left == {
         "sqlite": {"blind", "kafka"},
         "postgres": {"blind", "embedded"},
-        "mariadb": {"blind", "embedded", "pages"},
+        "mariadb": {"blind", "embedded", "pages", "throttlers"},
         "mysql": {"embedded", "processes"},
     }
     told = legs.environment(Leg("mysql", address="mysql://127.0.0.1:1", left_out=left["mysql"]), [], "unused")
@@ -111,7 +111,7 @@ def test_each_kind_of_test_is_left_by_some_and_run_by_another(monkeypatch):
         (["sqlite"], True, {"sqlite": set()}),
         (["mysql"], True, {"mysql": set()}),
         (["sqlite", "mariadb"], False, {"sqlite": {"blind"}, "mariadb": set()}),
-        (["postgres", "mariadb"], True, {"postgres": {"blind"}, "mariadb": set()}),
+        (["postgres", "mariadb"], True, {"postgres": {"blind"}, "mariadb": {"throttlers"}}),
         (["sqlite", "postgres"], True, {"sqlite": {"blind", "kafka"}, "postgres": {"embedded"}}),
     ],
 )
