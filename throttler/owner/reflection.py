@@ -26,7 +26,8 @@ class Told:
     complete: bool = True  # the next mirror is the first, and has to name every lane that waits
     whole: bool = False  # so has this one: an earlier one failed, and the database may be another one now
     waited: dict[str, int] = field(default_factory=dict)  # customers that had a backlog, and when, in µs
-    changed: set[str] = field(default_factory=set)
+    # With the lane, as it may be forgotten before it is told; None: whatever lane the customer has then.
+    changed: dict[str, LaneState | None] = field(default_factory=dict)
     counts: dict[str, Counter[str]] = field(default_factory=dict)
 
 
@@ -42,7 +43,7 @@ class Reflection:
         told = self._told[part.number] = Told()
         for lane in part.backlogged():
             told.waited[lane.customer] = now
-            told.changed.add(lane.customer)
+            told.changed[lane.customer] = lane
 
     def forget(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -57,7 +58,7 @@ class Reflection:
             if lane.backlog:
                 told.waited[lane.customer] = now
             if told.waited.get(lane.customer, 0) > now - HOUR_US:
-                told.changed.add(lane.customer)
+                told.changed[lane.customer] = lane
         self._count(out)
 
     def snapshot(self, parts: Iterable[OwnedPartition], now: int) -> list[MirrorPartition]:
@@ -69,7 +70,7 @@ class Reflection:
         if told := self._told.get(lost.number):
             told.complete |= lost.complete
             told.whole = True
-            told.changed |= {lane.customer_id for lane in lost.lanes}
+            told.changed |= dict.fromkeys({lane.customer_id for lane in lost.lanes} - told.changed.keys())
             for one in lost.counts:
                 told.counts.setdefault(one.customer_id, Counter()).update(
                     live=one.live, buffered=one.buffered, drained=one.drained, expired=one.expired
@@ -77,14 +78,16 @@ class Reflection:
 
     def _of(self, part: OwnedPartition, told: Told, now: int) -> MirrorPartition:
         if told.complete or told.whole:
-            told.changed |= {lane.customer for lane in part.backlogged()}
+            told.changed |= {lane.customer: lane for lane in part.backlogged()}
         stowed, part.stowed = part.stowed, set()
-        told.changed |= stowed & told.waited.keys()
-        changed, told.changed = told.changed, set()
+        told.changed |= dict.fromkeys((stowed & told.waited.keys()) - told.changed.keys())
+        changed, told.changed = told.changed, {}
         counts, told.counts = told.counts, {}
         complete, told.complete = told.complete, False
         whole, told.whole = told.whole, False
-        lanes = [self._lane(part, lane, now) for customer in changed if (lane := part.lanes.get(customer))]
+        lanes = [
+            self._lane(part, lane, now) for name, last in changed.items() if (lane := part.lanes.get(name) or last)
+        ]
         self._forget_old(told, now)
         return MirrorPartition(
             part.number, part.topic_id, part.epoch, part.committed, part.decided, dict(part.totals), lanes, complete,

@@ -1,6 +1,7 @@
 """Which lanes are forgotten: those of which a fresh one would decide the same, of partitions that are still ours."""
 
 from datetime import date
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,8 +9,12 @@ from tests.throttler.owner.bench import Bench
 from throttler.lanes import changelog
 from throttler.lanes.lane import LaneState
 from throttler.limits.limiter import LimiterState
+from throttler.limits.rate import parse_rates
+from throttler.live.decide import Decisions
 from throttler.live.partition import OwnedPartition
 from throttler.owner.memory import QUIET_US, SECOND_US, SECONDS, LaneMemory
+from throttler.owner.reflection import Reflection
+from throttler.owner.terms import KnownTerms
 
 NOW = 1_000 * QUIET_US
 DAY_US = 86_400_000_000
@@ -91,3 +96,17 @@ def test_an_owner_logs_null_for_what_it_forgets(settings):
     ]
     assert logged[-1] is None
     assert changelog.lane_from("a", logged[0]).backlog == 0
+
+
+def test_a_lane_that_is_forgotten_before_the_mirror_is_told_is_told_as_it_was_last(part, memory):
+    """What is purged leaves at once, and a customer on hold has no rate to recover from: both within a second."""
+    held = lane(part, tat=0)
+    held.buffer(7, date(2026, 11, 24))
+    reflection = Reflection(SimpleNamespace(pages={}), KnownTerms(parse_rates("0/s")), "p")
+    reflection.adopted(part, NOW)
+    [first] = reflection.snapshot([part], NOW)
+    held.leave(7)
+    reflection.committed(Decisions(changed=[(part, held)]), NOW)
+    assert memory.forgotten(NOW) == [(part, "a")]
+    [second] = reflection.snapshot([part], NOW)
+    assert [one.backlog for one in (*first.lanes, *second.lanes)] == [1, 0]
