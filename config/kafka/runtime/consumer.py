@@ -70,8 +70,8 @@ class Consumer:
                 last_work = time.monotonic()
             owned = member.owned()
             member.refuse_if_stopped(bool(owned) and owned <= member.stopped.keys())
-            quiet = time.monotonic() - last_work
-            if self._idle() and ((once and self._reached()) or quiet >= (until_idle or 1e9)):
+            quiet = time.monotonic() - last_work >= (until_idle or 1e9) and not self.log_ends.behind
+            if self._idle() and (quiet or (once and self._reached())):
                 break
         member.refuse_if_stopped(once or until_idle is not None)
 
@@ -168,6 +168,7 @@ class Consumer:
             self.log_ends.started(tp, start.offset)
         else:
             self.member.stop_partition(tp, start.alarm)
+            self.log_ends.forget({tp})
 
     # -- what the membership asks for ---------------------------------------------------------------
 

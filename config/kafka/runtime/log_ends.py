@@ -68,6 +68,11 @@ class LogEnds:
         """Every partition has been read to the end that was seen first."""
         return self.looked and not self.unreached
 
+    @property
+    def behind(self) -> bool:
+        """There is something to read that no poll has brought yet; a broker that does not answer says nothing."""
+        return bool(self.unreached) and not self.blind
+
     def look(self, sequence: int, stopped: Container[TopicPartition], in_hand: Container[TopicPartition] = ()) -> None:
         """Note ends once a second, and which watches the position has passed by batch `sequence`.
 

@@ -59,8 +59,9 @@ def test_a_damaged_batch_stops_its_partition_and_no_other(put, run, send, custom
     put(0, bytes(damaged))
     later = notification("late")
     put(0, batch(later))
-    with pytest.raises(ConsumerStopped, match="is damaged: wrong checksum"):
-        run(until_idle=0.1)
+    for ending in ({"until_idle": 0.1}, {"once": True}):
+        with pytest.raises(ConsumerStopped, match="is damaged: wrong checksum"):
+            run(**ending)
     assert {reason for reason, *_ in letters()} == {"partition_stopped"}
     assert sorted(chain(*ids_in(OUTPUT).values())) == sorted(ids_of(values))
     run(until_idle=0.5, accept_reset=True)

@@ -1,5 +1,6 @@
 """A whole throttler on a broker and a database: what comes in leaves once, in order, at the customer's rate."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
@@ -9,6 +10,7 @@ from django.core.management import CommandError, call_command
 
 from config.environment.env import BadSetting
 from config.kafka import topic_name
+from config.kafka.runtime.membership import Membership
 from config.kafka.runtime.ports import ConsumerStopped
 from config.kafka.transaction import TransactionalProducer, Unknown
 from outbox.bookkeeping import counters
@@ -96,6 +98,22 @@ def test_what_is_too_old_goes_to_the_expired_ones(send, run, customer):
     reasons = [msgspec.json.decode(record.value)["reason"] for record in records_of(EXPIRED)]
     assert sorted(reasons) == ["purged", "ttl", "ttl"]
     assert failed_checks() == []
+
+
+def test_a_worker_is_not_idle_before_it_has_read_what_is_there(send, run, monkeypatch):
+    """On a busy machine the first records may take longer than the time for which nobody has anything to do."""
+    poll, withheld = Membership.poll, [0.05] * 20
+
+    def slow(member, timeout_ms):
+        if member.rejoining or member.unplaced or not withheld:
+            return poll(member, timeout_ms)
+        time.sleep(withheld.pop())
+        return []
+
+    monkeypatch.setattr(Membership, "poll", slow)
+    send(value := notification("acme"))
+    run(until_idle=0.1)
+    assert ids_in(OUTPUT) == {"acme": ids_of([value])}
 
 
 def test_a_record_in_the_wrong_partition_is_forwarded_once(send, run):
