@@ -2,7 +2,7 @@
 
 Each test meets both brokers and every database that answers differently: SQLite with the embedded broker as in the demo,
 servers with the real one. MariaDB and MySQL share driver, dialect and Django's backend: one has the processes, the other
-the pages. Throttlers as processes keep their state in Kafka: one database beside them is enough.
+the pages. Throttlers as processes keep their state in Kafka: MySQL beside them is enough.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ DATABASE = {"db", "transactional_db"}
 # Whose tests, where they touch no database, say the same beside each.
 BLIND = ("tests/config/demo/test_embedded_kafka", "tests/config/kafka/", "tests/docs/", "tests/throttler/")
 THROTTLERS = "tests/processes/throttler/"
+# They wait for sessions and time-outs of Kafka.
+NO_PART = tuple(f"{THROTTLERS}test_{name}" for name in ("sleepers", "throttler_cuts", "throttler_zombies"))
 PAGES = re.compile(r"/admin/|^tests/outbox/scenarios/|^tests/outbox/trail/test_(matrix|reveal|lookups|planted)")
 
 
@@ -34,7 +36,7 @@ def left_by(leg: str, chosen: Sequence[str], kafka: bool) -> set[str]:
         left.add("processes")
     if leg == "mariadb" and "mysql" in chosen:
         left.add("pages")
-    if leg == "mariadb" and "postgres" in chosen:
+    if leg in {"postgres", "mariadb"} and "mysql" in chosen:
         left.add("throttlers")
     return left
 
@@ -46,14 +48,16 @@ def is_left_out(item: pytest.Item) -> bool:
 
 
 def kinds_of(item: pytest.Item) -> set[str]:
+    if item.nodeid.startswith(NO_PART):
+        return {"blind"}
     if not touches_database(item):
         return {"blind"} if item.nodeid.startswith(BLIND) else set()
     callspec = getattr(item, "callspec", None)  # of a test without parameters there is none
     kinds = {callspec.params.get("broker")} & {"embedded", "kafka"} if callspec else set()
-    if item.get_closest_marker("processes"):
-        kinds.add("processes")
     if item.nodeid.startswith(THROTTLERS) and "cassandra" not in item.nodeid:  # which runs beside one server alone
         kinds.add("throttlers")
+    elif item.get_closest_marker("processes"):
+        kinds.add("processes")
     if PAGES.search(item.nodeid):
         kinds.add("pages")
     return kinds

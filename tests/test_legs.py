@@ -97,7 +97,7 @@ def test_each_kind_of_test_is_left_by_some_and_run_by_another(monkeypatch):
     legs.run_all({name: Leg(name, address="127.0.0.1:1") for name in legs.VARIABLES}, [])
     assert left == {
         "sqlite": {"blind", "kafka"},
-        "postgres": {"blind", "embedded"},
+        "postgres": {"blind", "embedded", "throttlers"},
         "mariadb": {"blind", "embedded", "pages", "throttlers"},
         "mysql": {"embedded", "processes"},
     }
@@ -111,7 +111,7 @@ def test_each_kind_of_test_is_left_by_some_and_run_by_another(monkeypatch):
         (["sqlite"], True, {"sqlite": set()}),
         (["mysql"], True, {"mysql": set()}),
         (["sqlite", "mariadb"], False, {"sqlite": {"blind"}, "mariadb": set()}),
-        (["postgres", "mariadb"], True, {"postgres": {"blind"}, "mariadb": {"throttlers"}}),
+        (["postgres", "mariadb"], True, {"postgres": {"blind"}, "mariadb": set()}),
         (["sqlite", "postgres"], True, {"sqlite": {"blind", "kafka"}, "postgres": {"embedded"}}),
     ],
 )

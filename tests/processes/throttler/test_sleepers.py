@@ -15,7 +15,7 @@ from tests.processes.throttler.throttlers import Throttlers, has_partitions, thr
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="two minutes, in which the database has no part"),
+    pytest.mark.skipif(connection.vendor == "sqlite", reason="two minutes beside a server, which has no part in it"),
 ]
 CUSTOMERS = [f"c{number}" for number in range(12)]
 POINTS = ["offsets read", "partition restored", "decided", "commit sent", "page read", "mirror given"]

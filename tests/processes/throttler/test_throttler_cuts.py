@@ -18,7 +18,7 @@ from tests.processes.throttler.throttlers import Throttlers, kafka_servers, thro
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="a minute, in which the database has no part"),
+    pytest.mark.skipif(connection.vendor == "sqlite", reason="a minute beside a server, which has no part in it"),
 ]
 # Requests, by their numbers in Kafka's protocol, in the order of a transaction and of what follows when it fails.
 REQUESTS = {
