@@ -60,9 +60,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`make quick` runs what needs nothing, a leg of `make test` what it leaves to no other one."""
     left_out = needs_servers if config.getoption("quick") else is_left_out
-    chosen = [item for item in items if not left_out(item)]
-    config.hook.pytest_deselected(items=[item for item in items if left_out(item)])
-    items[:] = chosen
+    deselected = {item for item in items if left_out(item)}
+    config.hook.pytest_deselected(items=list(deselected))
+    items[:] = [item for item in items if item not in deselected]
 
 
 def needs_servers(item: pytest.Item) -> bool:

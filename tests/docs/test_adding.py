@@ -11,14 +11,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from django.db import connection
 
 from tests.tree import ROOT, read
 
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(connection.vendor != "sqlite", reason="the copy has an SQLite of its own: once is enough"),
-]
+pytestmark = pytest.mark.processes
 
 CODE = [
     "manage.py",

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from django.db import connection
 
 from tests.docs.tracer import PLACE
 from tests.tree import ROOT, read
@@ -47,7 +46,6 @@ def entered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="the walks are the same beside each database")
 def test_every_function_of_a_path_is_entered_in_its_order(entered):
     for heading, named, walk in parts():
         assert walk, f"{heading}: no test walks {named}"

@@ -37,7 +37,6 @@ class LogEnds:
         self.consumer = consumer
         self.group = group
         self.watches: dict[TopicPartition, Watch] = {}
-        self.first_ends: dict[TopicPartition, int] = {}
         self.unreached: set[TopicPartition] = set()
         # Behind the last record that is with the backend, of each partition that is read.
         self.records_end: dict[TopicPartition, int] = {}

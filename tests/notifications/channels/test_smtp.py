@@ -21,7 +21,7 @@ from config.environment.mailserver import (
     sender_from_text,
     server_from_url,
 )
-from notifications.channels.smtp import Smtp
+from notifications.channels.smtp import Connection, Smtp
 from tests.notifications.mail.test_recipients import mail
 from tests.notifications.smtp_sink import Sink
 
@@ -176,10 +176,18 @@ def test_a_server_that_hung_up_meanwhile_is_called_again(channel, sink):
     assert sink.connections == 2
 
 
-def test_slow_answers_do_not_add_up(channel, sink, settings):
+def test_slow_answers_do_not_add_up(channel, sink, settings, monkeypatch):
     settings.EMAIL_TIMEOUT_SECONDS = 1.0
+    hurry, allowed = Connection._hurry, []
+
+    def note(line, smtp):
+        hurry(line, smtp)
+        allowed.append(smtp.sock.gettimeout() if smtp.sock else 1.0)
+
+    monkeypatch.setattr(Connection, "_hurry", note)
     sink.script.extend(["mail:slow:0.7", "rcpt:slow:0.9"])  # neither alone is too slow
     assert channel.send(MAIL, "k").kind == "unreachable"
+    assert allowed[-1] <= 0.3, "a step gets what the others left of the whole try"
 
 
 def test_errors_name_nobody(channel, sink):
