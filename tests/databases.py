@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from urllib.parse import quote
 
 from django.db import connection
 
-from tests.tree import ROOT
+from tests.prepared import run_python
 
 UTF8 = {"postgresql": "ENCODING 'UTF8' TEMPLATE template0", "mysql": "CHARACTER SET utf8mb4"}
 
@@ -56,7 +55,7 @@ def run_with(url: str, *command: str, **environment: str) -> subprocess.Complete
     """Python with these arguments and that database."""
     told = {"DJANGO_SETTINGS_MODULE": "config.settings", "LOG_LEVEL": "ERROR", "EMAIL_CHANNEL": "memory"}
     env = {**os.environ, **told, "DATABASE_URL": url, **environment}
-    return subprocess.run([sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    return run_python(*command, env=env)
 
 
 def json_of(done: subprocess.CompletedProcess[str]) -> Any:

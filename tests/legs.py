@@ -300,8 +300,9 @@ def tally(leg: Leg, others: list[Leg], cases: list[Element]) -> None:
 
 def environment(leg: Leg, others: list[Leg], directory: str) -> dict[str, str]:
     env = {**os.environ, "DATABASE_URL": database_url(leg, directory), "LEFT_OUT": ",".join(sorted(leg.left_out))}
-    for name in MARKED:
-        env.pop(VARIABLES[name], None)
+    # Hundreds of processes start: with this set, as on many build machines, each would compile every module anew.
+    for name in ["PYTHONDONTWRITEBYTECODE", *(VARIABLES[other] for other in MARKED)]:
+        env.pop(name, None)
     return {**env, **{VARIABLES[other.name]: other.address for other in others if other.address}}
 
 

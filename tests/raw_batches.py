@@ -9,9 +9,11 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from config.kafka import client
 from tests.config.kafka.test_unpack import fix
+from tests.crash.wire import wait_for
 
 HEADER = DefaultRecordBatch.HEADER_STRUCT.size
 
+NO_LEADER = {5, 6}  # error codes of the broker: the first while a leader is chosen, the second from another one
 Topic = ProduceRequest.TopicProduceData
 Partition = Topic.PartitionProduceData
 
@@ -36,7 +38,13 @@ class RawProducer:
         self._client: Any = client.new_consumer(None)
 
     def send(self, topic: str, partition: int, batch: bytes) -> int:
-        """The broker's error code: 0 when it took the batch."""
+        """The broker's error code: 0 when it took the batch. A topic that was just made may have no leader yet."""
+        answer = wait_for(
+            lambda: [code for code in [self._try(topic, partition, batch)] if code not in NO_LEADER], 30, "a leader"
+        )
+        return answer[0]
+
+    def _try(self, topic: str, partition: int, batch: bytes) -> int:
         self._client.partitions_for_topic(topic)
         data = [Topic(name=topic, partition_data=[Partition(index=partition, records=bytes(batch))])]
         request = ProduceRequest(

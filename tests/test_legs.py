@@ -81,6 +81,11 @@ def test_what_runs_beside_is_told_to_the_tests_or_kept_from_them(monkeypatch):
     assert "TEST_CONNECT_URL" not in told
 
 
+def test_the_processes_of_a_leg_keep_what_they_have_compiled(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert "PYTHONDONTWRITEBYTECODE" not in legs.environment(Leg("sqlite"), [], "unused")
+
+
 def test_the_tests_on_cassandra_run_beside_one_server_alone(tmp_path, monkeypatch):
     told = {}
     monkeypatch.setattr(legs, "run", lambda leg, others, arguments, home: told.update({leg.name: others}))

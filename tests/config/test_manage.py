@@ -12,6 +12,7 @@ from django.core.management import get_commands
 from django.db import DatabaseError, connection, transaction
 
 from config.database.errors import needs_migrate
+from tests.prepared import run_python
 from tests.tree import ROOT
 
 pytestmark = pytest.mark.processes
@@ -56,9 +57,8 @@ def test_a_database_without_tables_is_named_in_one_line(command, tmp_path):
     customers = tmp_path / "customers.csv"
     customers.write_text("customer_id,rates,burst,ttl_seconds\nC-7,1/s,,\n")
     nothing = {"DATABASE_URL": f"sqlite:///{tmp_path}/empty.sqlite3", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    run = [sys.executable, "manage.py", *command.format(file=stock, customers=customers).split()]
-    environment = {**os.environ, **nothing, "DEMO": "1"}
-    ended = subprocess.run(run, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    words = command.format(file=stock, customers=customers).split()
+    ended = run_python("manage.py", *words, env={**os.environ, **nothing, "DEMO": "1"})
     assert ended.returncode == 1
     assert ended.stdout == ""
     [line] = ended.stderr.splitlines()
@@ -100,8 +100,6 @@ def test_a_pipe_that_breaks_elsewhere_is_still_a_fault():
 @pytest.mark.parametrize(("value", "good"), [("hex:", False), ("hex:0", False), ("hex:zz", False), ("hex:00ff", True)])
 def test_a_placeholder_of_bytes_is_in_hexadecimal_digits(value, good):
     environment = {**os.environ, "DEBEZIUM_UNAVAILABLE_VALUE": value}
-    run = subprocess.run(
-        [sys.executable, "manage.py", "help", "check"], env=environment, capture_output=True, text=True, cwd=ROOT
-    )
-    assert (run.returncode == 0) is good
-    assert ("DEBEZIUM_UNAVAILABLE_VALUE: after `hex:`" in run.stderr) is not good
+    ended = run_python("manage.py", "help", "check", env=environment)
+    assert (ended.returncode == 0) is good
+    assert ("DEBEZIUM_UNAVAILABLE_VALUE: after `hex:`" in ended.stderr) is not good

@@ -17,6 +17,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from tests.prepared import PythonProcess, run_python
+
 ROOT = Path(__file__).resolve().parents[2]
 METRIC = re.compile(r"^spillway_(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -131,7 +133,7 @@ class Platform:
         self.lives[name] += 1
         log = self.directory / f"{name}.{self.lives[name]}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(
+            process = PythonProcess(
                 [sys.executable, *program], cwd=ROOT, stdin=subprocess.DEVNULL,
                 env={**self.environment, **environment}, stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
@@ -141,10 +143,7 @@ class Platform:
 
     def manage(self, *arguments: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments], cwd=ROOT, env={**self.environment, **environment},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = run_python("manage.py", *arguments, env={**self.environment, **environment})
         if check and done.returncode:
             raise AssertionError(f"{arguments[0]} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}")
         return done

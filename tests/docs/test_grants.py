@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +12,7 @@ import pytest
 from django.apps import apps
 from django.db import connection
 
+from tests.prepared import run_python
 from tests.tree import ROOT, read
 
 GRANTS = ROOT / "deploy" / "grants"
@@ -123,7 +122,7 @@ def run(raw: Any, statement: str) -> list[tuple]:
 def run_django(url: str, *command: str) -> str:
     env = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "config.settings", "SECURE_SSL_REDIRECT": "0",
            "ALLOWED_HOSTS": "testserver", "EMAIL_CHANNEL": "memory", "LOG_LEVEL": "ERROR"}  # fmt: skip
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    done = run_python(*command, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -21,6 +21,7 @@ from tests.crash.oracle import Produced, Published
 from tests.crash.platform import ROOT, Platform, Worker, free_port
 from tests.crash.traffic import Sample
 from tests.crash.wire import BATCHES, REQUESTS, Output, Wire, wait_for
+from tests.prepared import PythonProcess
 from tests.processes.proxy import Gate
 
 PARTITIONS = 4
@@ -117,7 +118,7 @@ def embedded(prefix: str) -> Iterator[Broker]:
     port = free_port()
     topics = [f"--topic={prefix}{topic}:{PARTITIONS}" for topic in (REQUESTS, BATCHES)]
     command = [sys.executable, "manage.py", "embedded_kafka", f"--port={port}", "--with-parent", *topics]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = PythonProcess(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         assert process.stdout is not None
         assert process.stdout.readline(), "the embedded broker did not start"

@@ -18,6 +18,7 @@ from django.conf import settings
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 
 from config.demo.embedded import API_VERSION, LIMITS
+from tests.prepared import PythonProcess
 from tests.services.embedded import CLIENT_OPTIONS, CONSUMER_OPTIONS
 
 pytestmark = pytest.mark.processes
@@ -32,7 +33,7 @@ def start() -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
     processes = []
 
     def run(*arguments: str, **environment: str) -> tuple[str, subprocess.Popen[str]]:
-        process = subprocess.Popen(
+        process = PythonProcess(
             [*COMMAND, *arguments], cwd=ROOT, env={**os.environ, **environment},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

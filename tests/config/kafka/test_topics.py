@@ -123,7 +123,7 @@ def test_a_setting_that_the_broker_does_not_tell_is_not_compared(admin, monkeypa
     monkeypatch.setattr(
         admin, "describe_configs", lambda asked, **_: {"topic": {resource.name: {} for resource in asked}}
     )
-    found = by_name(admin)
+    found = by_name(admin, *CATALOGUE)
     assert not any(state.verdicts for state in found.values())
     assert found["in"].untold == "message.timestamp.type not told (right DescribeConfigs?)"
     assert found["plain"].untold == ""

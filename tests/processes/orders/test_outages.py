@@ -65,15 +65,15 @@ def test_a_broker_that_is_down_for_a_while_loses_nothing(broker: Broker, both: A
     broker.send(*orders("0", count=1))
     broker.wait_for_orders(*ids("0", count=1))  # a flusher that has never seen the broker would cut nothing
     broker.send(*orders("A"))
-    wait_for(lambda: BufferedEvent.objects.count() == 21, 40, "20 orders in the buffer")
+    wait_for(lambda: BufferedEvent.objects.count() == 21, 90, "20 orders in the buffer")
     own_kafka.stop()
     # As a rule all five; where not all are due at once, the flusher finds the broker away before it cuts the rest.
-    wait_for(lambda: Batch.objects.claimed().exists(), 40, "batches to be cut")
+    wait_for(lambda: Batch.objects.claimed().exists(), 90, "batches to be cut")
     cut = {str(batch.pk): json.loads(batch.payload) for batch in Batch.objects.claimed()}
-    wait_for(lambda: "broker_unavailable" in ingest.text, 40, "the ingester to find no broker")
+    wait_for(lambda: "broker_unavailable" in ingest.text, 90, "the ingester to find no broker")
     own_kafka.start()
     broker.send(*orders("B"))
-    broker.wait_for_orders(*ids("0", count=1), *ids("A", "B"), seconds=60)
+    broker.wait_for_orders(*ids("0", count=1), *ids("A", "B"), seconds=120)
     assert {body["batch_id"]: body for body in broker.batches() if body["batch_id"] in cut} == cut
     assert_verified()
     own_kafka.stop()

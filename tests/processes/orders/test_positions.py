@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from buffer.events.models import Batch, Bucket, BufferedEvent
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
 from tests.conftest import order
-from tests.crash.platform import ROOT, Platform, Worker
+from tests.crash.platform import Platform, Worker
 from tests.crash.wire import REQUESTS, wait_for
 from tests.processes import backup
 from tests.processes.conftest import PARTITIONS, Broker, assert_verified
@@ -138,9 +136,10 @@ def test_a_rebuild_that_is_killed_is_simply_run_again(
     wait_for(lambda: BufferedEvent.objects.pending().count() == 20, 30, "20 orders in the buffer")
     assert ingest.stop() == 0
     lose_the_buffer()
-    environment = {**workers.environment, "KAFKA_POLL_RECORDS": "10"}
-    killed = [sys.executable, "-m", "tests.processes.saboteur", point, "kill", "rebuild_buffer"]
-    assert subprocess.run(killed, cwd=ROOT, env=environment, capture_output=True).returncode == -9
+    killed = workers.run(
+        ["-m", "tests.processes.saboteur", point, "kill", "rebuild_buffer"], "killed", {"KAFKA_POLL_RECORDS": "10"}
+    )
+    assert killed.end() == -9
     assert BufferedEvent.objects.count() == stored
     assert "20 wait for a batch" in workers.manage("rebuild_buffer", KAFKA_POLL_RECORDS="10").stdout
     both()
