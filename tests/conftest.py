@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 import subprocess
@@ -42,10 +43,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """No example may fail because the machine is busy; `make quick` tries fewer of them."""
+    gc.disable()  # until all tests are read: a third of that time went into looking for garbage among them
     patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("suite", patient)
     settings.register_profile("quick", patient, max_examples=25)
     settings.load_profile("quick" if config.getoption("quick") else "suite")
+
+
+def pytest_collection_finish() -> None:
+    """What has been read stays to the end, and is not looked at again."""
+    gc.freeze()
+    gc.set_threshold(5_000, 20, 20)
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import combinations
 from xml.etree import ElementTree
 
 import pytest
@@ -103,11 +104,11 @@ def test_each_kind_of_test_is_left_by_some_and_run_by_another(monkeypatch):
     assert left == {
         "sqlite": {"blind", "kafka"},
         "postgres": {"blind", "embedded", "throttlers"},
-        "mariadb": {"blind", "embedded", "pages", "throttlers"},
-        "mysql": {"embedded", "processes"},
+        "mariadb": {"embedded", "masks", "pages", "throttlers"},
+        "mysql": {"blind", "embedded", "masks", "processes"},
     }
     told = legs.environment(Leg("mysql", address="mysql://127.0.0.1:1", left_out=left["mysql"]), [], "unused")
-    assert told["LEFT_OUT"] == "embedded,processes"
+    assert told["LEFT_OUT"] == "blind,embedded,masks,processes"
 
 
 @pytest.mark.parametrize(
@@ -116,12 +117,25 @@ def test_each_kind_of_test_is_left_by_some_and_run_by_another(monkeypatch):
         (["sqlite"], True, {"sqlite": set()}),
         (["mysql"], True, {"mysql": set()}),
         (["sqlite", "mariadb"], False, {"sqlite": {"blind"}, "mariadb": set()}),
-        (["postgres", "mariadb"], True, {"postgres": {"blind"}, "mariadb": set()}),
+        (["postgres", "mariadb"], True, {"postgres": {"blind"}, "mariadb": {"masks"}}),
         (["sqlite", "postgres"], True, {"sqlite": {"blind", "kafka"}, "postgres": {"embedded"}}),
     ],
 )
 def test_nothing_is_left_to_a_leg_that_does_not_run(chosen, kafka, left):
     assert {name: left_by(name, chosen, kafka) for name in chosen} == left
+
+
+@pytest.mark.parametrize("kafka", [False, True])
+def test_no_kind_of_test_is_left_by_all(kafka):
+    """A kind is what one test is, or two of them at once: pages on the embedded broker, say."""
+    for count in range(1, 5):
+        for chosen in combinations(legs.DATABASES, count):
+            left = [left_by(name, chosen, kafka) for name in chosen]
+            for kind in ("blind", "embedded", "masks", "pages", "processes", "throttlers"):
+                assert any(kind not in kinds for kinds in left), (chosen, kind)
+            for kind in ("blind", "masks", "pages", "processes", "throttlers"):
+                with_kafka = [kinds for kinds in left if "kafka" not in kinds]
+                assert any(kind not in kinds for kinds in with_kafka), (chosen, kind)
 
 
 def test_the_tests_on_cassandra_run_beside_sqlite_where_there_is_no_server(tmp_path, monkeypatch):

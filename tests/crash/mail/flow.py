@@ -21,6 +21,7 @@ from tests.services import supervisor
 from tests.services.connect import Connect
 
 QUICK = 2_000  # events; more of them are time enough for servers that want to be asked again in a minute
+TURN = 20.0  # seconds of writing a round of kills: a listener starts, joins when its last life's session ends, and has work
 
 
 @dataclass(frozen=True)
@@ -33,18 +34,18 @@ class Mails:
         """In a process of its own, because Django keeps its first database."""
         big = plan.orders > QUICK
         wanted = mail_run.Plan(
-            plan.orders, plan.kills, plan.seed, self.place, grey=big, rate=self._rate(big),
+            plan.orders, plan.kills, plan.seed, self.place, grey=big, rate=self._rate(big, plan),
             relays=1 if name == "sqlite" else 2,
         )  # fmt: skip
         say(f"mails to: {self.place}")
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             return pool.submit(_run, name, url, servers, wanted, plan.logs).result()
 
-    def _rate(self, big: bool) -> float:
+    def _rate(self, big: bool, plan: Plan) -> float:
         """Events a second of each writer; 0: as fast as they can. A provider that honours keys is a slow one here:
         ahead of it, all hints would come long before it has time, and the listener be killed at nothing."""
         if not big:
-            return 50.0
+            return plan.orders / 2 / (TURN * max(1, 2 * plan.kills - 1))
         return 20.0 if self.place == "keys" else 0.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import time
 
 import msgspec
@@ -134,6 +135,24 @@ def test_a_long_text_shows_what_is_near_a_change():
     assert sum(line.gap for line in lines) == 2
     assert len(lines) < 12
     assert [line.number for line in lines if line.sign] == [1002]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("\n".join(map(str, range(20_000))), "\n".join(map(str, range(20_000, 0, -1)))),
+        ("\n".join(["a" * 499] * 2000), "\n".join(["b" + "a" * 498 + "c"] * 2000)),
+        ("a" * 500_000 + "x" + "a" * 500_000, "a" * 500_000 + "y" + "a" * 500_000),
+        ("ab" * 20_000, "ba" * 20_000),
+    ],
+    ids=["turned round", "lines of one letter", "one long line", "moved by one"],
+)
+def test_no_text_is_compared_for_long(old, new):
+    """Counted in calls, which a busy machine does not make more: all lines with all would be two hundred million."""
+    profile = cProfile.Profile()
+    lines = profile.runcall(difference, old, new)
+    assert sum(entry.callcount for entry in profile.getstats()) < 1_000_000
+    assert any(line.sign for line in lines)
 
 
 def test_what_is_nested_too_deep_costs_no_time():
