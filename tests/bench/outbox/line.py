@@ -64,7 +64,7 @@ def refused(platform: Platform, sink: Sink, count: int) -> None:
     for turn in range(count):
         sell(f"old.{turn}@example.com")
     sink.refuse = lambda recipient: REFUSED
-    platform.manage("relay_outbox", "--until-idle", "3")
+    platform.manage("relay_outbox", "--until-idle", "3", OUTBOX_PAUSE_AFTER_REFUSALS="0")  # a pause would end it
     sink.refuse = lambda recipient: ""
     if (there := DeadLetter.objects.open().count()) != count:
         raise RuntimeError(f"{there} of {count} letters")
