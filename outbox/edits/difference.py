@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 WHOLE = 60  # lines of a text that is shown whole
 AROUND = 3  # of a longer one, lines before and after a change
@@ -33,12 +33,10 @@ def difference(before: str, after: str) -> list[DiffLine]:
     old, new = before.splitlines(), after.splitlines()
     if old == new:
         return []
-    matcher: SequenceMatcher[str] = SequenceMatcher(None, old, new)
-    matcher.opcodes = list(_changes(old, new))  # what it would find by itself, in a time that no text makes long
     lines: list[DiffLine] = []
     end = 0
     around = AROUND if len(new) > WHOLE else WHOLE
-    for group in matcher.get_grouped_opcodes(around):
+    for group in BoundedMatcher(old, new).get_grouped_opcodes(around):
         if group[0][3] > end:
             lines.append(DiffLine(0, "", (), gap=True))
         for code in group:
@@ -55,23 +53,28 @@ def count(lines: Sequence[DiffLine]) -> int:
     return max(added, sum(line.sign == "-" for line in lines))
 
 
-Change = tuple[str, int, int, int, int]  # what is done, from and to in the old text, from and to in the new one
+# What is done, from and to in the old text, from and to in the new one.
+Change = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
 
 
-def _changes(old: list[str], new: list[str]) -> Iterator[Change]:
-    head, tail = _alike(old, new)
-    last, stop = len(old) - tail, len(new) - tail
-    yield "equal", 0, head, 0, head
-    if (last - head) * (stop - head) > COMPARED:
-        yield "replace", head, last, head, stop
-    else:
-        for tag, *places in SequenceMatcher(None, old[head:last], new[head:stop]).get_opcodes():
-            a, b, c, d = (place + head for place in places)
-            yield tag, a, b, c, d
-    yield "equal", last, len(old), stop, len(new)
+class BoundedMatcher(SequenceMatcher[str]):
+    """Finds what difflib's own finds between the first and the last line that differ, in a time that no text makes long."""
+
+    def __init__(self, old: list[str], new: list[str]) -> None:
+        super().__init__(None, old, new)
+        self.old, self.new = old, new
+
+    def get_opcodes(self) -> list[Change]:
+        head, tail = _alike(self.old, self.new)
+        last, stop = len(self.old) - tail, len(self.new) - tail
+        middle: list[Change] = [("replace", head, last, head, stop)]
+        if (last - head) * (stop - head) <= COMPARED:
+            codes = SequenceMatcher(None, self.old[head:last], self.new[head:stop]).get_opcodes()
+            middle = [(tag, a + head, b + head, c + head, d + head) for tag, a, b, c, d in codes]
+        return [("equal", 0, head, 0, head), *middle, ("equal", last, len(self.old), stop, len(self.new))]
 
 
-def _lines(code: Change, old: list[str], new: list[str]) -> Iterator[DiffLine]:
+def _lines(code: tuple[str, int, int, int, int], old: list[str], new: list[str]) -> Iterator[DiffLine]:
     tag, first, last, start, stop = code
     if tag == "equal":
         yield from (DiffLine(n + 1, "", [Piece(new[n])]) for n in range(start, stop))
