@@ -35,3 +35,11 @@ def test_an_accepted_reset_lasts_when_there_is_nothing_to_read(make_topic: Calla
     read(accept_reset=True)
     read()
     assert Watermark.objects.values_list("next_offset", "alarm").get(topic=topic) == (0, "")
+
+
+def test_a_reset_of_a_partition_that_was_always_empty_is_stored_too():
+    """It takes the topic's old id from the other partitions, which another member may hold, who accepts nothing."""
+    marks = Watermarks()
+    marks.advance("g", {("t", 0): Mark("old", 7)}, database_now())
+    marks.reset("g", {("t", 1): Mark("new", 0)}, database_now())
+    assert marks.load("g", ["t"]) == {("t", 0): Mark("old", 7), ("t", 1): Mark("new", 0)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import time
+from random import Random
 
 import msgspec
 import pytest
@@ -137,15 +138,23 @@ def test_a_long_text_shows_what_is_near_a_change():
     assert [line.number for line in lines if line.sign] == [1002]
 
 
+def shuffled(seed: int) -> str:
+    """As many lines as fit, each so often that difflib does not take it for a common one."""
+    lines = [str(number % 130) for number in range(20_000)]
+    Random(seed).shuffle(lines)
+    return "\n".join(lines)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
         ("\n".join(map(str, range(20_000))), "\n".join(map(str, range(20_000, 0, -1)))),
+        (shuffled(1), shuffled(2)),
         ("\n".join(["a" * 499] * 2000), "\n".join(["b" + "a" * 498 + "c"] * 2000)),
         ("a" * 500_000 + "x" + "a" * 500_000, "a" * 500_000 + "y" + "a" * 500_000),
         ("ab" * 20_000, "ba" * 20_000),
     ],
-    ids=["turned round", "lines of one letter", "one long line", "moved by one"],
+    ids=["turned round", "shuffled", "lines of one letter", "one long line", "moved by one"],
 )
 def test_no_text_is_compared_for_long(old, new):
     """Counted in calls, which a busy machine does not make more: all lines with all would be two hundred million."""
