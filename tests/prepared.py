@@ -47,7 +47,8 @@ class Prepared(subprocess.Popen[Any]):
         """What Popen calls to fork; a stream that is -1 is ours."""
         assert args[0] == sys.executable
         environment = dict(os.environ if env is None else env)
-        if read_by_python(environment) != read_by_python(os.environ):
+        new_session = more[5]  # behind restore_signals, gid, gids, uid and umask
+        if preexec_fn or pass_fds or new_session or read_by_python(environment) != read_by_python(os.environ):
             super()._execute_child(  # type: ignore[misc]
                 args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
                 p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *more,
@@ -56,7 +57,7 @@ class Prepared(subprocess.Popen[Any]):
         streams = [stream if stream >= 0 else ours for ours, stream in enumerate([p2cread, c2pwrite, errwrite])]
         request = {"program": args[1:], "folder": str(cwd or Path.cwd()), "environment": environment}
         try:
-            self.pid = nursery().fork(json.dumps(request).encode(), streams)
+            self.pid = fork_server().fork(json.dumps(request).encode(), streams)
             self._child_created = True
         finally:
             self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
@@ -80,7 +81,7 @@ def run_python(*program: str, env: Mapping[str, str], cwd: Path = ROOT) -> subpr
     return subprocess.CompletedProcess(command, process.returncode, printed, said)
 
 
-class Nursery:
+class ForkServer:
     """The process that forks them, asked through a socket; it ends with the one that asks."""
 
     def __init__(self) -> None:
@@ -109,8 +110,8 @@ class Nursery:
 
 
 @cache
-def nursery() -> Nursery:
-    return Nursery()
+def fork_server() -> ForkServer:
+    return ForkServer()
 
 
 def adopt_orphans(whether: bool) -> None:

@@ -39,10 +39,9 @@ class RawProducer:
 
     def send(self, topic: str, partition: int, batch: bytes) -> int:
         """The broker's error code: 0 when it took the batch. A topic that was just made may have no leader yet."""
-        answer = wait_for(
-            lambda: [code for code in [self._try(topic, partition, batch)] if code not in NO_LEADER], 30, "a leader"
-        )
-        return answer[0]
+        codes: list[int] = []
+        wait_for(lambda: codes.append(self._try(topic, partition, batch)) or codes[-1] not in NO_LEADER, 30, "a leader")
+        return codes[-1]
 
     def _try(self, topic: str, partition: int, batch: bytes) -> int:
         self._client.partitions_for_topic(topic)

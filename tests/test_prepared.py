@@ -84,6 +84,14 @@ def test_it_is_stopped_and_killed_as_any_child():
             os.kill(process.pid, 0)
 
 
+@pytest.mark.parametrize("options", [{"start_new_session": True}, {"env": {**AS_HERE, "PYTHONOPTIMIZE": "1"}}])
+def test_what_a_fork_cannot_do_is_done_by_popen(options):
+    command = [sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid(), __debug__)"]
+    with PythonProcess(command, **{"env": AS_HERE, **options}, stdout=subprocess.PIPE, text=True) as process:
+        printed = process.communicate(timeout=60)[0].split()
+    assert printed == [str("start_new_session" in options), str("env" not in options)]
+
+
 def test_orphans_of_others_do_not_come_to_us():
     parent = "import subprocess, sys; print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
     orphan = int(run_python("-c", parent, env=AS_HERE).stdout)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 WHOLE = 60  # lines of a text that is shown whole
 AROUND = 3  # of a longer one, lines before and after a change
 MOST = 500  # lines shown
-COMPARED = 1_000_000  # pairs of lines; of more, which takes seconds, all are shown as changed
+COMPARED = 1_000_000  # pairs of lines, or of letters in all lines; of more, which takes seconds, all count as changed
 
 
 class Piece(NamedTuple):
@@ -58,17 +58,19 @@ Change = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, i
 
 
 class BoundedMatcher(SequenceMatcher[str]):
-    """Finds what difflib's own finds between the first and the last line that differ, in a time that no text makes long."""
+    """Finds what difflib finds between the first and the last item that differ, unless they make more than `most` pairs."""
 
-    def __init__(self, old: list[str], new: list[str]) -> None:
-        super().__init__(None, old, new)
-        self.old, self.new = old, new
+    def __init__(self, old: Sequence[str], new: Sequence[str], most: int = COMPARED) -> None:
+        super().__init__()  # it is given nothing: indexing all of `new` would be in vain
+        self.old, self.new, self.most = old, new, most
 
     def get_opcodes(self) -> list[Change]:
-        head, tail = _alike(self.old, self.new)
+        shorter = min(len(self.old), len(self.new))
+        head = next((n for n in range(shorter) if self.old[n] != self.new[n]), shorter)
+        tail = next((n for n in range(shorter - head) if self.old[-1 - n] != self.new[-1 - n]), shorter - head)
         last, stop = len(self.old) - tail, len(self.new) - tail
         middle: list[Change] = [("replace", head, last, head, stop)]
-        if (last - head) * (stop - head) <= COMPARED:
+        if (last - head) * (stop - head) <= self.most:
             codes = SequenceMatcher(None, self.old[head:last], self.new[head:stop]).get_opcodes()
             middle = [(tag, a + head, b + head, c + head, d + head) for tag, a, b, c, d in codes]
         return [("equal", 0, head, 0, head), *middle, ("equal", last, len(self.old), stop, len(self.new))]
@@ -79,7 +81,8 @@ def _lines(code: tuple[str, int, int, int, int], old: list[str], new: list[str])
     if tag == "equal":
         yield from (DiffLine(n + 1, "", [Piece(new[n])]) for n in range(start, stop))
         return
-    pairs = [_pieces(*lines) for lines in zip(old[first:last], new[start:stop], strict=False)][:MOST]
+    most = COMPARED // max(len(old), len(new))
+    pairs = [_pieces(*lines, most) for lines in list(zip(old[first:last], new[start:stop], strict=False))[:MOST]]
     yield from (DiffLine(first + n + 1, "-", _side(pairs, 0, n, old[first + n])) for n in range(last - first))
     yield from (DiffLine(start + n + 1, "+", _side(pairs, 1, n, new[start + n])) for n in range(stop - start))
 
@@ -88,20 +91,7 @@ def _side(pairs: Sequence[tuple[list[Piece], list[Piece]]], side: int, n: int, t
     return pairs[n][side] if n < len(pairs) else [Piece(text, changed=True)]
 
 
-def _pieces(old: str, new: str) -> tuple[list[Piece], list[Piece]]:
-    """The letters between the first and the last that differ."""
-    head, tail = _alike(old, new)
-    sides = []
-    for text in (old, new):
-        end = len(text) - tail
-        parts = [Piece(text[:head]), Piece(text[head:end], changed=True), Piece(text[end:])]
-        sides.append([part for part in parts if part.text])
-    return sides[0], sides[1]
-
-
-def _alike(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """How many items at the start are the same, and how many of the others at the end."""
-    most = min(len(old), len(new))
-    head = next((n for n in range(most) if old[n] != new[n]), most)
-    tail = next((n for n in range(most - head) if old[-1 - n] != new[-1 - n]), most - head)
-    return head, tail
+def _pieces(old: str, new: str, most: int) -> tuple[list[Piece], list[Piece]]:
+    codes = BoundedMatcher(old, new, most).get_opcodes()
+    before = [Piece(old[first:last], tag != "equal") for tag, first, last, _, _ in codes if last > first]
+    return before, [Piece(new[start:stop], tag != "equal") for tag, _, _, start, stop in codes if stop > start]

@@ -16,20 +16,7 @@ from tests.config.admin.conftest import list_of
 from tests.outbox.test_outbox import letter
 
 pytestmark = pytest.mark.django_db
-BAD = [
-    "",
-    "x",
-    "\0",
-    "9" * 30,
-    "-1",
-    "²",
-    "2026-13-45",
-    "1,2",
-    "%",
-    "\ud800".encode("utf-8", "surrogatepass").decode("latin1"),
-    "[]",
-    "a" * 5000,
-]
+BAD = ["", "x", "\0", "9" * 30, "-1", "²", "2026-13-45", "1,2", "%", "\xed\xa0\x80", "[]", "a" * 5000]
 REASON = "The customer\0 called, ticket 4471"
 
 

@@ -130,6 +130,13 @@ def test_a_difference_names_lines_and_letters():
     assert difference(TEXT, TEXT) == []
 
 
+def test_two_changes_in_one_line_are_marked_apart():
+    """As in a payload that is one line."""
+    old = '{"order_id": "A1", "note": "' + "n" * 300 + '", "quantity": 4}'
+    lines = difference(old, old.replace("A1", "A2").replace("4}", "7}"))
+    assert [[piece.text for piece in line.pieces if piece.changed] for line in lines] == [["1", "4"], ["2", "7"]]
+
+
 def test_a_long_text_shows_what_is_near_a_change():
     old = "\n".join(f"line {n}" for n in range(2000))
     lines = difference(old, old.replace("line 1000\n", "line 1000\nnew\n"))
