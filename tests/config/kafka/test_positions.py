@@ -57,6 +57,8 @@ def test_a_gap_is_what_the_group_knows_and_the_database_does_not():
     assert gap_end(Mark("a", 60), log(committed=50)) is None
     assert gap_end(Mark("a", 60), log()) is None
     assert gap_end(None, log(begin=50, committed=50)) is None
+    assert gap_end(Mark("a", 40), log(end=45, committed=50)) == 45, "a log that was cut off ends before it"
+    assert gap_end(Mark("a", 45), log(end=45, committed=50)) is None
 
 
 def test_an_empty_partition_shares_the_fate_of_its_topic():

@@ -87,6 +87,17 @@ def test_a_partition_that_nobody_read_starts_where_its_log_begins():
     assert (found.position, found.decided, found.totals, found.lanes) == (12, 12, {}, {})
 
 
+def test_what_was_decided_before_a_reset_is_known_after_it_and_after_a_restart():
+    """Else what is read again would be counted twice."""
+    found = start(both(50, decided=60), log(45), accept=True)
+    assert (found.position, found.decided, found.decided_before) == (45, 45, 60)
+    record = PartitionRecord(ID, 45, 45, {}, decided_before=60)
+    assert start({PARTITION_KEY: partition_bytes(record)}, log(45)).decided_before == 60
+    again = start({PARTITION_KEY: partition_bytes(record)}, log(40), accept=True)
+    assert (again.position, again.decided_before) == (40, 60)
+    assert start(both(50, decided=60), log(None, topic_id="another"), accept=True).decided_before == 0
+
+
 def test_a_broker_that_forgot_the_offset_is_told_by_the_changelog():
     assert start(both(50), log(None)).position == 50
 
