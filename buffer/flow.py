@@ -9,21 +9,21 @@ from uuid import UUID
 
 from django.db.models import Sum
 
+from buffer import redelivery as orders
 from buffer import verify
 from buffer.events.models import Batch, Bucket
 from buffer.flush import redelivery as flush
-from buffer.flush import verify_kafka
+from buffer.flush import supplement
 from buffer.ingest.handler import Ingest
-from buffer.letters import redelivery as orders
-from buffer.letters import supplement
-from buffer.measures import OVERDUE, Numbers
-from buffer.retention import sweep_batches, sweep_minutes
+from buffer.partitioned import sweep_batches, sweep_minutes
+from buffer.picture import OVERDUE, Numbers
 from buffer.samples import transfer_requests
 from buffer.streams import GROUP, Stream, streams
 from config.admin import humanize
 from config.database.clock import database_now
-from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Sample, Worker
+from config.flows import Check, Flow, Picture, Reading, Sample, Worker
 from config.kafka import Record, topic_name
+from config.redelivery import Effect, Judgement
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
@@ -45,7 +45,7 @@ class Aggregator(Flow):
         return picture(now)
 
     def gauges(self, now: datetime) -> Iterator[Reading]:
-        from buffer.measures import gauges
+        from buffer.picture import gauges
 
         return gauges(now)
 
@@ -56,7 +56,7 @@ class Aggregator(Flow):
         return verify.payload_checks()
 
     def verify_kafka(self) -> Iterator[Check]:
-        return verify_kafka.checks(streams().values())
+        return verify.kafka_checks(streams().values())
 
     def samples(self, seed: int) -> Iterator[Sample]:
         return transfer_requests(topic_name("transfer-requests"), seed)

@@ -1,40 +1,219 @@
-"""Conservation of the buffer: every record read is accounted for, and every accepted order is somewhere."""
+"""Conservation of the buffer: every record read is accounted for, every batch is whole, Kafka agrees."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from django.db.models import Count, F, Sum
+from django.db.models import Count, F, Q, Sum
 
-from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.flush import verify as batches
+from buffer.events.models import Batch, BatchQuerySet, Bucket, BufferedEvent
+from buffer.flush.freeze import content_hash
+from buffer.flush.redelivery import STEP
 from buffer.ingest.rebuild import is_under_way
-from buffer.partitioned import EVENTS
-from buffer.streams import GROUP
+from buffer.partitioned import BATCHES_SWEPT, EVENTS
+from buffer.streams import GROUP, Stream
 from buffer.streams import streams as all_streams
 from config.database.chunks import by_key
 from config.database.clock import database_now
-from config.database.snapshot import consistent_snapshot
-from config.digest import digest
+from config.database.transactions import consistent_snapshot
 from config.flows import Check
-from config.kafka import topic_name
+from config.kafka import Record, topic_name
 from config.kafka.positions import TopicPartition
+from config.kafka.reader import Reader
+from config.payload import digest
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.dropped_rows import dropped_rows
+from outbox.bookkeeping.counters import dropped_rows
 from outbox.bookkeeping.verify import (
     OFFENDERS,
     every_position_is_kept,
     every_record_has_an_outcome,
     no_partition_is_stopped,
+    positions_fit_the_log,
 )
+from outbox.letters.models import BurialKey, DeadLetter
 from outbox.letters.verify import letters_counted
 
-OUTCOMES = ("accepted", "redelivered", "superseded", "late", "parked")
+# -- What must hold of batches -------------------------------------------------------------------------------
+# Status, place and time agree, each was counted, and each has the bytes it was frozen with.
+BATCHES_AT_ONCE = 100  # a batch has up to a megabyte
+KEYS = 500
+
+
+def batch_checks(stream: str) -> Iterator[Check]:
+    """Those of one stream; in the caller's snapshot."""
+    batches = Batch.objects.of_streams([stream])
+    yield _status_fits(stream, batches)
+    yield _sent_was_counted(stream, batches)
+    yield _refused_has_a_letter(stream, batches)
+    yield _open_letters_are_parked(stream, batches)
+    yield _discarded_with_its_orders(stream, batches)
+
+
+def _status_fits(stream: str, batches: BatchQuerySet) -> Check:
+    """Place and time exactly when it was sent; a lease only while it is to be sent."""
+    nowhere = Q(output_partition=None) | Q(output_offset=None) | Q(sent_at=None)
+    somewhere = Q(output_partition__isnull=False) | Q(output_offset__isnull=False) | Q(sent_at__isnull=False)
+    wrong = batches.filter(
+        Q(nowhere, status="sent")
+        | Q(somewhere, status__in=["claimed", "parked", "discarded"])
+        | Q(lease_token__isnull=False, status__in=["sent", "parked", "discarded"])
+    )
+    rows = wrong.order_by("pk").values("batch_id", "status", "output_offset", "sent_at")[:OFFENDERS]
+    return Check(f"{stream}: every sent batch, and no other, knows where it went", rows=list(rows))
+
+
+def _sent_was_counted(stream: str, batches: BatchQuerySet) -> Check:
+    """As many as flushers have marked; which one was changed by hand, the other checks may tell."""
+    totals = counters.totals(stream)
+    there = batches.sent().count() + totals.get(BATCHES_SWEPT, 0)
+    return Check(f"{stream}: batches sent = sent batches + swept by retention", totals.get("batches_sent", 0), there)
+
+
+def _refused_has_a_letter(stream: str, batches: BatchQuerySet) -> Check:
+    """A batch is parked or discarded only after the broker refused it; burial keys are kept for ever."""
+    refused = batches.filter(status__in=["parked", "discarded"]).values_list("pk", "status")
+    lost: list[Any] = []
+    for chunk in by_key(refused, KEYS):
+        letters = BurialKey.objects.filter(group="", topic_id__in=[str(pk) for pk, _ in chunk])
+        known = set(letters.values_list("topic_id", flat=True))
+        lost += [{"batch": str(pk), "status": status} for pk, status in chunk if str(pk) not in known]
+    return Check(f"{stream}: no batch is refused or discarded without a letter", rows=lost[:OFFENDERS])
+
+
+def _open_letters_are_parked(stream: str, batches: BatchQuerySet) -> Check:
+    """A refused batch is published again only after its letter was taken back."""
+    early: list[Any] = []
+    for chunk in by_key(batches.claimed().values_list("pk"), KEYS):
+        letters = DeadLetter.objects.open().filter(step=STEP, business_key__in=[str(pk) for (pk,) in chunk])
+        early += letters.values_list("business_key", flat=True)
+    return Check(f"{stream}: no batch waits whose letter is open", rows=sorted(early)[:OFFENDERS])
+
+
+def _discarded_with_its_orders(stream: str, batches: BatchQuerySet) -> Check:
+    """An order whose batch is discarded would read as sent."""
+    discarded = batches.filter(status="discarded")
+    orders = BufferedEvent.objects.of_stream(stream).in_batches(discarded) if discarded.exists() else None
+    rows = [] if orders is None else list(orders.values("order_id", "location_id", "batch_id")[:OFFENDERS])
+    return Check(f"{stream}: a batch is discarded with its orders", rows=rows)
+
+
+def every_batch_is_as_it_was_frozen() -> Check:
+    """Those cut before there was a digest are left out."""
+    frozen = Batch.objects.exclude(content_hash="").values_list("pk", "content_hash", "payload", "headers")
+    changed = [
+        {"batch": str(pk)}
+        for chunk in by_key(frozen, BATCHES_AT_ONCE)
+        for pk, known, payload, headers in chunk
+        if content_hash(payload, headers) != known
+    ]
+    return Check("buffer: every batch has the bytes that were frozen", rows=changed[:OFFENDERS])
+
+
+# -- `verify --kafka` of the buffer --------------------------------------------------------------------------
+# Positions against the input topics, sent batches against the output topics.
 CHUNK = 500
+# A producer's clock, and the time between sending and settling.
+TOLERANCE = timedelta(minutes=5)
+LATEST_MS = 253_402_300_800_000  # the year 10000: a foreign record may say any time
+
+
+def kafka_checks(streams: Iterable[Stream]) -> Iterator[Check]:
+    for stream in streams:
+        yield positions_fit_the_log(stream.name, topic_name(GROUP), [topic_name(stream.topic)])
+        yield _sent_batches_are_in_the_topic(stream)
+
+
+@dataclass
+class Published:
+    """What the output topic holds: a digest for each place, about 150 bytes a batch."""
+
+    begins: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    digests: dict[TopicPartition, dict[int, str]] = field(default_factory=dict)
+    oldest: datetime | None = None
+
+    @classmethod
+    def of(cls, topic: str) -> Published:
+        with Reader(topic) as reader:
+            found = cls({(tp.topic, tp.partition): begin for tp, begin in reader.begins.items()}, reader.marks())
+            for records in reader.batches():
+                found.add(records)
+        return found
+
+    def add(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.digests.setdefault((record.topic, record.partition), {})[record.offset] = _digest_of(record)
+            if dict(record.headers or ()).get("batch_id") and 0 <= record.timestamp < LATEST_MS:
+                written = datetime.fromtimestamp(record.timestamp / 1000, UTC)
+                self.oldest = min(self.oldest or written, written)
+
+    def is_gone(self, place: TopicPartition, offset: int, sent_at: datetime) -> bool:
+        """Whether nobody can tell any more: the log begins later, or the topic was made later."""
+        older = self.oldest is not None and sent_at < self.oldest - TOLERANCE
+        return older or offset < self.begins.get(place, 0)
+
+
+def _digest_of(record: Record) -> str:
+    headers = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers or ()}
+    return content_hash((record.value or b"").decode("utf-8", "replace"), headers)
+
+
+def _sent_batches_are_in_the_topic(stream: Stream) -> Check:
+    """Each stands where its row says, with the frozen bytes; those older than the topic's log are left out."""
+    topic = topic_name(stream.output)
+    published = Published.of(topic)
+    looked_for = found = 0
+    missing: list[dict[str, Any]] = []
+    for row in _sent(stream):
+        place, offset, sent_at = (topic, row["output_partition"]), row["output_offset"], row["sent_at"]
+        if sent_at and published.is_gone(place, offset, sent_at):
+            continue
+        looked_for += 1
+        there = published.digests.get(place, {}).get(offset) == (row["content_hash"] or _computed(row["pk"]))
+        found += there
+        if not there:
+            missing.append({"batch": str(row["pk"]), "topic": topic, "partition": place[1], "offset": offset})
+    later = _sent_since(topic, published, missing)
+    missing = [row for row in missing if row not in later]
+    name = f"{stream.name}: every sent batch stands in {topic} where its row says"
+    return Check(name, looked_for - len(later), found, missing[:OFFENDERS])
+
+
+def _sent_since(topic: str, published: Published, missing: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that came after the topic was read, and are in the log by now."""
+    if not missing:
+        return []
+    with Reader(topic) as reader:
+        ends = reader.marks()
+    return [
+        row
+        for row in missing
+        for place in [(topic, row["partition"])]
+        if published.ends.get(place, 0) <= row["offset"] < ends.get(place, 0)
+    ]
+
+
+def _sent(stream: Stream) -> Iterator[dict[str, Any]]:
+    names = ("pk", "output_partition", "output_offset", "sent_at", "content_hash")
+    rows = Batch.objects.sent().of_streams([stream.name]).exclude(output_offset=None).values_list(*names)
+    for chunk in by_key(rows, CHUNK):
+        yield from (dict(zip(names, row, strict=True)) for row in chunk)
+
+
+def _computed(batch_id: Any) -> str:
+    """Of a batch that was frozen before its digest was kept."""
+    row = Batch.objects.filter(pk=batch_id).values_list("payload", "headers").first()
+    return content_hash(*row) if row else ""
+
+
+# -- Conservation of the buffer ------------------------------------------------------------------------------
+# Every record read is accounted for, and every accepted order is somewhere.
+OUTCOMES = ("accepted", "redelivered", "superseded", "late", "parked")
 GRACE = timedelta(minutes=1)
 
 
@@ -46,14 +225,14 @@ def checks(streams: list[str]) -> Iterator[Check]:
         rows = {stream: _rows_by_status(stream) for stream in streams}
         for stream in streams:
             yield from _of_stream(stream, rows[stream])
-            yield from batches.checks(stream)
+            yield from batch_checks(stream)
         yield letters_counted(streams)
 
 
 def payload_checks() -> Iterator[Check]:
     """Each payload against the digest beside it: a row for itself, so no snapshot is needed."""
     yield _every_order_is_as_it_came()
-    yield batches.every_batch_is_as_it_was_frozen()
+    yield every_batch_is_as_it_was_frozen()
 
 
 def _rows_by_status(stream: str) -> dict[str, int]:

@@ -6,16 +6,15 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 
-from buffer.flush.flusher import Flusher
-from buffer.flush.gap import Gap
+from buffer.flush.flusher import Flusher, Gap
 from buffer.ingest.handler import Ingest
 from buffer.ledger.handler import Track
 from buffer.streams import Stream, chosen
 from config.kafka import Producer
-from config.kafka.runtime import consumer_of
-from config.kafka.runtime.writers import parallel_writers
-from config.processes import loop
-from outbox.letters.handler import AlarmedWatermarks
+from config.kafka.consumer import consumer_of
+from config.kafka.consumer.writer import parallel_writers
+from config.processes import worker
+from outbox.letters.burial import AlarmedWatermarks
 
 
 def ingest(
@@ -34,7 +33,7 @@ def ingest(
         consumer = consumer_of(handler, positions, stop, accept_reset=accept_reset, writers=parallel_writers())
         consumer.run(once=once, until_idle=until_idle)
 
-    loop.together([partial(read, stream) for stream in chosen(names)], stop)
+    worker.together([partial(read, stream) for stream in chosen(names)], stop)
 
 
 def flush(
@@ -47,11 +46,11 @@ def flush(
         producer = Producer()
         flusher = Flusher(streams, producer, must_wait=Gap(streams).is_open)
         try:
-            loop.run(flusher.tick, stop, pause=flusher.pause, once=once, until_idle=until_idle)
+            worker.run(flusher.tick, stop, pause=flusher.pause, once=once, until_idle=until_idle)
         finally:
             producer.close()
 
-    loop.together([rounds] * parallel_writers(), stop)
+    worker.together([rounds] * parallel_writers(), stop)
 
 
 def track(

@@ -12,8 +12,8 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from config.database import checks as database_checks  # noqa: F401 (importing registers them)
-from config.digest import WHOLE_BYTES
 from config.partitions import checks as partition_checks  # noqa: F401 (importing registers them)
+from config.payload import WHOLE_BYTES
 
 OLDEST_SQLITE = (3, 35, 0)
 LEAST_PACKET = 4 * WHOLE_BYTES  # a payload that is kept whole, written out, and what stands beside it

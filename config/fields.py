@@ -10,7 +10,7 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.lookups import Exact, In
 
-from config.as_json import as_json
+from config.payload import as_json
 from config.uuid7 import uuid7 as uuid7  # applied migrations look for it here
 
 IDENTIFIER_LENGTH = 200

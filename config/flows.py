@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from config.redelivery import Effect as Effect  # what a flow needs to take letters is imported from here
+from config.redelivery import Judgement as Judgement
+from config.redelivery import Refusal, TakesLetters, Tone
 from config.telemetry.metrics import Gauge
-from config.verdicts import Effect as Effect  # what a flow needs to take letters is imported from here
-from config.verdicts import Judgement as Judgement
-from config.verdicts import Refusal, Tone
-from config.verdicts.letters import TakesLetters
 
 if TYPE_CHECKING:
-    from config.kafka.runtime.writer import Replayable
+    from config.kafka.consumer.writer import Replayable
 
 Urgency = Literal["now", "soon", "watch"]
 

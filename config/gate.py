@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from config.digest import Excerpt
+from config.payload import Excerpt
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from celery.schedules import crontab
 
-from config.environment.cassandra_url import parse_cassandra_url
+from config.environment.databases import parse_cassandra_url
 from config.environment.env import BadSetting
-from config.environment.mailserver import esp_from_text, secrets_from_text, sender_from_text, server_from_url
+from config.environment.mail import esp_from_text, secrets_from_text, sender_from_text, server_from_url
 from config.environment.web import *  # noqa: F403 (Django takes its settings from this module)
 from config.environment.web import BASE_DIR, DATABASES, DEMO, env
 
@@ -131,8 +131,8 @@ WEBHOOK_RETENTION_DAYS = env.integer("WEBHOOK_RETENTION_DAYS", 30, least=1)
 CHANNELS = {
     "smtp": "notifications.channels.smtp.Smtp",
     "anymail": "notifications.channels.anymail.Anymail",
-    "memory": "notifications.channels.memory.Memory",
-    "console": "notifications.channels.console.Console",
+    "memory": "notifications.channels.local.Memory",
+    "console": "notifications.channels.local.Console",
 }
 EMAIL_CHANNEL = env.choice("EMAIL_CHANNEL", "memory" if DEMO else "smtp", list(CHANNELS))
 EMAIL_FROM = sender_from_text(env.text("EMAIL_FROM", "Spillway <orders@spillway.example>"))
@@ -167,12 +167,12 @@ STREAMS: dict[str, dict] = {
 }
 # Each function turns a message of its topic into what it does to stock.
 MOVEMENTS = {
-    "PAYMENT_SUCCESS": "buffer.ledger.topics.movements.sold",
-    "PURCHASE_ORDER_RECEIVED": "buffer.ledger.topics.movements.received",
-    "KITCHEN_TICKET_ITEM_STATUS_CHANGED": "buffer.ledger.topics.movements.cooked",
-    "MATERIAL_TRANSFERRED": "buffer.ledger.topics.movements.transferred",
-    "merchant-cdc": "buffer.ledger.topics.debezium.merchant",
-    "product-variant-cdc": "buffer.ledger.topics.debezium.variant",
+    "PAYMENT_SUCCESS": "buffer.ledger.topics.sold",
+    "PURCHASE_ORDER_RECEIVED": "buffer.ledger.topics.received",
+    "KITCHEN_TICKET_ITEM_STATUS_CHANGED": "buffer.ledger.topics.cooked",
+    "MATERIAL_TRANSFERRED": "buffer.ledger.topics.transferred",
+    "merchant-cdc": "buffer.ledger.topics.merchant",
+    "product-variant-cdc": "buffer.ledger.topics.variant",
 }
 FLOWS = [
     "buffer.flow.Aggregator",
@@ -180,10 +180,10 @@ FLOWS = [
     "notifications.flow.Orders",
     "throttler.flow.Throttler",
     "outbox.flow.Outbox",
-    "outbox.trail.flow.Audit",
+    "outbox.audit_log.flow.Audit",
 ]
 # What /v1 of the HTTP API is made of: a django-ninja router each.
-API_ROUTERS = ["notifications.api.orders.router", "throttler.api.routes.router"]
+API_ROUTERS = ["notifications.api.orders.router", "throttler.api.router"]
 # What delivers outbox messages: channel → class.
 HANDLERS: dict[str, str] = {
     "kafka": "outbox.channels.kafka.KafkaHandler",
@@ -191,10 +191,10 @@ HANDLERS: dict[str, str] = {
 }
 # What the daily round deletes besides partitions: functions of the time that return how many rows went.
 SWEEPS = [
-    "config.processes.housekeeping.sweep_logins",
-    "outbox.groups.hours.sweep",
-    "outbox.replay.batches.retention.sweep",
-    "outbox.edits.retention.sweep",
+    "config.processes.beat.sweep_logins",
+    "outbox.groups.counts.sweep_hours",
+    "outbox.replay_batches.items.sweep_items",
+    "outbox.letters.edits.sweep_copies",
     "notifications.webhooks.inbox.sweep_old",
 ]
 PARTITIONS = [

@@ -6,13 +6,13 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from config.probes import exporter, health
+from config.probes import endpoints
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
-    path("healthz", health.healthz),
-    path("readyz", health.readyz),
-    path("metrics", exporter.metrics),
+    path("healthz", endpoints.healthz),
+    path("readyz", endpoints.readyz),
+    path("metrics", endpoints.metrics),
     path("", include("notifications.urls")),
 ]

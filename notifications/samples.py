@@ -14,7 +14,7 @@ CURRENCIES = ["EUR", "EUR", "EUR", "USD", "GBP", "JPY", "KWD"]
 CREATED = "order.created"
 RECENT = 40  # orders among which a shopper looks for one of his own
 DOMAINS = ["example.com", "example.net", "example.org"]
-BAD_DOMAINS = ["nobody.example", "full.example"]  # the demo's channel refuses them (notifications/channels/memory.py)
+BAD_DOMAINS = ["nobody.example", "full.example"]  # the demo's channel refuses them (notifications/channels/local.py)
 BAD = 0.02
 
 

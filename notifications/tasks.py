@@ -3,8 +3,8 @@
 from celery import shared_task
 
 from config.database.clock import database_now
-from notifications.webhooks.apply import apply_open
-from outbox.bookkeeping.job_leases import only_one
+from notifications.webhooks.inbox import apply_open
+from outbox.bookkeeping.leases import only_one
 
 
 @shared_task

@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 
 from config.database.chunks import by_key
 from config.database.clock import database_now
-from config.database.snapshot import consistent_snapshot
+from config.database.transactions import consistent_snapshot
 from config.flows import Check
 from config.uuid7 import smallest_uuid7
 from notifications.handler import EmailHandler

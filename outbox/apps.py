@@ -12,8 +12,8 @@ class OutboxConfig(AppConfig):
     def ready(self) -> None:
         from config.admin.site import post_refused
         from outbox import checks  # noqa: F401 (importing registers them)
-        from outbox.trail.refusals import record_refusal
-        from outbox.trail.roles import make_roles
+        from outbox.audit_log.actions import record_refusal
+        from outbox.audit_log.roles import make_roles
 
         post_refused.connect(record_refusal, dispatch_uid="outbox.record_refusal")
 

@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from django.db.models import Max, Q
 
 from config.admin import humanize
-from config.telemetry.masks import masked_error
+from config.telemetry.redaction import masked_error
 from outbox.bookkeeping.models import JobLease
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
-from outbox.measures import Numbers
 from outbox.messages.models import DeliveryAttempt
-from outbox.replay.batches.models import ReplayBatch
+from outbox.picture import Numbers
+from outbox.replay_batches.models import ReplayBatch
 
 LATE = timedelta(seconds=90)  # the poller's promise
 SILENT = timedelta(minutes=5)  # beat has jobs for every minute

@@ -10,7 +10,8 @@ from django.conf import settings
 from django.db.models import Count
 
 from config.database.clock import database_now
-from config.flows import Check, Effect, Flow, Judgement, Picture, Reading, Worker
+from config.flows import Check, Flow, Picture, Reading, Worker
+from config.redelivery import Effect, Judgement
 from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -20,9 +21,9 @@ from outbox.delivery import redelivery
 from outbox.diagnosis import channels_diagnosis, workers_diagnosis
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
-from outbox.measures import Numbers, gauges
-from outbox.messages.keys import sweep_keys
 from outbox.messages.models import FLOW, LOCKED, NAMED, READABLE, OutboxMessage
+from outbox.messages.retention import sweep_keys
+from outbox.picture import Numbers, gauges
 from outbox.workers import redelivery as capture
 
 

@@ -1,13 +1,13 @@
 """Every table of this app; each lives with its subject."""
 
+from outbox.audit_log.models import ActionSeal, ActionSubject, OfferedRight, OperatorAction
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, Watermark
 from outbox.channels.models import ChannelState
 from outbox.groups.models import FailureGroup, GroupHour, GroupQuota
 from outbox.letters.models import BurialKey, DeadLetter, PayloadRevision, ProofRound
 from outbox.messages.models import DeliveryAttempt, IdempotencyKey, OutboxMessage
-from outbox.replay.batches.models import ReplayBatch, ReplayItem
-from outbox.replay.models import TopicReplay
-from outbox.trail.models import ActionSeal, ActionSubject, OfferedRight, OperatorAction
+from outbox.replay_batches.models import ReplayBatch, ReplayItem
+from outbox.topic_replay.models import TopicReplay
 
 __all__ = [
     "ActionSeal",

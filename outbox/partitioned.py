@@ -22,7 +22,7 @@ MESSAGES = PartitionSpec(
     back=1,
     keep_days_setting="OUTBOX_RETENTION_DAYS",
     unfinished="state IN ('pending', 'processing', 'uncertain')",
-    before_drop="outbox.messages.archive.before_drop",
+    before_drop="outbox.messages.retention.before_drop",
     locks=("outbox.FlowCounter",),
     archive_setting="OUTBOX_ARCHIVE",
 )

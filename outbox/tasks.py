@@ -3,11 +3,11 @@
 from celery import shared_task
 
 from config.database.clock import database_now
-from config.processes.housekeeping import rotate_and_sweep
-from outbox.bookkeeping.job_leases import only_one
-from outbox.letters.proof import look_after
-from outbox.trail.seals import CHUNK, seal
-from outbox.workers.recovery import recover_claims as recover
+from config.processes.beat import rotate_and_sweep
+from outbox.audit_log.hash_chain import SEALED_AT_ONCE, seal
+from outbox.bookkeeping.leases import only_one
+from outbox.letters.redelivery import look_after
+from outbox.workers.start import recover_claims as recover
 from outbox.workers.start import relay_round
 
 
@@ -51,7 +51,7 @@ def seal_actions() -> str:
             return "another process is at it"
         sealed = 0
         for _ in range(50):
-            sealed += (found := seal(database_now(), CHUNK))
-            if found < CHUNK:
+            sealed += (found := seal(database_now(), SEALED_AT_ONCE))
+            if found < SEALED_AT_ONCE:
                 break
         return f"{sealed} actions sealed"

@@ -22,7 +22,7 @@ from buffer.ingest.handler import Ingest
 from buffer.streams import streams
 from config.database.clock import database_now
 from config.kafka import Outgoing, RecordBatch, Replayed, Sent, topic_name
-from config.kafka.broker import reachability
+from config.kafka.client import reachability
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.messages import notify
 from tests.emptying import emptied_by_delete

@@ -11,7 +11,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management.commands import flush
 from django.db import connection
 
-from outbox.trail.models import OfferedRight
+from outbox.audit_log.models import OfferedRight
 
 # What receivers of post_migrate fill, those that refer to others first.
 FILLED = (OfferedRight, Group.permissions.through, Group, Permission, ContentType)

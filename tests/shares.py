@@ -21,7 +21,7 @@ THROTTLERS = "tests/processes/throttler/"
 # They wait for sessions and time-outs of Kafka; no database has a part in it.
 NO_PART = tuple(f"{THROTTLERS}test_{name}" for name in ("sleepers", "throttler_cuts", "throttler_zombies"))
 PAGES = re.compile(r"/admin/|^tests/outbox/scenarios/")
-MASKS = re.compile(r"^tests/outbox/trail/test_(matrix|reveal|lookups|planted)")
+MASKS = re.compile(r"^tests/outbox/audit_log/test_(matrix|reveal|lookups|planted)")
 
 
 def left_by(leg: str, chosen: Sequence[str], kafka: bool) -> set[str]:

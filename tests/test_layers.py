@@ -17,8 +17,8 @@ BELOW = {
 }
 ONLY_IN = {
     "kafka": "config/kafka/",
-    "confluent_kafka": "config/demo/embedded/",
-    "prometheus_client": ("config/telemetry/metrics.py", "config/probes/exporter.py"),
+    "confluent_kafka": "config/demo/embedded_kafka.py",
+    "prometheus_client": ("config/telemetry/metrics.py", "config/probes/endpoints.py"),
     "environ": ("config/environment/env.py", "config/environment/databases.py"),
 }
 LONGEST_FUNCTION, LONGEST_FILE, LONGEST_COMMAND = 60, 450, 40

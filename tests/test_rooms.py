@@ -15,75 +15,56 @@ from tests.tree import PACKAGES, ROOT, arrows, circle, code
 MAY_USE = {
     "config": {
         "environment": [],
-        "verdicts": [],
         "telemetry": ["environment"],
         "database": ["telemetry"],
         "database/dialects": [],
         "database/mysql": ["database"],
         "kafka": ["telemetry", "database"],
-        "kafka/format": [],
-        "kafka/runtime": ["telemetry", "database", "kafka"],
+        "kafka/consumer": ["telemetry", "database", "kafka"],
         "partitions": ["telemetry", "database"],
-        "processes": ["environment", "telemetry", "database", "kafka", "kafka/runtime", "partitions"],
-        "probes": ["environment", "telemetry", "database", "kafka", "kafka/runtime", "partitions"],
+        "processes": ["environment", "telemetry", "database", "kafka", "kafka/consumer", "partitions"],
+        "probes": ["environment", "telemetry", "database", "kafka", "kafka/consumer", "partitions"],
         "admin": ["telemetry", "database", "kafka", "partitions"],
         "demo": ["environment", "telemetry", "database", "kafka", "processes"],
-        "demo/embedded": ["kafka", "processes"],
     },
     "outbox": {
-        "trail": [],
+        "audit_log": [],
         "bookkeeping": [],
-        "groups": ["bookkeeping", "trail"],
-        "letters": ["bookkeeping", "trail", "groups"],
-        "channels": ["bookkeeping", "trail"],
-        "replay": ["bookkeeping", "trail"],
-        "replay/rules": [],
-        "replay/batches": ["bookkeeping", "trail", "groups", "letters", "replay/rules"],
-        "replay/console": ["bookkeeping", "trail", "groups", "letters", "replay/batches"],
-        "edits": ["trail", "letters"],
+        "groups": ["bookkeeping", "audit_log"],
+        "letters": ["bookkeeping", "audit_log", "groups"],
+        "channels": ["bookkeeping", "audit_log"],
+        "topic_replay": ["bookkeeping", "audit_log"],
+        "replay_batches": ["bookkeeping", "audit_log", "groups", "letters"],
         "messages": ["bookkeeping", "letters", "channels"],
-        "delivery": ["bookkeeping", "trail", "letters", "channels", "messages"],
+        "delivery": ["bookkeeping", "audit_log", "letters", "channels", "messages"],
         "workers": ["bookkeeping", "letters", "channels", "messages", "delivery"],
         "api": ["bookkeeping", "messages"],
-        "admin/groups": ["bookkeeping", "groups", "letters", "replay/rules", "replay/batches"],
-        "admin/batches": ["bookkeeping", "trail", "groups", "letters", "replay/rules", "replay/batches"],
-        "admin/letters": ["messages", "letters", "replay/batches", "trail"],
-        "admin/edits": ["trail", "groups", "letters", "edits"],
         "admin": [
             "bookkeeping",
-            "trail",
+            "audit_log",
             "groups",
             "letters",
             "channels",
-            "replay",
-            "replay/rules",
-            "replay/batches",
+            "topic_replay",
+            "replay_batches",
             "messages",
             "delivery",
-            "admin/groups",
-            "admin/batches",
-            "admin/edits",
-            "admin/letters",
         ],
     },
     "buffer": {
         "events": [],
         "ingest": ["events"],
         "flush": ["events"],
-        "letters": ["events", "ingest", "flush"],
-        "ledger/topics": [],
-        "ledger": ["events", "ledger/topics"],
-        "admin": ["events", "ingest", "flush", "ledger", "ledger/topics"],
+        "ledger": ["events"],
+        "admin": ["events", "ingest", "flush", "ledger"],
     },
     "throttler": {
         "limits": [],
         "customers": ["limits", "lanes"],
         "overflow": [],
         "lanes": ["limits"],
-        "live": ["limits", "customers", "overflow", "lanes"],
-        "repair": ["limits", "customers", "overflow", "lanes", "live"],
-        "owner": ["limits", "customers", "overflow", "lanes", "live", "repair"],
-        "api": ["limits", "customers", "lanes"],
+        "engine": ["limits", "customers", "overflow", "lanes"],
+        "worker": ["limits", "customers", "overflow", "lanes", "engine"],
         "admin": ["limits", "customers", "overflow", "lanes"],
     },
     "notifications": {
@@ -96,14 +77,14 @@ MAY_USE = {
     },
 }
 # Folders whose parent is a room of its own and uses them; everywhere else a parent stands below its folders.
-PARTS = {"config/database/dialects", "config/kafka/format", "config/demo/embedded", "buffer/ledger/topics"}
+PARTS = {"config/database/dialects"}
 # Django's own places: they hold what it looks for there, and use the app as its root does.
 DOORS = {"management", "management/commands", "templatetags"}
 
 # What a flow sees of the outbox: how things are counted, parked, promised. Never how they are delivered.
-SHOWN_TO_FLOWS = ("models", "bookkeeping", "trail", "groups", "letters", "messages", "channels.handlers", "api")
+SHOWN_TO_FLOWS = ("models", "bookkeeping", "audit_log", "groups", "letters", "messages", "channels.handlers", "api")
 NOT_FOR_APPS = ("config/demo/", "config/probes/")
-ONLY_FOR_PAGES = {f"config/admin/{name}.py" for name in ("read_only", "keyset", "html", "confirmation")}
+ONLY_FOR_PAGES = {f"config/admin/{name}.py" for name in ("pages", "lists", "html")}
 MOST_FILES = 15
 
 # One name for one thing; what must be called the same is listed: Django's commands, one class per vendor, and the

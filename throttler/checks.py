@@ -11,10 +11,10 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import DatabaseError
 
-from config.environment.cassandra_url import CassandraPlace
+from config.environment.databases import CassandraPlace
 from config.environment.env import BadSetting
 from throttler.customers.changes import longest_ttl
-from throttler.limits.configured import default_rates, output_rate
+from throttler.limits.rate import default_rates, output_rate
 from throttler.models import Customer
 
 DAY_SECONDS = 86_400

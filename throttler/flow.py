@@ -10,18 +10,19 @@ from django.conf import settings
 from django.db.models import F, Q, Sum
 
 from config.database.clock import database_now
-from config.flows import Check, Deed, Effect, Flow, Judgement, Picture, Reading, Sample, Worker
+from config.flows import Check, Deed, Flow, Picture, Reading, Sample, Worker
 from config.kafka import Record, topic_name
+from config.redelivery import Effect, Judgement
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
 from outbox.models import ChannelState
 from throttler import redelivery, verify
+from throttler.engine.row_writer import GROUP
+from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LaneOwner
-from throttler.live.sending import EXPIRED, INPUT, OUTPUT
-from throttler.live.storing import GROUP
 from throttler.messages import LOCKED, NAMED, READABLE, gate
 from throttler.samples import customers_added, notifications
 

@@ -1,9 +1,9 @@
-"""One notification: what must be true of a record, what is made of it, and the bytes that leave."""
+"""One notification: what must be true of a record, what is made of it, the bytes that leave, its moments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,8 +11,25 @@ from django.conf import settings
 
 from config.fields import CONTROL, IDENTIFIER_LENGTH
 from config.gate import Gate, InvalidRecord
-from throttler.moments import microseconds
 
+# -- Moments as the throttler computes with them: whole microseconds since 1970 ------------------------------
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def microseconds(moment: datetime) -> int:
+    return (moment - EPOCH) // MICROSECOND
+
+
+def moment_of(us: int) -> datetime:
+    return EPOCH + us * MICROSECOND
+
+
+def day_of(us: int) -> date:
+    return moment_of(us).date()
+
+
+# -- One notification: what must be true of a record, what is made of it, and the bytes that leave -----------
 FORWARDED, REPLAY_OF, SOURCE = "forwarded", "replay_of", "source"
 SECOND = 1_000_000
 

@@ -1,4 +1,4 @@
-"""The throttler in numbers, for home and /metrics: totals, the mirror's indexes, and who owns what."""
+"""The throttler in numbers, for home and /metrics: totals, whose messages end soonest, who owns what."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Any
 
+from django.conf import settings
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.urls import NoReverseMatch, reverse
 
 from config.admin import humanize
@@ -14,21 +17,57 @@ from config.flows import Need, Picture, Reading, Stage
 from config.kafka import topic_name
 from config.telemetry import metrics
 from outbox.bookkeeping import counters, progress
-from outbox.bookkeeping.progress import Progress, position_needs
-from outbox.bookkeeping.stages import Trends, reader_stage, topic_stage
+from outbox.bookkeeping.progress import Progress, Trends, position_needs, reader_stage, topic_stage
 from outbox.letters import overview
 from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
 from throttler.customers.models import Customer
-from throttler.expiring import NearestEnd, nearest_end
+from throttler.engine.partition import OUT
+from throttler.engine.row_writer import GROUP
+from throttler.engine.transaction import INPUT
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LaneOwner
-from throttler.live.partition import OUT
-from throttler.live.sending import INPUT
-from throttler.live.storing import GROUP
 
+# -- Which customer's messages are nearest to the end of their life ------------------------------------------
+# As the mirror and the customers' lifetimes say.
+MOST = 1000  # lanes that are looked at, of those that wait longest
+
+
+@dataclass(frozen=True)
+class NearestEnd:
+    """A lane whose oldest message began at `since`; it lives `ttl` seconds unless it names a shorter time itself."""
+
+    customer_id: str
+    backlog: int
+    since: datetime
+    ttl: int
+
+    @property
+    def until(self) -> datetime:
+        return self.since + timedelta(seconds=self.ttl)
+
+    def used(self, now: datetime) -> float:
+        """How much of its life is over, of 1."""
+        return max(0.0, (now - self.since).total_seconds()) / self.ttl
+
+
+def nearest_end(now: datetime) -> NearestEnd | None:
+    """Of the lanes that wait longest, and of those that wait longest among customers with a shorter life."""
+    shorter = Customer.objects.filter(ttl_seconds__lt=settings.THROTTLER_TTL_SECONDS).values("pk")
+    waiting = Lane.objects.filter(oldest_at__isnull=False)
+    ends = [*_ends(waiting), *_ends(waiting.filter(customer_id__in=shorter))]
+    return max(ends, key=lambda end: end.used(now), default=None)
+
+
+def _ends(lanes: QuerySet[Lane]) -> Iterator[NearestEnd]:
+    own = Customer.objects.filter(pk=OuterRef("customer_id")).values("ttl_seconds")
+    rows: Any = lanes.annotate(own=Subquery(own[:1])).order_by("oldest_at")
+    for customer_id, backlog, since, ttl in rows.values_list("customer_id", "backlog", "oldest_at", "own")[:MOST]:
+        yield NearestEnd(customer_id, backlog, since, settings.THROTTLER_TTL_SECONDS if ttl is None else ttl)
+
+
+# -- The throttler in numbers, for home and /metrics: totals, the mirror's indexes, and who owns what --------
 NEAR = 0.8  # of its life: from then on somebody should look
 SOON = timedelta(hours=2)  # messages that are lost within this are for now
-MOST = 1000
 
 
 def picture(now: datetime) -> Picture:

@@ -12,11 +12,11 @@ from uuid import UUID
 from django.conf import settings
 
 from config.database.clock import database_now
-from config.flows import Effect, Judgement, Refusal
 from config.gate import InvalidRecord
 from config.kafka import Replayed, topic_name
-from config.kafka.format.headers import Header, text_of
-from config.telemetry.masks import masked_error
+from config.kafka.headers import Header, text_of
+from config.redelivery import Effect, Judgement, Refusal
+from config.telemetry.redaction import masked_error
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
@@ -24,12 +24,21 @@ from outbox.letters.redelivery import failed_again, record_of, would_refuse
 from outbox.messages.models import OutboxMessage
 from outbox.messages.publish import publish
 from throttler.customers.models import Customer
+from throttler.engine.admission import SOURCE as SOURCE_NAME
+from throttler.engine.row_writer import GROUP, LOST
+from throttler.engine.transaction import EXPIRED, INPUT
 from throttler.lanes.models import Lane
-from throttler.live.decode import SOURCE as SOURCE_NAME
-from throttler.live.sending import EXPIRED, INPUT
-from throttler.live.storing import GROUP, LOST
-from throttler.messages import FORWARDED, REPLAY_OF, SECOND, SOURCE, Notification, created_us, expires_us, gate
-from throttler.moments import microseconds
+from throttler.messages import (
+    FORWARDED,
+    REPLAY_OF,
+    SECOND,
+    SOURCE,
+    Notification,
+    created_us,
+    expires_us,
+    gate,
+    microseconds,
+)
 
 EVENT = "notification.replayed"
 ON_ITS_WAY = f"on its way to {INPUT}"

@@ -13,7 +13,7 @@ from config.database.clock import database_now
 from config.flows import Deed, Sample
 from config.kafka import topic_name
 from throttler.customers.models import Customer
-from throttler.live.sending import INPUT
+from throttler.engine.transaction import INPUT
 
 QUIET = [f"C-{number:02d}" for number in range(1, 31)]
 LOUD = "C-LOUD"

@@ -3,8 +3,8 @@
 from celery import shared_task
 
 from config.database.clock import database_now
-from outbox.bookkeeping.job_leases import only_one
-from throttler.lanes.sweeping import sweep
+from outbox.bookkeeping.leases import only_one
+from throttler.lanes.mirror import sweep
 
 
 @shared_task

@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Count, F, Q, Sum
 
-from config.database.snapshot import consistent_snapshot
+from config.database.transactions import consistent_snapshot
 from config.flows import Check
 from config.kafka import topic_name
 from config.kafka.positions import TopicPartition
@@ -27,11 +27,11 @@ from outbox.bookkeeping.verify import (
 )
 from outbox.letters.models import BurialKey
 from outbox.letters.verify import letters_counted
+from throttler.engine.partition import AGAIN, IN, OUT
+from throttler.engine.row_writer import GROUP
+from throttler.engine.transaction import INPUT
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LanePartition
-from throttler.live.partition import AGAIN, IN, OUT
-from throttler.live.sending import INPUT
-from throttler.live.storing import GROUP
 from throttler.overflow.configured import store_of_settings
 from throttler.overflow.store import LaneRange, OverflowStore
 

@@ -1,29 +1,127 @@
-"""Admin page of buckets, and the levers on them."""
+"""Admin pages of the aggregator: batches, buckets with their levers, orders."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+from django.conf import settings
 from django.contrib import admin
 from django.db import models
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.http import urlencode
 
 from buffer.admin import explain
-from buffer.admin.batches import RECENT_BATCHES
 from buffer.events import levers
-from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.events.queries import BucketQuerySet
+from buffer.events.models import Batch, Bucket, BucketQuerySet, BufferedEvent, EventQuerySet
+from buffer.flush import set_aside
 from buffer.streams import streams
 from config.admin import humanize
 from config.admin.html import chip, moment
-from config.admin.keyset import Keyset, KeysetChangeList
 from config.admin.levers import Lever
-from config.admin.read_only import ReadOnlyAdmin, Segments, age_column, number_column
+from config.admin.lists import Keyset, KeysetChangeList
+from config.admin.pages import ReadOnlyAdmin, Segments, age_column, number_column
+from config.flows import mask_of
+from config.kafka import topic_name
+from config.uuid7 import is_uuid
+from outbox.audit_log.reveal import Revealing
+from outbox.letters.models import DeadLetter
 
+# -- Admin page of batches -----------------------------------------------------------------------------------
+MOST_FOUND = 20
+RECENT_BATCHES = 10
+MOST_EVENTS = 500
+
+
+class StateOfBatch(Segments):
+    title = "state"
+    parameter_name = "state"
+    field = "status"
+    words = {
+        "claimed": "Waiting to publish",
+        "sent": "Sent",
+        "parked": "Dead letter",
+        "discarded": "Discarded",
+    }
+    choices_in_words = [("all", "All"), *words.items()]
+
+
+@admin.register(Batch)
+class BatchAdmin(Revealing, ReadOnlyAdmin):
+    place = 10
+    keyset = Keyset("claimed_at", ties_opposed=True)
+    list_display = ["batch", "state", "count_events", "rule", "cut", "went_to"]
+    list_filter = [StateOfBatch]
+    links = ["stream", "location_id", "batch_id"]
+    search_fields = ["pk"]
+    search_help_text = "Paste a batch id. Exact match, in every state."
+    count_events = number_column("event_count", "Orders")
+    cut = age_column("claimed_at", "Cut")
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet:
+        return super().get_queryset(request).defer("payload", "headers", "event_ids")
+
+    def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
+        """Each by its own index: (stream, location, sequence), (status, claimed_at), (-claimed_at)."""
+        if "location_id" in changelist.params:
+            return Keyset("sequence")
+        return self.keyset if changelist.params.get("state", "all") == "all" else Keyset("claimed_at")
+
+    @admin.display(description="Batch")
+    def batch(self, row: Batch) -> str:
+        line = '{}, no. {}<span class="sw-second sw-code">{}</span>'
+        return format_html(line, row.location_id, f"{row.sequence:,}", row.batch_id)
+
+    @admin.display(description="State")
+    def state(self, row: Batch) -> str:
+        return chip("publishing" if row.status == "claimed" else row.status)
+
+    @admin.display(description="Rule")
+    def rule(self, row: Batch) -> str:
+        return row.reason.capitalize()
+
+    @admin.display(description="Went to")
+    def went_to(self, row: Batch) -> str:
+        return went_to(row) or humanize.UNKNOWN
+
+    def find(self, key: str) -> Iterable[Batch]:
+        return list(Batch.objects.filter(pk=key).defer("payload", "headers", "event_ids")) if is_uuid(key) else []
+
+    def detail(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
+        message, sight = msgspec.json.decode(row.payload), self.sight(request, row)
+        rows = BufferedEvent.objects.in_months(row.months).filter(pk__in=row.event_ids[:MOST_EVENTS])
+        buckets = Bucket.objects.filter(stream=row.stream, location_id=row.location_id)
+        return {
+            "title": f"Batch {row.sequence:,} for {row.location_id}",
+            "state": "publishing" if row.status == "claimed" else row.status,
+            "items": message["items"],
+            "order_ids": message["order_ids"] if not row.event_ids else [],
+            "events": list(rows.defer("payload").oldest_first()),
+            "payload": sight.payload(row.payload, *mask_of(row.stream)),
+            "size": len(row.payload.encode()),
+            "sight": sight,
+            "error": sight.error(row.error),
+            "headers": [(name, sight.text(value)) for name, value in row.headers.items()],
+            "went_to": went_to(row),
+            "bucket": buckets.first(),
+            "letters": list(DeadLetter.objects.filter(business_key=str(row.pk)).newest_first()[:MOST_FOUND]),
+            "rule": explain.rule_of(row),
+        }
+
+
+def went_to(row: Batch) -> str:
+    """`topic/partition/offset`, empty until the broker acknowledged it."""
+    if row.output_offset is None:
+        return ""
+    stream = streams().get(row.stream)
+    return f"{topic_name(stream.output) if stream else row.stream}/{row.output_partition}/{row.output_offset}"
+
+
+# -- Admin page of buckets, and the levers on them -----------------------------------------------------------
 BUCKETS: dict[str, Any] = {"nouns": ("warehouse", "warehouses")}
 FLUSH = Lever(
     name="flush", verb="Flush now", past="Asked for a batch of", icon="send",
@@ -48,7 +146,6 @@ RELEASE = Lever(
     act=levers.release, ready=BucketQuerySet.held,
     why_not=lambda row: f"{row.location_id} is not held.", **BUCKETS,
 )  # fmt: skip
-MOST_FOUND = 20
 OPEN_EVENTS = 50
 
 
@@ -111,3 +208,72 @@ class BucketAdmin(ReadOnlyAdmin):
             "events_url": f"{reverse('admin:buffer_bufferedevent_changelist')}?{query}&status=pending",
             "stream": streams().get(row.stream),
         }
+
+
+# -- Admin page of orders in the buffer ----------------------------------------------------------------------
+WITHDRAW = Lever(
+    name="withdraw", verb="Withdraw", past="Withdrew", icon="ban",
+    right="withdraw_bufferedevent", keep="Leave it in",
+    nouns=("order", "orders"),
+    promise="It will not be in the next batch.",
+    detail="A withdrawn order stays in search and is marked, not deleted. A batch that is cut in the meantime wins.",
+    act=levers.withdraw, ready=EventQuerySet.pending,
+    why_not=explain.why_not_withdraw, harm=True, least=10,
+)  # fmt: skip
+
+
+@admin.register(BufferedEvent)
+class BufferedEventAdmin(Revealing, ReadOnlyAdmin):
+    place = 30
+    levers = (WITHDRAW,)
+    list_display = ["order_id", "state", "location_id", "version", "position", "arrived"]
+    links = ["stream", "location_id", "status"]
+    search_fields = ["pk"]
+    search_help_text = "Paste an order id, capitals included. Exact match, in all months that are kept."
+    arrived = age_column("created_at", "Arrived")
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet:
+        return super().get_queryset(request).defer("payload")
+
+    @admin.display(description="State")
+    def state(self, row: BufferedEvent) -> str:
+        return chip(row.state)
+
+    @admin.display(description="Version")
+    def version(self, row: BufferedEvent) -> str:
+        return "first" if not row.revision else f"replaced {humanize.plural(row.revision, 'time', 'times')}"
+
+    @admin.display(description="Source")
+    def position(self, row: BufferedEvent) -> str:
+        return format_html('<span class="sw-code">{}</span>', explain.source_of(row))
+
+    def find(self, key: str) -> Iterable[BufferedEvent]:
+        # The whole unique key but its last column: without months and streams this would be a scan.
+        rows = BufferedEvent.objects.in_months(explain.months_kept()).filter(stream__in=list(streams()), order_id=key)
+        return list(rows.defer("payload")[:MOST_FOUND])
+
+    def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, Any]:
+        batches = Batch.objects.defer("payload", "headers", "event_ids")
+        batch, sight = batches.filter(pk=row.batch_id).first(), self.sight(request, row)
+        letters = list(DeadLetter.objects.filter(business_key=row.order_id).newest_first()[:MOST_FOUND])
+        return {
+            "title": f"Order {row.order_id}",
+            "batch": batch,
+            "source": explain.source_of(row),
+            "bucket": Bucket.objects.filter(stream=row.stream, location_id=row.location_id).first(),
+            "letters": letters,
+            "set_aside": next((letter for letter in letters if _is_set_aside(row, letter)), None),
+            "payload": sight.payload(row.payload, *mask_of(row.stream)),
+            "size": len(row.payload.encode()),
+            "sight": sight,
+            "retention_months": settings.BUFFER_RETENTION_MONTHS,
+        }
+
+
+def _is_set_aside(row: BufferedEvent, letter: DeadLetter) -> bool:
+    """Whether this letter, and not a person, took the order out."""
+    place = (letter.topic_id, letter.partition, letter.offset)
+    here = place == (row.topic_id, row.source_partition, row.source_offset)
+    return (
+        row.state == "withdrawn" and letter.step == set_aside.STEP and here and letter.status in ("open", "discarded")
+    )

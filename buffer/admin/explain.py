@@ -8,9 +8,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.events.months import retained_months
-from buffer.flush.claim import caught_up_of
-from buffer.flush.due import decide
+from buffer.flush.claim import caught_up_of, decide
+from buffer.partitioned import retained_months
 from buffer.streams import Stream, streams
 from config.admin import humanize
 from config.kafka import topic_name

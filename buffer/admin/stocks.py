@@ -1,4 +1,4 @@
-"""Admin page of stocks, with the stocktake."""
+"""Admin pages of stocks with the stocktake, of items and of locations."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 
-from buffer.admin.movement_pages import movements
+from buffer.admin.movements import movements
 from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.stocktake import MadeAlready, take_stock
 from config.admin import humanize
-from config.admin.drawing import points
-from config.admin.keyset import Keyset
+from config.admin.home import points
+from config.admin.html import chip
 from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of
-from config.admin.read_only import ReadOnlyAdmin, age_column
-from config.flows import Refusal
+from config.admin.lists import Keyset
+from config.admin.pages import ReadOnlyAdmin, age_column
+from config.redelivery import Refusal
 from outbox.letters.models import DeadLetter
 
+# -- Admin page of stocks, with the stocktake ----------------------------------------------------------------
 STOCKTAKE = Lever(
     name="stocktake", verb="Stocktake", past="Corrected", icon="redo", right="adjust_inventorystock",
     nouns=("stock", "stocks"), promise="", detail="", keep="Leave it",
@@ -149,3 +151,55 @@ def _stocks(row: Any) -> str:
     links = [format_html('<a href="{}">{}</a>', reverse(PAGE, args=[quote(pk)]), pk) for pk in keys]
     shown = format_html(", ".join(["{}"] * len(links[:MOST_FOUND])), *links[:MOST_FOUND]) if links else "none"
     return format_html("{} and more", shown) if len(links) > MOST_FOUND else shown
+
+
+# -- Admin pages of items and locations ----------------------------------------------------------------------
+class CapturedAdmin(ReadOnlyAdmin):
+    """Rows that follow a table elsewhere."""
+
+    keyset = UPWARDS
+    changed = age_column("updated_at", "Changed")
+
+    @admin.display(description="State")
+    def state(self, row: Any) -> str:
+        return "At its source" if row.active else chip("discarded", "Deleted at its source")
+
+    def facts(self, row: Any) -> list[tuple[str, Any]]:
+        position = f"partition {row.source_partition}, offset {row.source_offset:,}"
+        change = ("Last change", position if row.source_offset >= 0 else humanize.UNKNOWN)
+        merchant = ("Merchant", row.merchant_id or humanize.UNKNOWN)
+        return [merchant, ("State", self.state(row)), change, ("Stocks", _stocks(row))]
+
+    def detail(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {"title": f"{str(self.opts.verbose_name).capitalize()} {row}", "facts": self.facts(row)}
+
+
+@admin.register(InventoryItem)
+class ItemAdmin(CapturedAdmin):
+    place = 60
+    list_display = ["item", "state", "merchant_id", "changed"]
+    search_fields = ["pk"]
+    search_help_text = "Paste an item id, capitals included. Exact match."
+    empty = (
+        "No items yet",
+        "An item appears with its first product variant, or when import_stock brings it in.",
+    )
+
+    @admin.display(description="Item")
+    def item(self, row: InventoryItem) -> str:
+        return row.pk
+
+    def find(self, key: str) -> Iterable[InventoryItem]:
+        return list(InventoryItem.objects.filter(pk=key))
+
+
+@admin.register(InventoryLocation)
+class LocationAdmin(CapturedAdmin):
+    place = 70
+    list_display = ["name", "state", "merchant_id", "changed"]
+    search_fields = ["pk"]
+    search_help_text = "Paste a merchant id, capitals included. Exact match."
+    empty = ("No locations yet", "Every merchant gets a default one; import_stock brings in others.")
+
+    def find(self, key: str) -> Iterable[InventoryLocation]:
+        return list(InventoryLocation.objects.filter(merchant_id=key)[:MOST_FOUND])

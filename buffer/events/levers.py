@@ -12,8 +12,8 @@ from django.db import transaction
 from buffer.events.models import Bucket, BufferedEvent
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from outbox.audit_log import actions
 from outbox.bookkeeping import counters
-from outbox.trail import audit
 
 
 def flush_now(bucket_ids: Sequence[int], operator: Operator, reason: str) -> int:
@@ -72,7 +72,7 @@ def _done(operator: Operator, verb: str, ids: Sequence[int], changed: int, reaso
             "subject_type": "buffer.bufferedevent" if verb == "withdraw" else "buffer.bucket",
             "subject_ids": ids,
         }
-        audit.record(operator, verb, _subject(verb, ids), reason=reason, rows=changed, detail=detail, **about)
+        actions.record(operator, verb, _subject(verb, ids), reason=reason, rows=changed, detail=detail, **about)
     return changed
 
 

@@ -1,36 +1,85 @@
-"""Stage 1 of the flush: due buckets become frozen batches, many buckets in one short transaction."""
+"""Stage 1 of the flush: when a bucket is due, and how due buckets become frozen batches."""
 
 from __future__ import annotations
 
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.events.queries import EMPTY
-from buffer.flush.due import DueDecision, decide
+from buffer.events.models import EMPTY, Batch, Bucket, BufferedEvent
 from buffer.flush.freeze import Claimed, Frozen, LeasedBatch, cut, freeze
 from buffer.flush.set_aside import Unfrozen, is_refusal, set_aside
 from buffer.streams import GROUP, Stream
-from config.as_json import as_json
 from config.database.clock import database_now
-from config.database.compiled import compiled
-from config.database.index_hint import through
-from config.database.rewrite import Rewrite
-from config.database.rows import fast_rows
-from config.database.upsert import Upsert, timestamp_text, uuid_text, uuid_writer
+from config.database.queries import compiled, fast_rows, through
+from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text, uuid_writer
+from config.payload import as_json
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 
+# -- When a bucket is due: pure rules over its times, the consumer's progress and the clock ------------------
+RECHECK = timedelta(seconds=1)
+STALE = timedelta(seconds=10)
+
+
+class Waiting(Protocol):
+    """A bucket, as far as these rules care."""
+
+    @property
+    def open_count(self) -> int: ...
+    @property
+    def urged(self) -> str: ...
+    @property
+    def idle_at(self) -> datetime | None: ...
+    @property
+    def cap_at(self) -> datetime | None: ...
+    @property
+    def source_partition(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class DueDecision:
+    """Either the rule that makes a bucket due, or when to look at it again."""
+
+    reason: str = ""
+    look_again: datetime | None = None
+
+
+def decide(
+    bucket: Waiting, now: datetime, caught_up: Mapping[int, datetime | None], max_batch: int, pressed: bool
+) -> DueDecision:
+    """Decide about one candidate.
+
+    A bucket is idle only if the consumer has read everything of its partition since: `caught_up[partition]` is the
+    last time that was so. While the consumer is behind or down, only the cap makes a quiet bucket due.
+    """
+    if bucket.urged:
+        return DueDecision(bucket.urged)
+    if bucket.open_count >= max_batch:
+        return DueDecision("size")
+    if bucket.cap_at is not None and bucket.cap_at <= now:
+        return DueDecision("cap")
+    if pressed:
+        return DueDecision("pressure")
+    read_at = caught_up.get(bucket.source_partition) if bucket.source_partition is not None else None
+    if read_at is not None and bucket.idle_at is not None and bucket.idle_at <= read_at:
+        return DueDecision("idle")
+    # While the consumer lives it reports every second; while it is down nobody needs to look that often.
+    pause = RECHECK if read_at is not None and now - read_at < STALE else STALE
+    later = max(now + pause, bucket.idle_at or now)
+    return DueDecision(look_again=min(later, bucket.cap_at) if bucket.cap_at else later)
+
+
+# -- Stage 1 of the flush: due buckets become frozen batches, many buckets in one short transaction ----------
 BUCKETS_A_ROUND = 400
 FULL_BUCKETS_A_ROUND = 16
 EVENTS_A_ROUND = 4000

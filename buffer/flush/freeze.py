@@ -12,8 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from buffer.streams import Stream
-from config.as_json import as_json
-from config.digest import digest
+from config.payload import as_json, digest
 
 NAMESPACE = uuid.UUID("6f1c9a50-2f0e-5d5a-9c55-6a3b4a1c8e11")
 

@@ -15,13 +15,11 @@ from buffer.events.models import Batch
 from buffer.flush.freeze import LeasedBatch
 from buffer.flush.redelivery import STEP, newest_letter
 from buffer.streams import Stream, streams
-from config.backoff import full_jitter
 from config.database.clock import database_now
-from config.database.errors import Remedy
-from config.database.rewrite import Rewrite
-from config.database.upsert import uuid_writer
+from config.database.retry import Remedy, full_jitter
+from config.database.upsert import Rewrite, uuid_writer
 from config.kafka import Failed, Outgoing, Producer, Refused, Replayed, SendResult, Sent, topic_name
-from config.processes import loop
+from config.processes import worker
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
@@ -102,7 +100,9 @@ def _settle_until_it_stands(results: Sequence[tuple[LeasedBatch, SendResult]], t
         with transaction.atomic():
             settle(results, token, database_now())
 
-    loop.until_it_stands(unit, "settle", lambda failures, remedy: remedy is Remedy.RERUN and failures < SETTLE_ATTEMPTS)
+    worker.until_it_stands(
+        unit, "settle", lambda failures, remedy: remedy is Remedy.RERUN and failures < SETTLE_ATTEMPTS
+    )
 
 
 def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, now: datetime) -> None:
@@ -123,7 +123,7 @@ def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, 
 
 
 def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> None:
-    """Mark the batches as sent; their orders then read as sent (buffer/events/status_field.py)."""
+    """Mark the batches as sent; their orders then read as sent (buffer/events/models.py)."""
     if not results:
         return
     text = uuid_writer()

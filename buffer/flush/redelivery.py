@@ -9,7 +9,7 @@ from uuid import UUID
 from django.urls import reverse
 
 from buffer.events.models import Batch, BufferedEvent
-from config.flows import Effect, Judgement, Refusal
+from config.redelivery import Effect, Judgement, Refusal
 from outbox.bookkeeping import counters
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import would_refuse

@@ -12,7 +12,7 @@ from buffer.events.models import Bucket, BufferedEvent
 from buffer.flush.freeze import Claimed
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
-from config.database.errors import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.kafka import Replayed, topic_name
 from config.telemetry.logs import log
 from config.telemetry.redaction import said, trace_of

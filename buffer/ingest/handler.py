@@ -1,4 +1,4 @@
-"""Ingestion: a polled batch becomes open events, refreshed buckets, counters and dead letters, or nothing."""
+"""Ingestion: a polled batch becomes open events, refreshed buckets, counters and dead letters."""
 
 from __future__ import annotations
 
@@ -14,26 +14,66 @@ from django.db import transaction
 
 from buffer.events.buckets import arrive, recount_buckets
 from buffer.events.models import BufferedEvent
-from buffer.events.months import retained_months
-from buffer.ingest.classify import REASONS, OrderClassifier, StoredOrder
-from buffer.ingest.prepared import Changed, Key, Prepared, Row, StoredBatch, position
-from buffer.ingest.regain import Regain
-from buffer.ingest.sent_orders import mark_sent, read_sent, unknown_batches
-from buffer.ingest.statements import EVENTS, SEEN
+from buffer.events.positions import NEWER
+from buffer.ingest.after_restore import Regain, mark_sent, read_sent, unknown_batches
+from buffer.ingest.batch import (
+    REASONS,
+    Changed,
+    Key,
+    OrderClassifier,
+    Prepared,
+    Row,
+    StoredBatch,
+    StoredOrder,
+    position,
+)
+from buffer.partitioned import retained_months
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
-from config.database.errors import Stale
-from config.database.upsert import Packed
-from config.digest import digest
+from config.database.retry import Stale
+from config.database.upsert import Packed, Rewrite, Upsert, new
 from config.gate import InvalidRecord
 from config.kafka import Record, RecordBatch, topic_name
-from config.kafka.runtime.writer import Replayable
+from config.kafka.consumer.writer import Replayable
+from config.payload import digest
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
-from outbox.letters.burial import Letter, bury
-from outbox.letters.handler import LetterHandler
+from outbox.letters.burial import Letter, LetterHandler, bury
 
+# -- The statements of ingestion: events in, one guarded upsert a batch --------------------------------------
+EVENTS = Upsert(
+    BufferedEvent,
+    columns=("partition_key order_id location_id payload_hash source_partition source_offset source_timestamp payload"),
+    constants="stream status topic_id revision seen_topic_id seen_hash created_at updated_at",
+    key="partition_key stream order_id location_id",
+    update={
+        "revision": "old.revision + 1",
+        **new("payload payload_hash topic_id source_partition source_offset source_timestamp updated_at"),
+    },
+    # A redelivered v1 must not overwrite v2, and nothing overwrites what a batch has claimed.
+    guard=f"old.status = 'pending' AND {NEWER}",
+    token="token",
+    returning="partition_key order_id location_id revision source_partition",
+    prune="partition_key",
+)
+
+# Both places, under the payload that the row was classified by.
+SEEN = Rewrite(
+    BufferedEvent,
+    key="partition_key order_id location_id",
+    changes=(
+        "payload_hash topic_id source_partition source_offset source_timestamp "
+        "seen_topic_id seen_partition seen_offset seen_timestamp seen_hash"
+    ),
+    fixed="stream",
+    guard="old.payload_hash = new.payload_hash",
+    prune="partition_key",
+)
+
+
+# -- Ingestion: a polled batch becomes open events -----------------------------------------------------------
+# Refreshed buckets, counters and dead letters, or nothing.
 LOW_WATER = 0.8
 NEW_EVENT = {
     "status": BufferedEvent.Status.PENDING.value,

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.ingest.after_restore import Regain, read_sent
 from buffer.ingest.handler import Ingest
-from buffer.ingest.regain import Regain
-from buffer.ingest.sent_orders import read_sent
-from buffer.retention import BATCHES_SWEPT
+from buffer.partitioned import BATCHES_SWEPT
 from buffer.streams import GROUP, Stream, streams
 from config.database.chunks import delete_in_chunks
 from config.database.clock import database_now
 from config.database.tables import require_tables
-from config.flows import Refusal
 from config.kafka import Mark, topic_name
 from config.kafka import RecordBatch as Records
 from config.kafka.reader import Reader
+from config.redelivery import Refusal
 from outbox.bookkeeping.models import FlowCounter
 from outbox.bookkeeping.watermarks import Watermarks
 

@@ -1,4 +1,4 @@
-"""The ledger's handler: record first, then adjust the stocks by exactly what was recorded, in one transaction."""
+"""The ledger's handler: record first, then adjust the stocks by exactly what was recorded; names follow CDC."""
 
 from __future__ import annotations
 
@@ -6,26 +6,116 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 
-from buffer.ledger.classify import MovementClassifier, Verdict
-from buffer.ledger.mirror import mirror
-from buffer.ledger.models import InventoryStock
-from buffer.ledger.prepared import Applied, Key, Place, Prepared, Tracked
-from buffer.ledger.statements import NAME, Group, Row, adjust, read_known, read_stocks, record
-from buffer.ledger.topics.effects import Movements
-from buffer.ledger.topics.movements import Source, sources
-from config.digest import short_hash
+from buffer.events.positions import NEWER, Position
+from buffer.ledger.batch import Applied, Key, MovementClassifier, Place, Prepared, Tracked, Verdict
+from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
+from buffer.ledger.statements import NAME, Group, Row, adjust_stocks, insert_movements, read_known, read_stocks
+from buffer.ledger.topics import Merchant, Movements, Source, Variant, sources
+from config.database.upsert import Upsert, new
 from config.gate import InvalidRecord
 from config.kafka import Record, RecordBatch, Tally, topic_name
-from config.kafka.runtime.writer import Replayable
+from config.kafka.consumer.writer import Replayable
+from config.payload import short_hash
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
-from outbox.letters.burial import bury
-from outbox.letters.handler import LetterHandler
+from outbox.letters.burial import LetterHandler, bury
 
+# -- Locations and items follow merchants and product variants; an older change never undoes a newer one -----
+DEFAULT = "default"
+SOURCE = "active topic_id source_partition source_offset source_timestamp"
+TIMES = "created_at updated_at"
+FOLLOWED = new(f"{SOURCE} updated_at")
+LOCATIONS = Upsert(
+    InventoryLocation,
+    columns=f"merchant_id {SOURCE}",
+    constants=f"name is_default {TIMES}",
+    key="merchant_id name",
+    update=FOLLOWED,
+    guard=NEWER,
+    token="token",  # noqa: S106 (a column)
+    returning="merchant_id",
+)
+
+
+def _items(update: dict[str, str]) -> Upsert:
+    return Upsert(
+        InventoryItem,
+        columns=f"id merchant_id {SOURCE}",
+        constants=TIMES,
+        key="id",
+        update=update,
+        guard=NEWER,
+        token="token",  # noqa: S106 (a column)
+        returning="id",
+    )
+
+
+ITEMS = _items({"merchant_id": "new.merchant_id", **FOLLOWED})
+ITEMS_OF_THE_SAME_MERCHANT = _items(FOLLOWED)
+
+
+class Newest:
+    """The newest change of each row in a batch: only that one is written."""
+
+    def __init__(self, topic_ids: Mapping[str, str]) -> None:
+        self.topic_ids = topic_ids
+        self.changes: dict[str, tuple[Position, Record, tuple[Any, ...]]] = {}
+
+    def add(self, key: str, record: Record, values: tuple[Any, ...]) -> None:
+        topic_id = self.topic_ids.get(record.topic, "")
+        at = Position(topic_id, record.partition, record.offset, record.timestamp)
+        known = self.changes.get(key)
+        if known is None or at.newer_than(known[0]):
+            self.changes[key] = (at, record, (*values, *at))
+
+    def last(self, key: str) -> str | None:
+        """The merchant of a variant, as far as this batch has named it."""
+        return self.changes[key][2][1] if key in self.changes else None
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return [values for _key, (_at, _record, values) in sorted(self.changes.items())]
+
+    def records(self, keys: Iterable[str]) -> list[Record]:
+        return [self.changes[key][1] for key in keys]
+
+
+def ensure_default_location(merchants: Newest, now: datetime) -> list[Record]:
+    """One default location per merchant, in bulk and self-idempotent; returns the records that changed one."""
+    constants = {"name": DEFAULT, "is_default": True, "created_at": now, "updated_at": now}
+    return merchants.records(key for (key,) in LOCATIONS.run(merchants.rows(), constants))
+
+
+def ensure_inventory_item(variants: Newest, now: datetime) -> list[Record]:
+    """One item per product variant, in bulk and self-idempotent; returns the records that changed one."""
+    constants = {"created_at": now, "updated_at": now}
+    rows = variants.rows()
+    told = ITEMS.run([row for row in rows if row[1] is not None], constants)
+    same = [(key, "", *rest) for key, merchant_id, *rest in rows if merchant_id is None]
+    return variants.records(key for (key,) in [*told, *ITEMS_OF_THE_SAME_MERCHANT.run(same, constants)])
+
+
+def mirror(
+    changes: Iterable[tuple[Record, Merchant | Variant]], topic_ids: Mapping[str, str], now: datetime
+) -> list[Record]:
+    """Follow all changes of a batch; returns the records that really changed a row."""
+    merchants, variants = Newest(topic_ids), Newest(topic_ids)
+    for record, change in changes:
+        # 1 and 0: every database unpacks these to its own boolean.
+        if isinstance(change, Merchant):
+            merchants.add(change.merchant_id, record, (change.merchant_id, int(change.active)))
+        else:
+            merchant_id = variants.last(change.item_id) if change.merchant_id is None else change.merchant_id
+            variants.add(change.item_id, record, (change.item_id, merchant_id, int(change.active)))
+    return [*ensure_default_location(merchants, now), *ensure_inventory_item(variants, now)]
+
+
+# -- The ledger's handler ------------------------------------------------------------------------------------
+# Record first, then adjust the stocks by exactly what was recorded, in one transaction.
 GROUP = "buffer-track"
 LONGEST_NAME = 40  # of a topic in the scope of a counter
 Fresh = dict[Group, dict[Key, Row]]  # what was inserted
@@ -116,7 +206,7 @@ class Track(LetterHandler, Replayable):
                 transaction.savepoint_rollback(before)
         if fresh is None:
             fresh, accepted = self._record_classified(batch, applied, now)
-        adjust(_sums(fresh), now)
+        adjust_stocks(_sums(fresh), now)
         self._settle(accepted, fresh, applied)
 
     def _exist(self, stocks: set[str]) -> bool:
@@ -135,7 +225,7 @@ class Track(LetterHandler, Replayable):
             topic, reference_type = group
             topic_id = batch.topic_ids.get(topic, "")
             packed = batch.prepared.packed[group]
-            mine = fresh[group] = {key: rows[key] for key in record(group, packed, topic_id, now)}
+            mine = fresh[group] = {key: rows[key] for key in insert_movements(group, packed, topic_id, now)}
             if len(mine) == len(rows):
                 continue
             known = read_known(reference_type, [key for key in rows if key not in mine])
@@ -154,7 +244,7 @@ class Track(LetterHandler, Replayable):
             verdicts = [(tracked, classifier.verdict(tracked)) for tracked in batch.prepared.tracked]
             before = transaction.savepoint()
             inserted = sum(
-                len(record(group, sorted(rows.values()), batch.topic_ids.get(group[0], ""), now))
+                len(insert_movements(group, sorted(rows.values()), batch.topic_ids.get(group[0], ""), now))
                 for group, rows in sorted(classifier.wanted.items())
             )
             if inserted == sum(map(len, classifier.wanted.values())):

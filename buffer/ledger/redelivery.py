@@ -8,25 +8,16 @@ from uuid import UUID
 
 from django.conf import settings
 
-from buffer.ledger.classify import APPLIED, Verdict
+from buffer.ledger.batch import APPLIED, Prepared, Verdict
 from buffer.ledger.handler import Track
 from buffer.ledger.models import InventoryItem, InventoryLocation
-from buffer.ledger.prepared import Prepared
 from buffer.ledger.statements import read_known
-from buffer.ledger.topics.effects import Merchant, Movements, Variant
-from config.flows import Effect, Judgement
+from buffer.ledger.topics import Merchant, Movements, Variant
 from config.kafka import Record, topic_name
-from config.telemetry.masks import masked_error
+from config.redelivery import Effect, Judgement
+from config.telemetry.redaction import masked_error
 from outbox.letters.models import DeadLetter
-from outbox.letters.redelivery import (
-    Refused,
-    ReturnedBatch,
-    failed_again,
-    foreseen,
-    not_eligible,
-    refusals,
-    returns_of,
-)
+from outbox.letters.redelivery import Refused, ReturnedBatch, failed_again, foreseen, not_eligible, refusals, returns_of
 
 NO_EFFECT = "the record says nothing of stock: nothing is missing"
 FOLLOWED = Judgement(True, "It is followed.", "A merchant or a variant is written.", "ok")

@@ -63,7 +63,7 @@ class KnownMovement(NamedTuple):
         return "" if self.delta == row[2] else "conflicting_effect"
 
 
-def record(group: Group, rows: Sequence[Row], topic_id: str, now: datetime) -> list[tuple[str, str]]:
+def insert_movements(group: Group, rows: Sequence[Row], topic_id: str, now: datetime) -> list[tuple[str, str]]:
     """Insert rows, sorted by key, whose keys are not known yet; returns the (reference, stock) of those."""
     topic, reference_type = group
     constants = {"reference_type": reference_type, "topic": topic, "topic_id": topic_id, "created_at": now}
@@ -86,7 +86,7 @@ def read_stocks(reference_type: str, references: Iterable[str]) -> dict[str, set
     return moved
 
 
-def adjust(sums: Mapping[str, int], now: datetime) -> None:
+def adjust_stocks(sums: Mapping[str, int], now: datetime) -> None:
     """Add to the stocks, in sorted order; in the transaction that recorded exactly these sums."""
     rows: list[Any] = sorted(sums.items())
     ADJUST.run(rows, {"created_at": now, "updated_at": now})

@@ -1,24 +1,193 @@
-"""Correcting a quantity after a stocktake: a movement like any other, with a person and a reason."""
+"""Quantities that people say: opening stock from a CSV file, and corrections after a stocktake."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 
 from django.conf import settings
 from django.db import transaction
 
-from buffer.ledger.models import InventoryStock, InventoryTracking
-from buffer.ledger.opening import count_movements
-from buffer.ledger.statements import adjust, record
-from buffer.ledger.topics.effects import LARGEST_DELTA
+from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock, InventoryTracking
+from buffer.ledger.statements import NAME, Row, adjust_stocks, insert_movements, read_known
+from buffer.ledger.topics import LARGEST_DELTA
 from config.admin.levers import Operator
+from config.database.chunks import batched
 from config.database.clock import database_now
-from config.digest import short_hash
+from config.database.upsert import Upsert
 from config.fields import IDENTIFIER_LENGTH
-from config.flows import Refusal
-from outbox.trail import audit
+from config.payload import short_hash
+from config.processes.csv_rows import numbered_rows
+from config.redelivery import Refusal
+from outbox.audit_log import actions
+from outbox.bookkeeping import counters
+
+# -- Opening stock from a CSV file: itself a movement, so that the ledger's sum is the quantity --------------
+OPENING = "OPENING"
+COLUMNS = ("stock_id", "item", "location", "quantity")
+CHUNK = 1000
+TIMES = "created_at updated_at"
+UNSOURCED = {field.attname: field.get_default() for field in InventoryLocation._meta.fields}
+FOLLOWS = f"merchant_id active topic_id source_partition source_offset source_timestamp {TIMES}"
+ITEMS = Upsert(
+    InventoryItem,
+    columns="id",
+    key="id",
+    update={},
+    constants=FOLLOWS,
+    token="token",  # noqa: S106 (a column)
+)
+LOCATIONS = Upsert(
+    InventoryLocation,
+    columns="name",
+    key="merchant_id name",
+    update={},
+    constants=f"{FOLLOWS} is_default",
+    token="token",  # noqa: S106 (a column)
+)
+STOCKS = Upsert(
+    InventoryStock,
+    columns="id item_id location_id quantity",
+    key="id",
+    update={
+        "item_id": "new.item_id",
+        "location_id": "new.location_id",
+        "quantity": "old.quantity + new.quantity",
+        "updated_at": "new.updated_at",
+    },
+    constants=TIMES,
+)
 
 
+@dataclass(frozen=True)
+class OpeningLine:
+    number: int
+    stock_id: str
+    item: str
+    location: str
+    quantity: int
+
+    @property
+    def place(self) -> int:
+        """A hash of what the ledger does not keep: the stock may follow its topics elsewhere later."""
+        return short_hash(f"{self.item}\x1f{self.location}".encode())
+
+
+@dataclass
+class Imported:
+    """What an import did, or what it refuses; each refusal names its line."""
+
+    opened: int = 0
+    known: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+def import_stock(path: Path, *, dry_run: bool, say: Callable[[str], None]) -> Imported:
+    """Open the stocks of a file; a file with a line that is refused changes nothing.
+
+    Lines that were imported before are left alone, so a file can be imported again after a crash.
+    """
+    found = Imported()
+    lines = list(_lines(path, found.refused))
+    for chunk in batched(lines, CHUNK):
+        found.known += _count_known(chunk, found.refused)
+    found.opened = len(lines) - found.known
+    if found.refused or dry_run:
+        return found
+    done = Imported()
+    for chunk in batched(lines, CHUNK):
+        _make_places(chunk)
+        with transaction.atomic():
+            _open(chunk, done, database_now())
+        say(f"{done.opened + done.known:,} of {len(lines):,} lines")
+    return done
+
+
+# -- reading -----------------------------------------------------------------------------------------
+def _lines(path: Path, refused: list[str]) -> Iterator[OpeningLine]:
+    """The lines that can be read; why the others cannot goes to `refused`."""
+    seen: dict[str, int] = {}
+    for number, cells in numbered_rows(path, COLUMNS):
+        wrong, line = _line(number, cells)
+        if line and line.stock_id in seen:
+            wrong = f"stock {line.stock_id} stands in line {seen[line.stock_id]} already"
+        if wrong or not line:
+            refused.append(f"line {number}: {wrong}")
+            continue
+        seen[line.stock_id] = number
+        yield line
+
+
+def _line(number: int, cells: Sequence[str]) -> tuple[str, OpeningLine | None]:
+    """Why a line is refused, or the line."""
+    if len(cells) != len(COLUMNS):
+        return f"{len(cells)} cells instead of {len(COLUMNS)}", None
+    names = dict(zip(COLUMNS, cells, strict=True))
+    for name in COLUMNS[:3]:
+        if len(names[name]) > IDENTIFIER_LENGTH or "\0" in names[name]:
+            return f"{name}: longer than {IDENTIFIER_LENGTH} characters, or with a zero byte", None
+    if not names["stock_id"]:
+        return "stock_id: empty", None
+    quantity = names["quantity"].strip()
+    # The length first: Python turns no more than 4300 digits into a number.
+    if not (quantity.isascii() and quantity.isdigit() and len(quantity) <= 30 and int(quantity) <= LARGEST_DELTA):
+        return f"quantity: {quantity[:30]!r} is no whole number from 0 to {LARGEST_DELTA}", None
+    return "", OpeningLine(number, names["stock_id"], names["item"], names["location"], int(quantity))
+
+
+def _count_known(chunk: Sequence[OpeningLine], refused: list[str]) -> int:
+    """How many lines were imported before; those with another quantity go to `refused`."""
+    known = read_known(OPENING, [(line.stock_id, line.stock_id) for line in chunk])
+    for line in chunk:
+        stored = known.get((line.stock_id, line.stock_id))
+        if stored and stored.delta != line.quantity:
+            refused.append(
+                f"line {line.number}: stock {line.stock_id} was opened with {stored.delta}, not {line.quantity}; "
+                "an adjustment corrects it"
+            )
+        elif stored and stored.payload_hash not in (line.place, 0):  # the last release kept none
+            refused.append(f"line {line.number}: stock {line.stock_id} was opened for another item or location")
+    return len(known)
+
+
+# -- writing -----------------------------------------------------------------------------------------
+def _make_places(chunk: Sequence[OpeningLine]) -> None:
+    """Make items and locations in a transaction of their own, because workers lock them after stocks."""
+    with transaction.atomic():
+        now = database_now()
+        constants = {**UNSOURCED, "created_at": now, "updated_at": now}
+        ITEMS.run([(name,) for name in sorted({line.item for line in chunk} - {""})], constants)
+        LOCATIONS.run([(name,) for name in sorted({line.location for line in chunk} - {""})], constants)
+
+
+def _open(chunk: Sequence[OpeningLine], done: Imported, now: datetime) -> None:
+    """Record, then open exactly what was recorded."""
+    rows: list[Row] = sorted(
+        (line.stock_id, line.stock_id, line.quantity, None, None, None, line.place) for line in chunk
+    )
+    fresh = {stock_id for stock_id, _ in insert_movements(("", OPENING), rows, "", now)}
+    imported = InventoryLocation.objects.filter(merchant_id="", name__in={line.location for line in chunk})
+    places = dict(imported.values_list("name", "pk"))
+    stocks = [
+        (line.stock_id, line.item or None, places.get(line.location), line.quantity)
+        for line in sorted(chunk, key=lambda line: line.stock_id)
+        if line.stock_id in fresh
+    ]
+    STOCKS.run(stocks, {"created_at": now, "updated_at": now})
+    count_movements("opening", len(fresh), now)
+    done.opened += len(fresh)
+    done.known += len(chunk) - len(fresh)
+    _count_known([line for line in chunk if line.stock_id not in fresh], done.refused)
+
+
+def count_movements(scope: str, number: int, now: datetime) -> None:
+    """For `verify`: movements that came from no record."""
+    counters.add({(NAME, scope, "movements"): number}, now)
+
+
+# -- Correcting a quantity after a stocktake: a movement like any other, with a person and a reason ----------
 class MadeAlready(Refusal):
     """This adjustment was made, and not as it is asked for now."""
 
@@ -75,12 +244,12 @@ def adjust_stock(
         change = counted - quantity if counted is not None else delta or 0
         _refuse_result(stock_id, quantity + change, change)
         row = (adjustment_id, stock_id, change, None, None, None, request)
-        if not record(("", ADJUSTMENT), [row], "", now):
+        if not insert_movements(("", ADJUSTMENT), [row], "", now):
             raise Refusal(f"adjustment {adjustment_id} is just being made by somebody else")
-        adjust({stock_id: change}, now)
+        adjust_stocks({stock_id: change}, now)
         result = f"{change:+d}, now {quantity + change}"
         detail = {"adjustment": adjustment_id, "before": quantity, "delta": change, "counted": counted}
-        audit.record(
+        actions.record(
             operator, "adjust_stock", f"Stock {stock_id}", reason=reason, result=result, detail=detail,
             subject_type="buffer.inventorystock", subject_id=stock_id,
             before={"quantity": quantity}, after={"quantity": quantity + change},

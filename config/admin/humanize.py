@@ -1,10 +1,14 @@
-"""Values in words: ages, rates, counts and lists, as the admin and the commands print them."""
+"""Values as people read them, in the admin and on a terminal: ages, rates, counts, lists, payloads."""
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
 
+from config.telemetry.visible import visible
+
+# -- Values in words: ages, rates, counts and lists, as the admin and the commands print them ----------------
 MARKED = re.compile(r"`([^`]*)`")
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 UNKNOWN = "–"
@@ -72,3 +76,62 @@ def quoted(text: str) -> str:
 def rate(per_unit: float) -> str:
     """`0`, `3.5`, `14.2`, `212`: one decimal below 100."""
     return f"{per_unit:,.0f}" if per_unit >= 100 or per_unit == round(per_unit) else f"{per_unit:.1f}"
+
+
+# -- Payloads as people read them: JSON is indented, anything else is text, and no byte is hidden ------------
+MOST = 65_536
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+INDENT = "  "
+LINE = 72
+
+
+def pretty(payload: bytes | memoryview | str | None) -> str:
+    """The payload as text; longer than a page it is cut, and a line says so."""
+    if payload is None:
+        return "null: a tombstone"
+    text = payload if isinstance(payload, str) else bytes(payload).decode("utf-8", "backslashreplace")
+    if len(text) > MOST:
+        return f"{visible(text[:MOST])}\n… {len(text) - MOST:,} more characters"
+    return visible(indented(text) if is_json(text) else text)
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def indented(text: str) -> str:
+    """Indent without parsing: a key that occurs twice, or a number written as 1.50, stays as it was sent."""
+    parts: list[str] = []
+    depth, before = 0, ""
+    for word in folded(TOKEN.findall(text)):
+        if word in "}]":
+            depth -= 1
+            parts.append("" if before in "{[" else "\n" + INDENT * depth)
+        elif before and before in "{[,":
+            parts.append("\n" + INDENT * depth)
+        elif before == ":":
+            parts.append(" ")
+        parts.append(word)
+        depth += word in "{["
+        before = word
+    return "".join(parts)
+
+
+def folded(words: list[str]) -> list[str]:
+    """Innermost objects and lists that fit on a line become one token, as a person would write them."""
+    result: list[str] = []
+    start = -1
+    for word in words:
+        if word in "{[":
+            start = len(result)
+        result.append(word)
+        if word in "}]":
+            inner = "".join(f"{part} " if part in ",:" else part for part in result[start:])
+            if start >= 0 and len(inner) <= LINE:
+                result[start:] = [inner]
+            start = -1
+    return result

@@ -12,8 +12,8 @@ from django.http import HttpRequest
 
 from config.admin import humanize
 from config.admin.html import chip
-from config.admin.keyset import Keyset
-from config.admin.read_only import ReadOnlyAdmin, age_column, number_column
+from config.admin.lists import Keyset
+from config.admin.pages import ReadOnlyAdmin, age_column, number_column
 
 
 class LoginAdmin(ReadOnlyAdmin):

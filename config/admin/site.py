@@ -17,10 +17,10 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 
-from config.admin import positions
+from config.admin import lists
 from config.admin.home import home
 from config.admin.html import in_reading_order
-from config.admin.read_only import ReadOnlyAdmin
+from config.admin.pages import ReadOnlyAdmin
 from config.database.clock import database_now
 from config.partitions import configured, plan_for
 
@@ -106,9 +106,9 @@ class SpillwayAdminSite(admin.AdminSite):
         key = request.GET.get("q", "").strip()
         pages = [page for page in self.readable_pages(request) if type(page).find is not ReadOnlyAdmin.find]
         hits = [(page, row) for page in pages for row in page.find(key)] if key else []
-        place, why_not = positions.place_of(key), ""
+        place, why_not = lists.place_of(key), ""
         if place and not hits:
-            keys, why_not = positions.keys_at(place)
+            keys, why_not = lists.keys_at(place)
             hits = [(page, row) for page in pages for found in keys for row in page.find(found)]
         beside = request.GET.get("beside")
         hits = [(page, row) for page, row in hits if str(row.pk) != beside]

@@ -8,7 +8,7 @@ from django.apps import apps
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
-from config.database.errors import needs_migrate
+from config.database.retry import needs_migrate
 
 
 def require_tables() -> None:

@@ -1,9 +1,4 @@
-"""Upsert a whole batch in one statement, under a guard, and learn which rows changed.
-
-Per-row ORM calls reach 1 000 rows/s and `bulk_create(update_conflicts=True)` cannot express "only while
-pending and only if newer". One statement per batch with JSON arrays (PostgreSQL, SQLite) or literals (MariaDB, MySQL:
-docs/adr/0016) reaches 50 000 and more (docs/benchmarks.md). config/database/dialects says how each vendor writes it.
-"""
+"""One statement for many rows: guarded upserts and updates, in the dialect of each database."""
 
 from __future__ import annotations
 
@@ -19,8 +14,12 @@ from uuid import UUID
 from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from config.database.dialects import LONGEST_TEXT, Column, Dialect, Lookup, dialect_for, known_dialect
+from config.database.dialects import BOUNDS, LONGEST_TEXT, Column, Dialect, Lookup, Update, dialect_for, known_dialect
 
+# -- Upsert a whole batch in one statement, under a guard, and learn which rows changed ----------------------
+# Per-row ORM calls reach 1 000 rows/s and `bulk_create(update_conflicts=True)` cannot express "only while
+# pending and only if newer". One statement per batch with JSON arrays (PostgreSQL, SQLite) or literals (MariaDB, MySQL:
+# docs/adr/0016) reaches 50 000 and more (docs/benchmarks.md). config/database/dialects says how each vendor writes it.
 Row = Sequence[Any]
 KINDS = {
     "AutoField": "int",
@@ -220,3 +219,48 @@ def uuid_text(value: UUID, using: str = DEFAULT_DB_ALIAS) -> str:
 def uuid_writer(using: str = DEFAULT_DB_ALIAS) -> Callable[[UUID], str]:
     """`uuid_text` as a function, for many ids: looking up the connection takes longer than writing an id."""
     return str if connections[using].features.has_native_uuid_field else attrgetter("hex")
+
+
+# -- One UPDATE for many rows, each with values of its own ---------------------------------------------------
+@dataclass
+class Rewrite:
+    """`UPDATE … SET` of many rows by key, each with values of its own, in one statement.
+
+    All columns are names separated by spaces. `rows` hold the key columns and then the changed ones. `guard` is SQL over
+    `old.x` and `new.x`.
+    """
+
+    model: type[models.Model]
+    key: str
+    changes: str
+    constants: str = ""
+    fixed: str = ""
+    guard: str = ""
+    prune: str = ""
+    span: str = ""  # instead of `prune`: the key column that partitions, bounded by the rows' extremes
+    using: str = DEFAULT_DB_ALIAS
+
+    def run(self, rows: Sequence[Row], constants: Mapping[str, Any] | None = None, prune: Sequence[Any] = ()) -> int:
+        """Change `rows`; `constants` also holds the values of the `fixed` columns, which are part of the key;
+        `prune` lists the partition column's values. Returns how many rows matched."""
+        if not rows:
+            return 0
+        if self.span:
+            place = self.key.split().index(self.span)
+            prune = [min(row[place] for row in rows), max(row[place] for row in rows)]
+        connection = connections[self.using]
+        dialect = dialect_for(connection)
+        values = constants or {}
+        change = self._change(BOUNDS if self.span else len(prune))
+        constant = adapted(connection, change.constants, values)
+        fixed = [values[name] for name in change.fixed]
+        with dialect.cursor(connection) as cursor:
+            cursor.execute(dialect.update_by_key(change), dialect.update_parameters(constant, rows, [*fixed, *prune]))
+            return int(cursor.rowcount)
+
+    def _change(self, count: int) -> Update:
+        model, prune = self.model, self.span or self.prune
+        key, changes, constants = (columns_of(model, names) for names in (self.key, self.changes, self.constants))
+        primary = key[0].name == model._meta.pk.column
+        table, fixed = model._meta.db_table, self.fixed.split()
+        return Update(table, key, changes, constants, fixed, self.guard, prune, count, primary)

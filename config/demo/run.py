@@ -1,10 +1,12 @@
-"""`make run`: the whole platform on this machine, with sample traffic, a live status and a verified end."""
+"""The demo: its folder, its processes, and the line that it shows while it runs."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,21 +15,83 @@ import time
 import urllib.request
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from django.conf import settings
 from django.core.management.base import OutputWrapper
+from django.utils import timezone
 
 from config.demo import account
-from config.demo.embedded import API_VERSION
-from config.demo.folder import emptied_folder, shown
+from config.demo.embedded_kafka import API_VERSION
 from config.environment.env import BadSetting
-from config.processes.platform import start_platform
-from config.processes.supervisor import Supervisor
+from config.flows import flows
+from config.processes.supervisor import Supervisor, refuse_taken_port, start_platform
 
+# -- The demo's folder: one for each port, for one demo at a time --------------------------------------------
+MB = 1_000_000
+
+
+@contextmanager
+def emptied_folder(port: int, say: Callable[[str], object]) -> Iterator[Path]:
+    """`var/demo/<port>`, empty, and nobody else's until the end. Raises BadSetting when it belongs to a demo that runs."""
+    folder = Path(settings.BASE_DIR) / "var" / "demo" / str(port)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("a+", encoding="utf-8") as lock:
+        take(lock, port)
+        refuse_taken_port("127.0.0.1", port)
+        if folder.exists():
+            say(f"Deleting what the last demo left in {shown(folder)} ({size_of(folder) / MB:,.1f} MB).")
+            shutil.rmtree(folder)
+        folder.mkdir()
+        yield folder
+
+
+def take(lock: TextIO, port: int) -> None:
+    """Lock the file until it is closed, by whatever end of this process, and write into it who has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read().strip()
+        beside = f"another demo can run beside it: make run PORT={port + 1}"
+        raise BadSetting(f"a demo runs on port {port} already ({holder}); {beside}") from None
+    lock.truncate(0)
+    lock.write(f"process {os.getpid()} since {timezone.now():%Y-%m-%d %H:%M:%S} UTC")
+    lock.flush()
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files in it."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def shown(folder: Path) -> str:
+    """As it is typed in the project's directory."""
+    return str(folder.relative_to(settings.BASE_DIR))
+
+
+# -- The lines that a demo shows while it runs, and while it waits for its end -------------------------------
+def status_line(room: int = 90) -> str:
+    """The headlines of all flows on one line; what finds no room is left out."""
+    named = [(flow.headline, figure) for flow in flows() for figure in flow.summary()]
+    figures = [f"{name} {number:,}" for headline, (name, number) in named if name in headline]
+    while len(line := "   ".join(figures)) > room:
+        figures.pop()
+    return line
+
+
+def waiting_line() -> str:
+    """What is still in progress in any flow, on one line; empty when nothing is."""
+    named = [figure for flow in flows() for figure in flow.waiting()]
+    return "   ".join(f"{name} {number:,}" for name, number in named if number)
+
+
+# -- `make run`: the whole platform on this machine ----------------------------------------------------------
+# With sample traffic, a live status and a verified end.
 TIMINGS = {"BUFFER_IDLE_SECONDS": "3", "BUFFER_CAP_SECONDS": "15"}
 LEAST_SECONDS = 20.0
 LEAST_TRAFFIC = 5.0  # seconds behind the first sample, also where the start takes long

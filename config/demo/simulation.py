@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from django.db import DatabaseError, InterfaceError
 
-from config.database.contention import drop_lost_sessions
+from config.database.retry import drop_lost_sessions
 from config.demo.account import Account
 from config.environment.env import BadSetting
 from config.flows import Deed, Flow, Sample, flows

@@ -1,14 +1,18 @@
-"""One DATABASE_URL becomes a Django database with the options that correctness here depends on."""
+"""DATABASE_URL and CASSANDRA_URL, taken apart into the options that correctness here depends on."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import environ
 
-from config.environment.env import BadSetting, split_url
+from config.environment.env import UNREADABLE, BadSetting, split_url
 
+# -- One DATABASE_URL becomes a Django database with the options that correctness here depends on ------------
 ENGINES = {
     "sqlite": "django_prometheus.db.backends.sqlite3",
     "postgres": "django_prometheus.db.backends.postgresql",
@@ -69,3 +73,116 @@ def _options(scheme: str, idle_transaction_seconds: int) -> dict[str, Any]:
         "-c bytea_output=hex -c extra_float_digits=1 -c default_transaction_isolation=read\\ committed "
         f"-c idle_in_transaction_session_timeout={idle_transaction_seconds}s",
     }
+
+
+# -- CASSANDRA_URL taken apart: where the overflow store is, and how its keyspace is made --------------------
+PORT = 9042
+OPTIONS = {"datacenter", "replication", "consistency", "cafile"}
+NUMBERED = {"ONE": 1, "LOCAL_ONE": 1, "TWO": 2, "THREE": 3}
+LEVELS = {*NUMBERED, "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM"}
+
+
+@dataclass(frozen=True)
+class CassandraPlace:
+    """Hosts share a port. No datacenter: replication counts nodes wherever they stand."""
+
+    hosts: tuple[str, ...]
+    port: int
+    keyspace: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+    datacenter: str = ""
+    replication: int = 3
+    consistency: str = "LOCAL_QUORUM"
+    cafile: str = ""
+
+    def __str__(self) -> str:
+        return f"{','.join(self.hosts)}:{self.port}/{self.keyspace}"
+
+    @property
+    def reads_what_it_wrote(self) -> bool:
+        """Whether each read asks a node that has answered the write."""
+        return 2 * self.answers > self.replication
+
+    @property
+    def answers(self) -> int:
+        """How many copies answer before a request is done."""
+        quorum = self.replication // 2 + 1
+        return {"ALL": self.replication, **NUMBERED}.get(self.consistency, quorum)
+
+
+def parse_cassandra_url(text: str) -> CassandraPlace:
+    """`cassandra://[user:password@]host[:port][,host…]/keyspace?…`; BadSetting says what is wrong, never a password."""
+    url = _split(text)
+    account, _, listed = url.netloc.rpartition("@")
+    user, _, password = account.partition(":")
+    hosts, port = _hosts(listed)
+    keyspace = url.path.strip("/")
+    if not (keyspace.isascii() and keyspace.isidentifier() and len(keyspace) <= 48):
+        raise bad("names a keyspace of letters, digits and _ behind the hosts, at most 48 characters")
+    told = dict(parse_qsl(url.query))
+    if unknown := told.keys() - OPTIONS:
+        raise bad(f"knows no {', '.join(sorted(unknown))}; there are {', '.join(sorted(OPTIONS))}")
+    return CassandraPlace(
+        hosts,
+        port,
+        keyspace,
+        unquote(user),
+        unquote(password),
+        _datacenter(told),
+        _replication(told),
+        _consistency(told),
+        told.get("cafile", ""),
+    )
+
+
+def _split(text: str) -> SplitResult:
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        raise bad(UNREADABLE) from None
+    if url.scheme != "cassandra":
+        raise bad("begins with cassandra://")
+    # A / ? or # in a password ends the host early: the @ then stands behind it.
+    if "@" in url.path + url.query + url.fragment:
+        raise bad(UNREADABLE)
+    return url
+
+
+def bad(what: str) -> BadSetting:
+    return BadSetting(f"CASSANDRA_URL: {what}")
+
+
+def _hosts(listed: str) -> tuple[tuple[str, ...], int]:
+    """Names without their port, and the one port of all."""
+    names, ports = [], set()
+    for part in listed.split(","):
+        name, colon, port = part.rpartition(":") if ":" in part else (part, "", "")
+        if not name or (colon and not (port.isdecimal() and 0 < int(port) < 65536)):
+            raise bad("names one host or more, each with a port at most")
+        names.append(name)
+        ports |= {int(port)} if port else set()
+    if len(ports) > 1:
+        raise bad("gives all hosts one port")
+    return tuple(names), ports.pop() if ports else PORT
+
+
+def _datacenter(told: Mapping[str, str]) -> str:
+    name = told.get("datacenter", "")
+    if not name.replace("-", "_").replace("_", "a").isalnum() and name:
+        raise bad("datacenter is a name of letters, digits, - and _")
+    return name
+
+
+def _replication(told: Mapping[str, str]) -> int:
+    text = told.get("replication", "3")
+    if not (text.isdecimal() and 1 <= int(text) <= 9):
+        raise bad("replication is a number from 1 to 9")
+    return int(text)
+
+
+def _consistency(told: Mapping[str, str]) -> str:
+    level = told.get("consistency", "LOCAL_QUORUM")
+    if level not in LEVELS:
+        raise bad(f"consistency is one of {', '.join(sorted(LEVELS))}")
+    return level

@@ -1,4 +1,4 @@
-"""What Spillway uses of the private attributes of kafka-python's consumer; a test says which a new release changed."""
+"""Every private attribute of kafka-python that Spillway uses; a test says which."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import kafka.errors
 from django.conf import settings
 from kafka.consumer.fetcher import Fetcher, IsolationLevel
 
-from config.digest import WHOLE_BYTES, UnreadableBatch, keepable
-from config.kafka.decompress import decompress
-from config.kafka.unpack import FURTHEST, Received, unpack, unpack_beginning, unpack_newest
+from config.kafka.wire_format import FURTHEST, Received, decompress, unpack, unpack_beginning, unpack_newest
+from config.payload import WHOLE_BYTES, UnreadableBatch, keepable
 
 UNREADABLE = b"\0unreadable "  # of a NewestOfBatch that stands for a batch; no customer's name begins so
 TOO_LARGE = "it is larger than KAFKA_MAX_BATCH_BYTES allows"

@@ -26,7 +26,7 @@ class Passed(Mark):
 
 
 @dataclass(frozen=True)
-class Reach:
+class LogEnd:
     """The log's end at one moment, and the database time at which everything below it was written.
 
     `passed` is then the position of the client: what ends a log may be no record, but the mark of a transaction, or part
@@ -71,7 +71,7 @@ class Positions(Protocol):
     def advance(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None: ...
     def reset(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None: ...
     def stop(self, group: str, alarms: Mapping[TopicPartition, str], now: datetime) -> None: ...
-    def reach(self, group: str, reached: Mapping[TopicPartition, Reach], now: datetime) -> None: ...
+    def reach(self, group: str, reached: Mapping[TopicPartition, LogEnd], now: datetime) -> None: ...
 
 
 def start_of(mark: Mark | None, log: Log) -> Start | Stopped:

@@ -10,8 +10,7 @@ import kafka.errors
 from kafka.producer.future import FutureRecordMetadata
 from kafka.producer.producer_batch import ProducerBatch
 
-from config.kafka.format.murmur import partition_of
-from config.kafka.format.pack import HEADER, PackedRecords, packed
+from config.kafka.wire_format import HEADER, PackedRecords, packed, partition_of
 
 
 def close_producer(producer: kafka.KafkaProducer, timeout: float) -> None:

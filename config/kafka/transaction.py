@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from config.kafka import client, producer_internals
-from config.kafka.format.pack import PackedBatch, PackedRecords, packed
+from config.kafka.wire_format import PackedBatch, PackedRecords, packed
 from config.telemetry.logs import log
 
 NO_ANSWER = "no answer within the limit"

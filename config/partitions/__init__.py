@@ -1,8 +1,9 @@
 """Tables partitioned by time: a spec per table, a plan that explains itself, one driver per database."""
 
-from config.partitions.plan import Plan, Step
 from config.partitions.rotation import (
     PartitionError,
+    Plan,
+    Step,
     apply,
     configured,
     ensure_after_migrate,

@@ -10,8 +10,7 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.backends.ddl_references import Statement
 
 from config.database.clock import database_now
-from config.partitions.mysql import MySQL
-from config.partitions.postgresql import PostgreSQL
+from config.partitions.drivers import MySQL, PostgreSQL
 from config.partitions.spec import PartitionSpec, column_of, key_columns
 
 Model = type[models.Model]

@@ -1,26 +1,146 @@
-"""Look, plan, apply: partitions are made before they are needed and dropped when nobody needs them."""
+"""Plan, apply, report: partitions are made before they are needed and dropped when nobody needs them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from typing import Any, Literal
 
 from django.apps import AppConfig
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, models, router
+from django.urls import reverse
 from django.utils.module_loading import import_string
 
 from config.database.clock import database_now
-from config.database.errors import Remedy, remedy_for
-from config.partitions.driver import Driver
-from config.partitions.mysql import MySQL
-from config.partitions.plan import Plan, Step, runway_of, steps_for
-from config.partitions.postgresql import PostgreSQL
-from config.partitions.spec import Keep, PartitionSpec
-from config.partitions.sqlite import SQLite
+from config.database.retry import Remedy, remedy_for
+from config.flows import Need, Reading
+from config.partitions.drivers import Driver, MySQL, PostgreSQL, SQLite
+from config.partitions.spec import Keep, Partition, PartitionSpec
+from config.telemetry import metrics
 from config.telemetry.logs import log
 
+# -- The plan of a rotation with its reasons: pure functions of what exists, what must exist, and the day ----
+DONE = {"create": "created", "drop": "dropped", "keep": "keep"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One partition: what to do with it and why; after `apply`, whether it was done or what went wrong."""
+
+    action: Literal["create", "drop", "keep"]
+    partition: Partition
+    reason: str
+    done: bool = False
+    error: str = ""
+
+    @property
+    def word(self) -> str:
+        return "failed" if self.error else DONE[self.action] if self.done else self.action
+
+    def __str__(self) -> str:
+        span = f"{self.partition.lower or 'any'} … {self.partition.upper or 'any'}"
+        return f"  {self.word:8} {self.partition.name}  {span:24} {self.error or self.reason}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps for one table; prints itself. `error` is set when the table cannot be rotated at all."""
+
+    spec: PartitionSpec
+    using: str
+    table: str
+    runway: float = 0.0  # days
+    steps: Sequence[Step] = ()
+    note: str = ""
+    error: str = ""
+
+    def only(self, action: str) -> list[Step]:
+        return [step for step in self.steps if step.action == action]
+
+    @property
+    def failures(self) -> list[str]:
+        """One line for each thing that had to be done and could not be."""
+        lines = [f"{self.table}: {self.error}"] if self.error else []
+        failed = [step for step in self.steps if step.error]
+        return lines + [f"{self.table}: {step.partition.name}: {step.error}" for step in failed]
+
+    def as_data(self) -> dict[str, Any]:
+        """The same for a program: names, ISO dates, reasons."""
+        steps = [
+            {
+                "action": step.action,
+                "partition": step.partition.name,
+                "lower": step.partition.lower and step.partition.lower.isoformat(),
+                "upper": step.partition.upper and step.partition.upper.isoformat(),
+                "reason": step.reason,
+                "done": step.done,
+                "error": step.error,
+            }
+            for step in self.steps
+        ]
+        return {"table": self.table, "runway_days": self.runway, "error": self.error, "steps": steps}
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"{self.table}: {self.error}"
+        words = Counter(step.word for step in self.steps)
+        counts = ", ".join(f"{number} {word}" for word, number in sorted(words.items()))
+        head = f"{self.table}: {counts}; room for {self.runway:.0f} days"
+        return "\n".join([head, *([f"  {self.note}"] if self.note else []), *map(str, self.steps)])
+
+
+def steps_for(
+    spec: PartitionSpec,
+    existing: Sequence[Partition],
+    now: datetime,
+    unfinished: Callable[[Partition], int],
+    prefix: str = "p",
+) -> list[Step]:
+    """Creations first, oldest first, then what happens to each existing partition.
+
+    Every partition is decided by itself: a gap does not protect those behind it. `unfinished` counts the rows that
+    keep a partition alive; it is called only for partitions that are old enough to be dropped.
+    """
+    today = now.astimezone(UTC).date()
+    missing = [
+        wanted for wanted in spec.wanted(today, prefix) if not any(partition.covers(wanted) for partition in existing)
+    ]
+    creations = [Step("create", partition, _when(partition, today)) for partition in missing]
+    return creations + [_decide(spec, partition, today, unfinished) for partition in existing]
+
+
+def _decide(spec: PartitionSpec, partition: Partition, today: date, unfinished: Callable[[Partition], int]) -> Step:
+    oldest = spec.oldest(today)
+    if partition.upper is None:
+        return Step("keep", partition, "its bounds are unknown: somebody else made it")
+    if oldest is None or partition.upper > oldest:
+        return Step("keep", partition, _when(partition, today))
+    if count := unfinished(partition):
+        return Step("keep", partition, f"{count} unfinished")
+    return Step("drop", partition, f"ended before {oldest}, nothing unfinished")
+
+
+def _when(partition: Partition, today: date) -> str:
+    if partition.holds(today):
+        return "current"
+    return "ahead" if partition.lower and partition.lower > today else "within retention"
+
+
+def runway_of(existing: Sequence[Partition], now: datetime) -> float:
+    """Days from `now` until the first moment that no partition holds; 0 when that is now."""
+    today = end = now.astimezone(UTC).date()
+    while partition := next((partition for partition in existing if partition.holds(end)), None):
+        end = partition.upper or end
+    if end == today:
+        return 0.0
+    return (datetime.combine(end, time(), UTC) - now).total_seconds() / 86_400
+
+
+# -- Look, plan, apply: partitions are made before they are needed and dropped when nobody needs them --------
 DRIVERS: dict[str, type[Driver]] = {"postgresql": PostgreSQL, "mysql": MySQL, "sqlite": SQLite}
 ATTEMPTS = 3
 
@@ -170,3 +290,53 @@ def _drop(driver: Driver, step: Step) -> Step:
 
 def _one_line(error: BaseException | None) -> str:
     return " ".join(str(error).split())
+
+
+# -- Days until each table's last partition ends -------------------------------------------------------------
+# Shown on home when few are left, and a gauge for an alert.
+SOON_DAYS, NOW_DAYS = 1, 2 / 24
+PERIOD_DAYS = {"month": 31, "day": 1}
+
+
+@lru_cache(maxsize=1)
+def _runways(minute: int) -> dict[str, float]:
+    return {spec.resolve()._meta.db_table: runway_days(spec) for spec in configured()}
+
+
+def runways(now: datetime) -> dict[str, float]:
+    """Days by table. The catalogue is asked once a minute: home is refreshed far more often."""
+    return _runways(int(now.timestamp() // 60))
+
+
+def short(now: datetime) -> dict[str, float]:
+    """Days by table, where less than a third is left of what the daily rotation keeps ahead."""
+    kept = kept_ahead()
+    return {table: days for table, days in runways(now).items() if days < kept[table] / 3}
+
+
+def kept_ahead() -> dict[str, int]:
+    """About how many days ahead, by table, partitions exist right after a rotation."""
+    return {spec.resolve()._meta.db_table: spec.ahead * PERIOD_DAYS[spec.period] for spec in configured()}
+
+
+def runway_needs(now: datetime) -> Iterator[Need]:
+    """Tables whose last partition ends soon."""
+    for table, days in short(now).items():
+        yield Need(
+            urgency="now" if days < NOW_DAYS else "soon" if days < SOON_DAYS else "watch",
+            title=f"Partitions of {table} end in {days:.0f} days" if days else f"{table} has no partition for now",
+            why="rotate_partitions has not run for long. Inserts fail after the last partition.",
+            url=reverse("admin:partitions"),
+            lever="Show plan…",
+            amount=int(days),
+            unit="days left",
+            until=now + timedelta(days=days),
+            rank=0,
+        )
+
+
+def runway_gauges(now: datetime) -> Iterator[Reading]:
+    kept = kept_ahead()
+    for table, days in runways(now).items():
+        yield Reading(metrics.PARTITION_RUNWAY, days, {"table": table})
+        yield Reading(metrics.PARTITION_AHEAD, kept.get(table, 0), {"table": table})

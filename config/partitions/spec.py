@@ -1,19 +1,88 @@
-"""The declaration of a partitioned table: its column, how far ahead, for how long, what keeps a partition alive."""
+"""The declaration of a partitioned table: its periods, how its column encodes a day, what keeps a partition."""
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from django.apps import apps
 from django.conf import settings
 from django.db import models
 
-from config.partitions.encodings import Encoding, Value, value_of
-from config.partitions.periods import Period, label_of, shift, start_of
+from config.uuid7 import smallest_uuid7
+
+# -- Calendar arithmetic of partitions: months and days in UTC, without a clock and without a locale ---------
+Period = Literal["month", "day"]
 
 
+def start_of(period: Period, day: date) -> date:
+    """The first day of the period that `day` falls into."""
+    return day.replace(day=1) if period == "month" else day
+
+
+def shift(period: Period, start: date, count: int) -> date:
+    """The start of the period `count` after the one that begins at `start`; negative counts go back."""
+    if period == "day":
+        return start + timedelta(days=count)
+    year, month = divmod(start.year * 12 + start.month - 1 + count, 12)
+    return date(year, month + 1, 1)
+
+
+def label_of(period: Period, start: date) -> str:
+    """`202611` for a month, `20261121` for a day: sorts as the dates do."""
+    return f"{start.year:04}{start.month:02}" + (f"{start.day:02}" if period == "day" else "")
+
+
+# -- The encodings of a day in a partition column: month number, date, or the time in a UUIDv7 ---------------
+Encoding = Literal["yyyymm", "date", "uuid7"]
+Value = int | date | uuid.UUID
+
+EPOCH = date(1970, 1, 1)
+DAY_MS = 86_400_000
+
+
+def value_of(encoding: Encoding, day: date) -> Value:
+    """The smallest column value of that day (of its month, for `yyyymm`)."""
+    if encoding == "yyyymm":
+        return day.year * 100 + day.month
+    return day if encoding == "date" else smallest_uuid7((day - EPOCH).days * DAY_MS)
+
+
+def day_of(encoding: Encoding, text: str) -> date | None:
+    """The day (for `yyyymm` the first of the month) that a column value falls into; None when into none."""
+    try:
+        if encoding == "yyyymm":
+            return date(int(text) // 100, int(text) % 100, 1)
+        if encoding == "date":
+            return date.fromisoformat(text)
+        return EPOCH + timedelta(milliseconds=milliseconds(text))
+    except (ValueError, OverflowError):
+        return None
+
+
+def bound_of(encoding: Encoding, text: str) -> date | None:
+    """The day that begins with this bound; None when none does."""
+    if encoding == "uuid7" and (day_of(encoding, text) is None or milliseconds(text) % DAY_MS):
+        return None
+    return day_of(encoding, text)
+
+
+def milliseconds(text: str) -> int:
+    """Unix time in a UUIDv7."""
+    return uuid.UUID(text).int >> 80
+
+
+def literal(value: Value, *, native_uuid: bool) -> str:
+    """The value as SQL text: DDL takes no parameters, and no value here comes from outside."""
+    if isinstance(value, int):
+        return str(value)
+    return f"'{value.hex if isinstance(value, uuid.UUID) and not native_uuid else value}'"
+
+
+# -- The declaration of a partitioned table ------------------------------------------------------------------
+# Its column, how far ahead, for how long, what keeps a partition alive.
 class Keep(Exception):
     """Raised by a guard: this partition stays, and the text says why. `before_drop` may raise it, too."""
 

@@ -17,11 +17,10 @@ from django.db.migrations.executor import MigrationExecutor
 
 from config.database.clock import database_now
 from config.flows import flows
-from config.kafka.broker import NO_TRANSACTIONS, controller_skew, transactions_supported
-from config.kafka.client import KafkaError, new_admin
+from config.kafka.client import NO_TRANSACTIONS, KafkaError, controller_skew, new_admin, transactions_supported
 from config.kafka.topics import TopicState, describe_topics
 from config.partitions import configured, runway_days
-from config.partitions.runway import kept_ahead
+from config.partitions.rotation import kept_ahead
 
 MOST_SKEW = 2.0
 

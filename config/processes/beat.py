@@ -1,18 +1,26 @@
-"""Around the scheduled jobs: /metrics where they run, and a rotation at once when partitions are about to end."""
+"""Scheduled jobs: what beat does around them, and the daily sweep."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from functools import cache
 
+from axes.models import AccessFailureLog, AccessLog
 from celery import current_app
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
+from django.utils.module_loading import import_string
 
+from config.database.chunks import delete_in_chunks
 from config.database.clock import database_now
-from config.partitions.runway import short
+from config.flows import flows
+from config.partitions import Plan, rotate
+from config.partitions.rotation import short
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
+# -- Around the scheduled jobs -------------------------------------------------------------------------------
+# /metrics where they run, and a rotation at once when partitions are about to end.
 ROTATION = "outbox.tasks.rotate_partitions"
 
 
@@ -38,3 +46,22 @@ def serve_metrics() -> None:
 
 
 _serve = cache(metrics.serve)
+
+
+# -- The daily job: rotate partitions, and sweep rows past their retention that stand in no partition --------
+def rotate_and_sweep(*, dry_run: bool = False, no_drop: bool = False) -> tuple[list[Plan], int]:
+    """Rotate every partitioned table, then let each flow and SWEEPS sweep; returns the plans and how many rows went."""
+    plans = rotate(dry_run, no_drop)
+    if dry_run or no_drop:
+        return plans, 0
+    now = database_now()
+    sweeps = [*(flow.sweep for flow in flows()), *map(import_string, settings.SWEEPS)]
+    return plans, sum(sweep(now) for sweep in sweeps)
+
+
+def sweep_logins(now: datetime) -> int:
+    """Delete logins and failed logins older than LOGIN_RETENTION_DAYS; returns how many."""
+    oldest = now - timedelta(days=settings.LOGIN_RETENTION_DAYS)
+    return sum(
+        delete_in_chunks(model.objects.filter(attempt_time__lt=oldest)) for model in (AccessLog, AccessFailureLog)
+    )

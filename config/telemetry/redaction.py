@@ -1,12 +1,15 @@
-"""Texts without what not everybody may see: rows that a database repeats in an error, e-mail addresses, search keys."""
+"""What not everybody may read is left out of logs, errors and pages: redaction of texts, masks of payloads."""
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+# -- Texts without what not everybody may see ----------------------------------------------------------------
+# Rows that a database repeats in an error, e-mail addresses, search keys.
 # All patterns here run over texts of strangers in linear time: a match begins where a word does and gives nothing back.
 ADDRESS = re.compile(r"(?<![^\s<>@,;:\"'])[^\s<>@,;:\"']++@[^\s<>@,;:\"']+")
 # Of a word from the first :// on; another :// behind it is part of that URL.
@@ -64,3 +67,101 @@ def without_query(attributes: dict[str, Any]) -> dict[str, Any]:
         name: QUERY.sub("", attributes[name]) for name in ("http.target", "http.url", "url.full") if name in attributes
     }
     return cut | ({"url.query": ""} if "url.query" in attributes else {})
+
+
+# -- Masks: of a payload or an error text only what a flow names may be read; the shape stays. Pure ----------
+DOTS = "••••"
+MOST_DEPTH = 100
+# A readable value is an identifier, a number or a time. A sentence or an address in its place is not.
+PLAIN = re.compile(r"[\w.:/+-]{1,100}", re.ASCII)
+
+NAME = re.compile(r"[\w-]+", re.ASCII)
+
+# Cut inside a value, a text has no closing quote.
+QUOTED = re.compile(r"“[^”]*+(?:”|\Z)|(?<!\w)'[^']*'(?!\w)|(?<!\w)\"[^\"]*\"(?!\w)", re.DOTALL)
+# What a mail server or an HTTP API answers with: 550, 5.1.1, 550-5.1.1.
+CODE = re.compile(r"[1-5]\d\d(?:[- ][245]\.\d{1,3}\.\d{1,3})?|[245]\.\d{1,3}\.\d{1,3}")
+WORD = re.compile(r"[^\s()\[\]{}<>,;`…•]+")
+PLACE = re.compile(r"\$(?:\.[A-Za-z_]+)*\.?")  # in a record, as a gate says it
+# How a gate ends what it says of a record. A position in a list is no value of it; any other number may be one.
+NAMES = r"(?:\.[A-Za-z_]+)*"
+AT_PLACE = re.compile(rf" - at `\${NAMES}(?:\[(?:[0-9]{{1,4}}|\.\.\.)\]{NAMES}){{0,3}}`\.?\Z")
+ENDING = ".:!?"
+# A word that a program's author wrote: no digit, no six capitals in a row.
+SPOKEN = re.compile(r"(?!.*[A-Z]{6})[^\W\d_][^\W\d]*(?:[-/'’][^\W\d]+)*")
+
+
+def masked(payload: bytes | memoryview | str | None, readable: Collection[str], named: Collection[str] = ()) -> str:
+    """The JSON with dots for all values but those at `readable` paths (`items[].sku`), and for unknown names.
+
+    `named` are paths whose names may be read, and whose values not. What is no JSON is dots alone.
+    """
+    if payload is None:
+        return "null"
+    try:
+        value = json.loads(payload if isinstance(payload, str) else bytes(payload), object_pairs_hook=Pairs)
+    except (ValueError, RecursionError):
+        return DOTS
+    paths = set(readable)
+    known = {path[:end] for path in {*paths, *named} for end in _ends(path)}
+    return _text(value, "", lambda path: path in paths, known)
+
+
+class Pairs(list[tuple[str, Any]]):
+    """The members of an object in their order: a name may stand there twice."""
+
+
+def _ends(path: str) -> Iterator[int]:
+    """Where the names in a path end: those on the way to a readable value may be read, too."""
+    yield from (found.start() for found in re.finditer(r"\.|\[\]", path))
+    yield len(path)
+
+
+def _text(value: Any, path: str, may_read: Callable[[str], bool], known: Collection[str]) -> str:
+    if path.count(".") + path.count("[") > MOST_DEPTH:
+        return f'"{DOTS}"'
+    if isinstance(value, Pairs):
+        members = ((_inner(path, name), name, part) for name, part in value)
+        return "{" + ",".join(
+            f"{json.dumps(name if inner in known else DOTS, ensure_ascii=False)}:{_text(part, inner, may_read, known)}"
+            for inner, name, part in members
+        ) + "}"  # fmt: skip
+    if isinstance(value, list):
+        return "[" + ",".join(_text(part, f"{path}[]", may_read, known) for part in value) + "]"
+    return json.dumps(value if may_read(path) and _is_plain(value) else DOTS, ensure_ascii=False)
+
+
+def _inner(path: str, name: str) -> str:
+    """The path of a member; a name that could be read as a path has none that is known."""
+    name = name if NAME.fullmatch(name) else "\0"
+    return f"{path}.{name}" if path else name
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int) or bool(PLAIN.fullmatch(str(value)))
+
+
+def masked_error(text: str) -> str:
+    """An error text without quoted values, addresses, queries of URLs, and words that nobody speaks.
+
+    Where in a record the error is stays readable: `$.items[3].quantity`.
+    """
+    found = AT_PLACE.search(text)
+    place = found[0] if found else ""
+    text = URL_QUERY.sub(r"\1", without_values(text.removesuffix(place)))
+    text = ADDRESS.sub(DOTS, QUOTED.sub(DOTS, text.replace("<address>", DOTS)))
+    return WORD.sub(_spoken, text) + place
+
+
+def _spoken(found: re.Match[str]) -> str:
+    word = found[0]
+    bare = word.rstrip(ENDING)
+    if (
+        not bare
+        or PLACE.fullmatch(bare)
+        or CODE.fullmatch(bare)
+        or SPOKEN.fullmatch(bare.strip("“”\"'"))
+        or not any(map(str.isalnum, bare))
+    ):
+        return word
+    return DOTS + word[len(bare) :]

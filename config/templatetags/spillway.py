@@ -15,9 +15,9 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from config.admin import humanize
-from config.admin.drawing import points
+from config.admin.home import points
 from config.admin.html import chip, clock_and_age, icon, moment, said
-from config.telemetry.masks import DOTS, masked_error
+from config.telemetry.redaction import DOTS, masked_error
 
 register = template.Library()
 for tag in (icon, chip, said):

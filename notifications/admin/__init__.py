@@ -1,5 +1,5 @@
 """Admin pages of orders, tokens, deliveries, webhooks and suppressed addresses."""
 
-from notifications.admin import deliveries, orders, suppressions, tokens, webhook_events
+from notifications.admin import mail, orders, tokens
 
-__all__ = ["deliveries", "orders", "suppressions", "tokens", "webhook_events"]
+__all__ = ["mail", "orders", "tokens"]

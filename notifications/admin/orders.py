@@ -12,16 +12,15 @@ from django.utils.html import format_html
 
 from config.admin import humanize
 from config.admin.html import chip
-from config.admin.keyset import Keyset, KeysetChangeList
-from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
+from config.admin.lists import Keyset, KeysetChangeList
+from config.admin.pages import ReadOnlyAdmin, Segments, age_column
 from config.uuid7 import is_uuid
 from notifications.currencies import money
 from notifications.mail import recipients
 from notifications.mail.content import short
 from notifications.mail.recipients import masked
-from notifications.orders.mails import OrderMail, mails_of
-from notifications.orders.models import NUMBER, Order
-from outbox.trail.reveal import Revealing
+from notifications.orders.models import NUMBER, Order, OrderMail, mails_of
+from outbox.audit_log.reveal import Revealing
 
 MOST_FOUND = 20
 

@@ -17,7 +17,7 @@ from django.utils.cache import add_never_cache_headers
 from config.admin import humanize
 from config.admin.html import chip
 from config.admin.levers import Lever, operator_of
-from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
+from config.admin.pages import ReadOnlyAdmin, Segments, age_column
 from notifications.api.tokens import ApiToken, fault_of_customer, fault_of_name, issue, revoke
 
 

@@ -1,17 +1,92 @@
-"""Bearer tokens: identify the caller, check the route, limit the rate."""
+"""Who calls: the bearer token is looked up, the route checked, the rate of the token limited."""
 
 from __future__ import annotations
 
+import threading
+import time
+from dataclasses import dataclass
+
+from django.db.models import F, Value
+from django.db.models.functions import Greatest
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja.security import HttpBearer
 
+from config.database.clock import database_now
 from config.telemetry.logs import bind
 from notifications.api import tokens
-from notifications.api.rate_limit import Allowance
 from notifications.api.tokens import ApiToken
 from outbox.api.problems import Problem
 
+# -- The rate limit of a token -------------------------------------------------------------------------------
+# One bucket in the database for all processes, which draw from it in small blocks.
+# The bucket is a single number, the moment at which it is full again (GCRA, the generic cell rate algorithm).
+# A busy process draws several requests at once: a row written for each would slow every request.
+SECOND = 1_000_000  # the bucket counts microseconds
+BLOCK_SECONDS = 0.25  # how long a process may keep what it drew
+SHARE = 10  # a block is at most this part of a second's allowance
+
+
+@dataclass
+class Block:
+    """Requests that this process may let through without asking again."""
+
+    size: int
+    left: int
+    until: float  # monotonic
+
+    def next_size(self, rate: float, now: float) -> int:
+        """The size of the next block: twice this one if it was used up in time, else what was used of it."""
+        wanted = 2 * self.size if self.left <= 0 and now < self.until else self.size - max(self.left, 0)
+        return max(1, min(wanted, int(rate / SHARE)))
+
+
+class Allowance:
+    """What this process may still let through, by token."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, Block] = {}
+        self._lock = threading.Lock()
+
+    def wait(self, token: ApiToken) -> float:
+        """0 if the request may pass, else the seconds to wait before the next one."""
+        rate = token.allowed_rate
+        if not rate:
+            return 0.0
+        now = time.monotonic()
+        with self._lock:
+            block = self._blocks.get(token.pk)
+            if block and block.left > 0 and now < block.until:
+                block.left -= 1
+                return 0.0
+            size = block.next_size(rate, now) if block else 1
+        if size > 1 and not draw(token.pk, rate, size):
+            self._keep(token.pk, size, now)
+            return 0.0
+        wait = draw(token.pk, rate, 1)
+        if not wait:
+            self._keep(token.pk, 1, now)
+        return wait
+
+    def _keep(self, token_id: int, size: int, now: float) -> None:
+        with self._lock:
+            self._blocks[token_id] = Block(size, size - 1, now + BLOCK_SECONDS)
+
+
+def draw(token_id: int, rate: float, number: int) -> float:
+    """Take `number` requests from the bucket, which holds a second's worth and at least one. 0, or seconds to wait."""
+    now = int(database_now().timestamp() * SECOND)
+    cost = SECOND / rate
+    latest = now + int((max(rate, 1.0) - number) * cost)  # full later than this, it holds fewer now
+    rows = ApiToken.objects.filter(pk=token_id)
+    taken = rows.filter(full_at__lte=latest).update(full_at=Greatest(F("full_at"), Value(now)) + int(number * cost))
+    if taken:
+        return 0.0
+    full_at = rows.values_list("full_at", flat=True).first()
+    return max(0.001, ((full_at or now) - latest) / SECOND)
+
+
+# -- Bearer tokens: identify the caller, check the route, limit the rate -------------------------------------
 ALLOWANCE = Allowance()
 
 

@@ -14,7 +14,6 @@ from ninja import Path, Query, Router
 
 from config.database.clock import database_now
 from config.gate import Gate, InvalidRecord
-from notifications.api.answers import order_data, with_messages
 from notifications.api.auth import OrderToken
 from notifications.api.schemas import (
     ORDER_ID,
@@ -24,6 +23,8 @@ from notifications.api.schemas import (
     OrderWithMessages,
     Refund,
     StatusName,
+    order_data,
+    with_messages,
 )
 from notifications.mail import recipients
 from notifications.orders import changes

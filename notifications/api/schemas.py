@@ -1,9 +1,11 @@
-"""The bodies of requests and answers, as the OpenAPI document describes them."""
+"""The bodies of requests and answers, and how an order becomes one."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from ninja import Schema
@@ -11,9 +13,10 @@ from pydantic import AfterValidator, Field
 
 from notifications.currencies import CODES
 from notifications.mail import recipients
-from notifications.orders.models import MOST_AMOUNT
+from notifications.orders.models import MOST_AMOUNT, Order, OrderMail, mails_of
 from outbox.api.schemas import Input
 
+# -- The bodies of requests and answers, as the OpenAPI document describes them ------------------------------
 ORDER_ID = "0198c2b4-7d10-7a3e-9c55-2f1b8e6a4d01"
 MESSAGE_ID = "0198c2b4-9a44-7f02-8d1e-60b7c3f5a902"
 StatusName = Literal["pending", "paid", "cancelled", "part_refunded", "refunded"]
@@ -111,3 +114,40 @@ class OrderPage(Schema):
 
     orders: list[OrderWithMessages]
     next: UUID | None = Field(examples=[ORDER_ID])
+
+
+# -- Orders and their mails as the schemas describe them -----------------------------------------------------
+def order_data(order: Order) -> dict[str, Any]:
+    """An order as OrderOut."""
+    return {
+        "id": order.pk,
+        "user_email": order.user_email,
+        "total_amount": order.total_amount,
+        "currency": order.currency,
+        "refunded_amount": order.refunded_amount,
+        "status": str(order.status),
+        "version": order.version,
+        "created_at": order.created_at,
+        "updated_at": order.updated_at,
+    }
+
+
+def with_messages(orders: Sequence[Order]) -> list[dict[str, Any]]:
+    """Orders as OrderWithMessages, in the given sequence."""
+    found = defaultdict(list)
+    for mail in mails_of(orders):
+        found[mail.event.order_id].append(_message_data(mail))
+    return [{**order_data(order), "messages": found[order.pk]} for order in orders]
+
+
+def _message_data(mail: OrderMail) -> dict[str, Any]:
+    message, delivery = mail.message, mail.delivery
+    return {
+        "id": mail.event.message_id,
+        "event_type": mail.event.event_type,
+        "state": mail.state,
+        "attempts": message.attempts if message else 0,
+        "created_at": mail.event.created_at,
+        "sent_at": message.sent_at if message else None,
+        "delivery": {"state": str(delivery.status), "updated_at": delivery.updated_at} if delivery else None,
+    }

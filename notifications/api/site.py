@@ -1,20 +1,132 @@
-"""The HTTP API: the routers of API_ROUTERS under /v1, problem details, one OpenAPI document."""
+"""The HTTP API: the routers of API_ROUTERS under /v1, problem details, one OpenAPI document with its page."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils.module_loading import import_string
 from ninja import NinjaAPI
+from ninja.openapi.docs import DocsBase
 from ninja.parser import Parser
 
 from config.gate import Gate
 from notifications.api.auth import BearerToken
-from notifications.api.openapi import DocsPage, completed
-from outbox.api.problems import problem_of
+from outbox.api.problems import CONTENT_TYPE, KINDS, Problem, problem_of
 
+# -- Completes the OpenAPI document, and shows it on a page without foreign scripts --------------------------
+METHODS = ("post", "get", "put", "patch", "delete")
+
+
+def completed(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with the type, headers and an example of every refusal, and an example of every answer."""
+    for operation in operations(schema):
+        for parameter in operation["parameters"]:
+            parameter.pop("examples", None)  # they stand in its schema; here OpenAPI wants another form
+        if "requestBody" in operation:
+            body = operation["requestBody"]["content"]["application/json"]
+            body["example"] = example_of(body["schema"], schema)
+        ordered = sorted(operation["responses"].items(), key=lambda pair: int(pair[0]))
+        operation["responses"] = {str(status): response for status, response in ordered}
+        for status, response in operation["responses"].items():
+            content = response["content"]["application/json"]
+            if int(status) < 400:
+                content["example"] = example_of(content["schema"], schema)
+                response["description"] = {201: "Created", 202: "Accepted"}.get(int(status), "OK")
+            else:
+                _refusal(response, content, int(status))
+    return schema
+
+
+def _refusal(response: dict[str, Any], content: dict[str, Any], status: int) -> None:
+    kinds = {code: kind for code, kind in KINDS.items() if kind.status == status}
+    content["examples"] = {
+        code: {"summary": kind.title, "value": json.loads(Problem(code).answer().body)} for code, kind in kinds.items()
+    }
+    response["description"] = "; or: ".join(kind.title for kind in kinds.values())
+    response["content"] = {CONTENT_TYPE: content}
+    if status in (409, 429, 503):
+        response["headers"] = {
+            "Retry-After": {
+                "schema": {"type": "integer"},
+                "description": "Seconds; with 409 only while in progress.",
+            }
+        }
+
+
+def operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every operation of every path, with its method and path."""
+    for path, item in schema["paths"].items():
+        for method in METHODS:
+            if method in item:
+                operation = item[method]
+                operation.setdefault("x-place", f"{method.upper()} {path}")
+                yield operation
+
+
+def example_of(schema: dict[str, Any], whole: dict[str, Any]) -> Any:
+    """A value that the schema describes, from the examples of its parts."""
+    if "$ref" in schema:
+        return example_of(whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]], whole)
+    if "examples" in schema:
+        return schema["examples"][0]
+    if "anyOf" in schema:
+        return example_of(schema["anyOf"][0], whole)
+    if schema.get("type") == "array":
+        return [example_of(schema["items"], whole)]
+    return {name: example_of(part, whole) for name, part in schema.get("properties", {}).items()}
+
+
+class DocsPage(DocsBase):
+    """/api/docs: the document as plain HTML; ninja's own pages load scripts from other hosts."""
+
+    def render_page(self, request: HttpRequest, api: NinjaAPI, **kwargs: Any) -> HttpResponse:
+        schema = api.get_openapi_schema(path_params=kwargs)
+        context = {
+            "title": schema["info"]["title"],
+            "description": schema["info"]["description"],
+            "operations": [_shown(operation, schema) for operation in operations(schema)],
+            "kinds": KINDS.items(),
+            "openapi_url": self.get_openapi_url(api, kwargs),
+        }
+        return TemplateResponse(request, "api/docs.html", context)
+
+
+def _shown(operation: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """One operation as the page shows it."""
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    method, _, path = operation["x-place"].partition(" ")
+    answers = [
+        (status, response["description"], _pretty(next(iter(response["content"].values())).get("example")))
+        for status, response in operation["responses"].items()
+    ]
+    return {
+        **operation,
+        "method": method,
+        "path": path,
+        "id": operation["operationId"],
+        "body": _pretty(body["example"]) if body else "",
+        "fields": _fields(body["schema"], schema) if body else [],
+        "good": [answer for answer in answers if int(answer[0]) < 400],
+        "refusals": [answer[:2] for answer in answers if int(answer[0]) >= 400],
+    }
+
+
+def _fields(schema: dict[str, Any], whole: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, type and description of each field of a body."""
+    found = whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return [(name, part.get("type", ""), part.get("description", "")) for name, part in found["properties"].items()]
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) if value is not None else ""
+
+
+# -- The HTTP API: the routers of API_ROUTERS under /v1, problem details, one OpenAPI document ---------------
 DESCRIPTION = """\
 Every call carries Authorization: Bearer and a token; tokens are made in the admin or with create_token, and shown once.
 Every POST carries an Idempotency-Key: after a timeout or a 503 send the same request again under the same key, and

@@ -17,7 +17,7 @@ from django.utils import timezone
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.fields import CONTROL, IDENTIFIER_LENGTH, IdentifierField
-from outbox.trail import audit
+from outbox.audit_log import actions
 
 MARK = "spillway"  # secret scanners find leaked tokens by such a prefix
 PREFIX_BYTES, SECRET_BYTES = 6, 32
@@ -89,7 +89,7 @@ class ApiToken(models.Model):
         return self.expires_at is not None and self.expires_at <= now
 
     def state(self, now: datetime) -> str:
-        """The word for it: a key of `config.admin.states.STATES`."""
+        """The word for it: a key of `config.admin.html.STATES`."""
         return "revoked" if self.revoked_at else "expired" if self.is_expired(now) else "valid"
 
     @property
@@ -124,7 +124,7 @@ def issue(
             name=name, prefix=prefix, digest=digest_of(text), customer_id=customer_id, rate=rate,
             expires_at=expires_at, created_by=operator.name[:150], created_at=now,
         )  # fmt: skip
-        audit.record(
+        actions.record(
             operator,
             "create token",
             f"API token {name}",
@@ -169,7 +169,7 @@ def revoke(token_ids: Sequence[int], operator: Operator, reason: str) -> int:
         revoked = chosen.revoke(operator.name, database_now())
         if revoked:
             subject = f"API token {', '.join(names)}"
-            audit.record(
+            actions.record(
                 operator,
                 "revoke token",
                 subject,

@@ -13,7 +13,7 @@ import msgspec
 from django.conf import settings
 from django.template.loader import render_to_string
 
-from config.digest import digest
+from config.payload import digest
 from notifications.currencies import money
 from notifications.mail import recipients
 

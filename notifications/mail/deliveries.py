@@ -10,8 +10,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db import models
 
-from config.database.rewrite import Rewrite
-from config.database.upsert import Upsert, timestamp_text, uuid_text
+from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import IdentifierField, storable
 from config.uuid7 import smallest_uuid7
 from notifications.mail import content, delivery_status

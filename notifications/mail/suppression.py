@@ -10,11 +10,11 @@ from django.db import models, transaction
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.database.upsert import Upsert
-from config.digest import digest
 from config.fields import IdentifierField
-from config.telemetry.masks import masked_error
+from config.payload import digest
+from config.telemetry.redaction import masked_error
 from notifications.mail import recipients
-from outbox.trail import audit
+from outbox.audit_log import actions
 
 
 class SuppressionQuerySet(models.QuerySet["Suppression"]):
@@ -98,7 +98,7 @@ def add(addresses: Sequence[str], operator: Operator, reason: str) -> int:
         keys = dict(Suppression.objects.of(fresh).values_list("address_hash", "pk"))
         for address in fresh:
             found = hash_of(address)
-            audit.record(
+            actions.record(
                 operator, "suppress", f"address {found}", reason=reason, subject_type=SUBJECT, subject_id=keys[found]
             )
     return len(fresh)
@@ -111,7 +111,7 @@ def lift(keys: Sequence[int], operator: Operator, reason: str) -> int:
         for row in Suppression.objects.filter(pk__in=keys).order_by("pk"):
             if Suppression.objects.filter(pk=row.pk).delete()[0]:
                 lifted += 1
-                audit.record(
+                actions.record(
                     operator,
                     "lift suppression",
                     f"address {row.address_hash}",

@@ -18,8 +18,8 @@ import structlog
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.database.errors import Remedy, Stale
-from config.processes.loop import until_it_stands
+from config.database.retry import Remedy, Stale
+from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from notifications.mail import content, recipients
 from notifications.mail.content import Mail

@@ -1,20 +1,24 @@
-"""Orders, what happened to each, and the sentences to ask for them."""
+"""Orders, what happened to each, their mails, and the sentences to ask for them."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, models
 from django.db.models import F, OuterRef, Q, Subquery
 from django.db.models.functions import Cast, Lower, Right, Upper
 
-from config.database.compiled import compiled
+from config.database.queries import compiled
 from config.fields import IdentifierField
 from config.uuid7 import is_uuid, uuid7
+from notifications.mail.deliveries import Delivery
+from outbox.messages.models import OutboxMessage
 
+# -- Orders, what happened to each, and the sentences to ask for them ----------------------------------------
 MOST_AMOUNT = 999_999_999_999  # minor units; far below what a double can hold exactly
 NUMBER_DIGITS = 10
 # As it stands in a mail, and as people copy it: "Order 0EB1806D21", "#0eb1806d21".
@@ -176,3 +180,30 @@ def order_as_it_is(order_id: uuid.UUID) -> Order | None:
 @compiled
 def _values_of(order_id: uuid.UUID) -> models.QuerySet[Any, Any]:
     return Order.objects.with_last_message().filter(pk=order_id).values_list(*ORDER_FIELDS, "last_message_id")
+
+
+# -- Orders with their mails: a few queries for a whole page, however long it is -----------------------------
+REMOVED = "removed"  # the message's partition was dropped; the event stays
+
+
+@dataclass(frozen=True)
+class OrderMail:
+    """An event of an order, its message, and the message's delivery."""
+
+    event: OrderEvent
+    message: OutboxMessage | None
+    delivery: Delivery | None
+
+    @property
+    def state(self) -> str:
+        return str(self.message.state) if self.message else REMOVED
+
+
+def mails_of(orders: Sequence[Order]) -> list[OrderMail]:
+    """The mails of these orders, oldest first within each."""
+    events = list(OrderEvent.objects.of_orders(orders).oldest_first())
+    # A list of ids prunes the partitions on every database; a join would look into all of them.
+    ids = [event.message_id for event in events]
+    messages = OutboxMessage.objects.filter(pk__in=ids).defer("payload").in_bulk()
+    deliveries = Delivery.objects.of_messages(ids).in_bulk()
+    return [OrderMail(event, messages.get(event.message_id), deliveries.get(event.message_id)) for event in events]

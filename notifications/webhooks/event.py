@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from config.digest import digest
+from config.payload import digest
 from notifications.mail import delivery_status
 from notifications.webhooks.fields import Malformed, Record, moment, ours, parsed, parts_of, record, text, text_of
 

@@ -1,9 +1,12 @@
-"""The inbox: stores each event once, unchanged, before it is applied."""
+"""The inbox of webhook events: each is stored once, unchanged, then applied to its delivery."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -12,13 +15,20 @@ from django.conf import settings
 from django.db import models, transaction
 
 from config.database.chunks import delete_in_chunks
-from config.database.errors import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Upsert, timestamp_text, uuid_text
 from config.fields import IdentifierField, in_ascii, storable
+from config.telemetry import metrics
+from config.telemetry.logs import log
 from config.uuid7 import uuid7
-from notifications.mail import delivery_status
+from notifications.mail import content, deliveries, delivery_status, recipients, suppression
+from notifications.mail.deliveries import Delivery, News
+from notifications.mail.delivery_status import Standing
 from notifications.webhooks.event import OTHER, Event
+from outbox.messages.confirm import confirm
+from outbox.models import OutboxMessage
 
+# -- The inbox: stores each event once, unchanged, before it is applied --------------------------------------
 KINDS = [*((status, status) for status in delivery_status.STATUSES), (OTHER, "something else")]
 
 
@@ -137,3 +147,154 @@ def _row(event: Event, now: datetime) -> tuple[Any, ...]:
 
 def _json(headers: Mapping[str, str]) -> str:
     return json.dumps(dict(headers))
+
+
+# -- Applies stored events to deliveries: once each, in whatever order they arrive ---------------------------
+CHUNK = 500
+# How long an event waits for its message: settling takes seconds, a repair up to an hour.
+PATIENCE = timedelta(hours=1)
+
+Verdict = WebhookEvent.Verdict
+
+
+def apply(ids: Iterable[uuid.UUID], now: datetime) -> Counter[str]:
+    """Apply these events unless another process does or did; returns how many got which verdict.
+
+    One on which this breaks is found by halves; it stays open, and the others are applied.
+    """
+    wanted = list(ids)
+    try:
+        return _apply(wanted, now)
+    except Exception as error:
+        if remedy_for(error) in (Remedy.RERUN, Remedy.WAIT):
+            raise
+        if len(wanted) == 1:
+            log.exception("webhook_breaks", event_id=str(wanted[0]))
+            return Counter()
+    middle = len(wanted) // 2
+    return apply(wanted[:middle], now) + apply(wanted[middle:], now)
+
+
+def _apply(ids: Sequence[uuid.UUID], now: datetime) -> Counter[str]:
+    with transaction.atomic():
+        events = list(WebhookEvent.objects.open().filter(pk__in=ids).locked())
+        verdicts = _classify(events, now)
+        _write(events, verdicts, now)
+    for event in events:
+        metrics.WEBHOOKS.labels(event.provider, verdicts[event.pk]).inc()
+    return Counter(verdicts.values())
+
+
+def apply_open(now: datetime) -> Counter[str]:
+    """Everything not applied yet, oldest first: what a crash left, and what waits for its message."""
+    found: Counter[str] = Counter()
+    waiting, last = WebhookEvent.objects.open().order_by("id"), uuid.UUID(int=0)
+    while ids := list(waiting.filter(id__gt=last).values_list("pk", flat=True)[:CHUNK]):
+        found += apply(ids, now)
+        last = ids[-1]
+    return found
+
+
+def _classify(events: Sequence[WebhookEvent], now: datetime) -> dict[uuid.UUID, str]:
+    verdicts: dict[uuid.UUID, str] = {event.pk: Verdict.IGNORED for event in events if event.kind == OTHER}
+    told = [event for event in events if event.pk not in verdicts]
+    places = _messages_of(told)
+    found = KnownMessages.of([(event, places[event.pk]) for event in told if event.pk in places], now)
+    said: dict[uuid.UUID, list[WebhookEvent]] = {}
+    for event in told:
+        place = places.get(event.pk)
+        if place is None or place not in found.recipients:
+            old = event.received_at <= now - PATIENCE
+            verdicts[event.pk] = Verdict.UNKNOWN_MESSAGE if old else Verdict.PARKED
+        elif not same(event.recipient, found.recipients[place]):
+            verdicts[event.pk] = Verdict.OTHER_RECIPIENT
+        else:
+            said.setdefault(place, []).append(event)
+    return verdicts | _move(said, found.recipients, now)
+
+
+def _move(
+    said: Mapping[uuid.UUID, Sequence[WebhookEvent]], people: Mapping[uuid.UUID, str], now: datetime
+) -> dict[uuid.UUID, str]:
+    news = {
+        place: [News(Standing(event.kind, event.occurred_at), event.detail) for event in events]
+        for place, events in said.items()
+    }
+    told = deliveries.move(news, now)
+    verdicts: dict[uuid.UUID, str] = {}
+    stopped: dict[str, tuple[str, str]] = {}
+    for place, events in said.items():
+        for event, heard in zip(events, told[place], strict=True):
+            verdicts[event.pk] = Verdict.APPLIED if heard.changed else Verdict.NO_NEWS
+            # A bounce that is older than a delivery suppresses nobody; a complaint always does.
+            if event.kind == delivery_status.COMPLAINED or (event.kind == delivery_status.BOUNCED and all(heard)):
+                _stop(stopped, people[place], event)
+    suppression.suppress(stopped, now)
+    return verdicts
+
+
+def _stop(stopped: dict[str, tuple[str, str]], address: str, event: WebhookEvent) -> None:
+    known = stopped.get(address, ("", ""))[0]
+    if known != "complaint":
+        stopped[address] = (
+            delivery_status.SUPPRESSING[event.kind],
+            f"{event.provider}: {event.detail}"[:300],
+        )
+
+
+def _messages_of(events: Sequence[WebhookEvent]) -> dict[uuid.UUID, uuid.UUID]:
+    """`{event: message}`, by the id we sent along, else by the provider's own."""
+    found = {event.pk: event.message_id for event in events if event.message_id}
+    loose: dict[str, list[WebhookEvent]] = {}
+    for event in events:
+        if not event.message_id and event.provider_message_id:
+            loose.setdefault(event.provider, []).append(event)
+    for provider, lost in loose.items():
+        rows = Delivery.objects.known_as(provider, {event.provider_message_id for event in lost})
+        known = dict(rows.values_list("provider_message_id", "message_id"))
+        found |= {e.pk: known[e.provider_message_id] for e in lost if e.provider_message_id in known}
+    return found
+
+
+@dataclass(frozen=True)
+class KnownMessages:
+    """Messages that have a delivery, with their recipients."""
+
+    recipients: Mapping[uuid.UUID, str]
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[WebhookEvent, uuid.UUID]], now: datetime) -> KnownMessages:
+        """Look them up. An event about a message that is still pending proves that it was sent: it is settled here."""
+        places = {place for _, place in pairs}
+        rows = Delivery.objects.of_messages(places).values_list("message_id", "recipient")
+        found = dict(rows)
+        receipts = {place: event.provider_message_id for event, place in reversed(pairs)}
+        sources = {place: event.provider for event, place in reversed(pairs)}
+        # A message that was never tried cannot have been delivered, whatever an event says.
+        tried = OutboxMessage.objects.among(places - found.keys()).filter(channel="email", attempts__gt=0)
+        for message_id, payload in tried.order_by("id").values_list("id", "payload"):
+            confirm(message_id, receipts[message_id], now)
+            told = content.decode(payload)
+            deliveries.write([(message_id, told.order_id, told.to, receipts[message_id])], sources[message_id], now)
+            found[message_id] = told.to
+        return cls(found)
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two addresses are equal but for case; true if the provider names none."""
+    try:
+        return not one or recipients.check(one).casefold() == other.casefold()
+    except ValueError:
+        return False
+
+
+def _write(events: Sequence[WebhookEvent], verdicts: Mapping[uuid.UUID, str], now: datetime) -> None:
+    by_verdict: dict[str, list[uuid.UUID]] = {}
+    for event in events:
+        if verdicts[event.pk] != event.verdict:
+            by_verdict.setdefault(verdicts[event.pk], []).append(event.pk)
+    for verdict, ids in sorted(by_verdict.items()):
+        at = None if verdict == Verdict.PARKED else now
+        WebhookEvent.objects.open().filter(pk__in=ids).update(verdict=verdict, applied_at=at)
+    if unknown := by_verdict.get(Verdict.UNKNOWN_MESSAGE):
+        log.warning("webhook_without_message", events=len(unknown), first=str(unknown[0]))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from notifications.webhooks import readers, signatures, sns
+from notifications.webhooks import readers, signatures
 from notifications.webhooks.event import Event, generic
 
 Verify = Callable[[Sequence[str], Mapping[str, str], bytes, datetime], None]
@@ -37,5 +37,5 @@ PROVIDERS = {
     ),
     "postmark": Provider(signatures.basic, readers.postmark),
     # SNS sends JSON and calls it text.
-    "amazon_ses": Provider(sns.verify, readers.ses, content_types=[*JSON, "text/plain"]),
+    "amazon_ses": Provider(signatures.verify_sns, readers.ses, content_types=[*JSON, "text/plain"]),
 }

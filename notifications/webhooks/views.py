@@ -9,14 +9,13 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from config.database.clock import database_now
-from config.database.errors import Remedy, remedy_for
-from config.environment.mailserver import is_weak
+from config.database.retry import Remedy, remedy_for
+from config.environment.mail import is_weak
 from config.telemetry import metrics
 from config.telemetry.logs import log
-from notifications.webhooks.apply import apply
 from notifications.webhooks.event import Event
 from notifications.webhooks.fields import Malformed
-from notifications.webhooks.inbox import store
+from notifications.webhooks.inbox import apply, store
 from notifications.webhooks.providers import PROVIDERS, Provider
 from notifications.webhooks.signatures import Forged, StaleSignature, Unavailable
 

@@ -1,27 +1,23 @@
 """Admin pages of letters, messages, channels, replays, positions, accounts and the trail."""
 
 from outbox.admin import (
-    access,
+    audit_log,
     channels,
     dead_letters,
     failure_groups,
     messages,
-    operator_actions,
     replay_batches,
-    replay_items,
-    replays,
+    topic_replays,
     watermarks,
 )
 
 __all__ = [
-    "access",
+    "audit_log",
     "channels",
     "dead_letters",
     "failure_groups",
     "messages",
-    "operator_actions",
     "replay_batches",
-    "replay_items",
-    "replays",
+    "topic_replays",
     "watermarks",
 ]

@@ -12,10 +12,10 @@ from django.utils.html import format_html
 
 from config.admin import humanize
 from config.admin.html import chip, moment
-from config.admin.keyset import Keyset
 from config.admin.levers import Lever, Operator
-from config.admin.read_only import ReadOnlyAdmin
-from config.telemetry.masks import masked_error
+from config.admin.lists import Keyset
+from config.admin.pages import ReadOnlyAdmin
+from config.telemetry.redaction import masked_error
 from outbox.channels import admission
 from outbox.channels.models import ChannelState
 from outbox.messages.models import DeliveryAttempt, OutboxMessage
@@ -44,7 +44,7 @@ PAUSE = Lever(
 
 
 def state_of_channel(row: ChannelState, now: Any) -> str:
-    """The word for a channel: a key of `config.admin.states.STATES`."""
+    """The word for a channel: a key of `config.admin.html.STATES`."""
     if row.paused:
         return "paused"
     if row.breaker == ChannelState.Breaker.OPEN:

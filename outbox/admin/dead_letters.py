@@ -1,4 +1,4 @@
-"""Admin page of dead letters, and the levers on them."""
+"""Admin page of dead letters with their neighbours, and the levers on them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
 from django.contrib.admin.views.main import SEARCH_VAR
@@ -18,38 +19,48 @@ from django.utils.http import urlencode
 from django.utils.text import capfirst
 
 from config.admin import humanize
-from config.admin.confirmation import LeverState
-from config.admin.html import chip
-from config.admin.keyset import Keyset
+from config.admin.html import chip, in_words
 from config.admin.levers import Lever, LeverResult, Operator
-from config.admin.positions import POSITION
-from config.admin.read_only import EVERY, ReadOnlyAdmin, Segments, age_column
-from config.admin.states import in_words
-from config.flows import Refusal, flows, mask_of
-from config.kafka.format.headers import shown
-from config.telemetry.masks import DOTS, masked_error
+from config.admin.lists import POSITION, Keyset
+from config.admin.pages import EVERY, LeverState, ReadOnlyAdmin, Segments, age_column
+from config.flows import flows, mask_of
+from config.kafka.headers import shown
+from config.redelivery import Refusal
+from config.telemetry.redaction import DOTS, masked_error
 from config.uuid7 import is_uuid
-from outbox.admin.batches.faster import who_was_faster
-from outbox.admin.edits.lever import state_of
-from outbox.admin.edits.page import Editing
-from outbox.admin.edits.shown import copies_of
+from outbox.admin.edit_form import Editing, state_of
 from outbox.admin.failure_groups import TABS
-from outbox.admin.groups.filters import FlowOfLetter
-from outbox.admin.groups.levers import of_filter
-from outbox.admin.groups.live import AT_WORK
-from outbox.admin.letters.history import history_of, items_of, message_of
-from outbox.admin.letters.neighbours import neighbours_of
+from outbox.admin.group_filters import AT_WORK, FlowOfLetter
+from outbox.admin.group_levers import of_filter
+from outbox.admin.letter_history import copies_of, history_of, items_of, message_of, who_was_faster
+from outbox.audit_log.reveal import Revealing
 from outbox.bookkeeping.progress import BEHIND
 from outbox.groups.fingerprint import cause_in_words
 from outbox.groups.models import FailureGroup
 from outbox.letters import levers as dead_letters
-from outbox.letters.closing import CODES
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
+from outbox.letters.transitions import CODES
 from outbox.messages.models import OutboxMessage
-from outbox.trail.reveal import Revealing
 
 
+# -- The letters of a group that came just before and just after one -----------------------------------------
+# Whoever reads through a group goes from page to page.
+def neighbours_of(row: DeadLetter) -> dict[str, str]:
+    """The pages of the next newer and the next older letter of its group, in any state; empty where there is none."""
+    if row.group_id is None:
+        return {"newer": "", "older": ""}
+    group = DeadLetter.objects.of_group(row.group_id)
+    found = {"newer": group.filter(pk__gt=row.pk).order_by("pk"), "older": group.filter(pk__lt=row.pk).newest_first()}
+    # Keys alone come from the index of the group; asked for a column more, MySQL walks all letters between the two.
+    return {side: _page_of(rows.values_list("pk", flat=True)[:1]) for side, rows in found.items()}
+
+
+def _page_of(keys: Iterable[UUID]) -> str:
+    return next((reverse("admin:outbox_deadletter_change", args=[key]) for key in keys), "")
+
+
+# -- Admin page of dead letters, and the levers on them ------------------------------------------------------
 def _discard(keys: list[Any], operator: Operator, reason: str, code: str = "") -> LeverResult:
     return _each(partial(dead_letters.discard, code=code))(keys, operator, reason)
 

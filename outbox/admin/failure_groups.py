@@ -12,23 +12,27 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from config.admin import humanize
-from config.admin.confirmation import LeverState, finds
 from config.admin.html import chip, moment
-from config.admin.keyset import KeysetChangeList, by_ids
-from config.admin.read_only import ReadOnlyAdmin, age_column, number_column
+from config.admin.lists import KeysetChangeList, by_ids
+from config.admin.pages import LeverState, ReadOnlyAdmin, age_column, finds, number_column
 from config.database.clock import database_now
 from config.flows import flows
-from outbox.admin.groups import trend
-from outbox.admin.groups.figures import figures, history_of
-from outbox.admin.groups.filters import FlowOfGroup, LastSeen, OwnerOfGroup, StateOfGroup, name_of
-from outbox.admin.groups.levers import LEVERS, PAIRED, of_letters
-from outbox.admin.groups.live import batches_of, groups_in_work
-from outbox.admin.groups.order import ByUrgency
-from outbox.admin.groups.origins import origins_of
-from outbox.admin.groups.words import may_write, ticket_url, words_page
-from outbox.groups import hours
+from outbox.admin import group_figures
+from outbox.admin.group_figures import figures, history_of, origins_of
+from outbox.admin.group_filters import (
+    ByUrgency,
+    FlowOfGroup,
+    LastSeen,
+    OwnerOfGroup,
+    StateOfGroup,
+    batches_of,
+    groups_in_work,
+    name_of,
+)
+from outbox.admin.group_levers import LEVERS, PAIRED, may_write, of_letters, ticket_url, words_page
+from outbox.groups import counts
 from outbox.groups.models import FailureGroup
-from outbox.letters import proof
+from outbox.letters import redelivery
 from outbox.letters.models import DeadLetter
 
 NEWEST = 10
@@ -42,7 +46,7 @@ BARS = (
     '<svg class="sw-bars sw-{}" viewBox="0 0 1000 100" preserveAspectRatio="none" width="78" height="18" role="img" '
     'aria-label="{}"><path d="{}"/></svg><span class="sw-second">{}</span>'
 )
-CHARTS = {trend.TWO_DAYS: "48 hours", trend.WEEK: "7 days"}
+CHARTS = {group_figures.TWO_DAYS: "48 hours", group_figures.WEEK: "7 days"}
 
 
 class GroupChangeList(KeysetChangeList):
@@ -53,11 +57,11 @@ class GroupChangeList(KeysetChangeList):
         now = database_now()
         titles = {source: name_of(flow) for flow in flows() for source in flow.sources()}
         in_work = groups_in_work()
-        found = hours.arrived([row.pk for row in self.result_list], now, trend.DAY)
+        found = counts.arrived_by_hour([row.pk for row in self.result_list], now, group_figures.DAY)
         for row in self.result_list:
             row.shown = row.shown_state(now, in_work)
             row.flow = titles.get(row.source, row.source)
-            row.trend = trend.trend_of(found[row.pk], row.shown == FailureGroup.State.REGRESSED)
+            row.trend = group_figures.trend_of(found[row.pk], row.shown == FailureGroup.State.REGRESSED)
 
     @property
     def figures(self) -> Any:
@@ -127,9 +131,9 @@ class FailureGroupAdmin(ReadOnlyAdmin):
     def detail(self, request: HttpRequest, row: FailureGroup) -> dict[str, Any]:
         now = database_now()
         letters = DeadLetter.objects.of_group(row.pk).open().newest_first().defer("traceback")
-        span = trend.WEEK if request.GET.get("hours") == str(trend.WEEK) else trend.TWO_DAYS
+        span = group_figures.WEEK if request.GET.get("hours") == str(group_figures.WEEK) else group_figures.TWO_DAYS
         newest = by_ids(letters, NEWEST)
-        judged, batches = proof.foresee(newest, now), batches_of(row)
+        judged, batches = redelivery.foresee(newest, now), batches_of(row)
         return {
             "title": str(row),
             "shown": f"group_{row.shown_state(now, [row.pk] if batches else [])}",
@@ -138,7 +142,7 @@ class FailureGroupAdmin(ReadOnlyAdmin):
             "judged": [(letter, judged.get(letter.pk)) for letter in newest],
             "letters_count": row.open_count,
             "letters_url": f"{reverse(LETTERS)}?group__id__exact={row.pk}",
-            "chart": trend.chart_of(hours.arrived([row.pk], now, span)[row.pk], now),
+            "chart": group_figures.chart_of(counts.arrived_by_hour([row.pk], now, span)[row.pk], now),
             "spans": [(hours_, words, hours_ == span) for hours_, words in CHARTS.items()],
             "origins": origins_of(row.pk),
             "may_write": may_write(request),

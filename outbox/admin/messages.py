@@ -1,8 +1,10 @@
-"""Admin page of outbox messages, and the levers on them."""
+"""Admin page of outbox messages with their timeline, and the levers on them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,22 +17,84 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 
+from config.admin import html as states
 from config.admin import humanize
-from config.admin.html import chip, moment
-from config.admin.keyset import Keyset, KeysetChangeList
+from config.admin.html import chip, in_words, moment
 from config.admin.levers import Lever
-from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
-from config.admin.states import in_words
+from config.admin.lists import Keyset, KeysetChangeList
+from config.admin.pages import ReadOnlyAdmin, Segments, age_column
 from config.flows import mask_of
 from config.uuid7 import is_uuid
-from outbox.admin.timeline import timeline_of
+from outbox.audit_log.reveal import Revealing
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage
-from outbox.trail.reveal import Revealing
 
 
+# -- The states of one message, as drawn on its page ---------------------------------------------------------
+@dataclass(frozen=True)
+class Stop:
+    """One state in the drawing: where it stands, what is said of it, and whether the message is, or was, there."""
+
+    name: str
+    line: str
+    x: int
+    y: int
+    width: int
+    tone: str = ""  # of the state the message is in; empty elsewhere
+    passed: bool = False
+
+
+def timeline_of(row: OutboxMessage, attempts: Sequence[DeliveryAttempt], now: datetime) -> list[Stop]:
+    """The six states, for a canvas of 820 by 176."""
+    tone = states.STATES[row.state].tone
+    here = "expired" if row.state == "cancelled" else row.state
+    letter = "see its dead letter" if row.state == "dead_lettered" else "when tries are used up"
+    stops = [
+        ("pending", "Pending", _stop_pending(row, now), 0, 20, 196),
+        ("processing", "Processing", _processing(row, attempts, now), 300, 20, 196),
+        ("sent", "Sent", _at(row.sent_at, now) or "not yet", 620, 20, 200),
+        ("dead_lettered", "Dead letter", letter, 620, 76, 200),
+        ("uncertain", "Uncertain", _stop_uncertain(row), 620, 132, 200),
+        ("expired", "Expired or cancelled", _expired(row, now), 0, 104, 196),
+    ]
+    passed = {"pending"} | ({"processing"} if attempts else set())
+    return [
+        Stop(name, line, x, y, width, tone if state == here else "", state in passed)
+        for state, name, line, x, y, width in stops
+    ]
+
+
+def _stop_pending(row: OutboxMessage, now: datetime) -> str:
+    if row.state != "pending":
+        return f"written {humanize.ago(row.created_at, now)}"
+    return "due now" if row.available_at <= now else f"next try {humanize.ago(row.available_at, now)}"
+
+
+def _processing(row: OutboxMessage, attempts: Sequence[DeliveryAttempt], now: datetime) -> str:
+    if row.state == "processing" and row.lease_until:
+        return f"lease ends {humanize.ago(row.lease_until, now)}"
+    return humanize.plural(len(attempts), "try so far", "tries so far") if attempts else "not tried yet"
+
+
+def _stop_uncertain(row: OutboxMessage) -> str:
+    if row.state == "uncertain":
+        return "no answer came back"
+    return humanize.plural(row.times_uncertain, "time", "times") if row.times_uncertain else "never"
+
+
+def _expired(row: OutboxMessage, now: datetime) -> str:
+    if row.state in ("expired", "cancelled"):
+        return row.get_state_display().lower()
+    return f"would expire {humanize.ago(row.expires_at, now)}"
+
+
+def _at(when: datetime | None, now: datetime) -> str:
+    return humanize.ago(when, now) if when else ""
+
+
+# -- Admin page of outbox messages, and the levers on them ---------------------------------------------------
 def why_not(row: OutboxMessage) -> str:
     """The same words for every lever, so that a page says them once."""
     return f"The message is {row.get_state_display().lower()}."
@@ -80,7 +144,7 @@ GIVE_UP = Lever(
 
 
 def state_of_message(row: OutboxMessage) -> str:
-    """The word for a message: a key of `config.admin.states.STATES`."""
+    """The word for a message: a key of `config.admin.html.STATES`."""
     return "retrying" if row.state == "pending" and row.attempts else row.state
 
 

@@ -1,30 +1,166 @@
-"""Admin pages of replay batches: the list, one page from preview to proof, and its levers."""
+"""Admin pages of replay batches: the list, the items, the forms of a draft and its levers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.text import capfirst
 
-from config.admin.html import chip
-from config.admin.levers import operator_of
-from config.admin.read_only import ReadOnlyAdmin, age_column, number_column
-from config.flows import Refusal
-from outbox.admin.batches import page as batch_page
-from outbox.admin.batches.form import DEEDS, RIGHT, lacking, may, posted_filter, role_for
+from config.admin import humanize
+from config.admin.html import chip, in_words
+from config.admin.levers import ROLES, Operator, operator_of
+from config.admin.lists import Keyset
+from config.admin.pages import ReadOnlyAdmin, Segments, age_column, number_column
+from config.redelivery import Refusal
+from outbox.admin import replay_batch_page as batch_page
 from outbox.admin.failure_groups import TABS
-from outbox.letters.closing import CODES
-from outbox.letters.filters import VERBS
-from outbox.replay.batches import requests
-from outbox.replay.batches.models import ReplayBatch
+from outbox.letters.filters import VERBS, Filter
+from outbox.letters.transitions import CODES
+from outbox.replay_batches import requests
+from outbox.replay_batches.models import ReplayBatch, ReplayItem
+
+# -- What the forms of a replay batch send: the filter of a draft, the pace of a confirmation, the levers ----
+RIGHT = "bulk requeue"
+RIGHTS = {verb: ("outbox.bulk_replay", f"outbox.{verb}_deadletter") for verb in VERBS}
+Given = Mapping[str, Any]
 
 
+def may(user: Any, verb: str) -> bool:
+    """Whether this person may do it to one letter, and to many."""
+    return bool(user.has_perms(RIGHTS[verb]))
+
+
+def lacking(user: Any, verb: str) -> str:
+    """The first right that this person lacks for it, in words; empty where none is."""
+    bulk, one = RIGHTS[verb]
+    if not user.has_perm(bulk):
+        return RIGHT
+    return "" if user.has_perm(one) else f"{verb} dead letters"
+
+
+def role_for(verb: str) -> str:
+    """The least role that may do it to many letters."""
+    return next((role for role, rights in ROLES.items() if set(RIGHTS[verb]) <= set(rights)), "")
+
+
+def posted_filter(given: Any) -> Filter:
+    """The filter of a draft. Raises Refusal for a group that is no number."""
+    group = _text(given, "group")
+    if group and not (group.isdecimal() and len(group) < 19):
+        raise Refusal(f"{group[:50]}: not the number of a failure group")
+    texts = {name: _text(given, name) for name in ("source", "status", "before")}
+    return Filter(
+        ids=tuple(given.getlist("ids")), group=int(group) if group else None, all=given.get("all") == "1", **texts
+    )
+
+
+def _confirm(number: int, operator: Operator, given: Given) -> str:
+    rate, canary = _number(given, "rate", float), _number(given, "canary", int)
+    typed, code = _text(given, "typed"), _text(given, "code")[:30]
+    batch = requests.confirm(number, operator, _text(given, "reason"), typed=typed, code=code, rate=rate, canary=canary)
+    return f"{humanize.plural(batch.eligible, 'letter waits', 'letters wait')} for the end of the hold. Nothing has left yet."
+
+
+def _rate(number: int, operator: Operator, given: Given) -> str:
+    batch = requests.set_rate(number, operator, _number(given, "rate", float))
+    return f"The rate is {batch.rate:g} letters a second." if batch.rate else "The rate is unlimited."
+
+
+def _plain(act: Callable[..., Any], words: str) -> Callable[[int, Operator, Given], str]:
+    def pull(number: int, operator: Operator, given: Given) -> str:
+        act(number, operator, _text(given, "reason"))
+        return words
+
+    return pull
+
+
+def _text(given: Given, name: str) -> str:
+    """What was typed, without what no database keeps in a text."""
+    return str(given.get(name, "")).strip()
+
+
+def _number(given: Given, name: str, kind: Callable[[str], Any]) -> Any:
+    """None for an empty field. Raises Refusal."""
+    text = _text(given, name).replace(",", "")
+    try:
+        return kind(text) if text else None
+    except (ValueError, OverflowError):
+        raise Refusal(f"{name} {text[:50]!r} is no number") from None
+
+
+DEEDS: Mapping[str, Callable[[int, Operator, Given], str]] = {
+    "confirm": _confirm,
+    "rate": _rate,
+    "undo": _plain(requests.undo, "Undone. No letter was touched, and the preview is kept."),
+    "start": _plain(requests.start_now, "The hold is over."),
+    "pause": _plain(requests.pause, "Paused. The chunk in hand was finished."),
+    "resume": _plain(requests.resume, "It goes on."),
+    "cancel": _plain(requests.cancel, "Cancelled. What was not acted on stays as it is."),
+}
+
+
+# -- Admin list of the letters of one replay batch -----------------------------------------------------------
+CHIPS = {"eligible": "pending", "verified": "resolved", "left": "withdrawn", "refused": "rejected"}
+
+
+class StateOfItem(Segments):
+    """Always one state: that is what the index begins with."""
+
+    title = "state"
+    parameter_name = "state"
+    field = "state"
+    choices_in_words = in_words("failed_again refused skipped eligible requeued verified left")
+
+
+@admin.register(ReplayItem)
+class ReplayItemAdmin(ReadOnlyAdmin):
+    keyset = Keyset("letter")
+    links = ["batch__id__exact"]
+    list_filter = [StateOfItem]
+    list_display = ["of_letter", "result", "said", "changed"]
+    list_display_links = None
+    changed = age_column("changed_at", "When")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return False  # only a batch leads here
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet:
+        rows = super().get_queryset(request)
+        return rows if request.GET.get("batch__id__exact") else rows.none()
+
+    def narrowed_to(self, lookup: str, value: Any) -> str:
+        return f"letters of replay batch {value}"
+
+    def way_back(self, request: HttpRequest) -> tuple[str, str]:
+        """There is no list of all: it is a part of its batch."""
+        batch = request.GET.get("batch__id__exact", "")
+        return "Back to the batch", reverse(
+            "admin:outbox_replaybatch_change", args=[batch]
+        ) if batch.isdecimal() else "?"
+
+    @admin.display(description="Letter")
+    def of_letter(self, row: ReplayItem) -> str:
+        url = reverse("admin:outbox_deadletter_change", args=[row.letter])
+        return format_html('<a href="{}">{}</a>', url, row)
+
+    @admin.display(description="Result")
+    def result(self, row: ReplayItem) -> str:
+        return chip(CHIPS.get(row.state, row.state), row.get_state_display().capitalize())
+
+    @admin.display(description="Why")
+    def said(self, row: ReplayItem) -> str:
+        return humanize.quoted(row.note)
+
+
+# -- Admin pages of replay batches: the list, one page from preview to proof, and its levers -----------------
 @admin.register(ReplayBatch)
 class ReplayBatchAdmin(ReadOnlyAdmin):
     place = 30

@@ -15,11 +15,10 @@ from django.utils.html import format_html
 
 from config.admin import humanize
 from config.admin.html import chip, clock_and_age, said
-from config.admin.keyset import Keyset
-from config.admin.read_only import ReadOnlyAdmin, Segments, age_column
-from outbox.bookkeeping.models import Watermark
+from config.admin.lists import Keyset
+from config.admin.pages import ReadOnlyAdmin, Segments, age_column
+from outbox.bookkeeping.models import UNSEEN, Watermark
 from outbox.bookkeeping.progress import BEHIND, lag_of
-from outbox.bookkeeping.queries import UNSEEN
 
 PARTITION = re.compile(r"(?P<topic>[\w.-]+)/(?P<partition>\d{1,9})", re.ASCII)
 

@@ -13,10 +13,10 @@ from django.db import DatabaseError, InterfaceError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
-from config.as_json import as_json
-from config.database.errors import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.gate import InvalidRecord
 from config.middleware import Answer as GetResponse
+from config.payload import as_json
 from config.telemetry.logs import log
 
 CONTENT_TYPE = "application/problem+json"

@@ -1,1 +1,1 @@
-"""Leases, counters, watermarks, and the trail of operators."""
+"""What all flows store about their work: positions, leases, counters, progress."""

@@ -1,22 +1,26 @@
-"""The lease: who works on a row, until when, and how a worker that lost it finds out.
-
-Claim in one short transaction, act outside any, settle with the token: zero rows changed means somebody
-else owns the row now, and the late worker touches nothing (a fencing token, as in Kleppmann's "How to do
-distributed locking").
-"""
+"""Leases: who works on a row or a scheduled job, until when, and how a worker learns that it lost it."""
 
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self, TypeVar
 
-from django.db import models, transaction
+from django.db import IntegrityError, models, transaction
 from django.db.models import Q
 
+from config.database.clock import database_now
+from config.database.retry import is_duplicate
 from config.telemetry import metrics
 from config.telemetry.logs import log
+from outbox.bookkeeping.models import JobLease
 
+# -- The lease: who works on a row, until when, and how a worker that lost it finds out ----------------------
+# Claim in one short transaction, act outside any, settle with the token: zero rows changed means somebody
+# else owns the row now, and the late worker touches nothing (a fencing token, as in Kleppmann's "How to do
+# distributed locking").
 Row = TypeVar("Row", bound="Claimable")
 
 
@@ -84,3 +88,32 @@ def recover(model: type[Claimable], now: datetime) -> int:
         metrics.RECOVERED.inc(recovered)
         log.warning("claims_recovered", table=model._meta.db_table, rows=recovered)
     return recovered
+
+
+# -- Leases of scheduled jobs: a job runs once at a time, also when two beats run ----------------------------
+@contextmanager
+def only_one(job: str, seconds: float) -> Iterator[bool]:
+    """True for the one caller that holds the lease of `job`; it is given back at the end, or after `seconds`."""
+    token = uuid.uuid4()
+    now = database_now()
+    held = _lease(job, token, now, now + timedelta(seconds=seconds))
+    try:
+        yield held
+    finally:
+        if held:
+            JobLease.objects.filter(job=job, token=token).update(token=None, until=database_now())
+
+
+def _lease(job: str, token: uuid.UUID, now: datetime, until: datetime) -> bool:
+    if JobLease.objects.filter(job=job, until__lte=now).update(token=token, until=until):
+        return True
+    if JobLease.objects.filter(job=job).exists():
+        return False
+    try:
+        with transaction.atomic():
+            JobLease.objects.create(job=job, token=token, until=until)
+    except IntegrityError as error:
+        if not is_duplicate(error):
+            raise
+        return False  # the other beat was faster
+    return True

@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db.models import BigIntegerField, Case, F, Q, Value, When
 
 from config.database.upsert import Upsert
-from config.kafka.positions import Mark, Passed, Reach, TopicPartition
+from config.kafka.positions import LogEnd, Mark, Passed, TopicPartition
 from config.kafka.reader import committed_offsets
 from outbox.bookkeeping.models import Watermark
 
@@ -72,7 +72,7 @@ class Watermarks:
         """Rows for partitions that nothing was ever read from; those that are known stay as they are."""
         KNOW.run([(*tp, "", 0, 0, "") for tp in sorted(places)], {"group": group, "updated_at": now})
 
-    def reach(self, group: str, reached: Mapping[TopicPartition, Reach], now: datetime) -> None:
+    def reach(self, group: str, reached: Mapping[TopicPartition, LogEnd], now: datetime) -> None:
         """Note how far the log reaches, and since when everything in it is known to be written."""
         for (topic, partition), reach in sorted(reached.items()):
             rows = Watermark.objects.filter(group=group, topic=topic, partition=partition)

@@ -1,4 +1,4 @@
-"""Admission control: how many messages a channel may send now. One row a channel, shared by all workers."""
+"""Admission control: how many messages a channel may send now; token bucket and circuit breaker."""
 
 from __future__ import annotations
 
@@ -8,17 +8,89 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.database.compiled import compiled
+from config.database.queries import compiled
 from config.telemetry.logs import log
-from outbox.channels import token_bucket
-from outbox.channels.breaker import next_probe
+from config.telemetry.redaction import masked_error
+from outbox.audit_log import actions
+from outbox.channels.handlers import Outcome
 from outbox.channels.models import ChannelState
-from outbox.trail import audit
 
+# -- The arithmetic of a channel's token bucket; its state is in ChannelState --------------------------------
+# So many seconds of the rate may go at once, enough to send in small batches. Tokens are paid at the claim, not
+# at the call: in any T seconds at most rate · T + (1 + workers) · capacity leave.
+BURST_SECONDS = 0.1
+
+
+def capacity(per_second: float) -> float:
+    return max(1.0, per_second * BURST_SECONDS)
+
+
+def refilled_tokens(tokens: float, since: datetime | None, now: datetime, per_second: float) -> float:
+    """Tokens in the bucket now; one that was never used is full."""
+    if since is None:
+        return capacity(per_second)
+    earned = max(0.0, (now - since).total_seconds()) * per_second
+    return min(capacity(per_second), tokens + earned)
+
+
+def when_bucket_is_full(tokens: float, now: datetime, per_second: float) -> datetime:
+    """When to ask again: nine tenths of the time until the bucket is full, because asking takes time."""
+    return now + timedelta(seconds=(capacity(per_second) - tokens) / per_second * 0.9)
+
+
+# -- The circuit breaker of a channel: five outages in a row open it, any answer to a probe closes it --------
+OUTAGES_IN_A_ROW = 5
+FIRST_PROBE, LONGEST_PROBE = 5.0, 60.0  # seconds
+
+OPEN, CLOSED = ChannelState.Breaker.OPEN, ChannelState.Breaker.CLOSED
+
+
+def next_probe(opened_at: datetime, now: datetime) -> datetime:
+    """The wait doubles: 5 s, 10 s, 20 s, … 60 s."""
+    age = (now - opened_at).total_seconds()
+    return now + timedelta(seconds=min(LONGEST_PROBE, max(FIRST_PROBE, age)))
+
+
+def outages_at_end(outcomes: Sequence[Outcome]) -> int:
+    """How many calls in a row, counted from the last one, found nobody."""
+    run = 0
+    for outcome in outcomes:
+        run = run + 1 if outcome.kind == "unreachable" else 0
+    return run
+
+
+def note_outcomes(channel: str, outcomes: Sequence[Outcome], now: datetime) -> bool:
+    """Count outages and open or close the breaker, by one outcome a call; True when it is open now.
+
+    Whatever the other side answers closes the breaker: a refused message is an answer, too.
+    """
+    rows = ChannelState.objects.named(channel)
+    run = outages_at_end(outcomes)
+    # Asked first: there is nearly never anything to close, and the ORM takes longer to build an UPDATE.
+    if run < len(outcomes) and _ailing(channel=channel) and rows.ailing().close_breaker(now):
+        log.info("channel_answers", channel=channel)
+    if not run:
+        return False
+    rows.update(failures=F("failures") + run, last_error=outcomes[-1].error, updated_at=now)
+    opened = rows.filter(breaker=CLOSED, failures__gte=OUTAGES_IN_A_ROW).update(
+        breaker=OPEN, opened_at=now, probe_at=now + timedelta(seconds=FIRST_PROBE)
+    )
+    if opened:
+        log.error("breaker_opened", channel=channel, error=masked_error(outcomes[-1].error))
+    return rows.broken().exists()
+
+
+@compiled
+def _ailing(channel: str) -> QuerySet[Any, Any]:
+    return ChannelState.objects.named(channel).ailing().values_list("name")
+
+
+# -- Admission control ---------------------------------------------------------------------------------------
+# How many messages a channel may send now. One row a channel, shared by all workers.
 ITSELF = Operator("spillway")
 PAUSED_LOOK = timedelta(seconds=1)
 NO_REFUSAL: dict[str, Any] = {"refused_as": "", "refused_people": "", "refused_since": None}
@@ -72,9 +144,9 @@ def permit(channel: str, per_second: float, most: int, now: datetime, *, probing
         return _probe(state, now) if probing else Permit(0, why="breaker open")
     if not per_second:
         return Permit(most)
-    tokens = token_bucket.refilled(state.tokens, state.tokens_at, now, per_second)
+    tokens = refilled_tokens(state.tokens, state.tokens_at, now, per_second)
     if tokens < 1:
-        return Permit(0, tokens=tokens, look_again=token_bucket.when_full(tokens, now, per_second), why="rate")
+        return Permit(0, tokens=tokens, look_again=when_bucket_is_full(tokens, now, per_second), why="rate")
     return Permit(min(most, int(tokens)), tokens=tokens)
 
 
@@ -140,7 +212,7 @@ def resume(channel: str, operator: Operator, reason: str) -> bool:
 
 
 def _record(operator: Operator, verb: str, channel: str, reason: str, *, before: bool) -> None:
-    audit.record(
+    actions.record(
         operator, verb, f"Channel {channel}", reason=reason, subject_type="outbox.channelstate", subject_id=channel,
         before={"paused": before}, after={"paused": not before},
     )  # fmt: skip

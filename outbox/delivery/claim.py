@@ -14,19 +14,15 @@ from django.db import connection, transaction
 from django.db.models import Count, QuerySet
 
 from config.database.clock import database_now
-from config.database.compiled import compiled
-from config.database.durability import commit_lazily
-from config.database.rewrite import Rewrite
-from config.database.rows import fast_rows
-from config.database.upsert import timestamp_text, uuid_text
+from config.database.queries import compiled, fast_rows
+from config.database.transactions import commit_lazily
+from config.database.upsert import Rewrite, timestamp_text, uuid_text
 from config.telemetry import metrics
 from outbox.channels import admission
 from outbox.channels.handlers import Message, MessageHandler
-from outbox.delivery import expiry, refusals
-from outbox.delivery.candidates import find_due, lock_among, lock_due, lower_bound
-from outbox.delivery.ordering import Obstacle, choose, in_waves
-from outbox.messages.models import OutboxMessage
-from outbox.messages.queries import MessageQuerySet
+from outbox.delivery import overdue, refusals
+from outbox.delivery.candidates import Obstacle, choose, find_due, in_waves, lock_among, lock_due, lower_bound
+from outbox.messages.models import MessageQuerySet, OutboxMessage
 
 PROBE_CANDIDATES = 20  # of which one is claimed: the first may be blocked by another
 
@@ -123,7 +119,7 @@ def _older(channel: str, now: datetime, created_until: datetime, lowest: uuid.UU
 def _choose(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Message]:
     late = [message for message in candidates if message.expires_at <= found.now]
     if late:
-        expiry.expire(found.channel, late, found.now)
+        overdue.expire(found.channel, late, found.now)
         candidates = [message for message in candidates if message.expires_at > found.now]
     if not candidates:
         return []

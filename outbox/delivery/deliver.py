@@ -15,13 +15,11 @@ from django.conf import settings
 from config.fields import storable
 from config.telemetry import metrics
 from config.telemetry.logs import log
-from config.telemetry.masks import masked_error
-from config.telemetry.redaction import said, trace_of, without_addresses
+from config.telemetry.redaction import masked_error, said, trace_of, without_addresses
 from outbox.channels.handlers import Message, MessageHandler, Outcome, send_budget
-from outbox.delivery.attempts import LONGEST_RECEIPT, open_attempts
+from outbox.delivery.candidates import in_waves
 from outbox.delivery.claim import Claim
-from outbox.delivery.ordering import in_waves
-from outbox.delivery.settle import Call, Settlement, release, settle_at_last
+from outbox.delivery.settle import LONGEST_RECEIPT, Call, Settlement, open_attempts, release, settle_at_last
 from outbox.letters.burial import LONGEST_ERROR
 
 

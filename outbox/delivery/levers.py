@@ -12,14 +12,13 @@ from django.db import transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from outbox.audit_log import actions
 from outbox.bookkeeping import counters
-from outbox.delivery import reconcile
+from outbox.delivery import overdue
 from outbox.delivery.candidates import read_messages
 from outbox.messages.confirm import ACCEPTED
-from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
+from outbox.messages.models import FLOW, DeliveryAttempt, MessageQuerySet, OutboxMessage
 from outbox.messages.notify import notify_relays
-from outbox.messages.queries import MessageQuerySet
-from outbox.trail import audit
 
 State = OutboxMessage.State
 GIVEN_UP = "an operator gave it up: nobody could tell whether it was accepted"
@@ -59,7 +58,7 @@ def send_again(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int
         rows = _locked(ids, [State.UNCERTAIN])
         # One try at least, however many were made before.
         rows.filter(attempts__gt=settings.OUTBOX_MAX_RETRIES).update(attempts=settings.OUTBOX_MAX_RETRIES)
-        changed = reconcile.retry(rows.ids, database_now())
+        changed = overdue.retry_uncertain(rows.ids, database_now())
         transaction.on_commit(notify_relays, robust=True)
         return _done(operator, "send again", ids, changed, reason, "retried_uncertain", rows)
 
@@ -73,7 +72,7 @@ def give_up(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
         for channel in sorted(set(rows.channels.values())):
             mine = [pk for pk in rows.ids if rows.channels[pk] == channel]
             messages = read_messages(OutboxMessage.objects.among(mine))
-            changed += reconcile.give_up(channel, messages, GIVEN_UP, now)
+            changed += overdue.give_up_uncertain(channel, messages, GIVEN_UP, now)
         return _done(operator, "give up", ids, changed, reason)
 
 
@@ -114,5 +113,5 @@ def _done(
     subject = f"Message {ids[0]}" + (f" and {len(ids) - 1} more" if len(ids) > 1 else "")
     named = {"ids": [str(pk) for pk in ids][:1000]}
     about: dict[str, Any] = {"subject_type": "outbox.outboxmessage", "subject_ids": ids}
-    audit.record(operator, verb, subject, reason=reason, rows=changed, detail=named, **about)
+    actions.record(operator, verb, subject, reason=reason, rows=changed, detail=named, **about)
     return changed

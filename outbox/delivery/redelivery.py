@@ -13,17 +13,16 @@ from django.db import transaction
 from django.db.models import F
 from django.urls import reverse
 
-from config.flows import Effect, Judgement, Refusal
-from config.kafka.format.headers import shown
+from config.kafka.headers import shown
+from config.redelivery import Effect, Judgement, Refusal
 from config.uuid7 import uuid7
 from outbox.channels.handlers import handler_of, handlers
 from outbox.delivery.candidates import lower_bound
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of, would_refuse
-from outbox.messages.insert import SCOPE
 from outbox.messages.models import IdempotencyKey, OutboxMessage
 from outbox.messages.notify import notify_relays
-from outbox.messages.publish import content_hash, expiry_of
+from outbox.messages.publish import SCOPE, content_hash, expiry_of
 
 State = OutboxMessage.State
 ENDED = (State.DEAD_LETTERED, State.EXPIRED)

@@ -17,20 +17,19 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from config.database.clock import database_now
-from config.database.compiled import compiled
-from config.database.errors import Remedy
-from config.digest import digest
-from config.processes.loop import until_it_stands
-from config.telemetry.masks import masked_error
+from config.database.queries import compiled
+from config.database.retry import Remedy
+from config.payload import digest
+from config.processes.worker import until_it_stands
+from config.telemetry.redaction import masked_error
+from outbox.audit_log import actions
 from outbox.channels import admission
 from outbox.channels.handlers import Message, MessageHandler, Outcome
 from outbox.channels.models import ChannelState
-from outbox.letters import proof
+from outbox.letters import redelivery
 from outbox.letters.burial import Letter
-from outbox.letters.models import DeadLetter
-from outbox.letters.queries import LISTED
+from outbox.letters.models import LISTED, DeadLetter
 from outbox.messages.models import FLOW
-from outbox.trail import audit
 
 HASH = 8  # characters of a recipient's hash
 TRIES = 5  # after deadlocks
@@ -157,10 +156,10 @@ def _bring_back(channel: str, cause: str, since: datetime, last: UUID) -> tuple[
     with transaction.atomic():
         found = list(alike.filter(pk__gt=last).order_by("pk")[:LISTED])
         mine = [letter for letter in found if dict(letter.headers).get("channel") == channel]
-        effects = proof.take_back(mine, database_now())
+        effects = redelivery.take_back(mine, database_now())
         taken = [pk for pk, effect in effects.items() if effect.state == "waiting"]
         if taken:
-            audit.record(
+            actions.record(
                 admission.ITSELF, "requeue", f"{len(taken)} letters of channel {channel}", rows=len(taken),
                 reason="the channel was resumed", subject_type="outbox.deadletter", subject_ids=taken,
             )  # fmt: skip

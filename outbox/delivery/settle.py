@@ -1,7 +1,9 @@
-"""Settling: the outcomes of claimed messages are written in one transaction, for those still held."""
+"""Settling: attempts and outcomes of claimed messages in one transaction, for those still held."""
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import uuid
 from collections import Counter
@@ -12,26 +14,107 @@ from datetime import datetime
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.database.errors import Remedy, remedy_for
-from config.database.rewrite import Rewrite
-from config.database.upsert import timestamp_text, uuid_text
+from config.database.retry import Remedy, remedy_for
+from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import in_ascii
-from config.processes.loop import until_it_stands
+from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import log
-from config.telemetry.masks import masked_error
-from config.telemetry.redaction import said
+from config.telemetry.redaction import masked_error, said
+from config.uuid7 import uuid7
 from outbox.bookkeeping import counters
-from outbox.channels import admission, breaker
+from outbox.channels import admission
 from outbox.channels.handlers import Message, MessageHandler, Outcome
 from outbox.channels.models import ChannelState
-from outbox.delivery import attempts, refusals
+from outbox.delivery import refusals
 from outbox.delivery.claim import Claim
 from outbox.delivery.next_state import CHANGES, NextState, letter_of, limits, next_state, row_of
 from outbox.letters.burial import Letter, bury
 from outbox.messages.confirm import ACCEPTED
-from outbox.messages.models import FLOW, OutboxMessage
+from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 
+# -- Delivery attempts ---------------------------------------------------------------------------------------
+# Opened before a call whose outcome a crash could hide, closed with the message's next state.
+OPEN_COLUMNS = "id message_id number"
+CONSTANTS = "channel lease_token path worker started_at finished_at"
+OPEN = Upsert(
+    DeliveryAttempt,
+    columns=OPEN_COLUMNS,
+    constants=f"{CONSTANTS} outcome error receipt",
+    key="",
+    update={},
+)
+CLOSED = Upsert(
+    DeliveryAttempt,
+    columns=f"{OPEN_COLUMNS} outcome error receipt",
+    constants=CONSTANTS,
+    key="",
+    update={},
+)
+CLOSE = Rewrite(
+    DeliveryAttempt,
+    key="id",
+    changes="outcome error receipt",
+    constants="finished_at",
+    guard="old.finished_at IS NULL",
+    span="id",
+)
+# New at each start of the process: a host's name alone would hide a restart.
+WORKER = f"{socket.gethostname()[:60]}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+LONGEST_RECEIPT = 300
+
+
+def open_attempts(
+    messages: Sequence[Message], channel: str, token: uuid.UUID, path: str, now: datetime
+) -> dict[uuid.UUID, str]:
+    """Insert an attempt for each message about to be tried; returns `{message: attempt}`, committed."""
+    made = {message.id: name for message, name in zip(messages, new_ids(len(messages)), strict=True)}
+    OPEN.run(
+        [(made[message.id], message.id.hex, message.attempts) for message in messages],
+        {**_constants(channel, token, path, now, None), "outcome": "", "error": "", "receipt": ""},
+    )
+    return made
+
+
+def close_attempts(results: Sequence[tuple[Message, Outcome]], opened: dict[uuid.UUID, str], now: datetime) -> None:
+    rows = [(opened[message.id], *_words(outcome)) for message, outcome in results]
+    CLOSE.run(rows, {"finished_at": now})
+
+
+def write_closed(
+    results: Sequence[tuple[Message, Outcome]],
+    channel: str,
+    token: uuid.UUID,
+    path: str,
+    started: datetime,
+    now: datetime,
+) -> None:
+    """Insert the finished attempts of a batch that may be repeated without harm."""
+    rows = [
+        (name, message.id.hex, message.attempts, *_words(outcome))
+        for name, (message, outcome) in zip(new_ids(len(results)), results, strict=True)
+    ]
+    CLOSED.run(rows, _constants(channel, token, path, started, now))
+
+
+def new_ids(number: int) -> list[str]:
+    """Version-7 UUIDs as hexadecimal digits: consecutive ones, because making each of its own takes 2 µs."""
+    first = uuid7().int
+    return [f"{first + step:032x}" for step in range(number)]
+
+
+def _constants(
+    channel: str, token: uuid.UUID, path: str, started: datetime, finished: datetime | None
+) -> dict[str, object]:
+    claimed = {"channel": channel, "lease_token": uuid_text(token), "path": path, "worker": WORKER}
+    return {**claimed, "started_at": started, "finished_at": finished}
+
+
+def _words(outcome: Outcome) -> tuple[str, str, str]:
+    return outcome.kind, outcome.error, outcome.receipt[:LONGEST_RECEIPT]
+
+
+# -- Settling: the outcomes of claimed messages are written in one transaction, for those still held ---------
 PATIENCE_AT_THE_END = 5.0  # seconds that a worker told to stop waits for its database
 THROTTLED_WAIT = 1.0  # seconds, where a 429 says no time
 LONGEST_THROTTLE = 3600.0  # seconds; a header that is wrong over there must not stop us for years
@@ -129,9 +212,7 @@ def _settle_whatever_they_say(claim: Claim, handler: MessageHandler, call: Call)
 def _settle_without_words(claim: Claim, handler: MessageHandler, call: Call) -> Settlement:
     """In ASCII; and with nothing but the kind of the outcome where that is refused, too."""
     ((message, outcome),) = call.results
-    plain = replace(
-        outcome, error=in_ascii(outcome.error), receipt=in_ascii(outcome.receipt)[: attempts.LONGEST_RECEIPT]
-    )
+    plain = replace(outcome, error=in_ascii(outcome.error), receipt=in_ascii(outcome.receipt)[:LONGEST_RECEIPT])
     try:
         return _settle_held(claim, handler, replace(call, results=[(message, plain)]))
     except Exception as error:
@@ -170,15 +251,15 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
     rules = limits()
     sent = [(message, outcome) for message, outcome in results if outcome.ok]
     unsent = [(m, outcome, next_state(m, outcome, now, rules)) for m, outcome in results if not outcome.ok]
-    receipts = [(m.id.hex, outcome.receipt[: attempts.LONGEST_RECEIPT]) for m, outcome in sent]
+    receipts = [(m.id.hex, outcome.receipt[:LONGEST_RECEIPT]) for m, outcome in sent]
     changed = SENT.run(receipts, {**ACCEPTED, "sent_at": now, "lease_token": token})
     changed += UNSENT.run([row_of(m, after) for m, _, after in unsent], {"lease_until": None, "lease_token": token})
     if changed != len(results):
         raise FenceLost
     if call.opened is None:
-        attempts.write_closed(results, claim.channel, claim.token, claim.path, call.started, now)
+        write_closed(results, claim.channel, claim.token, claim.path, call.started, now)
     else:
-        attempts.close_attempts(results, call.opened, now)
+        close_attempts(results, call.opened, now)
     letters = {
         m.id: letter_of(claim.channel, m, "deliver", after.letter, after.error, now)
         for m, _, after in unsent
@@ -200,7 +281,7 @@ def _tell_channel(
     outcomes = [outcome for _, outcome in results]
     # Where one message of a call got an answer, somebody is there.
     calls = [min(call, key=lambda o: o.kind == "unreachable") for call in handler.per_call(outcomes)]
-    halt = "breaker open" if breaker.note(claim.channel, calls, now) else ""
+    halt = "breaker open" if admission.note_outcomes(claim.channel, calls, now) else ""
     refused = next((outcome for outcome in outcomes if outcome.kind == "auth"), None)
     if refused:
         admission.pause(

@@ -6,8 +6,8 @@ import re
 from functools import lru_cache
 
 from config.admin import humanize
-from config.digest import digest
 from config.fields import storable
+from config.payload import digest
 from config.telemetry.redaction import ADDRESS, URL_QUERY
 
 LONGEST_READ = 1000  # characters of an error

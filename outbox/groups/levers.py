@@ -11,10 +11,10 @@ from django.db.models.functions import Greatest
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.digest import digest
-from config.flows import Refusal
+from config.payload import digest
+from config.redelivery import Refusal
+from outbox.audit_log import actions
 from outbox.groups.models import FailureGroup
-from outbox.trail import audit
 
 State = FailureGroup.State
 IGNORED_FOR = {
@@ -155,7 +155,7 @@ def _record(
     after: Mapping[str, object],
 ) -> None:  # fmt: skip
     group = FailureGroup.objects.get(pk=pk)
-    audit.record(
+    actions.record(
         operator, verb, f"Group {group}", reason=reason, result=result, url=group.url, detail={"group": pk},
         subject_type="outbox.failuregroup", subject_id=pk, before=before, after=after,
     )  # fmt: skip

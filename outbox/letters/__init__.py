@@ -1,1 +1,1 @@
-"""Dead letters: how they are buried, counted, requeued and closed."""
+"""Dead letters: buried, listed, edited, requeued, closed, and what became of them."""

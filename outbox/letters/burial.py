@@ -1,4 +1,4 @@
-"""Buries records that failed for good: a letter per record, step and revision, counted by cause."""
+"""Buries records that failed for good: a letter per record, step and revision; the base of all handlers."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from config.database.errors import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Upsert
-from config.digest import END_BYTES, Excerpt, digest, keepable
 from config.fields import in_ascii, storable
-from config.kafka.format.headers import Header, Row, printable, rows_of
-from config.kafka.records import Record, Replayed
+from config.kafka import Mark, Record, RecordBatch, Replayed, Tally, topic_name
+from config.kafka.consumer import Handler
+from config.kafka.headers import Header, Row, printable, rows_of
+from config.kafka.positions import TopicPartition
+from config.partitions import ensure_partitions
+from config.payload import END_BYTES, Excerpt, digest, keepable
 from config.telemetry import metrics
 from config.telemetry.logs import log
-from config.telemetry.redaction import without_addresses
+from config.telemetry.redaction import said, without_addresses
 from config.uuid7 import uuid7
-from outbox.groups import arrivals
-from outbox.groups.arrivals import Cause, Group, PlainCause
+from outbox.bookkeeping.watermarks import Watermarks
+from outbox.groups import counts
+from outbox.groups.counts import Cause, Group, PlainCause
 from outbox.groups.fingerprint import template_of
 from outbox.letters.models import BurialKey, DeadLetter
 
+# -- Buries records that failed for good: a letter per record, step and revision, counted by cause -----------
 LONGEST_ERROR = 10_000  # characters
 LONGEST_TRACEBACK = 50_000
 LONGEST_HEADERS = 100_000  # characters of all together
@@ -120,10 +125,10 @@ def _bury(letters: Sequence[Letter], group: str, now: datetime, plain: bool) -> 
     if not fresh:
         return []
     causes = (PlainCause(*letter.cause) if plain else letter.cause for letter in fresh)
-    groups = arrivals.groups_for(causes, now)
+    groups = counts.groups_for(causes, now)
     written = [_letter(letter, groups[letter.cause].pk, group, now) for letter in fresh]
     DeadLetter.objects.bulk_create(map(_in_plain_words, written) if plain else written)
-    arrivals.count(_arrived(fresh, groups), now)
+    counts.count_arrivals(_arrived(fresh, groups), now)
     for letter in fresh:
         metrics.BURIED.labels(letter.source, letter.reason).inc()
     return fresh
@@ -211,3 +216,67 @@ def _header(record: Any, name: str) -> str:
         if key == name:
             return printable(value)[:100]
     return ""
+
+
+# -- What the Kafka handlers of all flows share: how a record becomes a letter -------------------------------
+class AlarmedWatermarks(Watermarks):
+    """Watermarks that leave a dead letter where a partition stops, because records may be gone."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def stop(self, group: str, alarms: Mapping[TopicPartition, str], now: datetime) -> None:
+        with transaction.atomic():
+            super().stop(group, alarms, now)
+            marks = self.load(group, sorted({topic for topic, _ in alarms}))
+            letters = []
+            for tp, alarm in alarms.items():
+                mark = marks.get(tp, Mark("", 0))
+                place = Replayed(*tp, mark.next_offset, -1, None, None)
+                letters.append(Letter(self.source, STOPPED, "partition_stopped", alarm, place, mark.topic_id))
+            bury(letters, group, now)
+
+
+def known_before(letters: Sequence[Letter], new: Sequence[Letter]) -> list[Letter]:
+    """The letters that `bury` did not write, because an earlier reading of their records did."""
+    written = set(map(id, new))
+    return [letter for letter in letters if id(letter) not in written]
+
+
+class LetterHandler(Handler):
+    """Base of a flow's Kafka handler: what it cannot handle becomes a letter, and missing partitions are made."""
+
+    source: str  # the flow its letters belong to
+
+    def letter(
+        self,
+        batch: RecordBatch,
+        record: Record,
+        step: str,
+        reason: str,
+        text: str,
+        key: str = "",
+        **more: Any,
+    ) -> Letter:
+        """A letter about `record`, not buried yet; `key` is the order or reference it is about."""
+        topic_id = batch.topic_ids.get(record.topic, "")
+        return Letter(
+            self.source, step, reason, text, record, topic_id, batch.letter_revision, business_key=key, **more
+        )
+
+    def park(self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime) -> None:
+        """Bury the one record that the database refused although the gate let it through."""
+        told = {"error_class": type(error).__name__, "traceback": trace}
+        letter = self.letter(batch, record, "store", "database_refused", said(error), **told)
+        new = len(bury([letter], topic_name(self.group), now))
+        batch.tally = Tally(parked=new)
+        self.count_parked(batch, record, now, new=bool(new))
+
+    def count_parked(self, batch: RecordBatch, record: Record, now: datetime, *, new: bool) -> None:
+        """Count a record that `park` has buried, where the flow accounts for each record.
+
+        One that was a letter before is a repeat.
+        """
+
+    def repair(self) -> None:
+        ensure_partitions()

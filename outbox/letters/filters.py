@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from config.admin import humanize
-from config.flows import Refusal, flows
+from config.flows import flows
+from config.redelivery import Refusal
 from outbox.groups.models import FailureGroup
-from outbox.letters.models import DeadLetter
-from outbox.letters.queries import DeadLetterQuerySet
+from outbox.letters.models import DeadLetter, DeadLetterQuerySet
 
 MOST_IDS = 10_000
 # The state that a verb starts from.

@@ -1,4 +1,4 @@
-"""Levers on dead letters: requeue, discard, resolve; for the admin and the command."""
+"""Levers on dead letters, one by one or a whole group: requeue, discard, resolve."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from django.db import transaction
 
 from config.admin.levers import LEAST_REASON, Operator
 from config.database.clock import database_now
-from config.database.errors import Remedy
-from config.flows import Effect, Judgement, Refusal
-from config.processes.loop import until_it_stands
-from outbox.letters import proof
+from config.database.retry import Remedy
+from config.processes.worker import until_it_stands
+from config.redelivery import Effect, Judgement, Refusal
+from outbox.audit_log import actions
+from outbox.groups.models import FailureGroup
+from outbox.letters import redelivery, transitions
 from outbox.letters.models import DeadLetter
-from outbox.trail import audit
 
+# -- Levers on dead letters: requeue, discard, resolve; for the admin and the command ------------------------
 # Characters of the reason.
 LEASTS = {"requeue": LEAST_REASON, "resolve": LEAST_REASON, "restore": LEAST_REASON, "discard": 10}
 TRIES = 5  # after deadlocks
@@ -37,7 +39,7 @@ def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
     """Send letters back to the flow they came from, at their original position; each in a transaction of its own."""
     result = RequeueResult()
     for letter_id in letter_ids:
-        letter, effect = _pull(letter_id, operator, "requeue", reason, proof.take_back)
+        letter, effect = _pull(letter_id, operator, "requeue", reason, redelivery.take_back)
         if letter is None or effect is None:
             continue
         if effect.state == "refused":
@@ -51,7 +53,7 @@ def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
 
 def forecast(letter: DeadLetter) -> Judgement:
     """What its flow would do with an open letter that is requeued now; nothing is written."""
-    return proof.foresee([letter], database_now())[letter.pk]
+    return redelivery.foresee([letter], database_now())[letter.pk]
 
 
 def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str, code: str = "") -> int:
@@ -59,12 +61,12 @@ def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str, co
 
     Raises Refusal at a letter that cannot be discarded now; those before it stay discarded.
     """
-    return sum(_close(pk, operator, "discard", reason, partial(proof.discard, code=code)) for pk in letter_ids)
+    return sum(_close(pk, operator, "discard", reason, partial(redelivery.discard, code=code)) for pk in letter_ids)
 
 
 def resolve(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
     """Mark letters as dealt with elsewhere; returns how many were open."""
-    return sum(_close(pk, operator, "resolve", reason, proof.resolve) for pk in letter_ids)
+    return sum(_close(pk, operator, "resolve", reason, redelivery.resolve) for pk in letter_ids)
 
 
 def restore(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
@@ -72,7 +74,7 @@ def restore(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) ->
 
     Raises Refusal at a letter whose discard cannot be undone; those before it are open again.
     """
-    return sum(_close(pk, operator, "restore", reason, proof.restore) for pk in letter_ids)
+    return sum(_close(pk, operator, "restore", reason, redelivery.restore) for pk in letter_ids)
 
 
 def _close(letter_id: uuid.UUID, operator: Operator, verb: str, reason: str, act: Act) -> int:
@@ -101,8 +103,38 @@ def _pull(
 def _record(operator: Operator, verb: str, letter: DeadLetter, reason: str, effect: Effect) -> None:
     result = effect.evidence if effect.state != "failed_again" else f"failed again: {effect.evidence}"
     after = DeadLetter.objects.filter(pk=letter.pk).values_list("status", flat=True).first()
-    audit.record(
+    actions.record(
         operator, verb, f"Letter {letter}", reason=reason, result=result,
         detail={"letter": str(letter.pk), "position": letter.position}, subject_type="outbox.deadletter",
         subject_id=letter.pk, before={"status": letter.status}, after={"status": after},
     )  # fmt: skip
+
+
+# -- Levers on all open letters of a group at once, as far as one request may carry them ---------------------
+MOST = 500  # letters of one transaction; more are a replay batch
+
+
+def resolve_groups(ids: Iterable[int], operator: Operator, reason: str) -> int:
+    """Mark the open letters of groups as dealt with elsewhere; returns how many groups had any.
+
+    Raises Refusal at a group with more than MOST; those before it stay resolved.
+    """
+    return sum(_resolve_one(pk, operator, reason) for pk in sorted(ids))
+
+
+def _resolve_one(pk: int, operator: Operator, reason: str) -> int:
+    with transaction.atomic():
+        ids = DeadLetter.objects.of_group(pk).open().newest_first().values_list("pk", flat=True)
+        found = list(ids[: MOST + 1])
+        if len(found) > MOST:
+            raise Refusal(f"it has more than {MOST} open letters: resolve them by a replay batch")
+        letters = list(DeadLetter.objects.filter(pk__in=found).defer("payload", "traceback", "headers"))
+        moved = len(transitions.resolve(letters, database_now()))
+        if not moved:
+            return 0
+        group = FailureGroup.objects.get(pk=pk)
+        actions.record(
+            operator, "resolve", f"Group {group}", reason=reason, result="resolved", rows=moved, url=group.url,
+            detail={"group": pk, "letters": moved}, subject_type="outbox.failuregroup", subject_id=pk,
+        )  # fmt: skip
+    return 1

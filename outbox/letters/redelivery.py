@@ -1,19 +1,37 @@
-"""Makes the records of dead letters again, as their topic delivered them, and finds the letters of those that failed."""
+"""Takes letters back and proves what became of them; makes their records again as the topic delivered them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeVar
 from uuid import UUID
 
-from config.digest import UnreadableBatch
-from config.flows import Effect, Judgement, Refusal
-from config.kafka import RecordBatch, Replayed
-from config.kafka.format.headers import headers_of
-from config.telemetry.masks import masked_error
-from outbox.letters.burial import Letter
-from outbox.letters.models import DeadLetter
+from django.db import transaction
 
+from config.database.chunks import batched
+from config.database.retry import Remedy, remedy_for
+from config.database.upsert import Upsert, new, timestamp_text
+from config.flows import flow_of, flows
+from config.kafka import RecordBatch, Replayed
+from config.kafka.headers import headers_of
+from config.payload import UnreadableBatch
+from config.processes.worker import until_it_stands
+from config.redelivery import Effect, Judgement, Refusal
+from config.telemetry.logs import log
+from config.telemetry.redaction import masked_error, said
+from outbox.letters.burial import STOPPED, Letter
+from outbox.letters.models import DeadLetter, PayloadRevision, ProofRound
+from outbox.letters.transitions import Move, Status, discard, locked, move, resolve, restore
+
+__all__ = ["discard", "resolve", "restore"]
+
+
+# -- Makes the records of dead letters again -----------------------------------------------------------------
+# As their topic delivered them, and finds the letters of those that failed.
 Refused = dict[UUID, str]
 
 
@@ -118,3 +136,192 @@ def not_eligible(refused: Mapping[UUID, str]) -> dict[UUID, Judgement]:
 def would_refuse(why: str) -> Judgement:
     """A letter that cannot be taken back now."""
     return Judgement(False, "It would be refused now.", f"{why[:1].upper()}{why[1:]}.", "warn")
+
+
+# -- Takes letters back, and proves what became of them ------------------------------------------------------
+# The flows' three questions, asked for chunks of letters.
+CHUNK = 500  # letters of one transaction
+TRIES = 5  # after deadlocks
+WORTH_ANOTHER_TRY = (Remedy.RERUN, Remedy.WAIT)
+NO_RECORD = "a stopped partition is no record: start its worker with --accept-reset, then resolve"
+STATES = {"waiting": Status.REQUEUED, "resolved": Status.RESOLVED, "failed_again": Status.FAILED_AGAIN}
+STATES["discarded"] = Status.DISCARDED
+FOUND = Upsert(
+    ProofRound,
+    columns="source overdue oldest_at",
+    constants="looked_at",
+    key="source",
+    update=new("overdue oldest_at looked_at"),
+)
+Answer = TypeVar("Answer")
+Answers = Mapping[UUID, Answer]
+
+
+def judge(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
+    """Whether each letter can be taken back now, and what would happen; nothing is written."""
+    return _asked(letters, lambda flow, part: flow.judge(part, now), would_refuse)
+
+
+def foresee(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
+    """The same for a preview or a page: a letter that its flow breaks on says so and spares the others."""
+    return dict(_by_halves(lambda part: judge(part, now), letters, would_refuse)) if letters else {}
+
+
+def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+    """Give letters back to their flows and write what became of them, in the caller's transaction.
+
+    A letter that is not open any more is not in the answer. One that was refused stays open. Raises Stale, or the
+    database's own error, where the whole transaction is to be run again.
+    """
+    mine = locked([letter.pk for letter in letters], Status.OPEN)
+    opened = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)
+    found = _masked(_asked(opened, lambda flow, part: _taken(flow, part, now), _refused))
+    moves = {pk: _move_of(effect) for pk, effect in found.items() if effect.state != "refused"}
+    move(opened, moves, Status.OPEN, now)
+    return found
+
+
+def look_after(now: datetime, limit: int = CHUNK) -> int:
+    """Close the requeued letters whose effect is proven, `limit` a transaction, by key; returns how many."""
+    patience = {source: flow.patience(source) for flow in flows() for source in flow.sources()}
+    overdue = dict.fromkeys(patience, 0)
+    oldest: dict[str, datetime] = {}
+    closed = 0
+    last: UUID | None = None
+    while found := _after(last, limit):
+        last = found[-1][0]
+        done = until_it_stands(partial(look_after_these, [pk for pk, _, _ in found], now), "look-after", _worth_it)
+        closed += len(done)
+        for pk, source, since in found:
+            if pk not in done and source in patience:
+                oldest[source] = min(since, oldest.get(source, since))
+                overdue[source] += now - since >= patience[source]
+    _write_round(overdue, oldest, now)
+    return closed
+
+
+def _worth_it(failures: int, remedy: Remedy) -> bool:
+    return remedy is Remedy.RERUN and failures < TRIES
+
+
+def _after(last: UUID | None, limit: int) -> list[tuple[UUID, str, datetime]]:
+    rows = DeadLetter.objects.requeued().order_by("pk")
+    rows = rows.filter(pk__gt=last) if last else rows
+    return [
+        (pk, source, taken or changed)
+        for pk, source, taken, changed in rows.values_list("pk", "source", "requeued_at", "updated_at")[:limit]
+    ]
+
+
+def _write_round(overdue: dict[str, int], oldest: dict[str, datetime], now: datetime) -> None:
+    times = {source: timestamp_text(since) for source, since in oldest.items()}
+    rows = [(source, number, times.get(source)) for source, number in sorted(overdue.items())]
+    FOUND.run(rows, {"looked_at": now})
+
+
+def look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
+    """Close those of these requeued letters whose effect is proven, in transactions of their own; returns which."""
+    return {pk for part in DeadLetter.objects.portions(ids) for pk in _look_after_these(part, now)}
+
+
+def _look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
+    with transaction.atomic():
+        mine = locked(ids, Status.REQUEUED)
+        rows = DeadLetter.objects.filter(pk__in=mine).defer("traceback", "error").order_by("pk")
+        letters = PayloadRevision.objects.in_force(rows)
+        found = _masked(_asked(letters, lambda flow, part: _seen(flow, part, now), _waiting))
+        notes = {letter.pk: letter.note for letter in letters}
+        closed = {pk: effect for pk, effect in found.items() if effect.state not in ("waiting", "refused")}
+        moves = {pk: _move_of(effect, notes[pk]) for pk, effect in closed.items()}
+        move(letters, moves, Status.REQUEUED, now)
+        return set(closed)
+
+
+def _asked(
+    letters: Sequence[DeadLetter],
+    ask: Callable[[Any, Sequence[DeadLetter]], Mapping[UUID, Answer]],
+    refused: Callable[[str], Answer],
+) -> dict[UUID, Answer]:
+    """Each letter's answer from the flow that its source belongs to."""
+    answers: dict[UUID, Answer] = {}
+    for source, group in groupby(sorted(letters, key=lambda letter: letter.source), key=lambda letter: letter.source):
+        mine = list(group)
+        answers |= {letter.pk: refused(NO_RECORD) for letter in mine if letter.step == STOPPED}
+        records = [letter for letter in mine if letter.step != STOPPED]
+        try:
+            flow = flow_of(source)
+        except Refusal as refusal:
+            answers |= {letter.pk: refused(str(refusal)) for letter in records}
+            continue
+        for part in batched(records, CHUNK):
+            answers |= ask(flow, part)
+    return answers
+
+
+def _by_halves(
+    ask: Callable[[Sequence[DeadLetter]], Mapping[UUID, Answer]],
+    letters: Sequence[DeadLetter],
+    broken: Callable[[str], Answer],
+) -> Mapping[UUID, Answer]:
+    """What `ask` answers; a letter that the database or its flow breaks on is found by halves and spares the rest.
+
+    A database that is away, or in contention, is no letter's fault: raised, as nothing of the transaction may stay.
+    """
+    try:
+        with transaction.atomic():
+            return ask(letters)
+    except Exception as error:
+        if remedy_for(error) in WORTH_ANOTHER_TRY:
+            raise
+        if len(letters) == 1:
+            log.exception("letter_breaks_its_flow", letter=str(letters[0].pk), source=letters[0].source)
+            return {letters[0].pk: broken(_why(error))}
+    middle = len(letters) // 2
+    return {**_by_halves(ask, letters[:middle], broken), **_by_halves(ask, letters[middle:], broken)}
+
+
+def _why(error: BaseException) -> str:
+    """What the database or the flow says against a letter."""
+    remedy, text = remedy_for(error), said(error)[:200]
+    if remedy is Remedy.PARTITION:
+        return "its month has no partition: run rotate_partitions, then try again"
+    if remedy is Remedy.DATA:
+        return f"the database still refuses it: {text}"
+    return f"its flow breaks on it: {type(error).__name__}: {text}"
+
+
+def _taken(flow: Any, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+    return _by_halves(lambda part: flow.take_back(part, now), letters, _refused)
+
+
+def _seen(flow: Any, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+    return _by_halves(lambda part: flow.effect(part, now), letters, _waiting)
+
+
+def _refused(why: str) -> Effect:
+    return Effect("refused", why)
+
+
+def _waiting(why: str) -> Effect:
+    return Effect("waiting", why)
+
+
+def _masked(found: Mapping[UUID, Effect]) -> dict[UUID, Effect]:
+    """What failed again says so with an error, which may repeat values of the payload: nobody can mask it later."""
+    return {
+        pk: replace(effect, evidence=masked_error(effect.evidence)) if effect.state == "failed_again" else effect
+        for pk, effect in found.items()
+    }
+
+
+def _move_of(effect: Effect, note: str | None = None) -> Move:
+    waits = effect.state == "waiting"
+    again = "failed again: " if effect.state == "failed_again" else ""
+    return Move(
+        STATES[effect.state],
+        note=again + effect.evidence if note is None else note,
+        evidence="" if waits else effect.evidence,
+        url=effect.url,
+        carrier=effect.carrier,
+        successor=effect.successor,
+    )

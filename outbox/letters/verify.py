@@ -8,8 +8,8 @@ from typing import Any
 from django.db.models import Count, Exists, OuterRef, Subquery, Sum
 
 from config.database.chunks import by_key
-from config.digest import digest
 from config.flows import Check
+from config.payload import digest
 from outbox.bookkeeping.verify import OFFENDERS
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import BurialKey, DeadLetter, PayloadRevision

@@ -10,7 +10,7 @@ from django.utils.html import format_html
 
 from config.admin import humanize
 from config.telemetry.redaction import without_addresses
-from outbox.trail.models import OperatorAction, verb_in_words
+from outbox.audit_log.models import OperatorAction, verb_in_words
 
 register = template.Library()
 

@@ -9,9 +9,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from config.admin import humanize
-from outbox.admin.groups.live import AT_WORK
+from outbox.admin.group_filters import AT_WORK
 from outbox.groups.models import FailureGroup
-from outbox.replay.batches.models import ReplayBatch
+from outbox.replay_batches.models import ReplayBatch
 
 register = template.Library()
 

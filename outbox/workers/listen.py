@@ -23,10 +23,9 @@ from outbox.bookkeeping import counters
 from outbox.channels.handlers import MessageHandler, handlers
 from outbox.delivery.claim import Claim, claim
 from outbox.delivery.deliver import deliver
-from outbox.letters.burial import Letter, bury
-from outbox.letters.handler import LetterHandler
+from outbox.letters.burial import Letter, LetterHandler, bury
 from outbox.messages.models import FLOW
-from outbox.workers import cdc_health, debezium
+from outbox.workers import change_capture
 
 NAME = "outbox-listen"
 
@@ -86,7 +85,7 @@ class Listen(LetterHandler):
     stale or foreign hint changes nothing, and a failed delivery is tried again from its row."""
 
     name, source = NAME, FLOW
-    group = cdc_health.GROUP
+    group = change_capture.CDC_GROUP
     gathers = True
 
     def __init__(self, stop: threading.Event) -> None:
@@ -100,11 +99,11 @@ class Listen(LetterHandler):
         skipped = 0
         for record in batch.records:
             try:
-                found = debezium.read(record.value)
+                found = change_capture.read_change(record.value)
             except InvalidRecord as refusal:
                 letters.append(self.letter(batch, record, "decode", refusal.reason, str(refusal)))
                 continue
-            if isinstance(found, debezium.Hint):
+            if isinstance(found, change_capture.Hint):
                 ids.setdefault(found.id, record.timestamp / 1000)
             else:
                 skipped += 1
@@ -138,7 +137,7 @@ class Listen(LetterHandler):
     def each_second(self, now: datetime) -> None:
         """Not with each batch: all listeners and relays share the channels' rows, and would wait for each other."""
         if self.newest:
-            cdc_health.seen(self.newest, now)
+            change_capture.note_seen(self.newest, now)
 
     def pressure(self) -> bool:
         """While a channel's thread is full, hints wait in Kafka; the poller takes messages that wait too long."""

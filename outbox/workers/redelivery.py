@@ -8,18 +8,17 @@ from uuid import UUID
 
 from django.conf import settings
 
-from config.flows import Effect, Judgement, Refusal
 from config.gate import InvalidRecord
 from config.kafka import topic_name
-from config.telemetry.masks import masked_error
+from config.redelivery import Effect, Judgement, Refusal
+from config.telemetry.redaction import masked_error
 from config.uuid7 import smallest_uuid7
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import failed_again, record_of, would_refuse
-from outbox.messages.models import FLOW, OutboxMessage
-from outbox.messages.queries import UNFINISHED
-from outbox.workers import debezium
-from outbox.workers.cdc_health import GROUP
+from outbox.messages.models import FLOW, UNFINISHED, OutboxMessage
+from outbox.workers import change_capture
+from outbox.workers.change_capture import CDC_GROUP
 
 NO_HINT = "the record names no new message: nothing is missing"
 READ = "read; the poller takes what it hints at"
@@ -43,7 +42,7 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
             found[letter.pk] = Effect("refused", str(refusal))
         else:
             found[letter.pk] = Effect("waiting", READ, carrier=hint) if hint else Effect("resolved", NO_HINT)
-    bury(failed, topic_name(GROUP), now)
+    bury(failed, topic_name(CDC_GROUP), now)
     return found | failed_again(failed)
 
 
@@ -69,8 +68,8 @@ def _effect(message_id: UUID | None, states: dict[UUID, str], oldest: UUID) -> E
 
 def _read(letter: DeadLetter) -> UUID | None:
     """The message that the record hints at; None for one that is about something else."""
-    found = debezium.read(record_of(letter).value)
-    return found.id if isinstance(found, debezium.Hint) else None
+    found = change_capture.read_change(record_of(letter).value)
+    return found.id if isinstance(found, change_capture.Hint) else None
 
 
 def _judged(letter: DeadLetter) -> Judgement:

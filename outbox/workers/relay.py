@@ -1,4 +1,4 @@
-"""The relay: claims and delivers the messages of one channel, again at once while there are more."""
+"""The relay: claims and delivers the messages of one channel; waits for commits by LISTEN or a short sleep."""
 
 from __future__ import annotations
 
@@ -6,21 +6,85 @@ import random
 import threading
 import time
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from config.database.clock import database_now
+from config.database.dialects.vendors import is_pooled
 from config.telemetry import metrics
+from config.telemetry.logs import log
 from outbox.channels.handlers import MessageHandler
-from outbox.delivery import expiry, reconcile
+from outbox.delivery import overdue
 from outbox.delivery.candidates import lower_bound
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
-from outbox.delivery.rescue import rescue
+from outbox.delivery.overdue import rescue
 from outbox.messages.models import OutboxMessage
-from outbox.workers import doorbell
-from outbox.workers.cdc_health import Grace
+from outbox.messages.notify import CHANNEL, PAUSE
+from outbox.workers.change_capture import Grace
 
+# -- Waits until messages are committed: LISTEN on PostgreSQL, a short sleep elsewhere -----------------------
+LOOK = 0.015  # seconds between two polls shortly after a NOTIFY
+LOOKING = 1.5 * PAUSE  # seconds of such polls; more than PAUSE, because the next NOTIFY may be a little late
+SLICE = 0.25  # seconds after which a wait checks whether the process is to stop
+
+
+class Doorbell:
+    """Waits for NOTIFY on a connection of its own; without PostgreSQL, or behind a pooler, it only sleeps."""
+
+    def __init__(self, stop: threading.Event, using: str = DEFAULT_DB_ALIAS) -> None:
+        self.stop = stop
+        self.using = using
+        self._listener: Any = None
+        self.listens = connections[using].vendor == "postgresql" and not is_pooled(using)
+        self._look_until = 0.0
+
+    def longest_wait(self, seconds: float) -> float:
+        """`seconds`, or 15 ms shortly after a NOTIFY: commits send no second one then, so the relay polls for them."""
+        return min(seconds, LOOK) if time.monotonic() < self._look_until else seconds
+
+    def wait(self, seconds: float) -> bool:
+        """Whether a NOTIFY arrived within `seconds`."""
+        if not self.listens:
+            self.stop.wait(seconds)
+            return False
+        deadline = time.monotonic() + seconds
+        while not self.stop.is_set():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            if self._notified(min(left, SLICE)):
+                self._look_until = time.monotonic() + LOOKING
+                return True
+        return False
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _notified(self, seconds: float) -> bool:
+        try:
+            if self._listener is None:
+                self._listen()
+                return True  # of a commit before LISTEN we get no NOTIFY
+            return any(True for _ in self._listener.connection.notifies(timeout=seconds, stop_after=1))
+        except Exception as error:  # noqa: BLE001 (polling finds the messages, too)
+            log.warning("doorbell_lost", error=str(error).strip())
+            self.close()
+            self.stop.wait(seconds)
+            return False
+
+    def _listen(self) -> None:
+        listener: Any = connections[self.using].copy()
+        self._listener = listener
+        with listener.cursor() as cursor:
+            cursor.execute(f"LISTEN {CHANNEL}")
+
+
+# -- The relay: claims and delivers the messages of one channel, again at once while there are more ----------
 FIRST_SLEEP, LONGEST_SLEEP = 0.05, 2.0  # without a doorbell
 CHORES_SECONDS = 15.0
 
@@ -32,7 +96,7 @@ class Relay:
         self.handler = handler
         self.stop = stop
         self.longest_sleep = min(settings.OUTBOX_POLL_SECONDS, longest_sleep or settings.OUTBOX_POLL_SECONDS)
-        self.doorbell = doorbell.Doorbell(stop)
+        self.doorbell = Doorbell(stop)
         self.grace = Grace(handler.name)
         self.sleep = FIRST_SLEEP
         self.chores_at = 0.0
@@ -56,8 +120,8 @@ class Relay:
         """What beat does each minute, in case no beat runs."""
         self.chores_at = time.monotonic() + CHORES_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
         rescue(database_now())
-        reconcile.decide(self.handler)
-        expiry.expire_due(self.handler.name)
+        overdue.decide_uncertain(self.handler)
+        overdue.expire_due(self.handler.name)
 
     def pause(self) -> float:
         """Wait for a NOTIFY, the next due message or the next poll, whichever comes first."""

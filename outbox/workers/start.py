@@ -1,4 +1,4 @@
-"""The workers of the outbox, as the commands start them."""
+"""The workers of the outbox, as the commands start them; and the recovery of lost leases."""
 
 from __future__ import annotations
 
@@ -7,18 +7,33 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from django.apps import apps
 from django.db import connection
 
+from config.database.clock import database_now
 from config.environment.env import BadSetting
-from config.kafka.runtime import consumer_of
-from config.processes import loop
+from config.kafka.consumer import consumer_of
+from config.processes import worker as loop
+from outbox.bookkeeping.leases import Claimable, recover
 from outbox.channels import admission
 from outbox.channels.handlers import MessageHandler, handlers, misfit
-from outbox.letters.handler import AlarmedWatermarks
+from outbox.delivery.overdue import rescue
+from outbox.letters.burial import AlarmedWatermarks
+from outbox.messages.models import OutboxMessage
 from outbox.workers.listen import Listen
 from outbox.workers.relay import Relay
 
 
+# -- Recovery: ends the leases of workers that are gone ------------------------------------------------------
+def recover_claims() -> dict[str, int]:
+    """End every expired lease; `{table: rows}`. Runs on the database's clock."""
+    now = database_now()
+    claimable = [model for model in apps.get_models() if issubclass(model, Claimable)]
+    recovered = {model._meta.db_table: recover(model, now) for model in claimable if model.releasable}
+    return {**recovered, OutboxMessage._meta.db_table: rescue(now)}
+
+
+# -- The workers of the outbox, as the commands start them ---------------------------------------------------
 def relay(
     names: Sequence[str] | None, stop: threading.Event, *, once: bool = False, until_idle: float | None = None
 ) -> None:

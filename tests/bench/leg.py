@@ -55,7 +55,7 @@ def prepare() -> None:
     from django.core.management import call_command
 
     from config.partitions import ensure_partitions
-    from config.processes.command import tune_interpreter
+    from config.processes.worker import tune_interpreter
 
     call_command("migrate", verbosity=0)
     ensure_partitions()

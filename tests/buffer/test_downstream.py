@@ -13,10 +13,10 @@ from buffer.flush.flusher import Flusher
 from buffer.verify import checks, payload_checks
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.flows import Refusal
 from config.kafka import Refused
-from outbox.edits.deed import requeue_copy
-from outbox.letters import proof
+from config.redelivery import Refusal
+from outbox.letters import redelivery
+from outbox.letters.edits import requeue_copy
 from outbox.letters.levers import discard, requeue, restore
 from outbox.letters.models import DeadLetter
 from outbox.letters.verify import what_failed_again_is_linked
@@ -75,7 +75,7 @@ class Shop:
     def discard(self, step: str = "publish") -> None:
         (letter,) = self.letters(step)
         assert discard([letter.pk], ME, "never mind") == 1
-        proof.look_after(database_now())
+        redelivery.look_after(database_now())
 
     def restore(self, step: str) -> int:
         (letter,) = self.letters(step, "discarded")
@@ -182,7 +182,7 @@ def test_the_late_letter_of_a_discarded_supplement_sends_it_anew_when_it_is_rest
     letter = shop.requeue("late")
     shop.flush()
     assert shop.downstream == {"S1": 8}
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
     letter.refresh_from_db()
     assert letter.status == "resolved"
 
@@ -306,7 +306,7 @@ def test_whatever_happens_on_the_way_the_last_word_arrives(ingest, records, stre
         lambda: of_one("publish", "open", lambda ids: discard(ids, ME, "never mind")),
         lambda: of_one("publish", "discarded", put_back),
         lambda: of_one("late", "discarded", put_back),
-        lambda: proof.look_after(database_now()),
+        lambda: redelivery.look_after(database_now()),
     ]
     for _ in range(40):
         chance.choice(deeds)()

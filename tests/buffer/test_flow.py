@@ -5,8 +5,8 @@ import pytest
 from buffer.events.models import Batch, BufferedEvent
 from buffer.flush.flusher import Flusher
 from config.admin.levers import Operator
-from config.flows import Refusal
 from config.kafka import Refused
+from config.redelivery import Refusal
 from outbox.letters.levers import discard, requeue
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge

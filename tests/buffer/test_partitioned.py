@@ -8,8 +8,8 @@ from buffer.events.models import NO_BATCH, Batch, BufferedEvent
 from buffer.partitioned import EVENTS
 from config.database.clock import database_now
 from config.partitions import ensure_partitions, rotate
-from config.partitions.periods import shift, start_of
-from outbox.bookkeeping.dropped_rows import dropped_rows
+from config.partitions.spec import shift, start_of
+from outbox.bookkeeping.counters import dropped_rows
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from django.db import connection
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.claim import CLAIM
-from buffer.ingest.sent_orders import MARK_SENT
-from buffer.ingest.statements import SEEN
+from buffer.ingest.after_restore import MARK_SENT
+from buffer.ingest.handler import SEEN
 from config.database.clock import database_now
 
 pytestmark = pytest.mark.django_db(transaction=True)

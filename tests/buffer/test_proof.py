@@ -12,7 +12,7 @@ from buffer.verify import checks
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Refused
-from outbox.letters import levers, proof
+from outbox.letters import levers, redelivery
 from outbox.letters.models import DeadLetter
 from outbox.models import FailureGroup
 from tests.conftest import order
@@ -69,7 +69,7 @@ def requeue(letter: DeadLetter) -> None:
 
 
 def look(letter: DeadLetter) -> tuple[str, str]:
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
     found = DeadLetter.objects.get(pk=letter.pk)
     return found.status, found.evidence
 
@@ -116,12 +116,12 @@ def test_many_are_taken_back_at_once_and_each_gets_its_own_answer(letter, ingest
     ingest(records(*[order(f"B{n}", f"WH-{n % 3}", at="2026-08-01T10:00:00Z") for n in range(20)], b"{bad"))
     settings.BUFFER_RETENTION_MONTHS = 13
     opened = list(DeadLetter.objects.open())
-    judged = proof.judge(opened, database_now())
+    judged = redelivery.judge(opened, database_now())
     assert sorted(found.eligible for found in judged.values()) == [False] + [True] * 21
     found = levers.requeue([one.pk for one in opened], ME, "all")
     assert (found.requeued, len(found.failed)) == (21, 1)
     flush()
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
     assert sorted(DeadLetter.objects.values_list("status", flat=True)) == ["failed_again", "open"] + ["resolved"] * 21
 
 
@@ -144,7 +144,7 @@ def test_one_letter_that_the_database_refuses_spares_the_rest_of_its_chunk(lette
 
     monkeypatch.setattr(Ingest, "apply", apply)
     with transaction.atomic():
-        effects = proof.take_back(list(DeadLetter.objects.open()), database_now())
+        effects = redelivery.take_back(list(DeadLetter.objects.open()), database_now())
     refused = {pk: effect.evidence for pk, effect in effects.items() if effect.state == "refused"}
     assert refused == {found[13].pk: "the database still refuses it: value out of range"}
     assert len(sizes) <= 11  # by halves: 20, two of 10, two of 5 …
@@ -172,13 +172,13 @@ def test_a_late_letter_that_changes_nothing_is_resolved_at_once(late):
 def test_two_late_letters_of_one_order_in_one_chunk_are_sent_in_their_order(late, ingest, records, flush, producer):
     ingest(records(order("A1", items={"S1": 9})))
     both = list(DeadLetter.objects.order_by("-offset"))
-    judged = proof.judge(both, database_now())
+    judged = redelivery.judge(both, database_now())
     assert all(found.eligible for found in judged.values())
     with transaction.atomic():
-        found = proof.take_back(both, database_now())
+        found = redelivery.take_back(both, database_now())
     assert [effect.state for effect in found.values()] == ["waiting", "waiting"]
     flush()
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
     sums = [item["quantity"] for value in producer.values for item in value["items"]]
     assert sums == [1, 4, 4]
     assert set(DeadLetter.objects.values_list("status", flat=True)) == {"resolved"}

@@ -5,10 +5,9 @@ import uuid
 import pytest
 
 from buffer.events.models import Batch
-from buffer.partitioned import EVENTS
-from buffer.retention import MINUTES_KEPT, sweep_batches, sweep_minutes
+from buffer.partitioned import EVENTS, MINUTES_KEPT, sweep_batches, sweep_minutes
 from config.database.clock import database_now
-from config.partitions.periods import shift
+from config.partitions.spec import shift
 from outbox.bookkeeping.counters import minute_of
 from outbox.bookkeeping.models import FlowMinute
 

@@ -18,7 +18,7 @@ from buffer.flow import Aggregator
 from buffer.flush.claim import claim
 from buffer.flush.flusher import Flusher
 from buffer.ingest.rebuild import UNDER_WAY, _start_over
-from buffer.retention import sweep_batches
+from buffer.partitioned import sweep_batches
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Refused

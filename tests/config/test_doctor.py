@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from config.kafka import broker as kafka_broker
-from config.kafka import client
-from config.kafka.broker import controller_skew, transactions_supported
+from config.kafka import client as kafka_broker
+from config.kafka.client import controller_skew, transactions_supported
 from config.kafka.topics import create_topics, topic_name
 from config.probes import doctor
 
@@ -25,7 +24,7 @@ def catalogue(settings: Any) -> None:
 
 
 def await_topic() -> None:
-    with closing(client.new_admin()) as admin:
+    with closing(kafka_broker.new_admin()) as admin:
         admin.wait_for_topics([topic_name("in")], timeout_ms=10_000)
 
 
@@ -72,17 +71,17 @@ def test_transactions_that_are_on_need_a_broker_that_has_them(broker, settings):
 
 @kafka
 def test_a_client_that_speaks_as_to_an_old_broker_has_no_transactions_either(broker, settings):
-    with closing(client.new_admin()) as admin:
+    with closing(kafka_broker.new_admin()) as admin:
         assert transactions_supported(admin)
     for version, supported in (((2, 4), False), ((2, 5), True)):
         settings.KAFKA_API_VERSION = version
-        with closing(client.new_admin()) as admin:
+        with closing(kafka_broker.new_admin()) as admin:
             assert transactions_supported(admin) is supported
 
 
 @kafka
 def test_the_clock_of_the_controller_is_compared(broker):
-    with closing(client.new_admin()) as admin:
+    with closing(kafka_broker.new_admin()) as admin:
         assert abs(controller_skew(admin)) < timedelta(seconds=doctor.MOST_SKEW)
 
 

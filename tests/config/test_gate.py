@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buffer.streams import TransferRequest
-from config.digest import Excerpt
 from config.gate import MAX_DEPTH, Gate, InvalidRecord, depth_of
+from config.payload import Excerpt
 from tests.conftest import order
 
 GATE = Gate.of(TransferRequest, 65_536)

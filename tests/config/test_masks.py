@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from config.telemetry.masks import DOTS, masked, masked_error
+from config.telemetry.redaction import DOTS, masked, masked_error
 
 READABLE = ("order_id", "items[].sku", "tags[]", "a.b")
 SECRET = "zq-planted-7f3a"

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from config.database.clock import database_now
 from config.middleware import POLICY
-from config.probes import exporter, health
+from config.probes import endpoints
 from outbox.bookkeeping.models import Watermark
 from tests.config.admin.conftest import _long_runway, _plain_http, boss  # noqa: F401 (fixtures)
 from tests.conftest import order
@@ -37,8 +37,8 @@ def test_readyz(client, monkeypatch):
     def away():
         raise OperationalError("no route to host db.internal")
 
-    monkeypatch.setitem(health.CHECKS, "database", away)
-    monkeypatch.setitem(health.CHECKS, "migrations", lambda: "failed: 2 not applied, run migrate")
+    monkeypatch.setitem(endpoints.CHECKS, "database", away)
+    monkeypatch.setitem(endpoints.CHECKS, "migrations", lambda: "failed: 2 not applied, run migrate")
     response = client.get("/readyz")
     assert response.status_code == 503
     assert response.json() == {
@@ -83,7 +83,7 @@ def test_metrics_without_a_database_have_a_gap_and_no_zero(client, monkeypatch):
     def away():
         raise OperationalError("gone")
 
-    monkeypatch.setattr(exporter, "read", away)
+    monkeypatch.setattr(endpoints, "read", away)
     found = samples(client)
     assert not [key for key in found if key[0].startswith("spillway_buffer")]
     assert ("spillway_fence_lost_total",) in found
@@ -93,7 +93,7 @@ def test_metrics_of_several_processes(tmp_path):
     """With PROMETHEUS_MULTIPROC_DIR the stock view drops what is not in its files; ours does not."""
     program = (
         "import django; django.setup()\n"
-        "from config.probes import exporter\nfrom config.telemetry import metrics\n"
+        "from config.probes import endpoints as exporter\nfrom config.telemetry import metrics\n"
         "from config.flows import Reading\n"
         "metrics.FENCE_LOST.inc(3)\n"
         "exporter.read = lambda: iter([Reading(metrics.PENDING_EVENTS, 7, {'stream': 's'})])\n"

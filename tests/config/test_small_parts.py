@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Histogram
 
-from config.backoff import full_jitter
-from config.database import contention
-from config.database.errors import Remedy, Stale, is_duplicate, remedy_for
-from config.processes import loop
+from config.database import retry
+from config.database.retry import Remedy, Stale, full_jitter, is_duplicate, remedy_for
+from config.processes import worker
 from config.telemetry import metrics
 from config.uuid7 import smallest_uuid7, uuid7
 
@@ -100,15 +99,15 @@ def test_only_a_unique_violation_is_a_duplicate():
 
 @pytest.fixture
 def _no_database(monkeypatch):
-    monkeypatch.setattr(loop, "close_old_connections", lambda: None)
-    monkeypatch.setattr(contention.connection, "close", lambda: None)
+    monkeypatch.setattr(worker, "close_old_connections", lambda: None)
+    monkeypatch.setattr(retry.connection, "close", lambda: None)
 
 
 @pytest.mark.usefixtures("_no_database")
 class TestLoop:
     def test_it_ticks_while_there_is_work_and_once_ends_then(self):
         work = [3, 2, 1, 0, 99]
-        loop.run(lambda: work.pop(0), threading.Event(), once=True)
+        worker.run(lambda: work.pop(0), threading.Event(), once=True)
         assert work == [99]
 
     def test_it_sleeps_only_on_zero(self):
@@ -120,14 +119,14 @@ class TestLoop:
                 stop.set()
             return 0.0
 
-        loop.run(lambda: work.pop(0), stop, pause=pause)
+        worker.run(lambda: work.pop(0), stop, pause=pause)
         assert pauses == [2, 0]
 
     def test_a_stop_ends_the_longest_pause_at_once(self):
         stop = threading.Event()
         threading.Timer(0.05, stop.set).start()
         started = time.monotonic()
-        loop.run(lambda: 0, stop, pause=lambda: 600.0)
+        worker.run(lambda: 0, stop, pause=lambda: 600.0)
         assert time.monotonic() - started < 300
 
     @pytest.mark.parametrize("error", [caused(OperationalError("x"), Cause(1213, "deadlock")), Stale()])
@@ -140,7 +139,7 @@ class TestLoop:
                 raise answer
             return answer
 
-        loop.run(tick, threading.Event(), pause=lambda: 0.0, once=True)
+        worker.run(tick, threading.Event(), pause=lambda: 0.0, once=True)
         assert answers == []
 
     def test_what_is_stale_is_read_again(self):
@@ -154,7 +153,7 @@ class TestLoop:
 
         counted = metrics.RERUN.labels("test", "stale")._value
         before = counted.get()
-        assert loop.until_it_stands(unit, "test", lambda failures, remedy: remedy is Remedy.RERUN) == "read"
+        assert worker.until_it_stands(unit, "test", lambda failures, remedy: remedy is Remedy.RERUN) == "read"
         assert counted.get() - before == 2
 
     def test_what_is_not_worth_it_is_raised(self):
@@ -162,10 +161,10 @@ class TestLoop:
             raise Stale
 
         with pytest.raises(Stale):
-            loop.until_it_stands(unit, "test", lambda failures, remedy: failures < 3)
+            worker.until_it_stands(unit, "test", lambda failures, remedy: failures < 3)
 
     def test_once_gives_up_on_a_database_that_stays_away(self, monkeypatch):
-        monkeypatch.setattr(contention, "full_jitter", lambda *_, **__: -0.2)
+        monkeypatch.setattr(retry, "full_jitter", lambda *_, **__: -0.2)
         calls = []
 
         def tick():
@@ -173,15 +172,15 @@ class TestLoop:
             raise caused(OperationalError("x"), Cause(2006, "server has gone away"))
 
         with pytest.raises(OperationalError):
-            loop.run(tick, threading.Event(), pause=lambda: 0.0, once=True)
-        assert len(calls) == loop.TRIES_ONCE
+            worker.run(tick, threading.Event(), pause=lambda: 0.0, once=True)
+        assert len(calls) == worker.TRIES_ONCE
 
     def test_a_bug_is_not_swallowed(self):
         def tick():
             raise DataError("x")
 
         with pytest.raises(DataError):
-            loop.run(tick, threading.Event(), once=True)
+            worker.run(tick, threading.Event(), once=True)
 
 
 @pytest.mark.parametrize("values", [[], [0.004], [0.005, 0.0050001, 0.3, 4000.0, -0.5, 90.0]])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from config.environment.cassandra_url import parse_cassandra_url
+from config.environment.databases import parse_cassandra_url
 from tests.services import supervisor
 from tests.services.cassandra import Cassandra
 from tests.services.kafka import Kafka

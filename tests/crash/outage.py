@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from outbox.channels import handlers
-from outbox.channels.token_bucket import capacity
+from outbox.channels.admission import capacity
 from tests.crash import databases
 from tests.crash.oracle import Finding
 from tests.crash.platform import Platform, Worker
@@ -144,10 +144,10 @@ def promise(events: Sequence[tuple[int, str]]) -> None:
 
     from config.database.clock import database_now
     from config.database.upsert import Upsert, uuid_text
-    from config.digest import digest
+    from config.payload import digest
     from config.uuid7 import uuid7
     from outbox.messages import notify
-    from outbox.messages.insert import SCOPE
+    from outbox.messages.publish import SCOPE
     from outbox.models import IdempotencyKey
     from tests.outbox import bulk
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from config.uuid7 import smallest_uuid7, uuid7
 from outbox.models import OutboxMessage
-from outbox.workers.debezium import Hint, read
+from outbox.workers.change_capture import Hint, read_change
 from tests.debezium.connector import Reader
 
 DAY = timedelta(days=1)
@@ -37,5 +37,5 @@ def arrived(reader: Reader, rows: Sequence[OutboxMessage]) -> None:
     # Each partition keeps the order of the log, but the marker is in one only: a moment for the others.
     reader.wait_for(len(expected))
     reader.poll(0.5)
-    found = [read(record.value) for record in reader.records]
+    found = [read_change(record.value) for record in reader.records]
     assert sorted(found) == sorted(expected.values())

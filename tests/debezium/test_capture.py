@@ -17,7 +17,7 @@ from config.partitions.rotation import driver_for, ensure_partitions
 from config.uuid7 import uuid7
 from outbox.models import OutboxMessage
 from outbox.partitioned import MESSAGES
-from outbox.workers.debezium import read
+from outbox.workers.change_capture import read_change
 from tests.debezium.connector import server
 from tests.debezium.rows import DAY, arrived, insert, message
 
@@ -105,7 +105,7 @@ def test_a_hint_arrives_soon_after_the_commit(reader, capsys):
             reader.poll(0.001)
     reader.wait_for(count, 60)
     late = sorted(
-        reader.arrived[index] - committed[read(record.value).id] for index, record in enumerate(reader.records)
+        reader.arrived[index] - committed[read_change(record.value).id] for index, record in enumerate(reader.records)
     )
     p50, p99 = (1000 * late[int(count * share)] for share in (0.5, 0.99))
     with capsys.disabled():

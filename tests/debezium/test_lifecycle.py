@@ -10,7 +10,7 @@ from django.db.models import CharField
 
 from config.uuid7 import uuid7
 from outbox.models import OutboxMessage
-from outbox.workers.debezium import read
+from outbox.workers.change_capture import read_change
 from tests.crash.wire import wait_for
 from tests.debezium.connector import orphaned, server, slots
 from tests.debezium.rows import arrived, insert
@@ -37,7 +37,7 @@ def test_from_scratch_it_repeats_what_is_pending_and_leaves_out_what_is_not(conn
     rows = insert(1)
     reader.wait_for(10 + 5 + 1)
     reader.poll(0.5)
-    again = [read(record.value).id for record in reader.records[10:]]
+    again = [read_change(record.value).id for record in reader.records[10:]]
     reader.close()
     assert sorted(again) == sorted(row.id for row in [*waiting, *rows])
 

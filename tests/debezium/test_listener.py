@@ -19,7 +19,7 @@ from outbox.bookkeeping.models import Watermark
 from outbox.channels import admission
 from outbox.messages.publish import publish
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.workers.cdc_health import cdc_lag, is_healthy
+from outbox.workers.change_capture import cdc_lag, is_healthy
 from tests.bench.events import forget
 from tests.crash.platform import Platform
 from tests.crash.wire import wait_for

@@ -20,9 +20,9 @@ from config.database.clock import database_now  # noqa: E402
 from notifications.api.tokens import issue  # noqa: E402
 from notifications.mail import suppression  # noqa: E402
 from notifications.models import Suppression  # noqa: E402
+from outbox.audit_log.hash_chain import seal  # noqa: E402
+from outbox.audit_log.models import OperatorAction  # noqa: E402
 from outbox.models import ActionSeal, OfferedRight, OutboxMessage  # noqa: E402
-from outbox.trail.models import OperatorAction  # noqa: E402
-from outbox.trail.seals import seal  # noqa: E402
 from throttler.models import Customer  # noqa: E402
 
 Migration = MigrationRecorder.Migration

@@ -25,11 +25,11 @@ from config.admin.levers import Operator  # noqa: E402
 from config.database.clock import database_now  # noqa: E402
 from config.kafka import RecordBatch, Replayed, topic_name  # noqa: E402
 from notifications.orders import changes  # noqa: E402
+from outbox.audit_log.actions import record  # noqa: E402
+from outbox.audit_log.hash_chain import seal  # noqa: E402
 from outbox.bookkeeping.models import JobLease, Watermark  # noqa: E402
-from outbox.edits.deed import requeue_copy  # noqa: E402
+from outbox.letters.edits import requeue_copy  # noqa: E402
 from outbox.letters.models import DeadLetter  # noqa: E402
-from outbox.trail.audit import record  # noqa: E402
-from outbox.trail.seals import seal  # noqa: E402
 from tests.conftest import TOPIC_ID, MemoryProducer, move_on, order  # noqa: E402
 from tests.screenshots import flows, letters, others  # noqa: E402
 from tests.throttler.worked import Worked  # noqa: E402

@@ -38,12 +38,12 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.test import Client
 from django.utils.module_loading import import_string
-from buffer.ledger.opening import import_stock
+from buffer.ledger.stocktake import import_stock
 from buffer.ledger.handler import Track
 from buffer.models import InventoryStock
 from buffer.streams import streams
 from config.database.clock import database_now
-from config.processes.housekeeping import rotate_and_sweep
+from config.processes.beat import rotate_and_sweep
 from config.kafka import RecordBatch, Replayed
 from notifications import channels
 from notifications.api.tokens import issue
@@ -51,7 +51,7 @@ from config.admin.levers import Operator
 from outbox.channels import admission
 from outbox.models import OutboxMessage
 from outbox.messages.publish import publish
-from outbox.replay.models import TopicReplay
+from outbox.topic_replay.models import TopicReplay
 from outbox.workers.start import relay_round
 from pathlib import Path
 

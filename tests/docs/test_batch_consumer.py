@@ -12,7 +12,7 @@ import pytest
 from buffer.events.models import Bucket
 from buffer.flush.flusher import Flusher
 from config.database.clock import database_now
-from config.demo.embedded import EmbeddedKafka
+from config.demo.embedded_kafka import EmbeddedKafka
 from tests.conftest import order
 from tests.services.embedded import CLIENT_OPTIONS
 from tests.tree import ROOT

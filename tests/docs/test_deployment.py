@@ -171,7 +171,7 @@ def test_memory_is_limited():
 
 
 @pytest.mark.parametrize(
-    "place", ["deploy/systemd/spillway-web.service", "deploy/docker/Dockerfile", "config/processes/platform.py"]
+    "place", ["deploy/systemd/spillway-web.service", "deploy/docker/Dockerfile", "config/processes/supervisor.py"]
 )
 def test_the_web_server_opens_no_control_socket(place):
     assert "--no-control-socket" in read(ROOT / place)

@@ -8,19 +8,19 @@ from django.core.management import call_command
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.ledger.models import InventoryTracking
-from buffer.ledger.topics.movements import sources
+from buffer.ledger.topics import sources
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import topic_name
 from config.kafka.client import new_producer
-from config.processes import command
+from config.processes import worker
 from notifications.tasks import apply_webhooks
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, Watermark
 from outbox.letters.levers import requeue
 from outbox.letters.models import DeadLetter
 from tests.config.conftest import broker, make_topic
 from tests.conftest import order
-from tests.throttler.owner.conftest import topics
+from tests.throttler.worker.conftest import topics
 
 __all__ = ["broker", "make_topic", "topics"]
 
@@ -31,7 +31,7 @@ embedded = pytest.mark.parametrize("broker", ["embedded"], indirect=True)
 @pytest.fixture(autouse=True)
 def untuned(monkeypatch):
     """A command tunes the interpreter for itself; here others come behind it."""
-    monkeypatch.setattr(command, "tune_interpreter", lambda: None)
+    monkeypatch.setattr(worker, "tune_interpreter", lambda: None)
 
 
 def produce(topic: str, *values: bytes) -> None:

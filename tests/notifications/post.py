@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from config.database.clock import database_now
-from notifications.channels.memory import Memory
+from notifications.channels.local import Memory
 from notifications.handler import EmailHandler
 from notifications.orders import changes
 from outbox.channels import handlers as registry

@@ -6,12 +6,11 @@ import msgspec
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from notifications.channels.memory import Memory
+from notifications.channels.local import Memory
 from notifications.mail import suppression
 from notifications.models import Delivery
-from outbox.edits.copies import examine, text_of
-from outbox.edits.deed import requeue_copy
-from outbox.letters import proof
+from outbox.letters import redelivery
+from outbox.letters.edits import examine, requeue_copy, text_of
 from outbox.letters.models import DeadLetter
 from outbox.models import OutboxMessage
 from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)
@@ -41,7 +40,7 @@ def test_a_mail_goes_to_the_right_address_under_its_own_key(email):  # noqa: F81
     second = OutboxMessage.objects.exclude(pk=first.pk).get()
     assert (key, mail.to) == (str(second.pk), RIGHT)
     assert {**msgspec.json.decode(first.payload), "to": RIGHT} == msgspec.json.decode(second.payload)
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
     letter.refresh_from_db()
     assert (letter.status, letter.carrier) == ("resolved", second.pk)
     assert Delivery.objects.get().message_id == second.pk

@@ -7,17 +7,17 @@ from django.test.utils import CaptureQueriesContext
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.environment.mailserver import MailServer
+from config.environment.mail import MailServer
 from notifications import channels
-from notifications.channels.memory import Memory
+from notifications.channels.local import Memory
 from notifications.handler import EmailHandler
 from notifications.mail import suppression
 from notifications.models import Delivery, Suppression
+from outbox.audit_log.models import OperatorAction
 from outbox.channels import handlers as registry
 from outbox.channels.handlers import Outcome
 from outbox.letters.models import DeadLetter
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
-from outbox.trail.models import OperatorAction
 from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
 from tests.notifications.smtp_sink import Sink
 

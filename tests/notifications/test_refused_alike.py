@@ -3,7 +3,7 @@
 import pytest
 
 from config.admin.levers import Operator
-from config.environment.mailserver import MailServer
+from config.environment.mail import MailServer
 from notifications.models import Suppression
 from outbox.channels import admission
 from outbox.channels import handlers as registry

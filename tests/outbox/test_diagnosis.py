@@ -14,7 +14,7 @@ from config.kafka import topic_name
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels.models import ChannelState
 from outbox.models import OutboxMessage
-from outbox.replay.batches.models import ReplayBatch
+from outbox.replay_batches.models import ReplayBatch
 from tests.conftest import order
 from tests.outbox.scripted import PERMANENT, promise
 

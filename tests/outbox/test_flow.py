@@ -13,7 +13,7 @@ from outbox.delivery import levers
 from outbox.flow import Outbox
 from outbox.letters.levers import discard, requeue
 from outbox.letters.models import DeadLetter
-from outbox.messages.keys import sweep_keys
+from outbox.messages.retention import sweep_keys
 from outbox.models import ChannelState, DeliveryAttempt, IdempotencyKey, OutboxMessage
 from tests.outbox.scripted import AMBIGUOUS, PERMANENT, UNREACHABLE, message, promise
 

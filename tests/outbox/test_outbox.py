@@ -11,15 +11,16 @@ from django.core.management import CommandError, call_command
 
 from config.database.clock import database_now
 from config.kafka import Mark, Replayed
-from config.kafka.positions import Reach
+from config.kafka.positions import LogEnd
 from outbox.admin.dead_letters import DeadLetterAdmin
+from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping import counters, watermarks
-from outbox.bookkeeping.job_leases import only_one
+from outbox.bookkeeping.leases import only_one
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, Watermark
 from outbox.bookkeeping.watermarks import Watermarks
+from outbox.groups.models import FailureGroup
 from outbox.letters.burial import Letter, bury
-from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
-from outbox.trail.models import OperatorAction
+from outbox.letters.models import BurialKey, DeadLetter
 
 pytestmark = pytest.mark.django_db
 SOURCE = "transfer-requests"
@@ -101,7 +102,7 @@ class TestWatermarks:
     def test_reach_says_since_when_all_is_written(self):
         store, now = Watermarks(), database_now()
         store.advance("g", {("t", 0): Mark("a", 10)}, now)
-        store.reach("g", {("t", 0): Reach(12, None), ("t", 1): Reach(0, now)}, now)
+        store.reach("g", {("t", 0): LogEnd(12, None), ("t", 1): LogEnd(0, now)}, now)
         assert set(Watermark.objects.values_list("partition", "end_offset", "caught_up_at")) == {
             (0, 12, None),
             (1, 0, now),

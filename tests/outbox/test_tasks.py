@@ -9,7 +9,7 @@ from django.core.management import call_command
 from config.celery import app
 from config.database.clock import database_now
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.job_leases import only_one
+from outbox.bookkeeping.leases import only_one
 from outbox.bookkeeping.models import FlowMinute
 from outbox.tasks import recover_claims, rotate_partitions
 

@@ -8,16 +8,17 @@ import pytest
 
 from config.database.clock import database_now
 from config.kafka import topic_name
+from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import Watermark
 from outbox.delivery import levers
 from outbox.flow import Outbox
+from outbox.groups.models import FailureGroup
 from outbox.letters.levers import requeue
-from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
+from outbox.letters.models import BurialKey, DeadLetter
 from outbox.messages.confirm import confirm
-from outbox.messages.keys import sweep_keys
+from outbox.messages.retention import sweep_keys
 from outbox.models import OutboxMessage
-from outbox.replay.models import TopicReplay
-from outbox.trail.models import OperatorAction
+from outbox.topic_replay.models import TopicReplay
 from tests.config.conftest import broker, make_topic
 from tests.outbox.scripted import AMBIGUOUS, TRANSIENT, message, promise
 from tests.outbox.test_flow import ANN, traffic

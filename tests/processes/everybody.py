@@ -12,13 +12,13 @@ from typing import Any
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import flows
+from outbox.audit_log import actions
+from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
-from outbox.replay import requests
-from outbox.replay.models import TopicReplay
-from outbox.trail import audit
-from outbox.trail.models import OperatorAction
-from outbox.workers import cdc_health
+from outbox.topic_replay import requests
+from outbox.topic_replay.models import TopicReplay
+from outbox.workers import change_capture
 from tests.crash.platform import Platform, Worker
 from tests.crash.throttler.topics import ThrottlerWire
 from tests.crash.wire import wait_for
@@ -51,8 +51,8 @@ class Everybody:
         began = database_now()
         before = self._done()
         replay = self._ask_for_replay()
-        action = audit.record(SOMEBODY, "look", "nothing", reason="for a seal")
-        listened = Watermark.objects.of_group(cdc_health.GROUP).filter(updated_at__gt=began)
+        action = actions.record(SOMEBODY, "look", "nothing", reason="for a seal")
+        listened = Watermark.objects.of_group(change_capture.CDC_GROUP).filter(updated_at__gt=began)
         signs: dict[str, Callable[[], object]] = {
             **{name: lambda name=name: self._done()[name] > before[name] for name in before},
             "replay_topic": lambda: TopicReplay.objects.get(pk=replay.pk).finished_at,

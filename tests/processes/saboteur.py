@@ -16,33 +16,33 @@ from typing import Any
 # Each is the last thing before the gap in which the deed is done.
 POINTS = {
     "written": "outbox.bookkeeping.watermarks.Watermarks.advance",  # the batch is in the transaction, not committed
-    "stored": "config.kafka.runtime.writer.Writer._transact",  # committed; Kafka's offsets are not
+    "stored": "config.kafka.consumer.writer.Writer._transact",  # committed; Kafka's offsets are not
     "rebuilt": "buffer.ingest.rebuild._store",  # a part of the topic is stored and committed, the rest unread
     "taken": "buffer.flush.claim._claim_events",  # the claim is in the transaction, not committed
     "claimed": "buffer.flush.flusher.claim",  # committed; nothing was sent
     "sent": "config.kafka.producer.Producer.send_all",  # the broker has acknowledged; nobody knows
     "settled": "buffer.flush.publish.settle",  # in the transaction, not committed
     # The ledger's transaction, statement by statement; nothing of it is committed.
-    "recorded": "buffer.ledger.handler.record",
-    "adjusted": "buffer.ledger.handler.adjust",
+    "recorded": "buffer.ledger.handler.insert_movements",
+    "adjusted": "buffer.ledger.handler.adjust_stocks",
     "buried": "buffer.ledger.handler.bury",
     "counted": "outbox.bookkeeping.counters.add",
     # The throttler's transaction with Kafka, call by call.
-    "decided": "throttler.owner.round.OwnerRound.decide",
-    "rows written": "throttler.live.storing.RowHandler.write",  # in the transaction, not committed
-    "overflow stored": "config.kafka.runtime.writer.Writer._transact",
+    "decided": "throttler.worker.round.OwnerRound.decide",
+    "rows written": "throttler.engine.row_writer.RowHandler.write",  # in the transaction, not committed
+    "overflow stored": "config.kafka.consumer.writer.Writer._transact",
     "records sent": "config.kafka.transaction.TransactionalProducer._records",  # and acknowledged
     "offsets sent": "config.kafka.transaction.TransactionalProducer._offsets",
     "transaction begun": "config.kafka.transaction.TransactionalProducer.begin",
-    "records given": "throttler.live.sending.Sending._send_messages",  # to the client
+    "records given": "throttler.engine.transaction.OutputTransaction._send_messages",  # to the client
     "records asked": "config.kafka.producer_internals.wake",  # or about to be; so is the next
     "offsets asked": "config.kafka.producer_internals.send_offsets",
     "commit sent": "config.kafka.producer_internals.begin_commit",  # or about to be
-    "transaction committed": "throttler.owner.reflection.Reflection.committed",
+    "transaction committed": "throttler.worker.snapshot.Snapshot.committed",
     "offsets read": "config.kafka.reader.ReadConnection.committed",  # the changelog is not
-    "partition restored": "throttler.lanes.restoring.restored",  # the first of several
-    "page read": "throttler.live.pages.PageReader._ask",  # the owner has not heard
-    "mirror given": "throttler.owner.upkeep.Upkeep._snapshots",  # nothing of it is in the database
+    "partition restored": "throttler.lanes.restore_thread.restored",  # the first of several
+    "page read": "throttler.engine.drain.PageReader._ask",  # the owner has not heard
+    "mirror given": "throttler.worker.database_sync.DatabaseSync._snapshots",  # nothing of it is in the database
 }
 
 

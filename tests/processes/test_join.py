@@ -15,8 +15,8 @@ from buffer.ingest.handler import Ingest
 from buffer.streams import streams
 from buffer.workers import ingest
 from config.kafka import client, internals
-from config.kafka.runtime import Consumer, consumer_of
-from config.kafka.runtime.consumer import ConsumerStopped
+from config.kafka.consumer import Consumer, consumer_of
+from config.kafka.consumer.ports import ConsumerStopped
 from outbox.bookkeeping.watermarks import Watermarks
 from tests.conftest import order
 from tests.crash.platform import Platform

@@ -19,7 +19,7 @@ from tests.crash.platform import free_port
 from tests.crash.wire import wait_for
 from tests.processes.saboteur import after
 
-POINTS = {"claimed": "outbox.api.outside._claim", "produced": "config.kafka.producer.Producer.send_all"}
+POINTS = {"claimed": "outbox.api.idempotency._claim", "produced": "config.kafka.producer.Producer.send_all"}
 HALF = "half produced"
 # Plain HTTP, as behind a proxy that ends TLS.
 PLAIN = {"SECURE_SSL_REDIRECT": "0", "ALLOWED_HOSTS": "127.0.0.1"}

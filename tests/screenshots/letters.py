@@ -15,20 +15,21 @@ from buffer.ledger.samples import stock_traffic
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed
-from notifications.channels.memory import Memory
+from notifications.channels.local import Memory
 from notifications.orders import changes
 from outbox.channels.handlers import Outcome, handlers
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
 from outbox.groups import levers as groups
+from outbox.groups.models import FailureGroup
 from outbox.letters import levers
 from outbox.letters.burial import bury
 from outbox.letters.filters import Filter
-from outbox.letters.models import DeadLetter, FailureGroup
-from outbox.replay.batches import requests
-from outbox.replay.batches.models import ReplayBatch
-from outbox.replay.batches.worker import BatchWorker
-from throttler.live.decode import decode
+from outbox.letters.models import DeadLetter
+from outbox.replay_batches import requests
+from outbox.replay_batches.models import ReplayBatch
+from outbox.replay_batches.run import BatchWorker
+from throttler.engine.admission import decode
 from throttler.messages import gate
 
 ANNA, OKAFOR = Operator("A. Petrov"), Operator("M. Okafor")

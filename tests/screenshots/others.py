@@ -13,11 +13,11 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from notifications.api.tokens import issue
 from notifications.mail import suppression
-from notifications.webhooks import apply, inbox
+from notifications.webhooks import inbox
 from notifications.webhooks.event import Event
 from outbox.models import OutboxMessage
-from outbox.replay import requests
-from outbox.replay.models import TopicReplay
+from outbox.topic_replay import requests
+from outbox.topic_replay.models import TopicReplay
 from tests.throttler.admin.conftest import add_customer, add_lane, add_owner, add_periods, store, stored
 from throttler.models import Lane
 
@@ -66,7 +66,7 @@ def _news() -> None:
         _event(number, kind, message, now) for number, (kind, message) in enumerate(zip(kinds, sent, strict=True))
     ]
     ids = inbox.store(events, "generic", {"X-Spillway-Timestamp": str(int(now.timestamp()))}, now)
-    apply.apply(ids, now)
+    inbox.apply(ids, now)
     suppression.add(["nobody@example.com"], ME, "Asked on the telephone")
 
 

@@ -12,9 +12,10 @@ from django.db.models import Model, QuerySet
 from django.urls import reverse
 
 from buffer.models import Batch, Bucket, BufferedEvent, InventoryStock
-from outbox.letters.models import DeadLetter, FailureGroup
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import DeadLetter
 from outbox.models import ChannelState, OutboxMessage
-from outbox.replay.batches.models import ReplayBatch, ReplayItem
+from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from tests.screenshots.flows import busiest_stock
 from throttler.models import Customer
 

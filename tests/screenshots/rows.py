@@ -14,13 +14,13 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.ingest.classify import REASONS
+from buffer.ingest.batch import REASONS
 from buffer.ingest.handler import Ingest
 from buffer.streams import streams
 from config.kafka import RecordBatch, Replayed
+from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, Watermark
 from outbox.letters.burial import Letter, bury
-from outbox.trail.models import OperatorAction
 from throttler.models import LaneOwner
 
 Letters = Iterator[tuple[datetime, Letter]]

@@ -9,9 +9,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from config.demo.embedded import EmbeddedKafka
-from config.demo.embedded.broker import BROKER
-from config.demo.embedded.librdkafka import FUNCTIONS, Code, Handle, Number, Size, Text, bind
+from config.demo.embedded_kafka import BROKER, FUNCTIONS, Code, EmbeddedKafka, Handle, Number, Size, Text, bind
 
 METADATA = 3
 SYNC_HEAD_START = 0.09  # seconds; kafka-python warns about tasks that hold its loop for 0.1 s

@@ -14,17 +14,16 @@ from config.database.clock import database_now
 from config.kafka import topic_name
 from notifications.models import Order
 from notifications.orders import changes
+from outbox.audit_log.hash_chain import seal
+from outbox.audit_log.models import ActionSubject
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels.handlers import Outcome, handlers
 from outbox.delivery import levers
 from outbox.delivery.claim import claim
-from outbox.edits.copies import text_of
-from outbox.edits.deed import requeue_copy
+from outbox.letters.edits import requeue_copy, text_of
 from outbox.letters.models import DeadLetter
 from outbox.models import OutboxMessage
-from outbox.trail.models import ActionSubject
-from outbox.trail.seals import seal
-from outbox.workers.cdc_health import GROUP as CDC_GROUP
+from outbox.workers.change_capture import CDC_GROUP
 from tests.buffer.ledger.conftest import MERCHANTS, PAID, VARIANTS, moved, paid, record, stocks, write
 from tests.conftest import TOPIC_ID
 from tests.screenshots import letters, others

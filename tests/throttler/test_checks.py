@@ -4,7 +4,7 @@ import pytest
 from django.core import checks
 from django.utils import timezone
 
-from config.environment.cassandra_url import parse_cassandra_url
+from config.environment.databases import parse_cassandra_url
 from throttler.models import Customer
 
 DAY = 86_400

@@ -12,13 +12,12 @@ from config.kafka import Replayed
 from config.telemetry import metrics
 from outbox.bookkeeping.models import Watermark
 from tests.throttler.worked import Worked
-from throttler import expiring
+from throttler import picture as expiring
 from throttler.flow import Throttler
 from throttler.lanes.mirror import report_owner, take_name
 from throttler.limits.rate import parse_rates
-from throttler.messages import gate
+from throttler.messages import gate, microseconds
 from throttler.models import Customer, Lane, LaneOwner
-from throttler.moments import microseconds
 from throttler.samples import BUNCH, LOUD, RATES, ROUND, notifications
 
 pytestmark = pytest.mark.django_db

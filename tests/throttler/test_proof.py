@@ -12,10 +12,9 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Replayed, topic_name
 from outbox.delivery.levers import cancel
-from outbox.edits.copies import examine, text_of
-from outbox.edits.deed import requeue_copy
-from outbox.letters import levers, proof
+from outbox.letters import levers, redelivery
 from outbox.letters.burial import Letter, bury
+from outbox.letters.edits import examine, requeue_copy, text_of
 from outbox.letters.models import DeadLetter
 from outbox.models import FailureGroup, OutboxMessage, Watermark
 from tests.conftest import TOPIC_ID
@@ -104,7 +103,7 @@ def lane(drained: int, seen: int, customer: str = "acme") -> None:
 
 
 def look(letter: DeadLetter) -> str:
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
     return DeadLetter.objects.get(pk=letter.pk).status
 
 

@@ -8,14 +8,14 @@ from django.db import transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.flows import Refusal
 from config.kafka import Replayed, topic_name
+from config.redelivery import Refusal
 from outbox.channels.handlers import Message
 from outbox.channels.kafka import record_of
 from outbox.letters.burial import Letter, bury
 from outbox.letters.levers import forecast, requeue
 from outbox.models import DeadLetter, OutboxMessage
-from outbox.replay.requests import contract_name
+from outbox.topic_replay.requests import contract_name
 from tests.conftest import TOPIC_ID
 from throttler.models import Customer
 

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 
 from outbox.bookkeeping.models import FlowCounter, Watermark
-from outbox.letters.models import BurialKey, FailureGroup
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import BurialKey
 from tests.throttler.worked import Worked
 from throttler.models import Lane, LanePartition, OverflowMessage
 from throttler.overflow.django import DjangoStore

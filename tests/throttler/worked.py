@@ -10,10 +10,10 @@ from config.database.clock import database_now
 from config.kafka import Replayed, topic_name
 from outbox.letters.burial import Letter, bury
 from tests.conftest import TOPIC_ID
+from throttler.engine.row_writer import GROUP
+from throttler.engine.transaction import INPUT
 from throttler.lanes.mirror import MirrorLane, MirrorPartition, mirror
-from throttler.live.sending import INPUT
-from throttler.live.storing import GROUP
-from throttler.moments import microseconds
+from throttler.messages import microseconds
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import OverflowRow
 

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from config.admin import humanize
-from throttler.admin.periods import FiveMinutes, Timeline
-from throttler.admin.situation import Situation
+from throttler.admin.customer_view import FiveMinutes, Situation, Timeline
 
 WIDTH, HEIGHT = 1000, 100
 AHEAD = timedelta(hours=3)

@@ -19,25 +19,17 @@ from django.utils.http import urlencode
 
 from config.admin import humanize
 from config.admin.html import chip, moment
-from config.admin.keyset import Keyset, KeysetChangeList
-from config.admin.read_only import ReadOnlyAdmin, Segments
+from config.admin.lists import Keyset, KeysetChangeList
+from config.admin.pages import ReadOnlyAdmin, Segments
 from config.database.clock import database_now
-from outbox.trail.models import OperatorAction
-from throttler.admin import charts, figures, levers, waiting_messages, words
-from throttler.admin.lever_page import CustomerLeverPage
-from throttler.admin.situation import (
-    Situation,
-    customer_of,
-    has_row,
-    situation_of,
-    traffic_of,
-    ttl_of,
-    without_row,
-)
+from outbox.audit_log.models import OperatorAction
+from throttler.admin import charts, customer_text, levers, waiting_messages
+from throttler.admin.customer_view import Situation, customer_of, has_row, situation_of, traffic_of, ttl_of, without_row
+from throttler.admin.levers import CustomerLeverPage
 from throttler.customers.changes import SUBJECT, fault_of_customer
 from throttler.customers.models import Customer
 from throttler.lanes.models import Lane
-from throttler.limits.outlook import Outlook
+from throttler.limits.forecast import Forecast
 from throttler.limits.rate import BadRates, Rates, parse_rates
 
 PAGE = "admin:throttler_customer_change"
@@ -98,7 +90,7 @@ def _with_lanes(rows: Iterable[Any]) -> None:
     now = timezone.now()
     for row in rows:
         row.traffic = traffic_of(row, found[row.pk], 0.0, now)
-        row.outlook = Outlook(row.traffic, row.traffic.leaving(row.allowed))
+        row.outlook = Forecast(row.traffic, row.traffic.leaving(row.allowed))
 
 
 @admin.register(Customer)
@@ -125,7 +117,7 @@ class CustomerAdmin(ReadOnlyAdmin):
 
     @admin.display(description="State")
     def state(self, row: Any) -> str:
-        return chip(words.state(row.allowed.held, row.traffic.backlog, row.outlook))
+        return chip(customer_text.state(row.allowed.held, row.traffic.backlog, row.outlook))
 
     @admin.display(description="Waiting")
     def count_waiting(self, row: Any) -> str:
@@ -141,7 +133,7 @@ class CustomerAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Rate")
     def rate(self, row: Any) -> str:
-        return figures.spaced(row.rates)
+        return customer_text.spaced(row.rates)
 
     @admin.display(description="Messages live")
     def lives(self, row: Any) -> str:
@@ -169,25 +161,25 @@ class CustomerAdmin(ReadOnlyAdmin):
             "now": found.now,
             "found": found,
             "new_row": not has_row(row),
-            "state": words.state_of(found),
-            "callouts": words.callouts(found),
-            "owners": figures.owners_line(found),
+            "state": customer_text.state_of(found),
+            "callouts": customer_text.callouts(found),
+            "owners": customer_text.owners_line(found),
             "lever_states": levers.lever_states(found, request.user, self.opts, lambda one: self.url_of(one, row)),
-            "allowed": figures.allowed(found),
-            "quotas": figures.quotas(found),
+            "allowed": customer_text.allowed(found),
+            "quotas": customer_text.quotas(found),
             "arriving": _number(found.timeline.arriving),
-            "growth": figures.growth(found.growth),
+            "growth": customer_text.growth(found.growth),
             "grows": found.growth >= 1,
             "trend": [one.backlog for one in found.timeline.charted],
             "ttl": ttl_of(row),
-            "uses": figures.uses(found),
-            "tried": figures.tried_rates(found)
+            "uses": customer_text.uses(found),
+            "tried": customer_text.tried_rates(found)
             if found.owned and found.traffic.needed and not found.rates.held
             else [],
             "rate_url": self.url_of(levers.RATE, row),
             "rate_chart": charts.rate_chart(found.timeline, allowed_since(found, history)),
             "age_chart": charts.age_chart(found, forecast=found.owned),
-            "history": [figures.deed(action, row.pk) for action in history] if may_read else None,
+            "history": [customer_text.deed(action, row.pk) for action in history] if may_read else None,
             "messages_url": waiting_messages.list_url(row),
             "may_browse": request.user.has_perm("throttler.view_overflowmessage"),
         }
@@ -264,7 +256,7 @@ def allowed_since(found: Situation, history: Iterable[OperatorAction]) -> list[c
     """Messages a second that the shortest window allowed, and from when on, oldest first."""
     steps, value = [], _per_second(found.rates)
     for action in history:
-        if changed := figures.rates_changed(action, found.row.pk):
+        if changed := customer_text.rates_changed(action, found.row.pk):
             steps.append((action.created_at, value))
             value = _read(changed[0])
     return [(found.now - charts.AHEAD * 8, value), *reversed(steps)]

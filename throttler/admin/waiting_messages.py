@@ -18,14 +18,13 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from config.telemetry.logs import log
-from config.telemetry.masks import DOTS
+from config.telemetry.redaction import DOTS
 from config.telemetry.visible import visible
-from outbox.trail import reveal
-from throttler.admin.situation import MOST_LANES, ttl_of
+from outbox.audit_log import reveal
+from throttler.admin.customer_view import MOST_LANES, ttl_of
 from throttler.customers.models import Customer
 from throttler.lanes.models import Lane
-from throttler.messages import NAMED, READABLE
-from throttler.moments import moment_of
+from throttler.messages import NAMED, READABLE, moment_of
 from throttler.overflow.configured import store_of_settings
 from throttler.overflow.store import LaneRange, OverflowRow, OverflowStore
 

@@ -13,9 +13,9 @@ from django.db.models import Sum
 from config.admin import humanize
 from config.admin.levers import LEAST_REASON, Operator, fault_of_reason
 from config.database.clock import database_now
-from config.flows import Refusal
 from config.gate import InvalidRecord
-from outbox.trail import audit
+from config.redelivery import Refusal
+from outbox.audit_log import actions
 from throttler.customers.models import Customer
 from throttler.lanes.models import Lane
 from throttler.limits.rate import BadRates, parse_rates, rates_text
@@ -147,7 +147,7 @@ def _record(row: Customer, verb: str, values: Mapping[str, Any], operator: Opera
     result = in_words(values, before)
     about: dict[str, Any] = {"subject_type": SUBJECT, "subject_id": row.pk}
     states: dict[str, Any] = {"before": detail["before"], "after": detail["after"]}
-    audit.record(
+    actions.record(
         operator,
         f"{verb}_customer",
         f"Customer {row.pk}",

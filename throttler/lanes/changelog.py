@@ -6,7 +6,7 @@ from datetime import date
 
 import msgspec
 
-from throttler.lanes.lane import LaneState
+from throttler.lanes.state import LaneState
 from throttler.limits.limiter import from_plain, to_plain
 
 PARTITION_KEY = b"\x00partition"  # the gate refuses customers with U+0000

@@ -1,7 +1,4 @@
-"""Mirrors what owners know to the database, once a second, for people: one transaction a partition, in O(lanes given).
-
-Of it an owner reads back the totals that its changelog has lost, and whether a newer one has written. A mirror that is late or lost costs a page its freshness, never a message.
-"""
+"""Mirrors what owners know to the database, once a second, for people; and deletes what nobody needs."""
 
 from __future__ import annotations
 
@@ -13,18 +10,21 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q
 
-from config.as_json import as_json
-from config.database.chunks import batched
-from config.database.errors import is_duplicate
+from config.database.chunks import batched, delete_in_chunks
+from config.database.retry import is_duplicate
 from config.database.upsert import Upsert, new, timestamp_text
-from config.kafka.positions import Reach
+from config.kafka.positions import LogEnd
+from config.payload import as_json
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.models import Watermark
-from throttler.lanes.lane import LaneState
+from outbox.bookkeeping.models import FlowMinute, Watermark
 from throttler.lanes.models import CustomerPeriod, Lane, LaneOwner, LanePartition
+from throttler.lanes.state import LaneState
 from throttler.limits.limiter import to_plain
-from throttler.moments import moment_of
+from throttler.messages import moment_of
 
+# -- Mirrors what owners know to the database, once a second, for people -------------------------------------
+# One transaction a partition, in O(lanes given).
+# Of it an owner reads back the totals that its changelog has lost, and whether a newer one has written. A mirror that is late or lost costs a page its freshness, never a message.
 FLOW = "throttler"
 CHUNK = 1000  # rows of a statement
 SILENT = timedelta(seconds=60)  # after which the group may have been forgotten, and its generations counted anew
@@ -157,7 +157,7 @@ class MirrorPartition:
     whole: bool = False
     process: str = ""
     read: int | None = None
-    reach: Reach | None = None
+    reach: LogEnd | None = None
 
 
 def mirror(partition: MirrorPartition, group: str, topic: str, now: datetime) -> bool:
@@ -303,7 +303,34 @@ def period_of(now: datetime) -> datetime:
 
 def _write_position(partition: MirrorPartition, group: str, topic: str, now: datetime) -> None:
     """In one row, as it is written each second; what is mirrored runs, so it has no alarm."""
-    reach = partition.reach or Reach(0, None)
+    reach = partition.reach or LogEnd(0, None)
     caught_up = timestamp_text(reach.caught_up_at) if reach.caught_up_at else None
     row = (topic, partition.number, partition.topic_id, partition.position, reach.end_offset, caught_up)
     POSITIONS.run([row], {"group": group, "alarm": "", "updated_at": now})
+
+
+# -- Deletes what the mirror no longer needs: lanes that are empty, old charts, owners that are gone ---------
+EMPTY_FOR = timedelta(hours=1)
+MINUTES_KEPT = 24 * 60
+PERIODS_KEPT = timedelta(days=7)
+GONE_FOR = timedelta(days=1)
+
+
+def sweep(now: datetime) -> int:
+    """Delete in chunks; returns how many rows went. Safe beside owners: a lane that fills again is inserted again."""
+    return (
+        delete_in_chunks(Lane.objects.filter(backlog=0, updated_at__lt=now - EMPTY_FOR))
+        + delete_in_chunks(CustomerPeriod.objects.filter(start__lt=now - PERIODS_KEPT))
+        + delete_in_chunks(FlowMinute.objects.filter(flow=FLOW, minute__lt=counters.minute_of(now) - MINUTES_KEPT))
+        + _sweep_owners(now)
+    )
+
+
+def _sweep_owners(now: datetime) -> int:
+    """Those that are silent for a day, and whose partitions somebody reports who is not."""
+    gone = now - GONE_FOR
+    reported = {number for owner in LaneOwner.objects.filter(updated_at__gte=gone) for number in owner.partitions}
+    silent = LaneOwner.objects.filter(updated_at__lt=gone)
+    ids = [owner.pk for owner in silent if set(owner.partitions) <= reported]
+    # Whoever reports meanwhile stays.
+    return silent.filter(pk__in=ids).delete()[0] if ids else 0

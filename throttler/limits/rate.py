@@ -1,4 +1,4 @@
-"""Rates as people write them, `10/s;10000/day`: windows of which each holds, and the burst of the shortest."""
+"""Rates as people and settings write them, `10/s;10000/day`: windows of which each holds, and the burst."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from django.conf import settings
+
+from config.environment.env import BadSetting
+
+# -- Rates as people write them, `10/s;10000/day` ------------------------------------------------------------
+# Windows of which each holds, and the burst of the shortest.
 UNITS = {"s": 1_000_000, "min": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 NAMES = {period: unit for unit, period in UNITS.items()}
 MOST_BURST = 1_000_000
@@ -109,3 +115,26 @@ def shown(text: str) -> str:
 def rates_text(rates: Rates) -> str:
     """The one spelling that `parse_rates` reads back as the same windows."""
     return ";".join(f"{one.limit}/{NAMES[one.period_us]}" for one in rates.windows) or "0/s"
+
+
+# -- The rates that settings say; raises BadSetting, which names the setting ---------------------------------
+def default_rates() -> Rates:
+    """What a customer without a row may send."""
+    return _rates("THROTTLER_DEFAULT_RATE")
+
+
+def output_rate() -> RateWindow | None:
+    """What all customers together may send; None: no limit."""
+    if not settings.THROTTLER_OUTPUT_RATE:
+        return None
+    rates = _rates("THROTTLER_OUTPUT_RATE")
+    if not rates.plain:
+        raise BadSetting("THROTTLER_OUTPUT_RATE: one rate such as 500/s, and not 0")
+    return rates.windows[0]
+
+
+def _rates(name: str) -> Rates:
+    try:
+        return parse_rates(getattr(settings, name))
+    except BadRates as error:
+        raise BadSetting(f"{name}: {error}") from None

@@ -17,18 +17,12 @@ from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.concurrent import execute_concurrent, execute_concurrent_with_args
 from cassandra.connection import ConnectionBusy, ConnectionException
-from cassandra.policies import (
-    ConstantReconnectionPolicy,
-    DCAwareRoundRobinPolicy,
-    RoundRobinPolicy,
-    TokenAwarePolicy,
-)
+from cassandra.policies import ConstantReconnectionPolicy, DCAwareRoundRobinPolicy, RoundRobinPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType
 from django.db import DatabaseError, DataError, OperationalError, ProgrammingError
 
-from config.environment.cassandra_url import CassandraPlace
-from throttler.overflow.cassandra_condition import condition, faults_of
-from throttler.overflow.cassandra_schema import OverflowSchema
+from config.environment.databases import CassandraPlace
+from throttler.overflow.cassandra_schema import OverflowSchema, condition, faults_of
 from throttler.overflow.store import LaneRange, LaneRows, OverflowRow, OverflowStore, each_offset_once
 
 AT_ONCE = 100  # requests under way

@@ -7,7 +7,7 @@ from functools import cache
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS
 
-from config.environment.cassandra_url import CassandraPlace
+from config.environment.databases import CassandraPlace
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import OverflowStore
 

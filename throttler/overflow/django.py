@@ -16,7 +16,7 @@ from django.db.models import Count, F, Q, QuerySet
 from config.database.chunks import batched
 from config.database.dialects.ranges import RangeTable, ranges_of
 from config.partitions.rotation import driver_for
-from throttler.moments import microseconds, moment_of
+from throttler.messages import microseconds, moment_of
 from throttler.overflow.models import OverflowMessage
 from throttler.overflow.store import LaneRange, LaneRows, OverflowRow, OverflowStore, each_offset_once
 from throttler.partitioned import OVERFLOW

@@ -5,7 +5,7 @@ from threading import Event
 from typing import Any
 
 from buffer.workers import flush
-from config.processes.command import WorkerCommand
+from config.processes.worker import WorkerCommand
 
 
 class Command(WorkerCommand):

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from buffer.ledger.opening import import_stock
+from buffer.ledger.stocktake import import_stock
 from config.environment.env import BadSetting
 from config.telemetry.visible import VisibleCommand
 

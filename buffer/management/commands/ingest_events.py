@@ -5,7 +5,7 @@ from threading import Event
 from typing import Any
 
 from buffer.workers import ingest
-from config.processes.command import ReaderCommand
+from config.processes.worker import ReaderCommand
 
 
 class Command(ReaderCommand):

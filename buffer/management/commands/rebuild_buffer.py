@@ -6,8 +6,8 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from buffer.ingest.rebuild import rebuild
-from config.flows import Refusal
 from config.kafka.client import KafkaError
+from config.redelivery import Refusal
 from config.telemetry.visible import VisibleCommand
 
 

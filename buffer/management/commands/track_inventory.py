@@ -4,7 +4,7 @@ from threading import Event
 from typing import Any
 
 from buffer.workers import track
-from config.processes.command import ReaderCommand
+from config.processes.worker import ReaderCommand
 
 
 class Command(ReaderCommand):

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from config.as_json import as_json
+from config.payload import as_json
 
 # Instead of a number of values: the partition column lies between two bounds.
 BOUNDS = -1

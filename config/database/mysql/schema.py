@@ -12,7 +12,7 @@ from typing import Any
 from django.db import DatabaseError
 from django.db.backends.mysql.schema import DatabaseSchemaEditor
 
-from config.database.errors import code_of
+from config.database.retry import code_of
 
 TABLE = "spillway_migration_under_way"
 # A table, a column, an index, a constraint is there, or is not there any more.

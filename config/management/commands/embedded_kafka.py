@@ -5,8 +5,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from config.demo.embedded import LIMITS, EmbeddedKafkaError
-from config.demo.embedded.serve import port_argument, project_topics, serve, topic_argument
+from config.demo.embedded_kafka import LIMITS, EmbeddedKafkaError, port_argument, project_topics, serve, topic_argument
 from config.telemetry.visible import VisibleCommand
 
 

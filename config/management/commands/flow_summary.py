@@ -4,7 +4,7 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from config.demo.status import status_line, waiting_line
+from config.demo.run import status_line, waiting_line
 from config.flows import flows
 from config.telemetry.visible import VisibleCommand
 

@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
-from config.database.errors import needs_migrate
+from config.database.retry import needs_migrate
 from config.database.tables import require_tables
-from config.processes.housekeeping import rotate_and_sweep
+from config.processes.beat import rotate_and_sweep
 from config.telemetry.visible import VisibleCommand
 
 

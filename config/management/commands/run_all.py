@@ -6,11 +6,10 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from config.demo.embedded.serve import port_argument
+from config.demo.embedded_kafka import port_argument
 from config.demo.run import run_demo, seconds_argument
-from config.processes.command import WorkerCommand
-from config.processes.loop import hang_up, watch_parent
-from config.processes.platform import run_platform
+from config.processes.supervisor import run_platform
+from config.processes.worker import WorkerCommand, hang_up, watch_parent
 
 
 class Command(WorkerCommand):

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 
 from config.demo.account import Account
 from config.demo.simulation import count_argument, rate_argument, simulate
-from config.processes.command import WorkerCommand
+from config.processes.worker import WorkerCommand
 
 
 class Command(WorkerCommand):

@@ -5,8 +5,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from config.redelivery import Refusal
 from config.telemetry.visible import VisibleCommand
-from outbox.replay.console.arguments import Refusal, Usage, add_arguments, run
+from outbox.console import Usage, add_arguments, run
 
 
 class Command(VisibleCommand):

@@ -3,7 +3,7 @@
 from threading import Event
 from typing import Any
 
-from config.processes.command import ReaderCommand
+from config.processes.worker import ReaderCommand
 from outbox.workers.start import listen
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from config.telemetry.visible import VisibleCommand
-from outbox.workers.recovery import recover_claims
+from outbox.workers.start import recover_claims
 
 
 class Command(VisibleCommand):

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from threading import Event
 from typing import Any
 
-from config.processes.command import WorkerCommand
+from config.processes.worker import WorkerCommand
 from outbox.workers.start import relay
 
 

@@ -3,8 +3,8 @@
 from threading import Event
 from typing import Any
 
-from config.processes.command import WorkerCommand
-from outbox.replay.batches.worker import BatchWorker
+from config.processes.worker import WorkerCommand
+from outbox.replay_batches.run import BatchWorker
 
 
 class Command(WorkerCommand):

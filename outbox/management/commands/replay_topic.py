@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from config.flows import Refusal
-from config.processes.command import WorkerCommand
-from outbox.replay.terminal import replay
-from outbox.replay.worker import ReplayWorker
+from config.processes.worker import WorkerCommand
+from config.redelivery import Refusal
+from outbox.topic_replay.requests import replay
+from outbox.topic_replay.run import ReplayWorker
 
 
 class Command(WorkerCommand):

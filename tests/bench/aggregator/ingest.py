@@ -10,8 +10,8 @@ from typing import Any
 from django.db import connection, transaction
 
 from buffer.events.models import BufferedEvent
+from buffer.ingest.batch import Prepared, Row
 from buffer.ingest.handler import Ingest
-from buffer.ingest.prepared import Prepared, Row
 from buffer.streams import GROUP, chosen
 from config.database.clock import database_now
 from config.database.dialects import dialect_for

@@ -13,9 +13,9 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
-from outbox.replay.batches import requests
-from outbox.replay.batches.models import ReplayBatch
-from outbox.replay.batches.run import Steps
+from outbox.replay_batches import requests
+from outbox.replay_batches.models import ReplayBatch
+from outbox.replay_batches.run import Steps
 from tests.bench.leg import Plan
 from tests.bench.outbox import holds
 from tests.bench.outbox.redelivery import STOCKS, handle

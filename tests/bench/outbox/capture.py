@@ -18,7 +18,7 @@ from config.uuid7 import uuid7
 from outbox.bookkeeping.models import Watermark
 from outbox.messages.publish import publish
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.workers.debezium import read
+from outbox.workers.change_capture import read_change
 from tests.bench.events import forget
 from tests.bench.figures import number
 from tests.bench.leg import Plan
@@ -102,7 +102,7 @@ def legs(connector: Connector, first: Any) -> dict[str, list[float]]:
     heard = {}
     while not sent.keys() <= heard.keys():
         reader.poll()
-        heard = {read(record.value).id: record.timestamp for record in reader.records}
+        heard = {read_change(record.value).id: record.timestamp for record in reader.records}
     reader.close()
     found = []
     for pk, (created, settled) in sent.items():

@@ -12,8 +12,8 @@ from django.db.models import Max, QuerySet
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.letters.filters import Filter
-from outbox.replay.batches import requests
-from outbox.replay.batches.models import ReplayBatch, ReplayItem
+from outbox.replay_batches import requests
+from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from tests.bench import worker
 from tests.crash.wire import wait_for
 

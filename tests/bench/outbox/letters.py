@@ -14,8 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from config.database.clock import database_now
-from outbox.groups.models import FailureGroup, GroupHour
-from outbox.groups.queries import hour_of
+from outbox.groups.models import FailureGroup, GroupHour, hour_of
 from outbox.letters.models import DeadLetter
 from tests.bench import databases
 from tests.bench.leg import Plan

@@ -13,8 +13,8 @@ from config.database.clock import database_now
 from notifications.orders import changes
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
-from outbox.replay.batches import requests
-from outbox.replay.batches.models import ReplayBatch
+from outbox.replay_batches import requests
+from outbox.replay_batches.models import ReplayBatch
 from tests.bench.figures import number
 from tests.bench.leg import Plan
 from tests.bench.outbox.promises import at

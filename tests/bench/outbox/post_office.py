@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 
-from config.settings import DATABASES
+from config.environment.web import DATABASES
 
 __all__ = ["DATABASES"]
 SECRET_KEY = "bench"

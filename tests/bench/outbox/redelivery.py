@@ -44,7 +44,7 @@ def measure() -> tuple[tuple[float, float], tuple[float, float], float]:
     """Letters per second, and per second of this process: one a transaction, 500 a transaction; and looked after."""
     from config.admin.levers import Operator
     from config.database.clock import database_now
-    from outbox.letters import levers, proof
+    from outbox.letters import levers, redelivery
     from outbox.letters.models import DeadLetter
 
     ids = list(DeadLetter.objects.open().order_by("pk").values_list("pk", flat=True))
@@ -52,7 +52,7 @@ def measure() -> tuple[tuple[float, float], tuple[float, float], float]:
     chunked = rate(ids[ALONE:], take_back, CHUNK)
     DeadLetter.objects.filter(status="resolved").update(status="requeued")
     started = time.perf_counter()
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
     DeadLetter.objects.update(status="resolved")
     return alone, chunked, len(ids) / (time.perf_counter() - started)
 
@@ -61,11 +61,11 @@ def take_back(ids: Sequence[Any]) -> None:
     from django.db import transaction
 
     from config.database.clock import database_now
-    from outbox.letters import proof
+    from outbox.letters import redelivery
     from outbox.letters.models import DeadLetter
 
     with transaction.atomic():
-        found = proof.take_back(list(DeadLetter.objects.filter(pk__in=ids)), database_now())
+        found = redelivery.take_back(list(DeadLetter.objects.filter(pk__in=ids)), database_now())
     states = {effect.state for effect in found.values()}
     if len(found) != len(ids) or not states <= {"waiting", "resolved"}:
         raise RuntimeError(f"{len(found)} of {len(ids)} letters: {states}")

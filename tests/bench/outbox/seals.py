@@ -88,10 +88,10 @@ def _seal(stop: threading.Event, caught_up: threading.Event) -> None:
     from django.db import connections
 
     from config.database.clock import database_now
-    from outbox.trail.seals import CHUNK, seal
+    from outbox.audit_log.hash_chain import SEALED_AT_ONCE, seal
 
     while not stop.is_set():
-        if seal(database_now()) < CHUNK:
+        if seal(database_now()) < SEALED_AT_ONCE:
             caught_up.set()
             stop.wait(PAUSE)
     connections.close_all()
@@ -100,8 +100,8 @@ def _seal(stop: threading.Event, caught_up: threading.Event) -> None:
 def seal_all() -> None:
     """What is left, and a proof that nothing is; nobody measures while it lasts."""
     from config.database.clock import database_now
-    from outbox.trail.models import OperatorAction
-    from outbox.trail.retention import seal_all as seal_everything
+    from outbox.audit_log.flow import seal_all as seal_everything
+    from outbox.audit_log.models import OperatorAction
 
     seal_everything(database_now())
     if left := OperatorAction.objects.unsealed().count():
@@ -124,7 +124,7 @@ def deed(number: int) -> None:
     from django.db import transaction
 
     from config.admin.levers import Operator
-    from outbox.trail.audit import record
+    from outbox.audit_log.actions import record
 
     with transaction.atomic():
         record(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from config.environment.cassandra_url import parse_cassandra_url
+from config.environment.databases import parse_cassandra_url
 from tests.bench.figures import machine, median
 from throttler.overflow.cassandra import CassandraStore
 from throttler.overflow.store import LAST_OFFSET, LaneRange, OverflowRow

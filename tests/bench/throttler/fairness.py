@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain, repeat
 
-from config.kafka.format.murmur import partition_of
+from config.kafka.wire_format import partition_of
 from tests.bench import worker
 from tests.bench.events import PARTITIONS
 from tests.bench.throttler.delay import CUSTOMERS, listening, source_of

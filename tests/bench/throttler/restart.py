@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from confluent_kafka.admin import NewPartitions
 
-from config.kafka.format.murmur import partition_of
+from config.kafka.wire_format import partition_of
 from tests.bench import databases
 from tests.bench.events import PARTITIONS, administrator
 from tests.bench.throttler.notifications import INPUT, OUTPUT, Source, Topics, customers, fill, fresh, records

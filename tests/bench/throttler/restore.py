@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 from tests.bench.events import PARTITIONS
 from tests.bench.throttler.notifications import CHANGELOG, INPUT, Topics, customers, fresh, records
 from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_bytes, partition_bytes
-from throttler.lanes.lane import LaneState
 from throttler.lanes.restore import RestoredPartition
-from throttler.lanes.restoring import Restoring
+from throttler.lanes.restore_thread import RestoreThread
+from throttler.lanes.state import LaneState
 from throttler.limits.limiter import LimiterState
 
 LIMIT = 300.0
@@ -62,7 +62,7 @@ def send(producer: Producer, topic: str, value: bytes, key: bytes, partition: in
 def restored(topics: Topics, lanes: int) -> tuple[float, float]:
     """`(seconds, seconds of processor time)` until all partitions are there, connecting included."""
     began, worked = time.perf_counter(), time.process_time()
-    with closing(Restoring(topics.name(INPUT), topics.name(CHANGELOG), topics.name("throttler"))) as restoring:
+    with closing(RestoreThread(topics.name(INPUT), topics.name(CHANGELOG), topics.name("throttler"))) as restoring:
         restoring.ask(set(range(PARTITIONS)))
         parts: list[RestoredPartition] = []
         while len(parts) < PARTITIONS and time.perf_counter() - began < LIMIT:

@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from buffer.events.models import Batch, BufferedEvent
 from config.admin.levers import Operator
-from config.telemetry.masks import masked_error
+from config.telemetry.redaction import masked_error
 from config.uuid7 import uuid7
 from outbox.letters.levers import forecast, requeue
 from outbox.letters.models import DeadLetter

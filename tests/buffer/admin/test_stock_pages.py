@@ -7,12 +7,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from buffer.admin.balance import Cursor
-from buffer.admin.movement_pages import PAGE, movements, of_reference
+from buffer.admin.movements import PAGE, Cursor, movements, of_reference
 from buffer.models import InventoryItem, InventoryLocation, InventoryStock, InventoryTracking
 from config.database.clock import database_now
+from outbox.audit_log.models import OperatorAction
 from outbox.models import TopicReplay
-from outbox.trail.models import OperatorAction
 from tests.config.admin.conftest import client_with, lever_of, list_of, page_of
 
 pytestmark = pytest.mark.django_db

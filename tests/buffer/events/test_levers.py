@@ -6,18 +6,18 @@ import pytest
 from django.db import DataError
 
 from buffer.events import levers
-from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.events.queries import EventQuerySet
+from buffer.events.models import Batch, Bucket, BufferedEvent, EventQuerySet
 from buffer.flow import Aggregator
 from buffer.flush.flusher import Flusher
 from buffer.verify import checks
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Refused
-from outbox.letters.handler import AlarmedWatermarks
+from outbox.audit_log.models import OperatorAction
+from outbox.groups.models import FailureGroup
+from outbox.letters.burial import AlarmedWatermarks
 from outbox.letters.levers import discard, requeue, resolve
-from outbox.letters.models import DeadLetter, FailureGroup
-from outbox.trail.models import OperatorAction
+from outbox.letters.models import DeadLetter
 from tests.conftest import order
 from tests.row_locks import locks_asked_for
 

@@ -14,7 +14,7 @@ from buffer.flush.publish import publish
 from buffer.partitioned import EVENTS
 from buffer.verify import checks
 from config.database.clock import database_now
-from config.partitions.periods import shift, start_of
+from config.partitions.spec import shift, start_of
 from tests.buffer.flush.test_flusher import urge
 from tests.conftest import order
 

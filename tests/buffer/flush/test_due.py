@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from buffer.flush.due import STALE, decide
+from buffer.flush.claim import STALE, decide
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 IDLE, CAP = timedelta(minutes=5), timedelta(minutes=30)

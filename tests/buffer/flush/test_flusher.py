@@ -17,7 +17,7 @@ from config.database.upsert import uuid_text
 from config.kafka import Failed, Refused
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
-from outbox.workers.recovery import recover_claims
+from outbox.workers.start import recover_claims
 from tests.conftest import order
 
 pytestmark = pytest.mark.django_db

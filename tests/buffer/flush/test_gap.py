@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from buffer.flush import gap
-from buffer.flush.gap import Gap
+from buffer.flush import flusher
+from buffer.flush.flusher import Gap
 from config.kafka.client import KafkaError
 
 
@@ -20,9 +20,9 @@ def world(stream, monkeypatch):
             raise found.behind
         return found.behind
 
-    monkeypatch.setattr(gap.Watermarks, "behind", behind)
-    monkeypatch.setattr(gap, "connection", found.connection)
-    monkeypatch.setattr(gap, "time", SimpleNamespace(monotonic=lambda: found.now))
+    monkeypatch.setattr(flusher.Watermarks, "behind", behind)
+    monkeypatch.setattr(flusher, "connection", found.connection)
+    monkeypatch.setattr(flusher, "time", SimpleNamespace(monotonic=lambda: found.now))
     return found
 
 
@@ -30,7 +30,7 @@ def test_an_open_gap_is_looked_at_once_a_second_and_a_closed_one_no_more(stream,
     found = Gap([stream])
     assert [found.is_open() for _ in range(5)] == [True] * 5
     assert world.asked == 1
-    world.now, world.behind = gap.INTERVAL, False
+    world.now, world.behind = flusher.INTERVAL, False
     assert [found.is_open() for _ in range(5)] == [False] * 5
     world.now *= 2
     assert (found.is_open(), world.asked) == (False, 2)
@@ -40,7 +40,7 @@ def test_a_new_connection_may_lead_to_another_database(stream, world):
     world.behind = False
     found = Gap([stream])
     assert not found.is_open()
-    world.behind, world.now, world.connection.connection = True, gap.INTERVAL, None
+    world.behind, world.now, world.connection.connection = True, flusher.INTERVAL, None
     assert found.is_open()
 
 

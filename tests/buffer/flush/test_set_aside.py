@@ -13,8 +13,8 @@ from buffer.verify import checks, payload_checks
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.bookkeeping import counters
-from outbox.edits.deed import requeue_copy
-from outbox.letters import proof
+from outbox.letters import redelivery
+from outbox.letters.edits import requeue_copy
 from outbox.letters.levers import discard, requeue
 from outbox.letters.models import DeadLetter
 from outbox.letters.verify import every_letter_was_counted, letters_are_as_they_came, what_failed_again_is_linked
@@ -152,7 +152,7 @@ def test_its_letter_gives_it_back_when_the_database_takes_it(ingest, records, fl
     give_back(letter)
     assert states() == {"A1": "pending"}
     assert flush() == ["A1"]
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
     letter.refresh_from_db()
     assert letter.status == "resolved"
 
@@ -163,7 +163,7 @@ def test_refused_again_it_is_the_letter_of_the_next_revision(ingest, records, fl
     for _ in range(2):
         give_back(DeadLetter.objects.get(status="open"))
         assert flush() == []
-        proof.look_after(database_now())
+        redelivery.look_after(database_now())
     letters = list(DeadLetter.objects.order_by("revision").values_list("revision", "status"))
     assert letters == [(0, "failed_again"), (1, "failed_again"), (2, "open")]
 
@@ -195,7 +195,7 @@ def test_a_late_order_that_is_opened_again_and_cannot_be_cut_fails_again(ingest,
     late = DeadLetter.objects.get(step="late")
     give_back(late)
     assert flush() == []
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
     late.refresh_from_db()
     assert late.status == "failed_again"
     assert DeadLetter.objects.get(pk=late.successor).step == "cut"

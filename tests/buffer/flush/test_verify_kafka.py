@@ -11,8 +11,8 @@ from django.db.models import F
 
 from buffer.events.models import Batch, Bucket
 from buffer.flow import Aggregator
-from buffer.flush.verify_kafka import Published
 from buffer.ledger.flow import Ledger
+from buffer.verify import Published
 from buffer.workers import flush, ingest
 from config.database.clock import database_now
 from config.kafka import client, topic_name
@@ -71,16 +71,16 @@ def test_what_was_sent_is_there(sent):
 
 
 def test_more_may_be_sent_while_it_looks(sent, monkeypatch):
-    from buffer.flush import verify_kafka
+    from buffer import verify
 
-    read = verify_kafka.Published.of
+    read = verify.Published.of
 
     def read_and_go_on(topic):
         published = read(topic)
         work(order("B1", "WH-1"), order("B2", "WH-2"))
         return published
 
-    monkeypatch.setattr(verify_kafka.Published, "of", read_and_go_on)
+    monkeypatch.setattr(verify.Published, "of", read_and_go_on)
     assert failing() == {}
     assert Batch.objects.sent().count() == 8
 

@@ -1,7 +1,7 @@
 """What a further record of a stored order is: decided without a database."""
 
 from buffer.events.positions import Position
-from buffer.ingest.classify import OrderClassifier, StoredOrder
+from buffer.ingest.batch import OrderClassifier, StoredOrder
 
 
 def at(offset: int) -> Position:

@@ -6,13 +6,14 @@ import pytest
 from django.db import transaction
 
 from buffer.events.models import Bucket, BufferedEvent
-from buffer.events.months import add_months
 from buffer.ingest.handler import Ingest
+from buffer.partitioned import add_months
 from buffer.verify import checks, payload_checks
 from config.database.clock import database_now
 from config.kafka import RecordBatch
 from outbox.bookkeeping import counters
-from outbox.letters.models import BurialKey, DeadLetter, FailureGroup
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import BurialKey, DeadLetter
 from outbox.letters.overview import letters_last_hour
 from tests.conftest import ORDERED_AT, TOPIC_ID, move_on, order
 

@@ -15,7 +15,7 @@ from buffer.streams import GROUP, Stream
 from buffer.workers import ingest
 from config.database.clock import database_now
 from config.kafka import client, topic_name
-from config.kafka.positions import Mark, Passed, Reach
+from config.kafka.positions import LogEnd, Mark, Passed
 from config.kafka.reader import committed_offsets
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
@@ -96,5 +96,5 @@ def test_a_position_moves_forward_within_its_topic_and_over_no_gap(mark, passed,
     marks, tp, now = Watermarks(), ("t", 0), database_now()
     if mark:
         marks.advance("g", {tp: mark}, now)
-    marks.reach("g", {tp: Reach(22, now, passed)}, now)
+    marks.reach("g", {tp: LogEnd(22, now, passed)}, now)
     assert marks.load("g", ["t"])[tp] == expected

@@ -12,8 +12,8 @@ from buffer.streams import GROUP, Stream
 from buffer.workers import ingest
 from config.database.clock import database_now
 from config.kafka import topic_name
+from config.kafka.consumer.ports import ConsumerStopped
 from config.kafka.positions import Mark
-from config.kafka.runtime.ports import ConsumerStopped
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
 from tests.config.conftest import broker as broker

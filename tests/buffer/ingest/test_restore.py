@@ -12,9 +12,8 @@ import pytest
 from django.db import connection, transaction
 
 from buffer.events.models import Bucket, BufferedEvent
+from buffer.ingest.after_restore import Regain, SentOrders, Version
 from buffer.ingest.handler import Ingest
-from buffer.ingest.regain import Regain
-from buffer.ingest.sent_orders import SentOrders, Version
 from config.database.clock import database_now
 from config.kafka import RecordBatch
 from outbox.bookkeeping import counters

@@ -9,12 +9,12 @@ import pytest
 from buffer.events.models import BufferedEvent
 from buffer.flow import Aggregator
 from buffer.flush.freeze import headers_of
-from buffer.flush.verify_kafka import Published
+from buffer.ingest.after_restore import SentOrders, Version, mark_sent, read_sent, versions_in
 from buffer.ingest.rebuild import rebuild
-from buffer.ingest.sent_orders import SentOrders, Version, mark_sent, read_sent, versions_in
+from buffer.verify import Published
 from config.database.clock import database_now
-from config.digest import UnreadableBatch
 from config.kafka import client, topic_name
+from config.payload import UnreadableBatch
 from tests.config.conftest import broker as broker
 from tests.config.conftest import make_topic as make_topic
 from tests.conftest import order

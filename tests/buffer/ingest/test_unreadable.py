@@ -14,13 +14,13 @@ from kafka.codec import gzip_encode
 from buffer.events.models import BufferedEvent
 from buffer.ingest.handler import Ingest
 from buffer.ledger.handler import Track
-from buffer.ledger.topics.movements import sources
+from buffer.ledger.topics import sources
 from buffer.streams import Stream
 from config.kafka import topic_name
-from config.kafka.runtime import Handler, consumer_of
-from config.kafka.runtime.ports import ConsumerStopped
+from config.kafka.consumer import Handler, consumer_of
+from config.kafka.consumer.ports import ConsumerStopped
 from outbox.bookkeeping.models import Watermark
-from outbox.letters.handler import AlarmedWatermarks
+from outbox.letters.burial import AlarmedWatermarks
 from outbox.letters.models import DeadLetter
 from outbox.workers.listen import Listen
 from tests.config.conftest import broker as broker

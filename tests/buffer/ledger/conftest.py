@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from django.db import transaction
 
+from buffer.ledger.batch import Applied
 from buffer.ledger.handler import Track
-from buffer.ledger.prepared import Applied
 from buffer.models import InventoryStock, InventoryTracking
 from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed

@@ -7,11 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buffer.ledger import topics as debezium
 from buffer.ledger.handler import Track
 from buffer.ledger.samples import stock_traffic
-from buffer.ledger.topics import debezium
-from buffer.ledger.topics.effects import LARGEST_DELTA, Merchant, Movements, Variant, part_of, summed
-from buffer.ledger.topics.movements import Source, sources, transferred
+from buffer.ledger.topics import (
+    LARGEST_DELTA,
+    Merchant,
+    Movements,
+    Source,
+    Variant,
+    part_of,
+    sources,
+    summed,
+    transferred,
+)
 from config.gate import InvalidRecord
 from tests.buffer.ledger.conftest import (
     MERCHANTS,
@@ -191,8 +200,8 @@ def test_what_names_no_row_is_skipped(value):
 
 # -- the registry ------------------------------------------------------------------------------------
 def test_the_message_type_comes_from_the_annotation():
-    assert not Source.of("MATERIAL_TRANSFERRED", "buffer.ledger.topics.movements.transferred").tombstones
-    assert Source.of("merchant-cdc", "buffer.ledger.topics.debezium.merchant").tombstones
+    assert not Source.of("MATERIAL_TRANSFERRED", "buffer.ledger.topics.transferred").tombstones
+    assert Source.of("merchant-cdc", "buffer.ledger.topics.merchant").tombstones
     assert sources()[MOVED].effect is transferred
     assert sources()[MERCHANTS].effect is debezium.merchant
 

@@ -7,12 +7,12 @@ import io
 import pytest
 from django.core.management import CommandError, call_command
 
-from buffer.ledger import opening
+from buffer.ledger import stocktake
 from buffer.ledger.stocktake import adjust_stock
 from buffer.models import InventoryItem, InventoryLocation, InventoryStock, InventoryTracking
 from config.admin.levers import Operator
-from config.flows import Refusal
-from outbox.trail.models import OperatorAction
+from config.redelivery import Refusal
+from outbox.audit_log.models import OperatorAction
 from tests.buffer.ledger.conftest import ledger, paid, quantities, record, stocks, sums, write
 
 pytestmark = pytest.mark.django_db
@@ -89,7 +89,7 @@ def test_a_changed_opening_quantity_is_refused_with_its_line_and_nothing_else_is
 def test_a_bad_line_is_named_and_the_file_changes_nothing(tmp_path, line, reason):
     path = tmp_path / "stock.csv"
     path.write_text(f"stock_id,item,location,quantity\nS0,V1,K,1\n{line}\n")
-    found = opening.import_stock(path, dry_run=False, say=lambda text: None)
+    found = stocktake.import_stock(path, dry_run=False, say=lambda text: None)
     assert [f"line 3: {reason}"[:8] + "…" for _ in found.refused] == ["line 3: …"]
     assert reason in found.refused[0]
     assert quantities() == {}
@@ -107,7 +107,7 @@ def test_a_missing_file_is_one_line(tmp_path):
 
 
 def test_a_big_file_goes_in_chunks(load, monkeypatch):
-    monkeypatch.setattr(opening, "CHUNK", 10)
+    monkeypatch.setattr(stocktake, "CHUNK", 10)
     said = load(*[f"S{n},V{n % 3},L{n % 4},{n}" for n in range(25)])
     assert said.splitlines()[:3] == ["10 of 25 lines", "20 of 25 lines", "25 of 25 lines"]
     assert sum(quantities().values()) == sum(range(25)) == sum(sums().values())

@@ -8,7 +8,7 @@ from django.db import transaction
 from buffer.ledger import redelivery
 from buffer.models import InventoryStock, InventoryTracking
 from config.database.clock import database_now
-from outbox.letters import proof
+from outbox.letters import redelivery as proof
 from outbox.letters.models import DeadLetter
 from tests.buffer.ledger.conftest import MERCHANTS, cooked, paid, quantities, record, stocks, sums, write
 

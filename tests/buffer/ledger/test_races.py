@@ -8,15 +8,14 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from buffer.ledger.flow import checks
 from buffer.ledger.handler import Track
 from buffer.ledger.models import LARGEST
-from buffer.ledger.opening import import_stock
-from buffer.ledger.stocktake import adjust_stock
-from buffer.ledger.verify import checks
+from buffer.ledger.stocktake import adjust_stock, import_stock
 from buffer.models import InventoryStock
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.kafka.runtime.writer import Writer
+from config.kafka.consumer.writer import Writer
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
 from tests.buffer.ledger.conftest import (
@@ -64,7 +63,7 @@ def pieces(found: list, size: int = 25) -> list[list]:
 
 def work(found: list) -> None:
     """One worker: a handler of its own, batch after batch, each again until it stands."""
-    from config.database.errors import Remedy, remedy_for
+    from config.database.retry import Remedy, remedy_for
 
     handler = Track()
     for piece in pieces(found):

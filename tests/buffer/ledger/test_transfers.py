@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buffer.ledger.verify import checks
+from buffer.ledger.flow import checks
 from buffer.models import InventoryStock, InventoryTracking
 from tests.buffer.ledger.conftest import letters, moved, quantities, record, stocks, write
 

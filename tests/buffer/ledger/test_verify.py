@@ -7,17 +7,16 @@ from itertools import islice
 import pytest
 from django.db.models import F
 
-from buffer.ledger.flow import Ledger
+from buffer.ledger.flow import Ledger, checks
 from buffer.ledger.samples import stock_traffic
 from buffer.ledger.stocktake import adjust_stock
-from buffer.ledger.verify import checks
 from buffer.models import InventoryStock, InventoryTracking
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.probes.verify import prove
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import FlowCounter, Watermark
-from outbox.letters.handler import AlarmedWatermarks
+from outbox.letters.burial import AlarmedWatermarks
 from outbox.letters.levers import requeue
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_last_hour

@@ -16,10 +16,11 @@ from buffer.flush.flusher import Flusher
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Refused
-from config.partitions import runway
+from config.partitions import rotation
+from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import Watermark
-from outbox.letters.models import DeadLetter, FailureGroup
-from outbox.trail.models import OperatorAction
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import DeadLetter
 from tests.conftest import order
 
 VIEWS = [
@@ -36,7 +37,7 @@ def _plain_http(settings: Any) -> None:
 @pytest.fixture(autouse=True)
 def _long_runway(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions are somebody else's test; asked at odd times, the catalogue would disturb counting."""
-    monkeypatch.setattr(runway, "runways", lambda now: {"buffer_bufferedevent": 120.0})
+    monkeypatch.setattr(rotation, "runways", lambda now: {"buffer_bufferedevent": 120.0})
 
 
 @pytest.fixture

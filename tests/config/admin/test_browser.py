@@ -15,7 +15,7 @@ from pytest_django.live_server_helper import LiveServer
 from config.admin import home
 from config.database.clock import database_now
 from outbox.bookkeeping.models import Watermark
-from outbox.letters.models import FailureGroup
+from outbox.groups.models import FailureGroup
 from tests.config.admin.conftest import lever_of, list_of, page_of
 from tests.services.prerequisites import BROWSERS
 

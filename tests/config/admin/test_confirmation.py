@@ -9,8 +9,9 @@ from django.test import Client
 
 from buffer.admin.buckets import BucketAdmin
 from buffer.events.models import Batch, Bucket, BufferedEvent
-from outbox.letters.models import DeadLetter, FailureGroup
-from outbox.trail.models import OperatorAction
+from outbox.audit_log.models import OperatorAction
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import DeadLetter
 from tests.config.admin.conftest import client_with, lever_of, list_of, page_of
 
 pytestmark = pytest.mark.django_db

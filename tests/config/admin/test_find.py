@@ -4,7 +4,7 @@ import pytest
 
 from buffer.events.models import Batch, BufferedEvent
 from buffer.ledger.models import InventoryTracking
-from config.admin import positions
+from config.admin import lists
 from config.gate import InvalidRecord
 from config.kafka import Replayed
 from config.kafka.client import KafkaError
@@ -75,7 +75,7 @@ def test_an_order_is_found_by_its_key(boss, ingest, records, django_assert_max_n
 def log(monkeypatch):
     """What Kafka holds, by position; nothing for a start."""
     held = {}
-    monkeypatch.setattr(positions, "record_at", lambda *place: held.get("/".join(map(str, place))))
+    monkeypatch.setattr(lists, "record_at", lambda *place: held.get("/".join(map(str, place))))
     return held
 
 
@@ -113,5 +113,5 @@ def test_a_position_that_nobody_can_read_is_a_sentence(boss, monkeypatch, troubl
     def fail(*_):
         raise trouble
 
-    monkeypatch.setattr(positions, "record_at", fail)
+    monkeypatch.setattr(lists, "record_at", fail)
     assert said in find(boss, "transfer-requests/0/5").content.decode()

@@ -10,10 +10,10 @@ from buffer.picture import picture
 from config.admin.home import by_urgency, headline, quiet
 from config.database.clock import database_now
 from config.flows import Need
-from config.partitions import runway
+from config.partitions import rotation
+from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
-from outbox.trail.models import OperatorAction
 from tests.conftest import order
 
 pytestmark = pytest.mark.django_db
@@ -149,7 +149,7 @@ def test_rates_come_from_the_counters(db):
 
 
 def test_a_short_runway_is_watched(boss, monkeypatch):
-    monkeypatch.setattr(runway, "runways", lambda now: {"outbox_deadletter": 12.0})
+    monkeypatch.setattr(rotation, "runways", lambda now: {"outbox_deadletter": 12.0})
     html = boss.get("/admin/").content.decode()
     assert "Partitions of outbox_deadletter end in 12 days" in html
     assert "in 12 days" in html

@@ -15,13 +15,13 @@ from config.admin.home import home
 from config.database.clock import database_now
 from config.flows import flows
 from config.kafka import topic_name
-from config.kafka.broker import Reachability, reachability
+from config.kafka.client import Reachability, reachability
 from outbox.bookkeeping.models import Watermark
 from outbox.channels import handlers as registry
 from outbox.channels.admission import ensure
 from outbox.channels.models import ChannelState
 from tests.conftest import order
-from throttler.live.storing import GROUP as THROTTLER
+from throttler.engine.row_writer import GROUP as THROTTLER
 
 TOPICS = {INGEST: "transfer-requests", LEDGER: "PAYMENT_SUCCESS", THROTTLER: "notifications-in"}
 

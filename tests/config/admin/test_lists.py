@@ -10,11 +10,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from buffer.events.models import Batch, BufferedEvent
-from config.admin.keyset import Keyset
-from config.admin.read_only import ReadOnlyAdmin
+from config.admin.lists import Keyset
+from config.admin.pages import ReadOnlyAdmin
 from config.database.clock import database_now
+from outbox.audit_log.models import OperatorAction
 from outbox.letters.models import DeadLetter
-from outbox.trail.models import OperatorAction
 from tests.config.admin.conftest import list_of, page_of
 from tests.conftest import order
 

@@ -10,7 +10,7 @@ from django.test import Client, RequestFactory
 
 from config.database.clock import database_now
 from config.middleware import client_address
-from config.processes.housekeeping import sweep_logins
+from config.processes.beat import sweep_logins
 from tests.config.admin.conftest import client_with, list_of, page_of
 from tests.config.admin.test_pages import seen
 
@@ -143,7 +143,7 @@ def test_old_logins_are_deleted(ada):
     now = database_now()
     assert sweep_logins(now + timedelta(days=89)) == 0
     assert sweep_logins(now + timedelta(days=91)) == 2
-    assert "config.processes.housekeeping.sweep_logins" in configured.SWEEPS
+    assert "config.processes.beat.sweep_logins" in configured.SWEEPS
 
 
 def test_a_session_ends_twelve_hours_after_its_last_request(ada):

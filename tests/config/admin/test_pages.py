@@ -5,9 +5,10 @@ import re
 import pytest
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import Watermark
-from outbox.letters.models import DeadLetter, FailureGroup
-from outbox.trail.models import OperatorAction
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import DeadLetter
 from tests.config.admin.conftest import client_with, lever_of, list_of, page_of
 from tests.tree import ROOT
 

@@ -8,8 +8,9 @@ import pytest
 
 from config.admin.html import UNUSUAL, in_reading_order
 from config.database.clock import database_now
+from outbox.groups.models import FailureGroup
 from outbox.letters.burial import bury
-from outbox.letters.models import DeadLetter, FailureGroup
+from outbox.letters.models import DeadLetter
 from tests.config.admin.conftest import list_of, page_of
 from tests.outbox.test_outbox import letter
 from throttler.models import Customer

@@ -9,9 +9,9 @@ import pytest
 from django.contrib.admin import site
 
 from config.database.clock import database_now
+from outbox.audit_log.models import OperatorAction
 from outbox.letters.burial import bury
 from outbox.letters.models import DeadLetter
-from outbox.trail.models import OperatorAction
 from tests.config.admin.conftest import list_of
 from tests.outbox.test_outbox import letter
 

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from config.database.dialects.literals import rows_of_literals
+from config.database.dialects.vendors import rows_of_literals
 
 
 def test_numbers_words_and_nothing():

@@ -8,13 +8,12 @@ from django_prometheus.db.metrics import execute_total
 from buffer.models import Batch, Bucket, InventoryStock
 from config.database.clock import database_now
 from config.database.dialects import Column, dialect_for, known_dialect, vendors
-from config.database.errors import Remedy, remedy_for
-from config.database.rewrite import Rewrite
-from config.database.upsert import Packed, columns_of
+from config.database.retry import Remedy, remedy_for
+from config.database.upsert import Packed, Rewrite, columns_of
 from outbox.bookkeeping.counters import ADD
 from outbox.bookkeeping.models import FlowCounter, Watermark
 from outbox.channels.models import ChannelState
-from outbox.letters.models import FailureGroup
+from outbox.groups.models import FailureGroup
 
 ODD = [
     "it's",

@@ -16,7 +16,8 @@ from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartitio
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 
-from config.demo.embedded import EmbeddedKafka, EmbeddedKafkaError, librdkafka
+from config.demo import embedded_kafka
+from config.demo.embedded_kafka import EmbeddedKafka, EmbeddedKafkaError
 from tests.services import embedded
 from tests.services.embedded import FaultyKafka
 
@@ -266,7 +267,7 @@ def test_bad_topics_are_refused(broker):
 
 def test_without_confluent_kafka_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    librdkafka.load.cache_clear()
+    embedded_kafka.load.cache_clear()
     with pytest.raises(EmbeddedKafkaError, match=r"spillway\[demo\]"):
         EmbeddedKafka().start()
-    librdkafka.load.cache_clear()
+    embedded_kafka.load.cache_clear()

@@ -17,7 +17,7 @@ import pytest
 from django.conf import settings
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 
-from config.demo.embedded import API_VERSION, LIMITS
+from config.demo.embedded_kafka import API_VERSION, LIMITS
 from tests.prepared import PythonProcess
 from tests.services.embedded import CLIENT_OPTIONS, CONSUMER_OPTIONS
 

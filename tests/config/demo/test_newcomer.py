@@ -13,9 +13,9 @@ from config.database.clock import database_now
 from config.flows import Sample, flows
 from config.kafka import RecordBatch, Replayed
 from config.management.commands.simulate import Command
-from notifications.channels.memory import REFUSED
+from notifications.channels.local import REFUSED
 from notifications.orders.models import Order
-from throttler.live.decode import decode
+from throttler.engine.admission import decode
 from throttler.messages import gate
 
 pytestmark = pytest.mark.django_db

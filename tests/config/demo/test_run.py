@@ -16,8 +16,7 @@ import pytest
 
 from config import flows
 from config.demo import run
-from config.demo.folder import emptied_folder
-from config.demo.status import status_line
+from config.demo.run import emptied_folder, status_line
 from config.environment.env import BadSetting
 from config.processes.supervisor import Supervisor
 from tests.tree import ROOT
@@ -197,6 +196,6 @@ def test_a_status_line_fits_a_hundred_columns(monkeypatch: pytest.MonkeyPatch) -
         def summary(self) -> Any:
             return [("first", 10**9), ("hidden", 1), ("second", 10**9), ("third", 10**60)]
 
-    monkeypatch.setattr("config.demo.status.flows", lambda: [Busy()])
+    monkeypatch.setattr("config.demo.run.flows", lambda: [Busy()])
     assert status_line() == "first 1,000,000,000   second 1,000,000,000"
     assert len(status_line()) <= 100 - len("99999 s   ")

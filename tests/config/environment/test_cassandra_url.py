@@ -2,7 +2,7 @@
 
 import pytest
 
-from config.environment.cassandra_url import CassandraPlace, parse_cassandra_url
+from config.environment.databases import CassandraPlace, parse_cassandra_url
 from config.environment.env import BadSetting
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from config.environment.databases import database_from_url
 from config.environment.env import BadSetting, Env
-from config.environment.mailserver import server_from_url
+from config.environment.mail import server_from_url
 
 
 @pytest.fixture

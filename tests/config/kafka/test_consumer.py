@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from config.kafka.consumer import consumer_of
+from config.kafka.consumer.writer import Handler, Writers
 from config.kafka.records import Replayed
-from config.kafka.runtime import consumer_of
-from config.kafka.runtime.writer import Handler
-from config.kafka.runtime.writers import Writers
 from outbox.bookkeeping.watermarks import Watermarks
 
 pytestmark = pytest.mark.django_db(transaction=True)

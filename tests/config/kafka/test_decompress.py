@@ -6,7 +6,7 @@ import cramjam
 import pytest
 from kafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 
-from config.kafka.decompress import XERIAL, decompress
+from config.kafka.wire_format import XERIAL, decompress
 
 PLAIN = b"".join(b"%d," % number for number in range(20_000))
 CODECS = {

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from config.kafka import client
+from config.kafka.consumer import Consumer
+from config.kafka.consumer.log_ends import LogEnds
+from config.kafka.consumer.ports import Follower
 from config.kafka.positions import Start, Stopped
-from config.kafka.runtime import Consumer
-from config.kafka.runtime.log_ends import LogEnds
-from config.kafka.runtime.ports import Follower
 from config.telemetry import metrics
 
 TP = ("orders", 0)

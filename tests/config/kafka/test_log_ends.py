@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from config.kafka import client
+from config.kafka.consumer.database import Offsets
+from config.kafka.consumer.log_ends import LogEnds
+from config.kafka.consumer.writer import Done
 from config.kafka.positions import Passed
-from config.kafka.runtime.log_ends import LogEnds
-from config.kafka.runtime.offsets import Offsets
-from config.kafka.runtime.writer import Done
 
 TP = ("t", 0)
 

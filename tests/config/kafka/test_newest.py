@@ -10,7 +10,7 @@ from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from config.kafka.internals import UNREADABLE, LeanRecords, NewestRecords
-from config.kafka.unpack import unpack_newest
+from config.kafka.wire_format import unpack_newest
 from tests.config.kafka.test_unpack import (
     ABORT,
     CONTENT,

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from config.kafka.format.pack import HEADER, PackedRecords, packed, varint
+from config.kafka.wire_format import HEADER, PackedRecords, packed, varint
 
 NOW = 1_790_000_000_000
 CONTENT = st.none() | st.binary(max_size=300) | st.integers(8000, 20_000).map(bytes)

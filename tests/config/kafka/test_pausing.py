@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from config.kafka import client
-from config.kafka.runtime.membership import Membership
+from config.kafka.consumer.membership import Membership
 
 PARTITIONS = 4
 EACH = 1_000  # records at first; a poll takes fewer, so that the client keeps some of a partition that it pauses

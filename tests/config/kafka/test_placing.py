@@ -7,8 +7,8 @@ import pytest
 from django.db import OperationalError
 
 from config.kafka import client
+from config.kafka.consumer.database import WatermarkPlacing
 from config.kafka.positions import Mark, Start, Stopped
-from config.kafka.runtime.placing import WatermarkPlacing
 
 TP = ("orders", 0)
 
@@ -65,7 +65,7 @@ def broker(monkeypatch):
 
 @pytest.fixture
 def placing(positions, monkeypatch):
-    monkeypatch.setattr("config.kafka.runtime.placing.LIMIT", 0.1)
+    monkeypatch.setattr("config.kafka.consumer.database.LIMIT", 0.1)
     handler = SimpleNamespace(name="orders", regain=lambda _ids, _gaps: None)
     backend = SimpleNamespace(drain=lambda patience: True)
     return WatermarkPlacing(handler, positions, "g", [TP[0]], backend, threading.Event())

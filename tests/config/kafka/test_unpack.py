@@ -13,11 +13,10 @@ from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 from kafka.record.util import calc_crc32c
 
-from config.digest import END_BYTES, WHOLE_BYTES
 from config.kafka import client
-from config.kafka.client import DamagedBatch
-from config.kafka.internals import LeanRecords
-from config.kafka.unpack import Received
+from config.kafka.internals import DamagedBatch, LeanRecords
+from config.kafka.wire_format import Received
+from config.payload import END_BYTES, WHOLE_BYTES
 
 TIMES = st.integers(0, 2**41)
 CONTENT = st.none() | st.binary(max_size=300) | st.integers(8000, 20_000).map(bytes)

@@ -18,11 +18,10 @@ from kafka.codec import (
 from kafka.consumer.fetcher import Fetcher
 from kafka.record.memory_records import MemoryRecords
 
-from config.digest import UnreadableBatch
 from config.gate import Gate, InvalidRecord
-from config.kafka.client import DamagedBatch
-from config.kafka.decompress import decompress
-from config.kafka.internals import LeanRecords, NewestRecords, SalvagedRecords
+from config.kafka.internals import DamagedBatch, LeanRecords, NewestRecords, SalvagedRecords
+from config.kafka.wire_format import decompress
+from config.payload import UnreadableBatch
 from tests import raw_batches
 from tests.config.kafka.test_unpack import PLACE, batch_of, fix, read
 from tests.raw_batches import HEADER

@@ -5,9 +5,9 @@ import time
 import pytest
 from django.db import DataError, OperationalError, connection, transaction
 
-from config.database import contention
+from config.database import retry
+from config.kafka.consumer.writer import Handler, LogEndSeen, Writer
 from config.kafka.records import RecordBatch, Replayed
-from config.kafka.runtime.writer import Handler, LogEnd, Writer
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
@@ -65,7 +65,7 @@ def handler():
 
 @pytest.fixture
 def writer(handler, monkeypatch):
-    monkeypatch.setattr(contention, "full_jitter", lambda *_, **__: 0.0)
+    monkeypatch.setattr(retry, "full_jitter", lambda *_, **__: 0.0)
     found = Writer(handler, Watermarks(), "g")
     yield found
     found.close()
@@ -111,7 +111,7 @@ def test_what_is_stored_elsewhere_does_not_notice_that_the_database_is_away(writ
     handler.in_database = False
     handler.failures = [caused(2006, "its own store is away")]
     monkeypatch.setattr(transaction, "atomic", away)
-    monkeypatch.setattr("config.kafka.runtime.writer.database_now", away)
+    monkeypatch.setattr("config.kafka.consumer.writer.database_now", away)
     store(writer, batch(1, 2))
     assert (handler.stored, writer.waiting) == ([1, 2], False)
 
@@ -176,7 +176,7 @@ class Refusing(Watermarks):
 
 @pytest.mark.parametrize(("poison", "counted"), [(set(), {"stored": 2}), ({1}, {"parked": 1})])
 def test_a_batch_whose_position_cannot_be_stored_is_not_stored_either(poison, counted, monkeypatch):
-    monkeypatch.setattr(contention, "full_jitter", lambda *_, **__: 0.0)
+    monkeypatch.setattr(retry, "full_jitter", lambda *_, **__: 0.0)
     handler = Counting()
     handler.poison = poison
     writer = Writer(handler, Refusing(), "g")
@@ -195,7 +195,7 @@ def test_an_abandoned_batch_is_neither_done_nor_marked(writer, handler):
 
 def test_a_beat_reports_the_reach_asks_the_handler_what_to_store_and_for_pressure(writer, handler):
     store(writer, batch(1))
-    writer.beat({("t", 0): LogEnd(2, time.monotonic(), caught_up=True)})
+    writer.beat({("t", 0): LogEndSeen(2, time.monotonic(), caught_up=True)})
     assert writer.drain(patience=30)
     found = Watermark.objects.get()
     assert (found.end_offset, found.caught_up_at is not None, writer.pressed) == (2, True, True)

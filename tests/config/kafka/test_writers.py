@@ -6,9 +6,8 @@ from collections import defaultdict
 import pytest
 from django.db import connection
 
+from config.kafka.consumer.writer import Handler, LogEndSeen, Writers, parallel_writers
 from config.kafka.records import RecordBatch, Replayed
-from config.kafka.runtime.writer import Handler, LogEnd
-from config.kafka.runtime.writers import Writers, parallel_writers
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
 
@@ -140,8 +139,8 @@ def test_pressure_is_asked_for_although_batches_follow_each_other(two, handler):
     for offset in (1, 2):
         hand_over(two, records(0, offset))
         assert handler.entered[0].wait(30)
-    two.beat({("t", 0): LogEnd(9, 0.0, caught_up=False)})
-    two.beat({("t", 1): LogEnd(7, 0.0, caught_up=False)})
+    two.beat({("t", 0): LogEndSeen(9, 0.0, caught_up=False)})
+    two.beat({("t", 1): LogEndSeen(7, 0.0, caught_up=False)})
     handler.let_through(0)
     assert two.drain(30)
     assert handler.asked >= 1

@@ -10,10 +10,10 @@ from django.apps import apps
 from django.db import connection, connections
 from django.db.migrations.state import ModelState, ProjectState
 
-from config.partitions import driver as driver_module
+from config.partitions import drivers as driver_module
 from config.partitions.operations import HashPartitionTable, PartitionTable
-from config.partitions.periods import shift, start_of
 from config.partitions.rotation import driver_for
+from config.partitions.spec import shift, start_of
 from tests.config.partitions import models
 
 OPERATIONS = {

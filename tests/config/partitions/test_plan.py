@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.partitions import Partition, PartitionSpec, Plan
-from config.partitions.periods import shift, start_of
-from config.partitions.plan import runway_of, steps_for
+from config.partitions.rotation import runway_of, steps_for
+from config.partitions.spec import shift, start_of
 from tests.config.partitions.models import DAILY, LETTERS, MONTHLY
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

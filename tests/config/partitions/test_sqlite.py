@@ -3,8 +3,8 @@
 import pytest
 from django.db import connection
 
+from config.partitions import drivers as sqlite_module
 from config.partitions import rotate
-from config.partitions import sqlite as sqlite_module
 from tests.config.partitions.conftest import add, month
 from tests.config.partitions.models import Dropped, Monthly, record
 from tests.config.partitions.test_rotation import conserved, crash_at, outcomes

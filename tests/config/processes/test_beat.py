@@ -12,7 +12,7 @@ from django.conf import settings as django_settings
 from django.db import OperationalError
 
 from config.celery import app
-from config.partitions import runway
+from config.partitions import rotation
 from config.processes import beat
 from outbox.tasks import recover_claims
 from tests.crash.platform import free_port
@@ -29,7 +29,7 @@ def rotations(monkeypatch):
 
 def lasting(monkeypatch, days):
     """Rotation keeps three months ahead of dead letters."""
-    monkeypatch.setattr(runway, "runways", lambda now: {"outbox_deadletter": days})
+    monkeypatch.setattr(rotation, "runways", lambda now: {"outbox_deadletter": days})
 
 
 def test_a_beat_that_is_started_anew_every_day_rotates(monkeypatch):
@@ -53,7 +53,7 @@ def test_beat_starts_without_a_database(monkeypatch, rotations):
     def away(now):
         raise OperationalError("gone")
 
-    monkeypatch.setattr(runway, "runways", away)
+    monkeypatch.setattr(rotation, "runways", away)
     beat.rotate_when_short()
     assert rotations == []
 

@@ -15,15 +15,15 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 
 from config.celery import app
-from config.database.ahead import reading_ahead
 from config.database.clock import database_now
+from config.database.prefetch import reading_ahead
 from config.demo import simulation
 from config.flows import Deed
-from config.processes import loop
-from config.processes.loop import Patience
+from config.processes import worker
+from config.processes.worker import Patience
+from outbox import console
 from outbox.messages import notify
-from outbox.replay.console import deed as console
-from outbox.workers.doorbell import Doorbell
+from outbox.workers.relay import Doorbell
 from tests.lost_sessions import end_sessions
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,7 +64,7 @@ def test_a_loop_of_a_worker(stop: threading.Event) -> None:
             end_sessions()
         return len(rounds) < 3
 
-    loop.run(tick, stop, once=True)
+    worker.run(tick, stop, once=True)
     assert len(rounds) == 3
 
 
@@ -79,7 +79,7 @@ def test_a_loop_that_loses_it_in_the_middle_of_a_round(stop: threading.Event) ->
         rounds.append(database_now())
         return 0
 
-    loop.run(tick, stop, once=True)
+    worker.run(tick, stop, once=True)
     assert len(rounds) == 2
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from config.environment.env import BadSetting
-from config.processes.platform import start_platform
-from config.processes.supervisor import Supervisor
+from config.processes.supervisor import Supervisor, start_platform
 
 
 class Recorded(Supervisor):

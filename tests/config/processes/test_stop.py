@@ -10,12 +10,12 @@ import threading
 
 import pytest
 
-from config.processes.loop import stop_on_signal
+from config.processes.worker import stop_on_signal
 
 # In a process of its own: what is tested for is that it does not hang.
 CAUGHT_IN_THE_ACT = """
 import os, signal
-from config.processes.loop import stop_on_signal
+from config.processes.worker import stop_on_signal
 with stop_on_signal() as stop:
     with stop._cond:  # as inside stop.wait(), before and after it sleeps
         os.kill(os.getpid(), signal.{name})

@@ -29,7 +29,7 @@ place.recv(1)
 SUPERVISOR = """
 import sys, threading
 from pathlib import Path
-from config.processes.loop import stop_on_signal
+from config.processes.worker import stop_on_signal
 from config.processes.supervisor import Supervisor
 supervisor = Supervisor(Path(sys.argv[1]), {})
 with stop_on_signal() as stop:

@@ -9,13 +9,11 @@ import signal
 
 import pytest
 
-from config.admin.payload import pretty
-from config.telemetry.masks import masked_error
-from config.telemetry.redaction import without_addresses, without_values
+from config.admin.humanize import pretty
+from config.telemetry.redaction import masked_error, without_addresses, without_values
 from config.templatetags.spillway import highlight
-from outbox.edits.faults import located
-from outbox.edits.places import places
 from outbox.groups.fingerprint import template_of
+from outbox.letters.edit_checks import located, places
 
 LONG = 100_000  # characters
 MOST = 4  # seconds of processor

@@ -8,7 +8,7 @@ import sys
 import pytest
 from prometheus_client import Gauge
 
-from config.probes import exporter
+from config.probes import endpoints
 from config.telemetry import metrics
 from tests.tree import ROOT
 
@@ -52,6 +52,6 @@ def test_a_gauge_without_labels_is_in_no_registry_from_the_start():
 
 @pytest.mark.django_db
 def test_the_web_process_reads_each_of_them_from_the_database():
-    read = {reading.gauge for reading in exporter.read()}
+    read = {reading.gauge for reading in endpoints.read()}
     assert metrics.OUTBOX_PENDING in read
     assert metrics.CDC_LAG not in read  # no listener was ever started: a gap

@@ -11,11 +11,10 @@ from django.db import DataError, IntegrityError, connection, transaction
 from config.database.clock import database_now
 from config.kafka import RecordBatch
 from config.telemetry import logs
-from config.telemetry.masks import masked_error
-from config.telemetry.redaction import redact, said, trace_of, without_query
+from config.telemetry.redaction import masked_error, redact, said, trace_of, without_query
 from config.telemetry.tracing import hide_query
 from notifications.mail.suppression import Suppression
-from outbox.letters.handler import LetterHandler
+from outbox.letters.burial import LetterHandler
 from outbox.letters.models import DeadLetter
 from tests.notifications.post import email  # noqa: F401 (a fixture)
 

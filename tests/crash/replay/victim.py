@@ -15,17 +15,17 @@ from tests.processes.saboteur import after
 
 # Each is the last thing before the gap.
 BOUNDARIES = {
-    "pinned": "outbox.replay.batches.preview._insert_items",  # in the transaction, not committed
-    "counted": "outbox.replay.batches.preview.pin",  # committed
-    "judged": "outbox.replay.batches.preview.judge",  # committed
-    "started": "outbox.replay.batches.start._started",  # in the transaction
-    "begun": "outbox.replay.batches.run.start.begin",  # committed
-    "promoted": "outbox.replay.batches.run.start.promote",  # committed
-    "taken back": "outbox.replay.batches.deeds.act",  # in the transaction: letters and effects are written
-    "settled": "outbox.replay.batches.chunk.settle",  # in the transaction: items and counters, too
-    "committed": "outbox.replay.batches.chunk._transact",  # nobody knows
-    "proven": "outbox.letters.proof._look_after_these",  # letters are closed and committed, the batch has not heard of it
-    "verdicts": "outbox.replay.batches.verdicts._count",  # committed
+    "pinned": "outbox.replay_batches.preview._insert_items",  # in the transaction, not committed
+    "counted": "outbox.replay_batches.preview.pin",  # committed
+    "judged": "outbox.replay_batches.preview.judge",  # committed
+    "started": "outbox.replay_batches.lifecycle._started",  # in the transaction
+    "begun": "outbox.replay_batches.run.lifecycle.begin",  # committed
+    "promoted": "outbox.replay_batches.run.lifecycle.promote",  # committed
+    "taken back": "outbox.replay_batches.actions.act",  # in the transaction: letters and effects are written
+    "settled": "outbox.replay_batches.execute.settle_chunk",  # in the transaction: items and counters, too
+    "committed": "outbox.replay_batches.execute._transact",  # nobody knows
+    "proven": "outbox.letters.redelivery._look_after_these",  # letters are closed and committed, the batch has not heard of it
+    "verdicts": "outbox.replay_batches.execute._count_proofs",  # committed
 }
 
 
@@ -47,7 +47,7 @@ def inside(number: int) -> None:
     """Die behind the given statement, counted over the chunks: nothing of that chunk is committed."""
     from django.db import connection
 
-    from outbox.replay.batches import chunk
+    from outbox.replay_batches import execute as chunk
 
     usual, left = chunk._transact, [number]
 

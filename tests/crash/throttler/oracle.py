@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from config.kafka.format.murmur import partition_of
+from config.kafka.wire_format import partition_of
 from tests.crash.oracle import Finding
 from tests.crash.throttler.notices import Customer, Notice
 from tests.crash.throttler.topics import Committed

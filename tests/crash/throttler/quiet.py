@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from config.kafka.format.murmur import partition_of
+from config.kafka.wire_format import partition_of
 from tests.bench.events import PARTITIONS
 from tests.bench.throttler.delay import Listener, listening, source_of
 from tests.bench.throttler.notifications import Source, Topics, records

@@ -10,7 +10,7 @@ from typing import Any
 
 import kafka
 
-from config.kafka.format.murmur import partition_of
+from config.kafka.wire_format import partition_of
 from tests.crash.platform import Platform, Worker
 from tests.crash.throttler.topics import INPUT, NUMBER, OUTPUT, Committed, Committeds, ThrottlerWire
 from tests.crash.wire import wait_for

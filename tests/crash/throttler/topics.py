@@ -12,7 +12,7 @@ from typing import Any
 import kafka
 from kafka.errors import KafkaError
 
-from config.kafka.format.murmur import partition_of
+from config.kafka.wire_format import partition_of
 from tests.crash.throttler.notices import Notice
 from tests.crash.wire import CHUNK, Wire, partitions_of, wait_for
 

@@ -6,7 +6,7 @@ from django.test import Client
 
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.tasks import apply_webhooks
-from outbox.trail.models import OperatorAction
+from outbox.audit_log.models import OperatorAction
 from tests.config.admin.conftest import client_with, lever_of, list_of, page_of, reveal
 from tests.notifications import signing
 from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)

@@ -15,8 +15,8 @@ from notifications.mail.content import short
 from notifications.mail.recipients import masked
 from notifications.orders import changes
 from notifications.orders.models import Order
+from outbox.audit_log.models import OperatorAction
 from outbox.models import OutboxMessage
-from outbox.trail.models import OperatorAction
 from tests.config.admin.conftest import client_with, lever_of, list_of, page_of, reveal
 from tests.notifications.conftest import ME, new_order
 

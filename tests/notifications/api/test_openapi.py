@@ -10,8 +10,7 @@ import sys
 import pytest
 from django.test import Client
 
-from notifications.api.openapi import operations
-from notifications.api.site import api
+from notifications.api.site import api, operations
 from notifications.orders.models import Order
 from outbox.api.problems import BY_STATUS, KINDS
 from tests.tree import ROOT, read

@@ -12,10 +12,10 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from config.database.clock import database_now
-from notifications.api import rate_limit, tokens
-from notifications.api.rate_limit import Allowance, Block, draw
+from notifications.api import auth, tokens
+from notifications.api.auth import Allowance, Block, draw
 from notifications.api.tokens import ApiToken, end_of, identify, issue, revoke
-from outbox.trail.models import OperatorAction
+from outbox.audit_log.models import OperatorAction
 from tests.notifications.conftest import ME, Caller, problem, race
 
 
@@ -174,7 +174,7 @@ def granted(allowance: Allowance, token: ApiToken, tries: int) -> int:
 
 def stop_the_clock(monkeypatch) -> None:
     now = database_now()
-    monkeypatch.setattr(rate_limit, "database_now", lambda: now)
+    monkeypatch.setattr(auth, "database_now", lambda: now)
 
 
 def test_a_bucket_holds_a_second_and_no_more(token, monkeypatch):
@@ -190,7 +190,7 @@ def test_all_processes_share_one_bucket(token, monkeypatch):
 
 def test_it_fills_with_the_databases_clock(token, monkeypatch):
     now = database_now()
-    monkeypatch.setattr(rate_limit, "database_now", lambda: now)
+    monkeypatch.setattr(auth, "database_now", lambda: now)
     assert granted(Allowance(), token, 20) == 10
     wait = Allowance().wait(token)
     assert 0 < wait <= 0.1
@@ -222,7 +222,7 @@ def test_a_busy_process_asks_the_database_now_and_then_only(token, monkeypatch):
     stop_the_clock(monkeypatch)
     token.rate = 1000
     calls = []
-    monkeypatch.setattr(rate_limit, "draw", lambda *given: calls.append(given) or draw(*given))
+    monkeypatch.setattr(auth, "draw", lambda *given: calls.append(given) or draw(*given))
     allowance = Allowance()
     assert granted(allowance, token, 500) == 500
     assert len(calls) < 20

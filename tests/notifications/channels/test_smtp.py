@@ -14,13 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from config.environment.env import BadSetting
-from config.environment.mailserver import (
-    MailServer,
-    esp_from_text,
-    secrets_from_text,
-    sender_from_text,
-    server_from_url,
-)
+from config.environment.mail import MailServer, esp_from_text, secrets_from_text, sender_from_text, server_from_url
 from notifications.channels.smtp import Connection, Smtp
 from tests.notifications.mail.test_recipients import mail
 from tests.notifications.smtp_sink import Sink

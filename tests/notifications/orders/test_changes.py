@@ -10,10 +10,10 @@ from django.db import IntegrityError, transaction
 from django.template import TemplateDoesNotExist
 
 from config.database.clock import database_now
-from config.database.errors import Remedy, remedy_for
+from config.database.retry import Remedy, Stale, remedy_for
 from notifications.mail import content
 from notifications.orders import changes
-from notifications.orders.changes import Impossible, Stale, UnknownOrder, change
+from notifications.orders.changes import Impossible, UnknownOrder, change
 from notifications.orders.models import Order, OrderEvent
 from notifications.verify import checks
 from outbox.models import IdempotencyKey, OutboxMessage

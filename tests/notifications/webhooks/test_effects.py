@@ -9,13 +9,12 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from config.database import chunks
-from notifications.channels.memory import Memory
+from notifications.channels.local import Memory
 from notifications.mail import delivery_status
 from notifications.models import Delivery, Suppression, WebhookEvent
-from notifications.webhooks import apply as applying
+from notifications.webhooks import inbox as applying
 from notifications.webhooks import views
-from notifications.webhooks.apply import PATIENCE, apply, apply_open
-from notifications.webhooks.inbox import sweep_old
+from notifications.webhooks.inbox import PATIENCE, apply, apply_open, sweep_old
 from outbox.channels.handlers import Outcome
 from outbox.models import DeliveryAttempt, OutboxMessage
 from tests.notifications import signing

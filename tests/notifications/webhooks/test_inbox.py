@@ -9,7 +9,7 @@ from django.db import OperationalError, ProgrammingError
 from django.test import Client
 
 from config.database.clock import database_now
-from config.database.errors import Remedy
+from config.database.retry import Remedy
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.webhooks import views
 from notifications.webhooks.event import Event

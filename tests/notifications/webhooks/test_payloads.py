@@ -10,7 +10,7 @@ import pytest
 
 from config.database.clock import database_now
 from notifications.models import Delivery, Suppression, WebhookEvent
-from notifications.webhooks import sns
+from notifications.webhooks import signatures
 from notifications.webhooks.inbox import store
 from notifications.webhooks.providers import PROVIDERS
 from tests.notifications import signing
@@ -157,7 +157,7 @@ def test_a_text_that_was_cut_or_is_no_utf8_costs_a_character(db, esp, text):
 def sent(email, settings, monkeypatch):  # noqa: F811
     """A mail that was delivered an hour before the providers' news."""
     settings.EMAIL_WEBHOOK_SECRETS = {**signing.SECRETS, "amazon_ses": [TOPIC]}
-    monkeypatch.setattr(sns, "_check", lambda *_: None)
+    monkeypatch.setattr(signatures, "_check", lambda *_: None)
     message = paid()
     go(email)
     Delivery.objects.update(status="delivered", status_at="2026-11-20T11:00:00Z")
@@ -195,7 +195,7 @@ def test_only_what_is_known_not_to_have_arrived_takes_a_delivery_back(sent, esp,
 @pytest.mark.parametrize("kind", ["SubscriptionConfirmation", "UnsubscribeConfirmation", "Notification"])
 def test_what_sns_says_about_itself_is_accepted(sent, monkeypatch, kind):
     fetched = []
-    monkeypatch.setattr(sns, "fetch", fetched.append)
+    monkeypatch.setattr(signatures, "fetch", fetched.append)
     url = "https://sns.eu-west-1.amazonaws.com/?Action=ConfirmSubscription&Token=t"
     more = {
         "Type": kind,
@@ -215,7 +215,7 @@ def test_a_subscription_that_cannot_be_confirmed_now_is_asked_for_again(sent, mo
     def away(_):
         raise TimeoutError
 
-    monkeypatch.setattr(sns, "fetch", away)
+    monkeypatch.setattr(signatures, "fetch", away)
     more = {
         "Type": "SubscriptionConfirmation",
         "SubscribeURL": "https://sns.eu-west-1.amazonaws.com/?Action=ConfirmSubscription&Token=t",

@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notifications.webhooks import readers, signatures, sns
+from notifications.webhooks import readers, signatures
 from notifications.webhooks.event import generic
 from notifications.webhooks.fields import Malformed
 from notifications.webhooks.providers import PROVIDERS
@@ -184,8 +184,8 @@ def pem_of(key, issuer="Amazon", start=NOW - timedelta(hours=1), end=NOW + timed
 def fetched(amazon, monkeypatch):
     """What was fetched; the certificate is the answer."""
     urls = []
-    monkeypatch.setattr(sns, "certificates", sns.Certificates())
-    monkeypatch.setattr(sns, "fetch", lambda url: urls.append(url) or amazon[1])
+    monkeypatch.setattr(signatures, "certificates", signatures.Certificates())
+    monkeypatch.setattr(signatures, "fetch", lambda url: urls.append(url) or amazon[1])
     return urls
 
 
@@ -195,14 +195,16 @@ def envelope(key, **changes):
         "Timestamp": NOW.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "SigningCertURL": CERTIFICATE.format("0" * 32), **changes,
     }  # fmt: skip
-    text = "".join(f"{name}\n{body[name]}\n" for name in sns.SIGNED.get(body["Type"], []) if body.get(name) is not None)
+    text = "".join(
+        f"{name}\n{body[name]}\n" for name in signatures.SIGNED.get(body["Type"], []) if body.get(name) is not None
+    )
     algorithm = hashes.SHA1() if body["SignatureVersion"] == "1" else hashes.SHA256()  # noqa: S303 (theirs)
     body["Signature"] = base64.b64encode(key.sign(text.encode(), padding.PKCS1v15(), algorithm)).decode()
     return body
 
 
 def check(body, at=NOW):
-    sns.verify([TOPIC], {}, json.dumps(body).encode(), at)
+    signatures.verify_sns([TOPIC], {}, json.dumps(body).encode(), at)
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
@@ -255,8 +257,8 @@ def test_a_changed_message_is_forged_and_an_old_one_stale(amazon, fetched):
 
 def test_a_certificate_that_cannot_be_read_is_our_problem_not_theirs(amazon, monkeypatch):
     for answer in (b"nonsense", b"<xml>" + amazon[1] + b"</xml>"):
-        monkeypatch.setattr(sns, "certificates", sns.Certificates())
-        monkeypatch.setattr(sns, "fetch", lambda url, answer=answer: answer)
+        monkeypatch.setattr(signatures, "certificates", signatures.Certificates())
+        monkeypatch.setattr(signatures, "fetch", lambda url, answer=answer: answer)
         with pytest.raises(Unavailable, match="certificate"):
             check(envelope(amazon[0]))
 
@@ -272,8 +274,8 @@ def test_a_certificate_that_cannot_be_read_is_our_problem_not_theirs(amazon, mon
     ids=lambda made: next(iter(made)),
 )
 def test_a_certificate_that_amazon_does_not_use_today_proves_nothing(amazon, monkeypatch, made):
-    monkeypatch.setattr(sns, "certificates", sns.Certificates())
-    monkeypatch.setattr(sns, "fetch", lambda url: pem_of(**{"key": amazon[0], **made}))
+    monkeypatch.setattr(signatures, "certificates", signatures.Certificates())
+    monkeypatch.setattr(signatures, "fetch", lambda url: pem_of(**{"key": amazon[0], **made}))
     with pytest.raises(Forged, match="SigningCertURL"):
         check(envelope(amazon[0]))
 
@@ -287,7 +289,7 @@ def test_unsigned_requests_do_not_make_us_call_out(amazon, fetched):
     with pytest.raises(StaleSignature):
         check(envelope(stranger, SigningCertURL=CERTIFICATE.format("f" * 32)), NOW + timedelta(days=2))
     assert len(fetched) == 1
-    later = NOW + sns.PAUSE
+    later = NOW + signatures.SNS_PAUSE
     check(envelope(amazon[0], SigningCertURL=CERTIFICATE.format("e" * 32)), later)
     assert len(fetched) == 2
 
@@ -296,4 +298,4 @@ def test_an_answer_is_read_up_to_a_limit_and_waited_for_a_short_time(monkeypatch
     waited = []
     opener = SimpleNamespace(open=lambda url, timeout: waited.append(timeout) or BytesIO(b"x" * 50_000))
     monkeypatch.setattr(urllib.request, "build_opener", lambda *_: opener)
-    assert (len(sns.fetch(CONFIRM)), waited) == (sns.LARGEST_CERTIFICATE, [sns.SECONDS])
+    assert (len(signatures.fetch(CONFIRM)), waited) == (signatures.LARGEST_CERTIFICATE, [signatures.SNS_SECONDS])

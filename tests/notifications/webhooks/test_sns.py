@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from notifications.webhooks import sns
+from notifications.webhooks import signatures
 
 
 def test_a_redirect_is_not_followed_and_no_more_is_read_than_a_certificate_has():
@@ -17,7 +17,7 @@ def test_a_redirect_is_not_followed_and_no_more_is_read_than_a_certificate_has()
             self.send_response(302 if self.path == "/" else 200)
             self.send_header("Location", "/certificate.pem")
             self.end_headers()
-            self.wfile.write(b"x" * 2 * sns.LARGEST_CERTIFICATE)
+            self.wfile.write(b"x" * 2 * signatures.LARGEST_CERTIFICATE)
 
         def log_message(self, *_):
             pass
@@ -25,7 +25,7 @@ def test_a_redirect_is_not_followed_and_no_more_is_read_than_a_certificate_has()
     with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         with pytest.raises(OSError, match="302"):
-            sns.fetch(f"http://127.0.0.1:{server.server_port}/")
+            signatures.fetch(f"http://127.0.0.1:{server.server_port}/")
         assert asked == ["/"]
-        assert len(sns.fetch(f"http://127.0.0.1:{server.server_port}/large")) == sns.LARGEST_CERTIFICATE
+        assert len(signatures.fetch(f"http://127.0.0.1:{server.server_port}/large")) == signatures.LARGEST_CERTIFICATE
         server.shutdown()

@@ -7,8 +7,8 @@ import re
 import pytest
 from django.contrib.auth.models import User
 
+from outbox.audit_log.models import OperatorAction
 from outbox.groups.models import FailureGroup
-from outbox.trail.models import OperatorAction
 from tests.config.admin.conftest import client_with, lever_of
 from tests.config.admin.test_pages import seen
 from tests.outbox.admin.test_group_pages import State, group

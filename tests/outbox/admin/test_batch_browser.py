@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from django.urls import reverse
 
-from outbox.replay.batches import requests
-from outbox.replay.batches.models import ReplayBatch
+from outbox.replay_batches import requests
+from outbox.replay_batches.models import ReplayBatch
 from tests.config.admin.test_browser import CHROMIUM, chromium, live_server, page, pytestmark
-from tests.outbox.replay.batches.conftest import scripted
-from tests.outbox.replay.batches.scripted_flow import (
+from tests.outbox.replay_batches.conftest import scripted
+from tests.outbox.replay_batches.scripted_flow import (
     ANNA,
     REASON,
     confirmed,

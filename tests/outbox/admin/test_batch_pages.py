@@ -6,14 +6,15 @@ import pytest
 from django.urls import reverse
 
 from config.database.clock import database_now
-from outbox.admin.batches.page import gauge
-from outbox.letters.models import DeadLetter, FailureGroup
+from outbox.admin.replay_batch_page import gauge
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import DeadLetter
 from outbox.models import OperatorAction
-from outbox.replay.batches import requests
-from outbox.replay.batches.models import ReplayBatch
+from outbox.replay_batches import requests
+from outbox.replay_batches.models import ReplayBatch
 from tests.config.admin.conftest import client_with
-from tests.outbox.replay.batches.conftest import scripted
-from tests.outbox.replay.batches.scripted_flow import ANNA, confirmed, letters, previewed, run_until, step
+from tests.outbox.replay_batches.conftest import scripted
+from tests.outbox.replay_batches.scripted_flow import ANNA, confirmed, letters, previewed, run_until, step
 
 __all__ = ["scripted"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("scripted")]

@@ -10,12 +10,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from config.database.clock import database_now
+from outbox.audit_log.models import OperatorAction
 from outbox.groups.levers import mark_of
-from outbox.groups.models import FailureGroup, GroupHour
-from outbox.groups.queries import hour_of
+from outbox.groups.models import FailureGroup, GroupHour, hour_of
 from outbox.letters.burial import bury
 from outbox.letters.models import DeadLetter
-from outbox.trail.models import OperatorAction
 from tests.config.admin.conftest import client_with, lever_of, list_of, page_of
 from tests.config.admin.test_pages import seen
 from tests.outbox.groups.test_arrivals import letter

@@ -10,18 +10,18 @@ from django.test.utils import CaptureQueriesContext
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.admin.groups.live import batches_of, groups_in_work
+from outbox.admin.group_filters import batches_of, groups_in_work
 from outbox.letters.burial import bury
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.models import FailureGroup
-from outbox.replay.batches import requests
-from outbox.replay.batches.models import ReplayBatch
+from outbox.replay_batches import requests
+from outbox.replay_batches.models import ReplayBatch
 from tests.config.admin.conftest import list_of, page_of
 from tests.config.admin.test_pages import seen
 from tests.outbox.groups.test_arrivals import letter
-from tests.outbox.replay.batches.conftest import scripted
-from tests.outbox.replay.batches.scripted_flow import step
+from tests.outbox.replay_batches.conftest import scripted
+from tests.outbox.replay_batches.scripted_flow import step
 
 __all__ = ["scripted"]
 pytestmark = pytest.mark.django_db(transaction=True)

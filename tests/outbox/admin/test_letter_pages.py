@@ -15,15 +15,7 @@ from config.kafka import Replayed
 from outbox.groups.models import FailureGroup
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
-from tests.config.admin.conftest import (  # noqa: F401 (fixtures)
-    _plain_http,
-    boss,
-    client_with,
-    list_of,
-    page_of,
-    reveal,
-    rows,
-)
+from tests.config.admin.conftest import _plain_http, boss, client_with, list_of, page_of, reveal, rows  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.django_db
 ROW = "value too long\nDETAIL:  Failing row contains (ada@example.com)."

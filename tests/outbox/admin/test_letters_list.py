@@ -9,10 +9,10 @@ from django.urls import reverse
 from config.database.clock import database_now
 from outbox.letters.models import DeadLetter, ProofRound
 from outbox.letters.overview import letter_needs
-from outbox.replay.batches.models import ReplayBatch
+from outbox.replay_batches.models import ReplayBatch
 from tests.config.admin.conftest import client_with, list_of, page_of
-from tests.outbox.replay.batches.conftest import scripted
-from tests.outbox.replay.batches.scripted_flow import confirmed, letters, previewed, run_until, step
+from tests.outbox.replay_batches.conftest import scripted
+from tests.outbox.replay_batches.scripted_flow import confirmed, letters, previewed, run_until, step
 
 __all__ = ["scripted"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("scripted")]

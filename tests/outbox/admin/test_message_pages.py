@@ -10,9 +10,9 @@ from django.urls import reverse
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from outbox.audit_log.models import OperatorAction
 from outbox.channels import admission
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
-from outbox.trail.models import OperatorAction
 from tests.config.admin.conftest import client_with, list_of, page_of, reveal
 from tests.config.admin.test_pages import seen
 

@@ -7,8 +7,8 @@ from django.test.utils import CaptureQueriesContext
 
 from config.database.clock import database_now
 from config.kafka import Replayed
-from outbox.admin.groups import origins
-from outbox.admin.groups.origins import origins_of
+from outbox.admin import group_figures
+from outbox.admin.group_figures import origins_of
 from outbox.groups.models import FailureGroup
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
@@ -70,7 +70,7 @@ def test_records_of_kafka_say_their_partition_and_nothing_is_read_of_them():
 
 
 def test_only_the_newest_are_looked_at_and_it_says_so(monkeypatch):
-    monkeypatch.setattr(origins, "NEWEST", 4)
+    monkeypatch.setattr(group_figures, "NEWEST", 4)
     group = mails(*["a@old.example"] * 5)
     mails(*["b@new.example"] * 4, start=50)
     found = origins_of(group)

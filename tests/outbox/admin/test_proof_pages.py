@@ -8,7 +8,7 @@ import pytest
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.letters import levers, proof
+from outbox.letters import levers, redelivery
 from outbox.letters.models import DeadLetter
 from tests.config.admin.conftest import list_of, page_of
 from tests.outbox.scripted import PERMANENT, promise
@@ -30,7 +30,7 @@ def text(client, letter: DeadLetter) -> str:
 
 
 def look() -> None:
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
 
 
 def pull(client, lever: str, letter: DeadLetter, **more: str) -> str:
@@ -81,7 +81,7 @@ def test_the_timeline_has_the_tries_of_the_message(boss, letter, memory, go):
 
 
 def test_what_fails_again_at_once_is_not_called_a_success(boss, letter, monkeypatch):
-    from config.flows import Effect
+    from config.redelivery import Effect
     from outbox.flow import Outbox
 
     failing = {letter.pk: Effect("failed_again", "no such mailbox")}

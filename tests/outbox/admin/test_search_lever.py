@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
-from notifications.channels.memory import Memory
+from notifications.channels.local import Memory
 from notifications.mail.content import short
 from notifications.orders.models import Order
 from outbox.channels.handlers import Outcome

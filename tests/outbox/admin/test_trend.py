@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outbox.admin.groups.trend import chart_of, is_rising, nice, times, trend_of
+from outbox.admin.group_figures import chart_of, is_rising, nice, times, trend_of
 
 NOW = datetime(2026, 11, 23, 17, 20, tzinfo=UTC)
 

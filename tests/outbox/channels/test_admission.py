@@ -8,11 +8,11 @@ from django.db import connection
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.channels import admission, breaker, token_bucket
+from outbox.audit_log.models import OperatorAction
+from outbox.channels import admission
 from outbox.channels.handlers import Outcome
 from outbox.delivery.claim import claim
 from outbox.models import ChannelState, OutboxMessage
-from outbox.trail.models import OperatorAction
 from tests.outbox.race import race
 from tests.outbox.scripted import PERMANENT, SENT, UNREACHABLE, Scripted, message, promise, states
 
@@ -28,7 +28,7 @@ def state(channel: str = "memory") -> ChannelState:
 def test_probes_double_from_five_seconds_to_a_minute():
     at, gaps = NOW, []
     for _ in range(7):
-        following = breaker.next_probe(NOW, at)
+        following = admission.next_probe(NOW, at)
         gaps.append((following - at).total_seconds())
         at = following
     assert gaps == [5, 5, 10, 20, 40, 60, 60]
@@ -40,7 +40,7 @@ def test_probes_double_from_five_seconds_to_a_minute():
 )
 def test_only_outages_in_a_row_count(kinds, run):
     answers = {"u": UNREACHABLE, "s": SENT, "p": PERMANENT}
-    assert breaker.outages_at_end([answers[kind] for kind in kinds]) == run
+    assert admission.outages_at_end([answers[kind] for kind in kinds]) == run
 
 
 @db
@@ -140,17 +140,17 @@ def test_never_above_the_rate(per_second):
     tokens, since, taken = 0.0, None, 0
     for step in range(2000):
         now = NOW + timedelta(milliseconds=7 * step)
-        tokens = token_bucket.refilled(tokens, since, now, per_second)
+        tokens = admission.refilled_tokens(tokens, since, now, per_second)
         n = min(int(tokens), step % 5)
         tokens, since, taken = tokens - n, now, taken + n
-        assert taken <= token_bucket.capacity(per_second) + per_second * 0.007 * step + 1e-6
+        assert taken <= admission.capacity(per_second) + per_second * 0.007 * step + 1e-6
 
 
 def test_a_bucket_has_a_rim_and_a_bottom():
     """An hour without mails earns no burst; a worker that read the clock before another one loses no tokens."""
     hour = timedelta(hours=1)
-    assert token_bucket.refilled(0.5, NOW, NOW + hour, 100.0) == token_bucket.capacity(100.0) == 10
-    assert token_bucket.refilled(0.5, NOW + hour, NOW, 100.0) == 0.5
+    assert admission.refilled_tokens(0.5, NOW, NOW + hour, 100.0) == admission.capacity(100.0) == 10
+    assert admission.refilled_tokens(0.5, NOW + hour, NOW, 100.0) == 0.5
 
 
 @db

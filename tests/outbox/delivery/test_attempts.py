@@ -7,10 +7,10 @@ from uuid import uuid4
 import pytest
 
 from config.database.clock import database_now
-from outbox.delivery.attempts import close_attempts, open_attempts
 from outbox.delivery.candidates import read_messages
 from outbox.delivery.claim import claim
-from outbox.delivery.rescue import rescue
+from outbox.delivery.overdue import rescue
+from outbox.delivery.settle import close_attempts, open_attempts
 from outbox.messages import confirm
 from outbox.models import DeliveryAttempt, OutboxMessage
 from tests.outbox.scripted import PERMANENT, TRANSIENT, message, promise

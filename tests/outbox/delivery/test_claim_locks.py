@@ -7,7 +7,7 @@ from django.db import connection, transaction
 
 from config.database.clock import database_now
 from outbox.channels import admission
-from outbox.delivery import expiry
+from outbox.delivery import overdue
 from outbox.delivery.candidates import lock_due, lower_bound
 from outbox.delivery.claim import claim
 from outbox.models import OutboxMessage
@@ -34,7 +34,7 @@ def test_expiring_what_is_late_leaves_the_rest_to_claims(install, side_by_side):
     pks = fill(30)
     OutboxMessage.objects.filter(pk=pks[7]).update(expires_at=database_now())
     with transaction.atomic():
-        assert expiry.expire_due("memory") == 1
+        assert overdue.expire_due("memory") == 1
         (found,) = race(lambda: claim(memory, "cdc", 100, ids=pks))
     assert {m.id for m in found.messages} == {*pks} - {pks[7]}
 

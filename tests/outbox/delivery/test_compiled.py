@@ -7,10 +7,10 @@ import pytest
 from django.db import connection
 
 from config.database.clock import database_now
-from config.database.compiled import compiled
+from config.database.queries import compiled
 from config.uuid7 import uuid7
 from outbox.bookkeeping.models import FlowCounter
-from outbox.messages.queries import tomorrow
+from outbox.messages.models import tomorrow
 from outbox.models import OutboxMessage
 from tests.outbox.scripted import promise
 

@@ -9,14 +9,13 @@ from django.db import connection
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping import counters
 from outbox.channels import admission
-from outbox.delivery.expiry import expire_due
+from outbox.delivery.overdue import expire_due
 from outbox.letters.models import DeadLetter
-from outbox.measures import Numbers
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
-from outbox.picture import picture
-from outbox.trail.models import OperatorAction
+from outbox.picture import Numbers, picture
 from tests.outbox.scripted import (
     AMBIGUOUS,
     AUTH,

@@ -8,11 +8,11 @@ import pytest
 
 from config.database.clock import database_now
 from outbox.channels.handlers import Message
-from outbox.delivery import reconcile
+from outbox.delivery import overdue
+from outbox.delivery.candidates import Obstacle, choose, in_waves
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
-from outbox.delivery.ordering import Obstacle, choose, in_waves
-from outbox.delivery.rescue import rescue
+from outbox.delivery.overdue import rescue
 from outbox.models import OutboxMessage
 from tests.outbox.scripted import AMBIGUOUS, PERMANENT, TRANSIENT, UNREACHABLE, Scripted, message, promise
 
@@ -128,7 +128,7 @@ def test_an_uncertain_head_that_is_held_lets_them_pass_after_its_time(install, g
     memory.answers = [AMBIGUOUS]
     go(memory)
     later(121)
-    assert reconcile.decide(memory) == 0
+    assert overdue.decide_uncertain(memory) == 0
     assert go(memory) == 1
     assert (message(first).state, message(second).state) == ("uncertain", "sent")
 

@@ -7,13 +7,13 @@ import pytest
 from django.db import connection, transaction
 
 from config.database.clock import database_now
-from config.database.index_hint import forced
+from config.database.queries import forced
 from config.database.upsert import uuid_text
 from config.uuid7 import uuid7
-from outbox.delivery import attempts, settle
+from outbox.delivery import settle
 from outbox.delivery.candidates import DUE, lower_bound
 from outbox.delivery.claim import CLAIM, PUT_OFF
-from outbox.messages.queries import first_unfinished_day
+from outbox.messages.models import first_unfinished_day
 from outbox.models import DeliveryAttempt, OutboxMessage
 from tests.outbox.bulk import MESSAGES, beginning
 
@@ -159,10 +159,10 @@ def test_messages_are_rewritten_by_look_up(full):
 
 def test_attempts_are_closed_by_look_up(full):
     now = database_now()
-    opened = attempts.open_attempts(
+    opened = settle.open_attempts(
         [type("M", (), {"id": pk, "attempts": 1}) for pk in full[:50]], "memory", uuid.uuid4(), "poll", now
     )
-    text = plan_of(attempts.CLOSE, [(name, "sent", "", "") for name in opened.values()], {"finished_at": now})
+    text = plan_of(settle.CLOSE, [(name, "sent", "", "") for name in opened.values()], {"finished_at": now})
     assert "Seq Scan on outbox_deliveryattempt" not in text or DeliveryAttempt.objects.count() < 1000
     assert DeliveryAttempt.objects.filter(outcome="sent").count() == 50
 

@@ -11,10 +11,10 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.telemetry import metrics
 from outbox.channels import admission
-from outbox.delivery import expiry, levers, reconcile
+from outbox.delivery import levers, overdue
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
-from outbox.delivery.rescue import rescue
+from outbox.delivery.overdue import rescue
 from outbox.letters.models import DeadLetter
 from outbox.messages import confirm
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
@@ -173,7 +173,7 @@ def uncertain_one(memory):
 def test_proof_and_decision_do_not_both_settle(install):
     memory = install(Scripted())
     pk = uncertain_one(memory)
-    confirmed, _ = race(lambda: confirm.confirm(pk, "esp", database_now()), lambda: reconcile.decide(memory))
+    confirmed, _ = race(lambda: confirm.confirm(pk, "esp", database_now()), lambda: overdue.decide_uncertain(memory))
     assert confirmed
     assert message(pk).state == "sent"
     assert drain(memory) == 0
@@ -227,11 +227,11 @@ def test_expiry_by_two_buries_once(install):
     fill(20)
     OutboxMessage.objects.update(expires_at=database_now())
     race(
-        lambda: expiry.expire_due("memory"),
+        lambda: overdue.expire_due("memory"),
         lambda: claim(memory, "poll", 50),
-        lambda: expiry.expire_due("memory"),
+        lambda: overdue.expire_due("memory"),
     )
-    expiry.expire_due("memory")
+    overdue.expire_due("memory")
     assert states() == {"expired": 20}
     assert DeadLetter.objects.count() == 20
 

@@ -17,7 +17,7 @@ from outbox.delivery import refusals
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
 from outbox.delivery.refusals import RefusalRun, RefusedMessage
-from outbox.letters import levers, proof
+from outbox.letters import levers, redelivery
 from outbox.models import ChannelState, DeadLetter, FailureGroup, OperatorAction
 from tests.outbox.race import race
 from tests.outbox.scripted import PERMANENT, SENT, Scripted, promise, states
@@ -177,7 +177,7 @@ def test_the_letters_of_the_run_are_requeued_when_it_resumes_and_no_others(memor
     assert list(OperatorAction.objects.order_by("pk").values_list("verb", "rows")) == [
         ("pause", 1), ("resume", 1), ("requeue", 5),
     ]  # fmt: skip
-    proof.look_after(state().updated_at)
+    redelivery.look_after(state().updated_at)
     assert DeadLetter.objects.filter(status="resolved").count() == 5
     assert [check.name for check in verify.checks() if not check.ok] == []
 

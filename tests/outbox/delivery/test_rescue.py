@@ -7,17 +7,17 @@ import pytest
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.leases import recover
-from outbox.delivery import levers, reconcile
+from outbox.delivery import levers, overdue
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
-from outbox.delivery.rescue import rescue
+from outbox.delivery.overdue import rescue
 from outbox.delivery.settle import release
 from outbox.letters.models import DeadLetter
 from outbox.messages import confirm
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.trail.models import OperatorAction
-from outbox.workers.recovery import recover_claims
+from outbox.workers.start import recover_claims
 from tests.outbox.scripted import AMBIGUOUS, SENT, TRANSIENT, Scripted, message, promise, taken_back
 
 pytestmark = pytest.mark.django_db
@@ -169,7 +169,7 @@ def test_crashes_of_an_uncertain_channel_end_too(install, monkeypatch, later):
         rescue(database_now())
         OutboxMessage.objects.update(expires_at=database_now() + timedelta(days=1))
         later(121)
-        reconcile.decide(memory)
+        overdue.decide_uncertain(memory)
         if message(pk).state != "pending":
             break
     assert message(pk).attempts == 4
@@ -181,9 +181,9 @@ def test_nobody_decides_before_the_time_is_over(memory, go, later):
     pk = promise()
     memory.answers = [AMBIGUOUS]
     go(memory)
-    assert reconcile.decide(memory) == 0
+    assert overdue.decide_uncertain(memory) == 0
     later(121)
-    assert reconcile.decide(memory) == 1
+    assert overdue.decide_uncertain(memory) == 1
     row = message(pk)
     assert (row.state, row.times_uncertain) == ("pending", 1)
     assert go(memory) == 1
@@ -206,7 +206,7 @@ def test_proof_cancels_a_retry_that_waits(memory, go, later):
     memory.answers = [AMBIGUOUS]
     go(memory)
     later(121)
-    reconcile.decide(memory)
+    overdue.decide_uncertain(memory)
     assert confirm.confirm(pk, "esp-7", database_now())
     assert go(memory) == 0
     assert not memory.repeats

@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 
 from config.database.clock import database_now
-from config.processes import loop
+from config.processes import worker
 from outbox.delivery import settle
 from outbox.delivery.claim import Claim, claim
 from outbox.delivery.deliver import deliver
@@ -33,7 +33,7 @@ def deadlocks(monkeypatch):
             return real(*arguments)
 
         monkeypatch.setattr(settle, "settle", deadlock)
-        monkeypatch.setattr(loop, "wait_for_rerun", lambda *_, **__: None)
+        monkeypatch.setattr(worker, "wait_for_rerun", lambda *_, **__: None)
         return tried
 
     return begin

@@ -6,10 +6,9 @@ import pytest
 
 from config.database.clock import database_now
 from config.kafka import Replayed
-from outbox.groups import hours
-from outbox.groups.arrivals import MOST_NEW
-from outbox.groups.models import FailureGroup, GroupHour, GroupQuota
-from outbox.groups.queries import hour_of
+from outbox.groups import counts
+from outbox.groups.counts import MOST_NEW
+from outbox.groups.models import FailureGroup, GroupHour, GroupQuota, hour_of
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
 
@@ -43,8 +42,8 @@ def test_the_first_letter_makes_a_new_group_with_its_hour():
     found = group()
     assert (found.state, found.state_since, found.title) == ("new", now, "Invalid JSON: bad …")
     assert (found.open_count, found.total_count, found.returned_count, found.requeued_count) == (2, 2, 0, 0)
-    assert hours.arrived([found.pk], now, 3) == {found.pk: [0, 0, 2]}
-    assert hours.arrived([found.pk], now + timedelta(hours=1), 3) == {found.pk: [0, 2, 0]}
+    assert counts.arrived_by_hour([found.pk], now, 3) == {found.pk: [0, 0, 2]}
+    assert counts.arrived_by_hour([found.pk], now + timedelta(hours=1), 3) == {found.pk: [0, 2, 0]}
     assert GroupQuota.objects.get().made == 1
 
 
@@ -143,10 +142,10 @@ def test_hours_and_quotas_are_kept_for_a_month():
     now = database_now()
     bury([letter(1)], "g", now)
     pk = group().pk
-    GroupHour.objects.create(group_id=pk, hour=hour_of(now) - hours.KEPT_HOURS - 1, arrived=5)
-    GroupHour.objects.create(group_id=pk, hour=hour_of(now) - hours.KEPT_HOURS, arrived=6)
+    GroupHour.objects.create(group_id=pk, hour=hour_of(now) - counts.KEPT_HOURS - 1, arrived=5)
+    GroupHour.objects.create(group_id=pk, hour=hour_of(now) - counts.KEPT_HOURS, arrived=6)
     GroupQuota.objects.create(source="s", hour=hour_of(now) - 2, made=5)
-    assert hours.sweep(now) == 2
+    assert counts.sweep_hours(now) == 2
     assert sorted(GroupHour.objects.values_list("arrived", flat=True)) == [1, 6]
     assert GroupQuota.objects.count() == 1
 
@@ -158,4 +157,4 @@ def test_what_came_and_went_in_this_hour_and_before():
         GroupHour(group_id=number, hour=hour_of(now) - back, arrived=came, closed=went)
         for number in (1, 2) for back, came, went in pairs
     )  # fmt: skip
-    assert hours.of_all(now) == ((6, 10), (4, 14))
+    assert counts.arrived_in_all(now) == ((6, 10), (4, 14))

@@ -112,7 +112,7 @@ def test_a_resolved_group_is_regressed_once_by_letters_that_come_together():
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")
 def test_workers_together_make_no_more_groups_than_one_alone(monkeypatch):
-    monkeypatch.setattr("outbox.groups.arrivals.MOST_NEW", 10)
+    monkeypatch.setattr("outbox.groups.counts.MOST_NEW", 10)
 
     def arrives(start):
         def act():

@@ -6,12 +6,12 @@ import pytest
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.database.errors import Stale
+from config.database.retry import Stale
 from config.kafka import Replayed
-from outbox.letters import edges
+from outbox.letters import transitions
 from outbox.letters.burial import Letter, bury
-from outbox.letters.edges import Move, Status
 from outbox.letters.models import DeadLetter
+from outbox.letters.transitions import Move, Status
 from outbox.models import FailureGroup
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +27,7 @@ def letters() -> list[DeadLetter]:
 
 def move(letters: list[DeadLetter], new: str, old: str = Status.OPEN) -> int:
     with transaction.atomic():
-        return edges.move(letters, {letter.pk: Move(new, "said") for letter in letters}, old, database_now())
+        return transitions.move(letters, {letter.pk: Move(new, "said") for letter in letters}, old, database_now())
 
 
 def states() -> list[str]:

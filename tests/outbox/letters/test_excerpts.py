@@ -8,10 +8,10 @@ from django.db import OperationalError, connection, transaction
 from config import checks
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.database.errors import Remedy, remedy_for
-from config.digest import END_BYTES, WHOLE_BYTES
+from config.database.retry import Remedy, remedy_for
 from config.kafka import Replayed
-from config.kafka.format.headers import headers_of
+from config.kafka.headers import headers_of
+from config.payload import END_BYTES, WHOLE_BYTES
 from outbox.letters import levers
 from outbox.letters.burial import LONGEST_ERROR, LONGEST_HEADERS, LONGEST_TRACEBACK, Letter, bury
 from outbox.letters.models import DeadLetter

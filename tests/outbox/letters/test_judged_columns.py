@@ -11,10 +11,9 @@ from django.db import transaction
 from config.database.clock import database_now
 from config.kafka import Replayed
 from config.uuid7 import uuid7
-from outbox.letters import proof
+from outbox.letters import redelivery
 from outbox.letters.burial import Letter, bury
-from outbox.letters.models import DeadLetter
-from outbox.letters.queries import NOT_JUDGED, fitting
+from outbox.letters.models import NOT_JUDGED, DeadLetter, fitting
 from tests.conftest import order
 
 pytestmark = pytest.mark.django_db
@@ -46,12 +45,12 @@ def test_no_flow_asks_for_what_a_preview_leaves_out(source, step, topic, value, 
         )
     letter = DeadLetter.objects.to_judge().get()
     missing = letter.get_deferred_fields()
-    judgement = proof.judge([letter], database_now())[letter.pk]
+    judgement = redelivery.judge([letter], database_now())[letter.pk]
     assert any(words in judgement.verdict for words in says.split("|")), judgement
     assert letter.get_deferred_fields() == missing
     assert len(missing) == len(NOT_JUDGED)
 
 
 def test_payloads_fit_up_to_the_limit_and_one_always_does(monkeypatch):
-    monkeypatch.setattr("outbox.letters.queries.MOST_BYTES", 10)
+    monkeypatch.setattr("outbox.letters.models.MOST_BYTES", 10)
     assert [fitting(sizes) for sizes in ([], [99], [10, 1], [4, 6, 1], [1, 99, 1])] == [0, 1, 1, 2, 1]

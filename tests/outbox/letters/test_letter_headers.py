@@ -4,7 +4,7 @@ import pytest
 
 from config.database.clock import database_now
 from config.kafka import Replayed
-from config.kafka.format.headers import headers_of, rows_of, shown
+from config.kafka.headers import headers_of, rows_of, shown
 from outbox.letters.burial import LONGEST_HEADERS, Letter, bury
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of

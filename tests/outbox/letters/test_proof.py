@@ -12,7 +12,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.probes.verify import prove
 from outbox.delivery.levers import cancel
-from outbox.letters import levers, proof
+from outbox.letters import levers, redelivery
 from outbox.letters.overview import letter_needs, requeued_letters
 from outbox.models import DeadLetter, FailureGroup, IdempotencyKey, OperatorAction, OutboxMessage
 from outbox.partitioned import DEAD_LETTERS
@@ -42,7 +42,7 @@ def requeue(letter: DeadLetter) -> None:
 
 
 def look() -> int:
-    return proof.look_after(database_now())
+    return redelivery.look_after(database_now())
 
 
 def counts() -> tuple[int, int]:
@@ -127,7 +127,7 @@ def test_a_message_whose_day_was_dropped_is_made_anew(letter, memory, go):
     before = content.get()
     OutboxMessage.objects.all().delete()
     IdempotencyKey.objects.all().delete()
-    assert proof.judge([letter], database_now())[letter.pk].eligible
+    assert redelivery.judge([letter], database_now())[letter.pk].eligible
     requeue(letter)
     assert content.get() == before
     message = OutboxMessage.objects.get()
@@ -153,7 +153,7 @@ def test_a_message_made_anew_that_fails_is_the_next_revision(letter, memory, go)
 @pytest.mark.parametrize("state", ["pending", "processing", "uncertain", "cancelled"])
 def test_what_is_on_its_way_or_was_cancelled_is_refused(letter, state):
     OutboxMessage.objects.update(state=state)
-    assert not proof.judge([letter], database_now())[letter.pk].eligible
+    assert not redelivery.judge([letter], database_now())[letter.pk].eligible
     assert levers.requeue([letter.pk], ME, "try").refused
     assert (again(letter).status, counts()) == ("open", (1, 0))
 
@@ -170,7 +170,7 @@ def test_two_letters_of_one_message_bring_it_back_once(letter):
     twin.pk, twin.revision = None, 7
     twin.save(force_insert=True)
     with transaction.atomic():
-        found = proof.take_back(list(DeadLetter.objects.all()), database_now())
+        found = redelivery.take_back(list(DeadLetter.objects.all()), database_now())
     assert sorted(effect.state for effect in found.values()) == ["refused", "waiting"]
     assert (found[twin.pk].state, OutboxMessage.objects.get().times_revived) == ("waiting", 1)
 
@@ -179,7 +179,7 @@ def test_nothing_closes_by_time_but_somebody_is_told(letter):
     requeue(letter)
     assert look() == 0
     assert [need.amount for need in letter_needs(["outbox"])] == []
-    assert proof.look_after(database_now() + timedelta(minutes=61)) == 0
+    assert redelivery.look_after(database_now() + timedelta(minutes=61)) == 0
     assert again(letter).status == "requeued"
     (need,) = letter_needs(["outbox"])
     assert (need.amount, need.since) == (1, again(letter).requeued_at)
@@ -196,7 +196,7 @@ def test_a_round_goes_on_where_a_chunk_ended(letter):
     DeadLetter.objects.update(status="requeued")
     FailureGroup.objects.update(open_count=0, requeued_count=5)
     OutboxMessage.objects.update(state="sent")
-    assert proof.look_after(database_now(), limit=2) == 5
+    assert redelivery.look_after(database_now(), limit=2) == 5
     assert counts() == (0, 0)
 
 
@@ -205,7 +205,7 @@ def test_an_edge_names_the_old_state(letter):
     stale = again(letter)
     levers.discard([letter.pk], ME, "nobody wants it")
     with transaction.atomic():
-        assert proof.take_back([stale], database_now()) == {}
+        assert redelivery.take_back([stale], database_now()) == {}
     assert (again(letter).status, OutboxMessage.objects.get().state) == ("discarded", "dead_lettered")
 
 
@@ -257,7 +257,7 @@ def test_requeued_letters_are_part_of_every_invariant(letter):
 
 def test_a_list_of_letters_is_read_in_short_queries(letter, monkeypatch, django_assert_num_queries):
     """The driver of MariaDB and MySQL holds the whole result of a query: 2.2 GB for a million letters."""
-    monkeypatch.setattr("outbox.letters.queries.LISTED", 3)
+    monkeypatch.setattr("outbox.letters.models.LISTED", 3)
     for _ in range(7):
         twin = again(letter)
         twin.pk = None

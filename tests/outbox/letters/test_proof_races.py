@@ -7,7 +7,7 @@ from django.db import transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.letters import levers, proof
+from outbox.letters import levers, redelivery
 from outbox.letters.models import DeadLetter
 from outbox.models import FailureGroup, OperatorAction, OutboxMessage
 from outbox.verify import checks
@@ -39,7 +39,7 @@ def letters(memory, go) -> list[DeadLetter]:
 
 def take_back(chosen: list[DeadLetter]) -> dict:
     with transaction.atomic():
-        return proof.take_back(chosen, database_now())
+        return redelivery.take_back(chosen, database_now())
 
 
 def counts() -> tuple[int, int]:
@@ -81,7 +81,7 @@ def test_two_chunks_over_one_set_take_each_letter_once(letters):
 def test_two_rounds_close_each_letter_once(letters, memory, go):
     take_back(letters)
     go(memory)
-    found = race(*[lambda: proof.look_after(database_now(), limit=7)] * 3)
+    found = race(*[lambda: redelivery.look_after(database_now(), limit=7)] * 3)
     assert sum(found) == MANY
     assert counts() == (0, 0)
     assert set(DeadLetter.objects.values_list("status", flat=True)) == {"resolved"}
@@ -90,9 +90,9 @@ def test_two_rounds_close_each_letter_once(letters, memory, go):
 def test_a_round_meets_a_letter_that_is_taken_back_just_now(letters, memory, go):
     take_back(letters[:20])
     go(memory)
-    race(lambda: proof.look_after(database_now()), lambda: take_back(letters[20:]))
+    race(lambda: redelivery.look_after(database_now()), lambda: take_back(letters[20:]))
     go(memory)
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
     assert set(DeadLetter.objects.values_list("status", flat=True)) == {"resolved"}
     assert counts() == (0, 0)
 

@@ -8,18 +8,17 @@ import pytest
 from django.db import DataError
 
 from config.database.clock import database_now
-from config.flows import Refusal
 from config.kafka import RecordBatch, Replayed
-from config.kafka.runtime.writer import Writer
+from config.kafka.consumer.writer import Writer
+from config.redelivery import Refusal
 from outbox.groups.models import FailureGroup
 from outbox.letters import burial
-from outbox.letters.burial import Letter, bury
-from outbox.letters.handler import LetterHandler
+from outbox.letters.burial import Letter, LetterHandler, bury
 from outbox.letters.models import BurialKey, DeadLetter
 from outbox.letters.redelivery import record_of
 from outbox.letters.verify import every_letter_was_counted, letters_are_as_they_came
 from tests.refusing import refusing
-from throttler.live.storing import NoPositions
+from throttler.engine.row_writer import NoPositions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 VALUE = "東京".encode()

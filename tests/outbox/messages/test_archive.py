@@ -12,11 +12,11 @@ import pytest
 from django.db import connection
 
 from config.partitions import ensure_partitions, rotate, rotation
-from config.partitions.mysql import MySQL
+from config.partitions.drivers import MySQL
 from config.partitions.rotation import driver_for
 from config.uuid7 import smallest_uuid7
-from outbox.bookkeeping.dropped_rows import dropped_rows
-from outbox.messages import archive
+from outbox.bookkeeping.counters import dropped_rows
+from outbox.messages import retention
 from outbox.models import OutboxMessage
 from outbox.partitioned import MESSAGES
 
@@ -88,7 +88,7 @@ def archived(directory) -> list[dict]:
 
 
 def test_a_directory_gets_every_message_as_a_line(write, settings, tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "CHUNK", 2)
+    monkeypatch.setattr(retention, "CHUNK", 2)
     settings.OUTBOX_ARCHIVE = str(tmp_path / "new")
     states = ["sent", "dead_lettered", "expired", "cancelled", "sent"]
     write(*states)
@@ -111,7 +111,7 @@ def test_a_file_has_its_name_only_when_it_is_complete(write, settings, tmp_path,
         raise fault
 
     with monkeypatch.context() as patch:
-        patch.setattr(archive.json, "dumps", fail_at_the_third)
+        patch.setattr(retention.json, "dumps", fail_at_the_third)
         try:
             rotate(specs=[MESSAGES])
         except KeyboardInterrupt:
@@ -141,7 +141,7 @@ def test_nobody_else_can_read_the_archive(write, settings, tmp_path, monkeypatch
     settings.OUTBOX_ARCHIVE = str(tmp_path)
     write("sent")
     with monkeypatch.context() as patched:
-        patched.setattr(archive.os, "replace", full)
+        patched.setattr(retention.os, "replace", full)
         rotate(specs=[MESSAGES])
     (part,) = tmp_path.iterdir()
     assert part.stat().st_mode & 0o777 == 0o600

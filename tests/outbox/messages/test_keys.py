@@ -8,7 +8,7 @@ import pytest
 
 from config.database.clock import database_now
 from outbox.bookkeeping import counters
-from outbox.messages.keys import sweep_keys
+from outbox.messages.retention import sweep_keys
 from outbox.models import IdempotencyKey
 
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from django.test import Client
 
 from config.admin import home
 from config.database.clock import database_now
-from config.environment.mailserver import MailServer
+from config.environment.mail import MailServer
 from notifications.orders import changes
 from notifications.orders.models import Order
 from outbox.channels import handlers as registry
@@ -27,12 +27,12 @@ from outbox.delivery.candidates import lower_bound
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
 from outbox.models import OutboxMessage
-from outbox.replay.batches.models import ReplayBatch
-from outbox.replay.batches.worker import BatchWorker
+from outbox.replay_batches.models import ReplayBatch
+from outbox.replay_batches.run import BatchWorker
 from tests.config.admin.test_browser import SOON, chromium, live_server
 from tests.notifications.refusals import WORDS, reply
 from tests.notifications.smtp_sink import Sink
-from tests.outbox.replay.batches.scripted_flow import assert_counted, leave, step
+from tests.outbox.replay_batches.scripted_flow import assert_counted, leave, step
 
 __all__ = ["chromium", "live_server"]
 

@@ -14,10 +14,10 @@ from outbox.channels import admission
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.models import OutboxMessage
-from outbox.replay.batches import requests
-from outbox.replay.batches.models import LEASE, ReplayBatch, ReplayItem
-from outbox.replay.batches.worker import BatchWorker
-from tests.outbox.replay.batches.scripted_flow import ANNA, REASON, counts, step
+from outbox.replay_batches import requests
+from outbox.replay_batches.models import LEASE, ReplayBatch, ReplayItem
+from outbox.replay_batches.run import BatchWorker
+from tests.outbox.replay_batches.scripted_flow import ANNA, REASON, counts, step
 from tests.outbox.scenarios.conftest import LETTERS
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,7 +8,7 @@ from notifications.mail.content import short
 from outbox import verify
 from outbox.letters.models import DeadLetter
 from outbox.models import FailureGroup, OperatorAction, OutboxMessage
-from outbox.replay.batches.models import ReplayBatch, ReplayItem
+from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from tests.config.admin.test_browser import CHROMIUM
 from tests.outbox.scenarios.conftest import LETTERS
 

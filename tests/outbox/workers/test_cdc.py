@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.gate import InvalidRecord
-from outbox.workers.debezium import MAX_BYTES, Hint, Skip, read
+from outbox.workers.change_capture import MAX_BYTES, Hint, Skip, read_change
 
 SAMPLES = json.loads((Path(__file__).parents[1] / "debezium_samples.json").read_text())
 VERDICTS = {"u": Skip.UPDATE, "d": Skip.DELETE, "t": Skip.TRUNCATE, "tombstone": Skip.TOMBSTONE}
@@ -25,12 +25,12 @@ HINT = Hint(ID, "order.paid", AT)
 
 
 def told(record: object) -> Hint | Skip:
-    return read(json.dumps(record).encode())
+    return read_change(json.dumps(record).encode())
 
 
 def refusal(value: bytes) -> str:
     with pytest.raises(InvalidRecord) as refused:
-        read(value)
+        read_change(value)
     return refused.value.reason
 
 
@@ -43,9 +43,9 @@ def test_what_the_real_connectors_wrote(sample):
     value = sample["value"]
     # Without the envelope an update looks like an insert: one more hint, which the claim refuses.
     if sample["op"] in VERDICTS:
-        assert read(value and value.encode()) is VERDICTS[sample["op"]]
+        assert read_change(value and value.encode()) is VERDICTS[sample["op"]]
     else:
-        hint = read(value.encode())
+        hint = read_change(value.encode())
         assert hint.id == UUID(sample["key"])
         assert hint.event_type == {"c": "order.paid", "r": "order.snapshot"}[sample["op"]]
         # A UUIDv7 begins with the millisecond of its creation, just before the row's.
@@ -198,7 +198,7 @@ def test_bytes_that_are_no_record_are_refused_by_the_gate(value, reason):
 @given(st.binary(max_size=200))
 def test_no_bytes_raise_anything_but_a_refusal(value):
     try:
-        assert isinstance(read(value), Hint | Skip)
+        assert isinstance(read_change(value), Hint | Skip)
     except InvalidRecord as refused:
         assert refused.reason
 

@@ -6,9 +6,9 @@ import time
 import pytest
 from django.db import connection, connections
 
-from config.processes import loop
+from config.processes import worker as loop
 from outbox.messages import notify
-from outbox.workers import doorbell
+from outbox.workers import relay
 from outbox.workers.relay import Relay
 from tests.outbox.race import race
 from tests.outbox.scripted import promise
@@ -60,7 +60,7 @@ def test_a_lost_listener_listens_again(memory):
     if connection.vendor != "postgresql":
         pytest.skip("only PostgreSQL has NOTIFY")
     stop = threading.Event()
-    bell = doorbell.Doorbell(stop)
+    bell = relay.Doorbell(stop)
     assert bell.wait(5)  # whatever was committed before
     with connection.cursor() as cursor:
         cursor.execute(
@@ -97,7 +97,7 @@ SESSIONS = "FROM pg_stat_activity WHERE query LIKE 'BEGIN; %NOTIFY %' AND datnam
 def bell(memory):
     if connection.vendor != "postgresql":
         pytest.skip("only PostgreSQL has NOTIFY")
-    bell = doorbell.Doorbell(threading.Event())
+    bell = relay.Doorbell(threading.Event())
     assert bell.wait(5)  # whatever was committed before
     yield bell
     bell.close()
@@ -106,18 +106,18 @@ def bell(memory):
 @ALONE
 def test_after_a_notify_a_relay_polls_until_the_next_one_could_have_come(bell, monkeypatch):
     """Of commits in the pause after a NOTIFY nobody is told for a fifth of a second."""
-    assert doorbell.LOOKING > notify.PAUSE
+    assert relay.LOOKING > notify.PAUSE
     now = time.monotonic()
-    monkeypatch.setattr(doorbell.time, "monotonic", lambda: now)
+    monkeypatch.setattr(relay.time, "monotonic", lambda: now)
     bell._look_until = 0.0
     assert bell.longest_wait(60) == 60
     notify.notify_relays()
     assert bell.wait(5)
-    assert bell.longest_wait(60) == doorbell.LOOK
+    assert bell.longest_wait(60) == relay.LOOK
     assert bell.longest_wait(0.0) == 0.0
     now += notify.PAUSE
-    assert bell.longest_wait(60) == doorbell.LOOK
-    now += doorbell.LOOKING
+    assert bell.longest_wait(60) == relay.LOOK
+    now += relay.LOOKING
     assert bell.longest_wait(60) == 60
 
 
@@ -127,7 +127,7 @@ def test_what_is_committed_in_the_pause_leaves_long_before_the_next_notify(memor
     if connection.vendor != "postgresql":
         pytest.skip("only PostgreSQL has NOTIFY")
     monkeypatch.setattr(notify, "PAUSE", 60.0)
-    monkeypatch.setattr(doorbell, "LOOKING", 90.0)
+    monkeypatch.setattr(relay, "LOOKING", 90.0)
     notify.stop_notifiers()
     stop = threading.Event()
     thread = running(memory, stop)
@@ -194,7 +194,7 @@ def test_threads_that_commit_first_together_have_one_notifier(bell, monkeypatch)
 def test_behind_a_pooler_nobody_waits_for_a_notify_that_never_comes(memory, monkeypatch):
     """It shares sessions by transaction: whoever listens is another one with each of them."""
     monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
-    assert not doorbell.Doorbell(threading.Event()).listens
+    assert not relay.Doorbell(threading.Event()).listens
 
 
 @ALONE

@@ -12,7 +12,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Replayed
 from config.uuid7 import smallest_uuid7
-from outbox.letters import levers, proof
+from outbox.letters import levers, redelivery
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
 from tests.outbox.scripted import promise
@@ -32,14 +32,14 @@ def hint(message_id) -> bytes:
 
 
 def look(letter: DeadLetter) -> tuple[str, str]:
-    proof.look_after(database_now())
+    redelivery.look_after(database_now())
     found = DeadLetter.objects.get(pk=letter.pk)
     return found.status, found.evidence
 
 
 def test_it_is_resolved_when_the_message_is_in_a_final_state(memory, go):
     letter = letter_about(hint(promise()))
-    assert proof.judge([letter], database_now())[letter.pk].eligible
+    assert redelivery.judge([letter], database_now())[letter.pk].eligible
     assert levers.requeue([letter.pk], Operator("me"), "try").requeued == 1
     assert look(letter) == ("requeued", "")
     go(memory)

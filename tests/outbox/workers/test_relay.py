@@ -11,14 +11,14 @@ from django.core.management import CommandError, call_command
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import topic_name
-from config.processes import loop
+from config.processes import worker as loop
 from config.uuid7 import uuid7_milliseconds
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels import admission, handlers
 from outbox.checks import handlers_fit_the_lease
 from outbox.models import ChannelState, OutboxMessage
 from outbox.tasks import relay_outbox
-from outbox.workers import cdc_health
+from outbox.workers import change_capture
 from outbox.workers.relay import Relay
 from outbox.workers.start import relay
 from tests.outbox.scripted import message, promise, states
@@ -29,7 +29,7 @@ db = pytest.mark.django_db
 
 def heartbeat(age: float = 0.0) -> None:
     Watermark.objects.update_or_create(
-        group=topic_name(cdc_health.GROUP), topic="t", partition=0,
+        group=topic_name(change_capture.CDC_GROUP), topic="t", partition=0,
         defaults={"next_offset": 0, "updated_at": database_now() - timedelta(seconds=age)},
     )  # fmt: skip
 
@@ -45,7 +45,7 @@ def test_young_messages_are_left_to_cdc_while_it_is_alive(memory):
 
 def brought(pk: uuid.UUID, *, and_it: bool = True) -> None:
     """CDC has brought everything before this message, and this one, too, or not."""
-    cdc_health.seen(uuid7_milliseconds(pk) - (not and_it), database_now())
+    change_capture.note_seen(uuid7_milliseconds(pk) - (not and_it), database_now())
 
 
 @db
@@ -87,7 +87,7 @@ def test_cdc_that_brings_something_again_is_waited_for(memory):
 @db
 def test_an_id_of_the_future_does_not_make_cdc_look_alive_for_ever(memory):
     now = database_now()
-    cdc_health.seen(int(now.timestamp() * 1000) + 3_600_000, now)
+    change_capture.note_seen(int(now.timestamp() * 1000) + 3_600_000, now)
     assert ChannelState.objects.get().cdc_seen_at == now
 
 
@@ -103,17 +103,17 @@ def test_without_a_heartbeat_the_poller_waits_for_nobody(memory, age):
 
 @db
 def test_the_lag_of_cdc_is_the_age_of_what_it_has_not_brought(memory):
-    assert cdc_health.cdc_lag(database_now()) is None
+    assert change_capture.cdc_lag(database_now()) is None
     first = promise("order:1")
-    cdc_health.seen(first.int >> 80, database_now())
-    assert cdc_health.cdc_lag(database_now()) == 0.0
+    change_capture.note_seen(first.int >> 80, database_now())
+    assert change_capture.cdc_lag(database_now()) == 0.0
     time.sleep(0.005)
     second = promise("order:2")
     now = database_now() + timedelta(seconds=90)
-    assert cdc_health.cdc_lag(now) == pytest.approx((now - message(second).created_at).total_seconds())
-    cdc_health.seen(second.int >> 80, database_now())
-    cdc_health.seen(first.int >> 80, database_now())  # an old hint moves nothing back
-    assert cdc_health.cdc_lag(now) == 0.0
+    assert change_capture.cdc_lag(now) == pytest.approx((now - message(second).created_at).total_seconds())
+    change_capture.note_seen(second.int >> 80, database_now())
+    change_capture.note_seen(first.int >> 80, database_now())  # an old hint moves nothing back
+    assert change_capture.cdc_lag(now) == 0.0
 
 
 @ALONE

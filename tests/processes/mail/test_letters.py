@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from buffer.events.models import Batch, BufferedEvent
+from outbox.audit_log.models import OperatorAction
 from outbox.letters.models import DeadLetter
-from outbox.trail.models import OperatorAction
 from tests.conftest import order
 from tests.crash.platform import Platform
 from tests.crash.wire import BATCHES, wait_for

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from config.database.clock import database_now
 from notifications.orders import changes
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.workers.recovery import recover_claims
+from outbox.workers.start import recover_claims
 from tests.crash.mail.flow import resume
 from tests.crash.mail.run import TIMINGS, MailRun, Plan
 from tests.crash.platform import Platform

@@ -16,7 +16,7 @@ from notifications.api.tokens import issue
 from outbox.models import IdempotencyKey
 from tests.processes.throttler.throttlers import Throttlers, throttlers_on
 from tests.processes.web import HALF, PLAIN, Site
-from throttler.api.bunch import ids_of
+from throttler.api import ids_of
 
 PATH = "/v1/transactional"
 COUNT = 100

@@ -33,7 +33,7 @@ def store(request: pytest.FixtureRequest) -> dict[str, str]:
 @pytest.fixture
 def keyspace() -> Iterator[str]:
     """Made by create_overflow_store."""
-    from config.environment.cassandra_url import parse_cassandra_url
+    from config.environment.databases import parse_cassandra_url
     from throttler.overflow.cassandra import connected
 
     url = f"{os.environ['TEST_CASSANDRA_URL']}/spillway_outage_{os.getpid()}"

@@ -10,9 +10,9 @@ import pytest
 
 from config.database.clock import database_now
 from tests.config.admin.conftest import _long_runway, _plain_http, boss
-from throttler.admin.periods import start_of
+from throttler.admin.customer_view import start_of
+from throttler.messages import microseconds
 from throttler.models import Customer, CustomerPeriod, Lane, LaneOwner
-from throttler.moments import microseconds
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import OverflowRow
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from config.admin.levers import Operator
-from outbox.trail.models import OperatorAction
+from outbox.audit_log.models import OperatorAction
 from tests.config.admin.conftest import client_with
 from tests.throttler.admin.conftest import LIST, PAGE, add_customer, add_lane, add_owner, lever
 from throttler.admin.levers import LEVERS, seconds_of

@@ -6,13 +6,13 @@ import pytest
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from config.telemetry.masks import DOTS
+from config.telemetry.redaction import DOTS
 from outbox.models import OperatorAction
 from tests.config.admin.conftest import client_with
 from tests.throttler.admin.conftest import LIST, add_customer, add_lane, add_owner, store, stored
 from throttler.admin import waiting_messages
+from throttler.messages import moment_of
 from throttler.models import Customer, Lane
-from throttler.moments import moment_of
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import OverflowStore
 

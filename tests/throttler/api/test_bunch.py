@@ -11,7 +11,7 @@ from config.kafka import topic_name
 from config.kafka.reader import Reader
 from config.kafka.topics import create_topics
 from tests.config.conftest import broker  # noqa: F401 (a fixture)
-from throttler.api import bunch
+from throttler import api
 
 BODY = {"recipients": ["ada", "bob", "eve"], "message": {"text": "hello"}, "ttl_seconds": None}
 
@@ -21,18 +21,18 @@ def topic(broker, settings):  # noqa: F811
     """An empty notifications-in with a producer of its own."""
     if broker is None:
         settings.KAFKA_REPLICATION_FACTOR = 1
-        settings.KAFKA_TOPICS = {bunch.TOPIC: settings.KAFKA_TOPICS[bunch.TOPIC]}
+        settings.KAFKA_TOPICS = {api.TOPIC: settings.KAFKA_TOPICS[api.TOPIC]}
         create_topics()
-    bunch.producer.cache_clear()
-    yield topic_name(bunch.TOPIC)
-    bunch.producer().close()
-    bunch.producer.cache_clear()
+    api.producer.cache_clear()
+    yield topic_name(api.TOPIC)
+    api.producer().close()
+    api.producer.cache_clear()
 
 
 @pytest.mark.django_db
 def test_every_notification_arrives_under_its_customer(topic):
-    ids = bunch.ids_of(1, "key", 3)
-    bunch.send(bunch.split("acme", ids, BODY, database_now()))
+    ids = api.ids_of(1, "key", 3)
+    api.send_bunch(api.split_bunch("acme", ids, BODY, database_now()))
     with Reader(topic) as reader:
         records = [record for records in reader.batches() for record in records]
     assert {record.partition for record in records} == {records[0].partition}

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from throttler.api.forecast import Backlog, Prospect, forecast, prospect
+from throttler.api import Backlog, Prospect, forecast, prospect
 from throttler.limits.rate import parse_rates
+from throttler.messages import microseconds
 from throttler.models import Customer, Lane, LaneOwner
-from throttler.moments import microseconds
 
 SECOND, HOUR, DAY = 1_000_000, 3_600_000_000, 86_400_000_000
 NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)

@@ -14,7 +14,7 @@ from config.kafka import Failed, Sent
 from notifications.api.tokens import issue
 from outbox.models import IdempotencyKey
 from tests.notifications.conftest import ME, PATIENCE, Caller, problem, race
-from throttler.api import bunch
+from throttler import api
 from throttler.models import Customer, Lane, LaneOwner
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,7 +38,7 @@ class Topic:
 def topic(monkeypatch, settings):
     settings.SECURE_SSL_REDIRECT = False
     found = Topic()
-    monkeypatch.setattr(bunch, "producer", lambda: found)
+    monkeypatch.setattr(api, "producer", lambda: found)
     return found
 
 

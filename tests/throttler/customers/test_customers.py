@@ -13,10 +13,10 @@ from django.db.models import ProtectedError
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.flows import Refusal
-from outbox.trail.models import OperatorAction
+from config.redelivery import Refusal
+from outbox.audit_log.models import OperatorAction
 from throttler.customers import changes
-from throttler.customers.rates_poll import changed_terms
+from throttler.customers.policy_cache import changed_terms
 from throttler.models import Customer, Lane
 
 pytestmark = pytest.mark.django_db

@@ -10,8 +10,8 @@ import pytest
 
 from tests.config.conftest import broker, make_topic  # noqa: F401 (fixtures)
 from tests.throttler.lanes.kafka_world import Told, World
-from throttler.lanes import restoring as module
-from throttler.lanes.restoring import Restoring
+from throttler.lanes import restore_thread as module
+from throttler.lanes.restore_thread import RestoreThread
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def world(make_topic, told) -> Iterator[World]:  # noqa: F811
 
 
 @pytest.fixture
-def restoring(world: World, settings: Any, broker: Any) -> Iterator[Restoring]:  # noqa: F811
+def restoring(world: World, settings: Any, broker: Any) -> Iterator[RestoreThread]:  # noqa: F811
     settings.KAFKA_TRANSACTIONS = broker is None
-    with closing(Restoring(world.input, world.changelog, world.group)) as found:
+    with closing(RestoreThread(world.input, world.changelog, world.group)) as found:
         yield found

@@ -14,8 +14,8 @@ from kafka.structs import ConsumerGroupMetadata
 
 from config.kafka import client
 from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_bytes, partition_bytes
-from throttler.lanes.lane import LaneState
-from throttler.lanes.restoring import Restoring
+from throttler.lanes.restore_thread import RestoreThread
+from throttler.lanes.state import LaneState
 
 real_broker = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 
@@ -84,7 +84,7 @@ def until(done: Callable[[], Any], seconds: float = 15) -> Any:
     return found
 
 
-def wait(restoring: Restoring, *numbers: int) -> dict[int, Any]:
+def wait(restoring: RestoreThread, *numbers: int) -> dict[int, Any]:
     """What became of exactly these partitions."""
     found: dict[int, Any] = {}
     until(lambda: found.update(restoring.ready()) or found.keys() >= set(numbers))

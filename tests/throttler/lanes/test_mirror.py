@@ -6,13 +6,12 @@ from functools import partial
 
 import pytest
 
-from config.kafka.positions import Reach
+from config.kafka.positions import LogEnd
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from tests.conftest import TOPIC_ID
 from tests.outbox.race import race
 from throttler.lanes import mirror as mirroring
-from throttler.lanes.lane import LaneState
 from throttler.lanes.mirror import (
     MirrorCounts,
     MirrorLane,
@@ -22,8 +21,9 @@ from throttler.lanes.mirror import (
     retire_owner,
     take_name,
 )
+from throttler.lanes.state import LaneState
+from throttler.messages import moment_of
 from throttler.models import CustomerPeriod, Lane, LaneOwner, LanePartition
-from throttler.moments import moment_of
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 23, 10, 7, 30, tzinfo=UTC)
@@ -49,7 +49,7 @@ def backlogs():
 
 
 def test_a_mirror_says_lanes_totals_and_position():
-    assert write(partition(lane(), reach=Reach(15, NOW)))
+    assert write(partition(lane(), reach=LogEnd(15, NOW)))
     row = Lane.objects.get()
     assert (row.customer_id, row.partition, row.topic_id, row.epoch, row.day) == ("c1", 0, TOPIC_ID, 2, DAY)
     assert (row.backlog, row.first, row.drained, row.seen) == (3, 5, 4, 7)
@@ -89,7 +89,7 @@ def test_the_next_mirror_changes_the_lanes_it_names_and_no_other():
 def test_an_owner_of_the_past_changes_nothing():
     write(partition(lane(), epoch=3))
     late = partition(lane(backlog=9), lane("c2"), epoch=2, position=99, totals={"live": 99}, complete=True)
-    late = replace(late, counts=[MirrorCounts("c1", live=5)], reach=Reach(99, None))
+    late = replace(late, counts=[MirrorCounts("c1", live=5)], reach=LogEnd(99, None))
     assert not write(late, NOW + SECOND)
     assert backlogs() == {"c1": 3}
     assert counters.totals("throttler") == {"live": 4, "buffered": 3}
@@ -173,12 +173,12 @@ def test_totals_never_go_back_and_a_position_does_with_a_reset():
 
 
 def test_a_position_keeps_what_the_next_mirror_does_not_say_and_loses_its_alarm():
-    write(partition(position=10, reach=Reach(15, NOW)))
+    write(partition(position=10, reach=LogEnd(15, NOW)))
     Watermark.objects.update(alarm="stopped")
     write(partition(position=11), NOW + SECOND)
     mark = Watermark.objects.get()
     assert (mark.next_offset, mark.end_offset, mark.caught_up_at, mark.alarm) == (11, 15, NOW, "")
-    write(partition(position=12, reach=Reach(16, None)), NOW + 2 * SECOND)
+    write(partition(position=12, reach=LogEnd(16, None)), NOW + 2 * SECOND)
     mark = Watermark.objects.get()
     assert (mark.end_offset, mark.caught_up_at, mark.updated_at) == (16, NOW, NOW + 2 * SECOND)
 

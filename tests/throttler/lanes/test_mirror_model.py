@@ -9,9 +9,9 @@ from config.database.clock import database_now
 from config.kafka import topic_name
 from outbox.bookkeeping.models import FlowCounter, Watermark
 from tests.throttler.lanes.world import TOPIC_ID, World
+from throttler.engine.row_writer import GROUP
+from throttler.engine.transaction import INPUT
 from throttler.lanes.mirror import MirrorLane, MirrorPartition, mirror
-from throttler.live.sending import INPUT
-from throttler.live.storing import GROUP
 from throttler.models import Lane, LanePartition
 from throttler.overflow.django import DjangoStore
 from throttler.verify import checks

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.throttler.lanes.world import TERMS, faults, run
-from throttler.lanes.lane import LaneState
+from throttler.engine.admission import Decider
+from throttler.engine.partition import OwnedPartition
+from throttler.lanes.state import LaneState
 from throttler.limits.limiter import take_one
-from throttler.live.decide import Decider
-from throttler.live.partition import OwnedPartition
 
 SCHEDULES = 400  # 4 000 were right, too
 SEARCHED = 4000

@@ -8,8 +8,8 @@ import pytest
 
 from config.kafka.positions import Log
 from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_bytes, partition_bytes
-from throttler.lanes.lane import LaneState
 from throttler.lanes.restore import RefusedPartition, RestoredPartition, restored
+from throttler.lanes.state import LaneState
 
 ID, OTHER = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 

@@ -13,9 +13,9 @@ from config.kafka.reader import ReadConnection, Reader
 from tests.config.kafka.test_unpack import batch_of
 from tests.raw_batches import RawProducer, compressed
 from tests.throttler.lanes.kafka_world import lane, real_broker, until, wait
-from throttler.lanes import restoring as module
+from throttler.lanes import restore_thread as module
 from throttler.lanes.restore import RefusedPartition, RestoredPartition
-from throttler.lanes.restoring import Restoring
+from throttler.lanes.restore_thread import RestoreThread
 
 
 def test_lanes_come_back_with_the_offset_and_the_totals(world, restoring, told):
@@ -75,7 +75,7 @@ def test_an_accepted_reset_names_the_lanes_that_are_forgotten(world, settings, b
     world.log(1, b"acme", lane(1))
     world.log_position(1, 5)
     world.commit(1, 6)
-    with closing(Restoring(world.input, world.changelog, world.group, accept_reset=True)) as restoring:
+    with closing(RestoreThread(world.input, world.changelog, world.group, accept_reset=True)) as restoring:
         restoring.ask({1})
         assert wait(restoring, 1)[1].forgotten == {b"acme"}
 
@@ -84,7 +84,7 @@ def test_an_accepted_reset_names_the_lanes_that_are_forgotten(world, settings, b
 @pytest.mark.parametrize("missing", ["in", "changelog", "partition"])
 def test_a_missing_topic_or_partition_is_one_line(world, told, missing):
     topics = {"in": ("none", world.changelog), "changelog": (world.input, "none")}
-    with closing(Restoring(*topics.get(missing, (world.input, world.changelog)), world.group)) as restoring:
+    with closing(RestoreThread(*topics.get(missing, (world.input, world.changelog)), world.group)) as restoring:
         restoring.ask({7 if missing == "partition" else 0})
         (found,) = wait(restoring, 7 if missing == "partition" else 0).values()
     assert isinstance(found, RefusedPartition)
@@ -190,7 +190,7 @@ def test_close_is_seen_also_between_two_rounds(world, restoring, monkeypatch):
 
 
 def test_close_ends_the_thread_whatever_it_waits_for(world, told, monkeypatch):
-    idle, away = (Restoring(world.input, world.changelog, world.group) for _ in range(2))
+    idle, away = (RestoreThread(world.input, world.changelog, world.group) for _ in range(2))
     monkeypatch.setattr(module, "PAUSE", 1000)
 
     def committed(*_arguments: Any) -> Any:
@@ -224,6 +224,6 @@ def test_a_batch_of_the_changelog_that_nobody_can_read_is_an_alarm_until_a_reset
 
 
 def restored(world: Any, **options: bool) -> Any:
-    with closing(Restoring(world.input, world.changelog, world.group, **options)) as one:
+    with closing(RestoreThread(world.input, world.changelog, world.group, **options)) as one:
         one.ask({0})
         return wait(one, 0)[0]

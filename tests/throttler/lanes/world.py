@@ -6,13 +6,13 @@ from collections import Counter
 from random import Random
 from types import SimpleNamespace
 
-from throttler.customers.rates_poll import CustomerTerms
+from throttler.customers.policy_cache import CustomerTerms
+from throttler.engine.admission import Decider, Decisions, Decoded
+from throttler.engine.drain import Drain
+from throttler.engine.partition import OwnedPartition, Unstored
 from throttler.lanes import changelog
 from throttler.limits.limiter import recovered
 from throttler.limits.rate import parse_rates
-from throttler.live.decide import Decider, Decisions, Decoded
-from throttler.live.drain import Drain
-from throttler.live.partition import OwnedPartition, Unstored
 from throttler.overflow.store import OverflowRow
 
 RATES = parse_rates("2/s", 2)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-from throttler.limits.demand import PARTS
-from throttler.limits.division import Division
+from throttler.engine.clock import SteadyClock
+from throttler.limits.output_rate import PARTS, Division, OutputLimiter, OutputShare
 from throttler.limits.rate import RateWindow
-from throttler.limits.shares import OutputLimiter, OutputShare
-from throttler.live.clock import SteadyClock
-from throttler.moments import moment_of
-from throttler.owner.sharing import Sharing
+from throttler.messages import moment_of
+from throttler.worker.database_sync import Sharing
 
 PARTITIONS = 12
 SECOND = 1_000_000

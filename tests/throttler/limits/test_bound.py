@@ -5,9 +5,8 @@ from collections import deque
 
 import pytest
 
-from throttler.limits.demand import PARTS
+from throttler.limits.output_rate import PARTS, SAVED_US, LastSecond, OutputLimiter
 from throttler.limits.rate import RateWindow, parse_rates
-from throttler.limits.shares import SAVED_US, LastSecond, OutputLimiter
 
 SECOND, STEP = 1_000_000, 2_000
 LIMIT = 1000  # messages a second

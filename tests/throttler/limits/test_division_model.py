@@ -3,7 +3,7 @@
 import pytest
 
 from tests.throttler.limits.group import SECOND, World
-from throttler.limits.demand import PARTS
+from throttler.limits.output_rate import PARTS
 
 
 @pytest.mark.parametrize("block", range(3))

@@ -2,10 +2,9 @@
 
 import pytest
 
-from throttler.limits.demand import PARTS, fair_share
+from throttler.limits.output_rate import PARTS, OutputLimiter, fair_share
 from throttler.limits.rate import RateWindow
 from throttler.limits.scheduler import Scheduler
-from throttler.limits.shares import OutputLimiter
 
 SECOND, TURN = 1_000_000, 25_000
 LIMIT, FAST, SLOW = 1000, 100, 1  # messages a second

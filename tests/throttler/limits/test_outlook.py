@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from throttler.limits.outlook import Outlook, Traffic
+from throttler.limits.forecast import Forecast, Traffic
 from throttler.limits.rate import parse_rates, rates_text
 
 HOUR = 3600
@@ -19,26 +19,26 @@ def traffic(**told):
 
 
 def test_what_arrives_faster_than_it_leaves_begins_to_expire_when_the_oldest_is_too_old():
-    found = Outlook(traffic(), 2.0)
+    found = Forecast(traffic(), 2.0)
     assert found.expires_in == pytest.approx(61 * 60, rel=0.01)
     assert found.lost_per_second == 1.5
     assert found.gone_in is None
-    assert Outlook(traffic(), 3.5).expires_in is None
+    assert Forecast(traffic(), 3.5).expires_in is None
 
 
 def test_what_is_too_old_already_expires_now():
-    assert Outlook(traffic(oldest=6 * HOUR), 100.0).expires_in == 0.0
+    assert Forecast(traffic(oldest=6 * HOUR), 100.0).expires_in == 0.0
 
 
 def test_a_held_customer_loses_everything_one_life_after_it_came():
-    found = Outlook(traffic(), 0.0)
+    found = Forecast(traffic(), 0.0)
     assert found.expires_in == 26 * 60
     assert found.lost == 70_140
-    assert Outlook(traffic(backlog=0, oldest=0, arriving=0), 0.0).expires_in is None
+    assert Forecast(traffic(backlog=0, oldest=0, arriving=0), 0.0).expires_in is None
 
 
 def test_nothing_that_waits_is_lost_when_there_is_time_for_all_of_it():
-    found = Outlook(traffic(backlog=7_200, oldest=600, arriving=0), 2.0)
+    found = Forecast(traffic(backlog=7_200, oldest=600, arriving=0), 2.0)
     assert (found.expires_in, found.lost, found.gone_in) == (None, 0, HOUR)
 
 
@@ -50,7 +50,7 @@ def test_the_forecast_agrees_with_a_simulation(seed):
         backlog=chance.randint(0, 3_000), oldest=chance.uniform(10, 590), ttl=600, arriving=chance.uniform(0, 8)
     )
     leaving = chance.uniform(0.2, 10)
-    found = Outlook(told, leaving)
+    found = Forecast(told, leaving)
     first, lost, ages = simulated(told, leaving)
     if found.expires_in is None or found.expires_in > 1_500:
         assert first is None or first > 1_300
@@ -91,8 +91,8 @@ def test_enough_is_the_rate_that_somebody_would_write_and_it_is_enough():
     told = traffic(quota=[[DAY_US, MORNING - MORNING % DAY_US, 39_060]])
     assert told.used(DAY_US) == 39_060
     assert rates_text(told.enough(rates)) == "4/s;150000/day"
-    assert Outlook(told, told.leaving(told.enough(rates))).expires_in is None
-    assert Outlook(told, told.leaving(rates)).expires_in is not None
+    assert Forecast(told, told.leaving(told.enough(rates))).expires_in is None
+    assert Forecast(told, told.leaving(rates)).expires_in is not None
 
 
 def test_a_quota_that_is_spent_lets_nothing_leave_before_it_ends():
@@ -113,7 +113,7 @@ def test_enough_is_enough_for_any_windows(text, used):
     told = traffic(quota=[[one.period_us, MORNING - MORNING % one.period_us, used] for one in rates.windows[1:]])
     enough = told.enough(rates)
     parse_rates(rates_text(enough))
-    assert Outlook(told, told.leaving(enough)).expires_in is None
+    assert Forecast(told, told.leaving(enough)).expires_in is None
     assert all(new.limit >= old.limit for new, old in zip(enough.windows, rates.windows, strict=True))
     assert told.leaving(told.enough(rates, 2)) >= told.leaving(enough)
 

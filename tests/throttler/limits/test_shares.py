@@ -4,10 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throttler.limits.demand import PARTS
-from throttler.limits.division import FRESH_US, HOLDS_US, SURE_US
+from throttler.limits.output_rate import (
+    FRESH_US,
+    HOLDS_US,
+    PARTS,
+    SAVED_US,
+    SURE_US,
+    Assigned,
+    OutputLimiter,
+    OutputShare,
+)
 from throttler.limits.rate import RateWindow
-from throttler.limits.shares import SAVED_US, Assigned, OutputLimiter, OutputShare
 
 SECOND = 1_000_000
 SURE = 5 * SECOND

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from config.environment.cassandra_url import parse_cassandra_url
+from config.environment.databases import parse_cassandra_url
 from tests.processes.proxy import Gate
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import LAST_OFFSET, LaneRange, OverflowRow

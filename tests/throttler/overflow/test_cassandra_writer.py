@@ -8,9 +8,9 @@ from django.db import OperationalError
 
 from config.kafka import RecordBatch
 from outbox.models import DeadLetter
-from tests.throttler.live.test_storing import store, stowed
+from tests.throttler.engine.test_storing import store, stowed
 from tests.throttler.overflow.conftest import TODAY
-from throttler.live.storing import RowHandler, writers_of
+from throttler.engine.row_writer import RowHandler, writers_of
 from throttler.overflow.store import LAST_OFFSET, LaneRange
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,7 +52,7 @@ def test_rows_wait_for_a_server_that_is_away_and_letters_do_not(behind, gate):
 def test_rows_are_stored_while_the_database_is_away_and_letters_wait(cassandra, monkeypatch):
     with through(cassandra) as (rows, letters):
         with monkeypatch.context() as away:
-            away.setattr("config.kafka.runtime.writer.transaction.atomic", refuse)
+            away.setattr("config.kafka.consumer.writer.transaction.atomic", refuse)
             assert letters.submit(RecordBatch([stowed(2, letter="no value")], {"notifications-in": "t"}), 1, timeout=10)
             store(rows, stowed(1, TODAY), stowed(3, TODAY))
             assert offsets(cassandra) == [1, 3]

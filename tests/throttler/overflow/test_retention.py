@@ -90,7 +90,7 @@ def test_rows_of_which_no_owner_ever_reported_are_kept():
 
 
 def test_a_drop_asks_and_then_takes_the_whole_day_and_no_other(monkeypatch):
-    monkeypatch.setattr("config.partitions.sqlite.CHUNK", 2)
+    monkeypatch.setattr("config.partitions.drivers.CHUNK", 2)
     DjangoStore().store([row(offset, f"c{offset}", day=day) for offset in range(5) for day in (OLD, TODAY)])
     driver = driver_for(OVERFLOW, "default")
     found = next(one for one in driver.existing() if one.holds(OLD))

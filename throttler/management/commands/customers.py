@@ -5,9 +5,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from config.flows import Refusal
+from config.redelivery import Refusal
 from config.telemetry.visible import VisibleCommand
-from throttler.customers.terminal import misuse, run
+from throttler.customers.commands import misuse, run
 
 LEVERS = ["hold", "resume", "purge", "set-rate", "set-ttl", "set-weight"]
 

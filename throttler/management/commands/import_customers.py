@@ -10,7 +10,7 @@ from config.admin.humanize import plural
 from config.admin.levers import operator_of_terminal
 from config.environment.env import BadSetting
 from config.telemetry.visible import VisibleCommand
-from throttler.customers.importing import import_customers
+from throttler.customers.commands import import_customers
 
 
 class Command(VisibleCommand):

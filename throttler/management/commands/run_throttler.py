@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from config.processes.command import ReaderCommand
-from throttler.owner.worker import throttle
+from config.processes.worker import ReaderCommand
+from throttler.worker.start import throttle
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 

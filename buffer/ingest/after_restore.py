@@ -1,0 +1,164 @@
+"""After a restore: records are read again and compared with what the output topic says was sent."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from buffer.events.models import Batch, BufferedEvent
+from buffer.ingest.batch import Key, Row
+from buffer.streams import Stream
+from config.database.chunks import batched
+from config.database.upsert import Rewrite, uuid_text
+from config.kafka import RecordBatch, topic_name
+from config.kafka.positions import TopicPartition
+from config.kafka.reader import Reader
+from config.payload import Excerpt
+from config.telemetry.logs import log
+
+# -- Which version of which order was sent, as the output topic says, whatever this database remembers -------
+MARK_SENT = Rewrite(
+    BufferedEvent,
+    key="order_id location_id source_partition source_offset",
+    changes="batch_id",
+    constants="status updated_at",
+    fixed="stream",
+    guard="old.status = 'pending'",
+    prune="partition_key",
+)
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # as a column takes it
+POSITIONS = msgspec.json.Decoder(list[tuple[Whole, Whole]])
+
+
+class SentBatch(msgspec.Struct):
+    """What is read of a published batch."""
+
+    batch_id: uuid.UUID
+    location_id: str
+    order_ids: list[str]
+
+
+BATCH = msgspec.json.Decoder(SentBatch)
+
+
+@dataclass(frozen=True)
+class Version:
+    """The delivery of an order that a published batch contains."""
+
+    batch_id: uuid.UUID
+    partition: int
+    offset: int
+
+
+@dataclass
+class SentOrders:
+    """`{(order, location): newest version sent}` of one incarnation of the input topic; `foreign` records were skipped."""
+
+    versions: dict[tuple[str, str], Version] = field(default_factory=dict)
+    foreign: int = 0
+
+    def find(self, order_id: str, location_id: str) -> Version | None:
+        return self.versions.get((order_id, location_id))
+
+    def comes_after(self, order_id: str, location_id: str, partition: int, offset: int) -> bool:
+        """Whether this delivery is newer than what was sent, and so late."""
+        version = self.find(order_id, location_id)
+        return version is not None and version.partition == partition and offset > version.offset
+
+    def late(self, rows: Iterable[Row]) -> set[tuple[int, int]]:
+        """(partition, offset) of the deliveries that came after what was sent."""
+        return {(row[4], row[5]) for row in rows if self.comes_after(row[1], row[2], row[4], row[5])}
+
+
+def read_sent(
+    stream: Stream, topic_id: str, progress: Callable[[int, int], None] = lambda done, total: None
+) -> SentOrders:
+    """Read the whole output topic; what is none of our batches is skipped, counted and logged."""
+    sent = SentOrders()
+    done = 0
+    with Reader(topic_name(stream.output)) as reader:
+        for records in reader.batches():
+            for record in records:
+                if (versions := versions_in(record, topic_id)) is None:
+                    _skip(sent, record)
+                for key, version in versions or ():
+                    known = sent.versions.get(key)
+                    if known is None or known.partition != version.partition or known.offset < version.offset:
+                        sent.versions[key] = version
+            done += len(records)
+            progress(done, reader.total)
+    if sent.foreign:
+        log.warning("foreign_records_skipped", topic=topic_name(stream.output), records=sent.foreign)
+    return sent
+
+
+def _skip(sent: SentOrders, record: Any) -> None:
+    """Anybody may write into the topic. A batch of it that nobody can unpack may have been ours: that is an error."""
+    sent.foreign += 1
+    if isinstance(record.value, Excerpt):
+        place = f"{record.topic}/{record.partition}/{record.offset}"
+        log.error("sent_batch_unreadable", place=place, error=record.value.lost)
+
+
+def versions_in(record: Any, topic_id: str) -> Sequence[tuple[tuple[str, str], Version]] | None:
+    """The orders of a published batch; none if it was made of another incarnation of the topic. None: it is not ours."""
+    headers = dict(record.headers or ())
+    try:
+        batch, positions = BATCH.decode(record.value or b""), POSITIONS.decode(headers.get("positions") or b"")
+        known = (headers.get("topic_id") or b"").decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if len(batch.order_ids) != len(positions) or headers.get("batch_id") != str(batch.batch_id).encode():
+        return None
+    if topic_id and known and known != topic_id:
+        return ()
+    return [
+        ((order_id, batch.location_id), Version(batch.batch_id, partition, offset))
+        for order_id, (partition, offset) in zip(batch.order_ids, positions, strict=True)
+    ]
+
+
+def mark_sent(stream: Stream, keys: Iterable[Key], sent: SentOrders, now: datetime) -> set[str]:
+    """Mark those of these pending orders as sent whose very version was; returns the locations to recount."""
+    found = [(key, version) for key in keys if (version := sent.find(key[1], key[2]))]
+    changes = [(*key[1:], at.partition, at.offset, uuid_text(at.batch_id)) for key, at in found]
+    months = sorted({key[0] for key, _ in found})
+    constants = {"stream": stream.name, "status": BufferedEvent.Status.SENT.value, "updated_at": now}
+    return {key[2] for key, _ in found} if MARK_SENT.run(changes, constants, months) else set()
+
+
+def unknown_batches(sent: SentOrders) -> set[uuid.UUID]:
+    """Published batches that this database does not know as sent, because it is older than the topic."""
+    missing = {version.batch_id for version in sent.versions.values()}
+    for ids in batched(sorted(missing), 500):
+        missing.difference_update(Batch.objects.sent().filter(pk__in=ids).values_list("pk", flat=True))
+    return missing
+
+
+# -- After a restore: records are read again and compared with what was sent since the backup ----------------
+@dataclass
+class Regain:
+    """What was sent, and the offsets up to which an earlier life of the database had read. Pure."""
+
+    sent: SentOrders
+    gaps: dict[TopicPartition, int]
+
+    def split(self, batch: RecordBatch) -> list[RecordBatch]:
+        """Records up to the version that was sent, and records after it: those are late."""
+        rows = (row for rows in batch.prepared.records.values() for row, _record in rows)
+        late = self.sent.late(rows)
+        parts: tuple[list, list] = ([], [])
+        for record in batch.records:
+            parts[(record.partition, record.offset) in late].append(record)
+        return [RecordBatch(part, batch.topic_ids, revision=batch.revision) for part in parts]
+
+    def close(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Close the gaps that end below `ends`; True when none is left."""
+        for tp in [tp for tp, end in list(self.gaps.items()) if ends.get(tp, 0) >= end]:
+            self.gaps.pop(tp, None)  # another writer may close one meanwhile
+        return not self.gaps

@@ -1,1 +1,0 @@
-"""What a record of each stock topic does: pure."""

@@ -1,0 +1,311 @@
+"""Membership of a group: join, poll, pause, stopped partitions, topics that changed, and leaving."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from config.kafka import client, internals
+from config.kafka.consumer.ports import ConsumerStopped, Follower
+from config.kafka.positions import Start, Stopped, TopicPartition
+from config.telemetry import metrics
+from config.telemetry.logs import log
+
+
+# -- What the client calls when partitions are assigned and revoked ------------------------------------------
+class Owner(Protocol):
+    """Whoever reads the partitions."""
+
+    def assigned(self, partitions: Iterable[Any]) -> None: ...
+    async def revoked(self, partitions: Iterable[Any]) -> None: ...
+    def lost(self, partitions: Iterable[Any]) -> None: ...
+
+
+def listener_for(owner: Owner) -> Any:
+    """A listener that runs on the client's own thread, where heartbeats go on while it waits."""
+
+    class Listener(client.kafka.AsyncConsumerRebalanceListener):
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            owner.assigned(assigned)
+
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            await owner.revoked(revoked)
+
+        async def on_partitions_lost(self, lost: Any) -> None:
+            owner.lost(lost)
+
+    return Listener()
+
+
+# -- Membership of a group: join, poll, pause, stopped partitions, topics that changed, and leaving ----------
+TRIES = 3  # of fetching what is damaged: it may have been damaged on the way
+
+Fenced = Callable[[Any], bool]
+
+
+class Holder(Protocol):
+    """Whoever has records of the partitions in hand."""
+
+    async def finish(self) -> None:
+        """Finish and commit the batch in hand before another member starts."""
+
+    def drop(self, gone: set[TopicPartition]) -> None:
+        """Forget what was polled of these partitions and is not with the backend."""
+
+
+class Membership:
+    """One member of a group: which partitions it has, and which of them wait, are stopped or held.
+
+    `counts`: how many partitions topics have, not only those that are read, and always should; the follower is told when
+    one has others.
+    """
+
+    def __init__(
+        self, group: str, topics: list[str], name: str, stop: threading.Event, holder: Holder, *,
+        follower: Follower | None = None, instance: str = "", is_fenced: Fenced = lambda _consumer: False,
+        counts: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self.group, self.topics, self.name, self.stop, self.holder = group, topics, name, stop, holder
+        self.follower, self.instance, self.is_fenced = follower or Follower(), instance, is_fenced
+        self.consumer: Any = None
+        self.stopped: dict[TopicPartition, str] = {}
+        self.unplaced: set[TopicPartition] = set()
+        # Unplaced, too: what was found out about them, and when by the monotonic clock. Whoever slept longer than its
+        # session sees positions that another member has moved on; what is wrong with them is not its to say.
+        self.doubted: dict[TopicPartition, tuple[Start | Stopped, float]] = {}
+        self.topic_ids: dict[str, str] = {}
+        self.counts: dict[str, int] = {**dict.fromkeys(topics, 0), **counts}
+        self.joined, self.rejoining = False, True
+        self.held = self.broker_away = False
+        self.full: set[TopicPartition] = set()  # paused alone
+        # What is fetched again, because it was damaged: offset and how often. Until it is read or stopped, nobody is idle.
+        self.tries: dict[TopicPartition, tuple[int, int]] = {}
+        self.taken_over = False  # another process has our name: what the group knows under it is not ours
+
+    def connect(self) -> Any:
+        named = {"group_instance_id": self.instance} if self.instance else {}
+        self.consumer = client.new_consumer(self.group, **named)
+        return self.consumer
+
+    def subscribe(self) -> None:
+        self.consumer.subscribe(self.topics, listener=listener_for(self))
+        internals.watch(self.consumer, self.counts)
+
+    def leave(self) -> None:
+        try:
+            self.consumer.close(autocommit=False)
+        finally:
+            if not self.taken_over:
+                self.follower.left()
+
+    # -- polling ------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int) -> list[Any]:
+        """The records of the partitions that run."""
+        try:
+            internals.keep_rejoining(self.consumer)
+            internals.unpark(self.consumer)
+            found = self.consumer.poll(timeout_ms=self._join(timeout_ms) if self.rejoining else timeout_ms)
+        except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
+            self.start_over(self.owned())
+            return []
+        except client.FATAL as error:
+            self.taken_over = isinstance(error, client.FencedInstanceIdError)
+            raise
+        except client.DamagedBatch as error:
+            self._look_again(error)
+            return []
+        except client.KafkaError as error:
+            self.broker_is_away(error)  # whatever the error is, polling joins the group again
+            return []
+        finally:
+            self._refuse_if_fenced()
+        self._start_recreated_topics_over()
+        self._compare_counts()
+        resting = self.resting
+        for tp in found if self.tries else ():
+            self.tries.pop((tp.topic, tp.partition), None)
+        return [r for tp, part in found.items() if (tp.topic, tp.partition) not in resting for r in part]
+
+    def _join(self, timeout_ms: int) -> int:
+        """Join the group; how many milliseconds may still be polled: none if there are partitions to be placed."""
+        began = time.monotonic()
+        internals.join(self.consumer, timeout_ms)
+        return max(0, timeout_ms - int((time.monotonic() - began) * 1000)) if self.rejoining else 0
+
+    def owned(self) -> set[TopicPartition]:
+        return {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
+
+    @property
+    def resting(self) -> set[TopicPartition]:
+        return self.stopped.keys() | self.unplaced
+
+    def hold(self, hold: bool) -> None:
+        """Pause everything that runs, or let it run again; polling goes on either way."""
+        if hold == self.held:
+            return
+        self.held = hold
+        running = self.owned() - self.resting - self.full
+        self._pause(hold, running)
+        log.info("consumer_paused" if hold else "consumer_resumed", worker=self.name)
+
+    def hold_only(self, full: set[TopicPartition]) -> None:
+        """Pause these and no others, whatever `hold` says of all."""
+        if not full and not self.full:  # in nearly every round
+            return
+        running = self.owned() - self.resting
+        changed = (full ^ self.full) & running
+        self.full = full & running
+        if not changed:
+            return
+        self._pause(True, changed & self.full)
+        if not self.held:
+            self._pause(False, changed - self.full)
+        numbers = sorted(number for _topic, number in self.full)
+        log.info("partitions_paused" if numbers else "partitions_resumed", worker=self.name, partitions=numbers)
+
+    def _pause(self, pause: bool, partitions: Iterable[TopicPartition]) -> None:
+        (self.consumer.pause if pause else self.consumer.resume)(*(client.TopicPartition(*tp) for tp in partitions))
+
+    # -- partitions come and go ---------------------------------------------------------------------
+
+    def assigned(self, partitions: Iterable[Any]) -> None:
+        """Pause what is new; where to start is decided outside the client's callback, where waiting is allowed."""
+        self.joined, self.rejoining = True, False
+        new = set()
+        for tp in partitions:
+            self.consumer.seek(tp, 0)
+            self.consumer.pause(tp)
+            new.add((tp.topic, tp.partition))
+        self.unplaced |= new
+        self.follower.assigned(new, self.consumer.group_metadata())
+
+    async def revoked(self, partitions: Iterable[Any]) -> None:
+        self.rejoining = True
+        await self.holder.finish()
+        self._release(partitions, lost=False)
+
+    def lost(self, partitions: Iterable[Any]) -> None:
+        self.rejoining = True
+        self._release(partitions, lost=True)
+
+    def _release(self, partitions: Iterable[Any], *, lost: bool) -> None:
+        gone = {(tp.topic, tp.partition) for tp in partitions}
+        self.forget(gone)
+        self.follower.released(gone, lost)
+
+    def forget(self, gone: set[TopicPartition]) -> None:
+        self.holder.drop(gone)
+        self.unplaced -= gone
+        self.full -= gone  # whoever starts them again runs them
+        for tp in gone & self.stopped.keys():
+            self._show_stopped(tp, False)
+        memories: tuple[dict[TopicPartition, Any], ...] = (self.stopped, self.doubted, self.tries)
+        for memory in memories:
+            for tp in gone & memory.keys():
+                del memory[tp]
+
+    def start_over(self, partitions: set[TopicPartition]) -> None:
+        """Drop what was polled of these partitions and is not with the backend; they are placed anew."""
+        self.forget(partitions)
+        self.unplaced |= partitions & self.owned()
+
+    def start(self, tp: TopicPartition, offset: int) -> None:
+        self._placed(tp)
+        self.consumer.seek(client.TopicPartition(*tp), offset)
+        if not self.held:
+            self.consumer.resume(client.TopicPartition(*tp))
+
+    def doubt(self, tp: TopicPartition, start: Start | Stopped) -> None:
+        """Do nothing about it before the group has said once more that the partition is ours."""
+        self.doubted[tp] = start, time.monotonic()
+
+    def believed(self) -> dict[TopicPartition, Start | Stopped]:
+        """What was doubted and is ours after all: the group has answered a heartbeat that was sent since."""
+        heard = internals.confirmed_at(self.consumer) if self.doubted else 0.0
+        return {tp: start for tp, (start, at) in self.doubted.items() if at < heard}
+
+    def stop_partition(self, tp: TopicPartition, alarm: str) -> None:
+        self._placed(tp)
+        self.consumer.pause(client.TopicPartition(*tp))
+        self.stopped[tp] = alarm
+        topic, partition = tp
+        self._show_stopped(tp, True)
+        log.error("partition_stopped", topic=topic, partition=partition, alarm=alarm)
+
+    def _placed(self, tp: TopicPartition) -> None:
+        self.unplaced.discard(tp)
+        self.doubted.pop(tp, None)
+
+    def _show_stopped(self, tp: TopicPartition, stopped: bool) -> None:
+        topic, partition = tp
+        metrics.PARTITION_STOPPED.labels(self.group, topic, str(partition)).set(stopped)
+
+    # -- trouble ------------------------------------------------------------------------------------
+
+    def _look_again(self, error: client.DamagedBatch) -> None:
+        """Fetch it again a few times; then the partition waits to be stopped, and the others are read on."""
+        if error.place not in self.owned():
+            return
+        offset, tries = self.tries.get(error.place, (error.offset, 0))
+        tries = tries + 1 if offset == error.offset else 1
+        log.warning("batch_damaged", worker=self.name, error=str(error), tries=tries)
+        if tries < TRIES:
+            self.tries[error.place] = error.offset, tries
+            self.stop.wait(0.2)
+        else:
+            self.tries.pop(error.place, None)
+            self.consumer.pause(client.TopicPartition(*error.place))
+            self.unplaced.add(error.place)
+            self.doubt(error.place, Stopped(f"{error}: start with --accept-reset to go on behind it"))
+
+    def refuse_missing_topics(self) -> None:
+        for topic in self.topics:
+            if not self.consumer.partitions_for_topic(topic):
+                raise ConsumerStopped(f"topic {topic} does not exist: create_topics makes it")
+
+    def refuse_if_stopped(self, tell: bool) -> None:
+        if tell and self.stopped:
+            topic, partition = min(self.stopped)
+            raise ConsumerStopped(f"{topic}/{partition}: {self.stopped[topic, partition]}")
+
+    def ids(self) -> dict[str, str]:
+        """`{topic: id}` as the client knows them now; "" where the broker has none."""
+        return {topic: internals.topic_id_of(self.consumer, topic) for topic in self.topics}
+
+    def recounted(self) -> Mapping[str, tuple[int, int]]:
+        """`{topic: (partitions at first, now)}` of the topics whose number changed since they were first seen."""
+        changed = {}
+        for topic, first in self.counts.items():
+            now = internals.partition_count(self.consumer, topic)
+            self.counts[topic] = first or now
+            if now and first and now != first:
+                changed[topic] = (first, now)
+        return changed
+
+    def broker_is_away(self, error: Exception) -> None:
+        if not self.broker_away:
+            # The client wraps what our own callbacks raise.
+            log.warning("broker_unavailable", worker=self.name, error=str(error), cause=repr(error.__cause__))
+        self.broker_away = True
+        self.stop.wait(0.2)
+
+    def _compare_counts(self) -> None:
+        for topic, (before, now) in self.recounted().items():
+            self.follower.recounted(topic, before, now)
+
+    def _refuse_if_fenced(self) -> None:
+        if self.is_fenced(self.consumer):  # the client is told so, and says nothing
+            self.taken_over = True
+            raise ConsumerStopped(f"another process works under the name {self.instance}")
+
+    def _start_recreated_topics_over(self) -> None:
+        for topic, known in self.topic_ids.items():
+            current = internals.topic_id_of(self.consumer, topic)
+            if known and current and current != known:
+                self.start_over({tp for tp in self.owned() if tp[0] == topic})
+                # A new dictionary: batches under way keep the ids they were read with.
+                self.topic_ids = {**self.topic_ids, topic: current}

@@ -1,1 +1,0 @@
-"""Records as bytes on the wire."""

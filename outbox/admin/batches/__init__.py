@@ -1,1 +1,0 @@
-"""What the pages of replay batches say, and what their forms send."""

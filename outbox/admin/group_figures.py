@@ -1,0 +1,308 @@
+"""The figures of a group: its numbers, its letters per hour, where its newest letters come from."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import BinaryField, Count, F, Func, Q, QuerySet, Sum, Value
+
+from config.admin import humanize
+from config.kafka.headers import shown
+from outbox.groups import counts as hours
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import DeadLetter
+
+
+# -- The figures above the list of groups, and what happened to one of them ----------------------------------
+@dataclass(frozen=True)
+class Figures:
+    """Counted from what groups keep: letters open, groups that need work, letters of this hour and the one before."""
+
+    now: datetime
+    open_letters: int
+    needing: int
+    without_owner: int
+    came: int
+    came_before: int
+    went: int
+    longest: FailureGroup | None  # without an owner since
+
+    @property
+    def more_come(self) -> bool:
+        return self.came > self.came_before
+
+
+@dataclass(frozen=True)
+class Happening:
+    """A line of a group's history."""
+
+    tone: str
+    icon: str
+    what: str
+    when: datetime
+    rest: str = ""
+
+
+def figures(now: datetime) -> Figures:
+    """Three queries, whatever there is."""
+    needing = FailureGroup.objects.needing_work(now)
+    total = FailureGroup.objects.with_open_letters().aggregate(letters=Sum("open_count"))["letters"]
+    counts = needing.aggregate(all=Count("pk"), free=Count("pk", filter=Q(owner_name="")))
+    (came, before), (went, _) = hours.arrived_in_all(now)
+    longest = needing.filter(owner_name="").order_by("state_since").first()
+    return Figures(now, int(total or 0), counts["all"], counts["free"], came, before, went, longest)
+
+
+def history_of(group: FailureGroup) -> list[Happening]:
+    """What the group itself remembers, newest first."""
+    return sorted(_happenings(group), key=lambda one: one.when, reverse=True)
+
+
+def _happenings(group: FailureGroup) -> Iterator[Happening]:
+    said = {
+        FailureGroup.State.REGRESSED: ("bad", "undo", "Regressed", "a new letter came after the last one was closed"),
+        FailureGroup.State.RESOLVED: ("ok", "tick", "Resolved", "its last letter was closed"),
+        FailureGroup.State.ACKNOWLEDGED: ("info", "person", f"{group.owner_name or 'Somebody'} took it", ""),
+        FailureGroup.State.IGNORED: ("idle", "dashed", "Ignored", _until(group)),
+    }
+    if group.total_count > 1:
+        yield Happening("bad", "triangle", "Latest letter", group.last_seen, f"{group.total_count:,} until now")
+    if group.state_since and (known := said.get(FailureGroup.State(group.state))):
+        tone, icon, what, rest = known
+        yield Happening(tone, icon, what, group.state_since, rest)
+    if group.hint_at:
+        yield Happening("info", "edit", f"{group.hint_by} wrote what to do", group.hint_at)
+    yield Happening("bad", "triangle", "Group opened", group.first_seen, "its first letter came")
+
+
+def _until(group: FailureGroup) -> str:
+    if group.ignored_until:
+        return f"until {group.ignored_until:%Y-%m-%d %H:%M} UTC"
+    return "until its open letters have doubled" if group.ignored_total else ""
+
+
+# -- Where the newest letters of a group come from: what many of them have in common -------------------------
+NEWEST = 1000  # letters that are looked at
+SHOWN = 3  # values of each kind
+LEAST = 2  # letters that must share a value before it is said: one alone would be about one person
+HEAD = 2048  # bytes of a mail that are read for its recipient
+RECIPIENT = re.compile(rb'"to"\s*:\s*"[^"@\\]*@([^"@\\]{1,100})"')
+# What a header of a letter says about where it comes from, in the words of the page.
+HEADERS = {"event_type": "events", "channel": "channels"}
+
+
+@dataclass(frozen=True)
+class Origins:
+    """The values of one kind, the most common first; `others` letters have `kinds` other values."""
+
+    kind: str
+    values: Sequence[tuple[str, int]]
+    kinds: int = 0
+    others: int = 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """What `looked_at` letters have in common; `standing_out` is the one fact about most of them."""
+
+    looked_at: int
+    origins: Sequence[Origins]
+
+    @property
+    def bounded(self) -> bool:
+        return self.looked_at >= NEWEST
+
+    @property
+    def standing_out(self) -> tuple[str, int] | None:
+        """A value that more than half share beside others."""
+        for found in self.origins:
+            value, number = found.values[0]
+            if found.kinds + len(found.values) > 1 and number * 2 > self.looked_at:
+                return value, number
+        return None
+
+
+def origins_of(group_id: int) -> Found:
+    """Of the newest open letters of a group; of all its letters where none is open."""
+    letters = DeadLetter.objects.of_group(group_id)
+    ids = _newest(letters.open()) or _newest(letters)
+    counters: dict[str, Counter[str]] = {}
+    for kind, value in _traits(DeadLetter.objects.filter(pk__in=ids).order_by()):
+        counters.setdefault(kind, Counter())[value] += 1
+    return Found(len(ids), [found for kind, counter in counters.items() if (found := _told(kind, counter))])
+
+
+def head_of_payload() -> Func:
+    """The first bytes of the payload: a letter may hold megabytes."""
+    return Func(F("payload"), Value(1), Value(HEAD), function="SUBSTR", output_field=BinaryField())
+
+
+def _newest(letters: QuerySet) -> list[Any]:
+    return list(letters.order_by("-id").values_list("pk", flat=True)[:NEWEST])
+
+
+def _traits(letters: QuerySet) -> Iterator[tuple[str, str]]:
+    """(kind, value) of each letter: the partition that it came from, or what its message says."""
+    promised = False
+    for topic, partition in letters.values_list("topic", "partition"):
+        if topic and (partition or 0) >= 0:
+            yield "partitions", f"{topic}/{partition}"
+        promised = promised or not topic
+    if promised:  # of a record from Kafka neither headers nor payload are read
+        for headers, head in letters.filter(topic="").values_list("headers", head_of_payload()):
+            yield from _of_message(headers, bytes(head or b""))
+
+
+def _of_message(headers: Iterable[Sequence[str]], head: bytes) -> Iterator[tuple[str, str]]:
+    if found := RECIPIENT.search(head):
+        yield "domains", found[1].decode("utf-8", "replace").lower()
+    for name, value in shown(headers):
+        if name in HEADERS and value:
+            yield HEADERS[name], value
+
+
+def _told(kind: str, counter: Counter[str]) -> Origins | None:
+    """None where nothing is shared."""
+    common = [(value, number) for value, number in counter.most_common(SHOWN) if number >= LEAST]
+    rest = len(counter) - len(common)
+    others = sum(counter.values()) - sum(number for _, number in common)
+    return Origins(kind, common, rest, others) if common else None
+
+
+# -- Letters per hour as bars --------------------------------------------------------------------------------
+# Small ones for the list, a chart with its finding in words for the page. Pure.
+DAY, TWO_DAYS, WEEK = 24, 48, 168  # hours
+WIDTH, HEIGHT = 1000, 100
+GAP = 0.25  # of a bar's room
+LABELS = 4
+LEAST_RISING = 4  # letters of an hour
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One hour, in a box of 1000 by 100; `last` is the hour under way."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class Label:
+    """A time below the chart; `x` in percent."""
+
+    x: float
+    anchor: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Bars and what they say."""
+
+    bars: Sequence[Bar]
+    words: str
+    rising: bool
+    sentence: str  # for who cannot see the bars
+
+    @property
+    def path(self) -> str:
+        """All bars in one element: a list has 24 of them a row."""
+        return "".join(f"M{bar.x} {HEIGHT}V{bar.y}h{bar.width}V{HEIGHT}z" for bar in self.bars)
+
+
+@dataclass(frozen=True)
+class HourChart:
+    """Bars, scale, times, and the finding in words."""
+
+    bars: Sequence[Bar]
+    high: str
+    middle: str
+    times: Sequence[Label]
+    rising: bool
+    caption: str
+    rest: str
+
+
+def trend_of(hours: Sequence[int], came_back: bool = False) -> Trend:
+    """The last hours of a group, the one under way last."""
+    now, before = hours[-1], hours[-2]
+    rising = is_rising(now, before)
+    word = "came back" if came_back else "rising" if rising else "steady" if now else ""
+    words = f"{now:,} this hour" + (f", {word}" if word else "")
+    most = humanize.plural(max(hours), "letter", "letters")
+    sentence = f"Letters in each of {len(hours)} hours, at most {most} in one; {words}"
+    return Trend(bars_of(hours), words, rising, sentence)
+
+
+def chart_of(hours: Sequence[int], now: datetime) -> HourChart:
+    """The chart of one group."""
+    top = nice(max(hours))
+    last, before = hours[-1], hours[-2]
+    rising = is_rising(last, before)
+    begin = "Rising: " if rising else ""
+    caption = f"{begin}{humanize.plural(last, 'letter', 'letters')} this hour, {before:,} in the hour before."
+    return HourChart(
+        bars_of(hours, top), f"{top:,}", _half(top), times(len(hours), now), rising, caption, _first(hours, now)
+    )
+
+
+def is_rising(now: int, before: int) -> bool:
+    """More by a quarter, and more than a handful: 2 after 1 are no trend."""
+    return now > max(LEAST_RISING, before * 1.25)
+
+
+def bars_of(hours: Sequence[int], top: float = 0) -> list[Bar]:
+    room, top = WIDTH / len(hours), top or max(hours)
+    return [
+        Bar(
+            round(room * (at + GAP / 2), 1),
+            round(HEIGHT - height, 1),
+            round(room * (1 - GAP), 1),
+            height,
+            at == len(hours) - 1,
+        )
+        for at, number in enumerate(hours)
+        if number
+        for height in [max(2.0, round(number / top * HEIGHT, 1))]
+    ]
+
+
+def times(hours: int, now: datetime) -> list[Label]:
+    """Times below the chart, evenly; the last one is now."""
+    start = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=hours - 1)
+    found = [Label(100.0, "end", "now")]
+    for at in range(LABELS):
+        moment = start + timedelta(hours=hours * at / LABELS)
+        found.append(Label(100 * at / LABELS, "middle" if at else "start", f"{moment:%a %H:%M}"))
+    return sorted(found, key=lambda label: label.x)
+
+
+def nice(value: float) -> int:
+    """The next whole number that halves well: 2, 4, 10, 20, 40, 100 …"""
+    unit = 1
+    while unit * 10 < value:
+        unit *= 10
+    return next(unit * step for step in (1, 2, 4, 6, 8, 10) if unit * step >= value and unit * step > 1)
+
+
+def _half(top: int) -> str:
+    return f"{top / 2:,.0f}"
+
+
+def _first(hours: Sequence[int], now: datetime) -> str:
+    """Since when there have been letters in these hours."""
+    at = next((place for place, number in enumerate(hours) if number), None)
+    if at is None:
+        return f"None in {humanize.plural(len(hours), 'hour', 'hours')}."
+    if at == 0:
+        return ""
+    moment = now.astimezone(UTC).replace(minute=0) - timedelta(hours=len(hours) - 1 - at)
+    return f"None in the {humanize.plural(at, 'hour', 'hours')} before {moment:%A %H:%M}."

@@ -1,1 +1,0 @@
-"""Parts of the pages of failure groups: filters, order, trend and chart, levers, words."""

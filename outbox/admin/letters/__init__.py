@@ -1,1 +1,0 @@
-"""What the page of a dead letter shows beside the letter itself."""

@@ -1,0 +1,198 @@
+"""What the page of one replay batch says, from preview to proof."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.urls import reverse
+
+from config.admin import humanize
+from config.admin.html import clock_and_age
+from config.database.clock import database_now
+from outbox.groups.models import FailureGroup
+from outbox.letters.filters import Filter
+from outbox.letters.models import DeadLetter
+from outbox.replay_batches import lifecycle, requests, rules
+from outbox.replay_batches.models import ReplayBatch, ReplayItem
+
+VERBING = {"requeue": "Requeueing", "discard": "Discarding", "resolve": "Resolving", "restore": "Restoring"}
+DONE = {"requeue": "Requeued", "discard": "Discarded", "resolve": "Resolved", "restore": "Restored"}
+CHIPS = {"counting": "waiting", "previewed": "due", "holding": "held", "canary": "running", "verifying": "publishing"}
+WORDS = {
+    "counting": "Counting",
+    "previewed": "Preview",
+    "holding": "Holding",
+    "canary": "Canary",
+    "verifying": "Verifying",
+}
+MOVING = ("counting", "holding", "canary", "running")  # refreshed every second
+NEWEST = 10
+LOOKED_AT = 1000  # failed letters whose new cause is counted
+THINNEST = 0.4  # percent
+
+
+class BarPart(NamedTuple):
+    """One coloured stretch of the bar: tone, word, number, and its place in percent."""
+
+    tone: str
+    word: str
+    number: int
+    x: float
+    width: float
+
+
+class BatchStep(NamedTuple):
+    """One of the five steps: its word, and whether it is over, current or still to come."""
+
+    word: str
+    state: str
+
+
+def context(batch: ReplayBatch) -> dict[str, Any]:
+    """Everything the templates of one batch show."""
+    now = database_now()
+    over = (
+        batch.state in ("done", "cancelled")
+        and not batch.requeued
+        and not (batch.state == "cancelled" and batch.eligible)
+    )
+    return {
+        "title": headline(batch, now), "words": words_of(batch), "steps": steps(batch), "bar": bar(batch),
+        "chip_state": CHIPS.get(batch.state, batch.state), "chip_word": state_word(batch),
+        "live": batch.state != "previewed" and not over,
+        "refresh_seconds": 1 if batch.state in MOVING else 5,
+        "reasons": sorted(batch.skipped_why.items(), key=lambda pair: -pair[1]),
+        "causes": causes(batch), "newest": newest(batch), "checks": checks(batch), "facts": facts(batch, now),
+        "remaining": batch.eligible, "share": round(rules.share_of_bad(batch.ring), 1), "judged": len(batch.ring),
+        "gauge": gauge(rules.share_of_bad(batch.ring), batch.stop_percent),
+        "left": left(batch), "typed_above": requests.TYPED_ABOVE, "size": _canary(batch),
+        "hold": humanize.length(settings.REPLAY_HOLD_SECONDS), "held_percent": _held(batch, now),
+        "items_url": f"{reverse('admin:outbox_replayitem_changelist')}?batch__id__exact={batch.pk}&state=",
+    }  # fmt: skip
+
+
+def words_of(batch: ReplayBatch) -> str:
+    return Filter.of(batch.filter).words()
+
+
+def state_word(batch: ReplayBatch) -> str:
+    if batch.state in ("canary", "running"):
+        return f"{WORDS.get(batch.state, 'Running')}, {batch.percent:.0f} %"
+    return WORDS.get(batch.state, "")
+
+
+def headline(batch: ReplayBatch, now: datetime) -> str:
+    """What it does or did, with the one number that matters."""
+    letters = humanize.plural(batch.to_act_on, "letter", "letters")
+    if batch.state == "counting":
+        return "Counting the letters" if not batch.pinned_at else f"Asking about {batch.pinned:,} letters"
+    if batch.state == "previewed":
+        return f"{batch.verb.capitalize()} {letters}: look before you start"
+    if batch.state == "holding":
+        seconds = max(0.0, (batch.hold_until - now).total_seconds()) if batch.hold_until else 0.0
+        return f"{letters} {'go' if batch.verb == 'requeue' else 'change'} in {humanize.length(seconds, coarse=True)}"
+    if batch.state == "verifying":
+        return f"{DONE[batch.verb]} {letters}: {batch.requeued:,} not yet verified"
+    if batch.state in ("done", "cancelled"):
+        return f"{DONE[batch.verb]} {batch.requeued + batch.verified:,} of {letters}"
+    return f"{VERBING[batch.verb]} {letters}: {batch.percent:.0f} % done"
+
+
+def steps(batch: ReplayBatch) -> list[BatchStep]:
+    """Preview, hold, canary, run, verified: which are over, and which is current."""
+    size = _canary(batch)
+    words = ["Preview", f"Hold {humanize.length(settings.REPLAY_HOLD_SECONDS)}"]
+    words += [f"Canary of {size}" if size else "No canary", "Run", "Verified"]
+    at = {"counting": 0, "previewed": 0, "holding": 1, "canary": 2, "verifying": 4, "done": 5}.get(batch.state)
+    if at is None:  # paused, stopped, cancelled: where it was
+        at = 3 if batch.promoted_at else 2 if batch.started_at else 1 if batch.hold_until else 0
+    return [BatchStep(word, "done" if n < at else "here" if n == at else "") for n, word in enumerate(words)]
+
+
+def bar(batch: ReplayBatch) -> list[BarPart]:
+    """Outcomes as parts of what there is to do; the rest of the bar is still to be done."""
+    done = "verified" if batch.verb == "requeue" else DONE[batch.verb].lower()
+    parts = [("ok", done, batch.verified), ("info", "taken back, not yet verified", batch.requeued)]
+    parts += [("bad", "failed again", batch.failed_again), ("warn", "refused", batch.refused)]
+    found, x = [], 0.0
+    for tone, word, number in parts:
+        width = max(100 * number / batch.to_act_on, THINNEST) if number and batch.to_act_on else 0.0
+        found.append(BarPart(tone, word, number, round(x, 2), round(width, 2)))
+        x += width
+    return found
+
+
+def gauge(share: float, limit: float) -> float:
+    """How far the gauge of the stop rule is filled, in percent; its limit stands in the middle."""
+    return min(100.0, round(50 * share / limit, 1)) if limit else 100.0
+
+
+def left(batch: ReplayBatch) -> str:
+    """`about 3 min left`, by the rate; empty where there is none."""
+    if batch.rate is None or not batch.eligible or batch.state not in ("previewed", "holding", "canary", "running"):
+        return ""
+    return (
+        f"about {humanize.length(max(1, batch.eligible / batch.rate), coarse=True)} at {batch.rate:g} letters a second"
+    )
+
+
+def causes(batch: ReplayBatch) -> list[tuple[FailureGroup, int]]:
+    """The groups of the letters that failed again, of the newest thousand; the most frequent first."""
+    if not batch.failed_again:
+        return []
+    failed = ReplayItem.objects.of(batch).filter(state="failed_again").order_by("-letter")
+    successors = [pk for pk in failed.values_list("successor", flat=True)[:LOOKED_AT] if pk]
+    counted = Counter(DeadLetter.objects.filter(pk__in=successors).values_list("group_id", flat=True))
+    groups = FailureGroup.objects.in_bulk(counted)
+    return [(groups[pk], number) for pk, number in counted.most_common(NEWEST) if pk in groups]
+
+
+def newest(batch: ReplayBatch) -> list[ReplayItem]:
+    """A few letters whose turn has come: those that failed, were refused, or are on their way first."""
+    found: list[ReplayItem] = []
+    for state in ("failed_again", "refused", "requeued", "verified"):
+        if len(found) < NEWEST and getattr(batch, state):
+            found += ReplayItem.objects.of(batch).filter(state=state).order_by("-letter")[: NEWEST - len(found)]
+    return found
+
+
+def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:
+    """(tone, verdict, why) of what to know before the start."""
+    if batch.state not in ("previewed", "holding"):
+        return []
+    blocker = lifecycle.blocker_of(batch)
+    line = (
+        f"{blocker} of {blocker.requested_by} has letters of the same source; this one waits for it." if blocker else ""
+    )
+    found = [("warn" if blocker else "ok", "Another batch is at it." if blocker else "No other batch is at it.", line)]
+    slow = [source for source, _step, waits in batch.kinds if waits]
+    if slow and batch.verb == "requeue":
+        why = f"Taken back and not judged: at most {rules.window_of(batch.rate)} letters. Of one key, one at a time."
+        found.append(("info", "Their effect is awaited.", why))
+    return found
+
+
+def facts(batch: ReplayBatch, now: datetime) -> list[tuple[str, Any]]:
+    """Who and what."""
+    rate = f"{batch.rate:g} letters a second" if batch.rate else "unlimited"
+    rows = [("Asked for by", batch.requested_by), ("Set pinned", clock_and_age(batch.pinned_at, now))]
+    rows += [("Letters in it", f"{batch.pinned:,}"), ("Skipped", f"{batch.skipped:,}"), ("Rate", rate)]
+    if batch.code:
+        rows.append(("Code", batch.code))
+    rows += [("Started", clock_and_age(batch.started_at, now)), ("Ended", clock_and_age(batch.finished_at, now))]
+    return [*rows, ("After a restart", "goes on where it stopped")]
+
+
+def _canary(batch: ReplayBatch) -> int:
+    return rules.canary_size(batch.eligible) if batch.canary is None else batch.canary
+
+
+def _held(batch: ReplayBatch, now: datetime) -> float:
+    """Percent of the hold that is over."""
+    hold = timedelta(seconds=settings.REPLAY_HOLD_SECONDS)
+    if not batch.hold_until or not hold:
+        return 100.0
+    return round(min(100.0, max(0.0, 100 * (1 - (batch.hold_until - now) / hold))), 1)

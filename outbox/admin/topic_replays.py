@@ -1,0 +1,243 @@
+"""Admin pages of topic replays: what was asked for, how far it is, and the form that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+
+from config.admin import humanize
+from config.admin.html import chip, clock_and_age
+from config.admin.levers import Lever, Operator, fault_of_reason, operator_of
+from config.admin.pages import ReadOnlyAdmin, age_column, number_column
+from config.database.clock import database_now
+from config.redelivery import Refusal
+from outbox.topic_replay import requests
+from outbox.topic_replay.models import TopicReplay
+from outbox.topic_replay.run import replayable
+
+# -- The levers on replays, the form that asks for one, and what its page says -------------------------------
+FIELD_TIME = "%Y-%m-%dT%H:%M:%S"
+THINNEST = 0.4  # percent: two dead letters among a million must be seen
+
+
+def _unfinished(rows: Any) -> Any:
+    return rows.unfinished()
+
+
+def _previewed(rows: Any) -> Any:
+    return rows.previewed()
+
+
+def _why_over(row: TopicReplay) -> str:
+    return f"It is {row.state} already."
+
+
+def _why_not_previewed(row: TopicReplay) -> str:
+    return "It was a real run." if not row.dry_run else f"It is {row.state}: only a finished count can be applied."
+
+
+REPLAYS: dict[str, Any] = {"nouns": ("replay", "replays"), "right": "replay_topic"}
+APPLY = Lever(
+    name="apply", verb="Apply what is missing", past="Started", icon="play", keep="Not now",
+    promise="The same timeframe is read again, and what is missing is applied.",
+    detail="What is there already is left alone, and nothing newer is overwritten. It can be cancelled.",
+    act=requests.apply_missing, ready=_previewed, why_not=_why_not_previewed, least=requests.LEAST_REASON,
+    question="Apply what is missing in", **REPLAYS,
+)  # fmt: skip
+CANCEL = Lever(
+    name="cancel", verb="Cancel", past="Cancelled", icon="ban", keep="Let it run",
+    promise="It stops with the batch in hand.", detail="What it has applied stays applied.",
+    act=requests.cancel, ready=_unfinished, why_not=_why_over, harm=True, **REPLAYS,
+)  # fmt: skip
+
+
+@dataclass
+class Form:
+    """What somebody typed, and what is wrong with it, by field."""
+
+    topic: str = ""
+    since: str = ""
+    until: str = ""
+    slack: str = "1h"
+    reason: str = ""
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, given: Mapping[str, Any], now: datetime) -> Form:
+        """The last hour, unless a link says otherwise."""
+        hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        since, until = f"{hour - timedelta(hours=1):{FIELD_TIME}}", f"{hour:{FIELD_TIME}}"
+        return cls(given.get("topic", ""), given.get("since") or since, given.get("until") or until)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Form:
+        topic, since, until, slack, reason = (
+            str(given.get(name, "")).strip() for name in ("topic", "since", "until", "slack", "reason")
+        )
+        return cls(topic, since, until, slack, reason)
+
+    def request(self, operator: Operator, *, dry_run: bool) -> TopicReplay | None:
+        """Ask for the replay, or note the problems and return None."""
+        since = self._checked("since", requests.moment, self.since)
+        until = self._checked("until", requests.moment, self.until)
+        slack = self._checked("slack", requests.span, self.slack)
+        self._checked("topic", requests.contract_name, self.topic)
+        if fault := fault_of_reason(self.reason, requests.LEAST_REASON):
+            self.problems["reason"] = fault
+        if since and until and since[0] >= until[0]:
+            self.problems["until"] = "The end must be after the start."
+        if self.problems or not since or not until or slack is None:
+            return None
+        ask = partial(requests.request, self.topic, since[0], until[0], slack, operator, self.reason)
+        return self._checked("slack", lambda _: ask(dry_run=dry_run), self.slack)
+
+    def _checked(self, name: str, check: Any, text: str) -> Any:
+        try:
+            return check(text)
+        except Refusal as refusal:
+            text = str(refusal)
+            self.problems[name] = f"{text[:1].upper()}{text[1:]}."
+            return None
+
+
+class Segment(NamedTuple):
+    """One coloured stretch of the progress bar: tone, word, number, and its place in percent."""
+
+    tone: str
+    word: str
+    number: int
+    x: float
+    width: float
+
+
+def bar(row: TopicReplay) -> Sequence[Segment]:
+    """Outcomes of the records read, as parts of what was looked at; the rest of the bar is still to be read."""
+    parts = [
+        ("ok", "would be applied" if row.dry_run else "applied", row.applied),
+        ("bad", "would be parked" if row.dry_run else "parked", row.parked),
+        ("idle", "already there", row.already),
+        ("warn", "older than retention", row.outside),
+    ]
+    segments, x = [], 0.0
+    for tone, word, number in parts:
+        width = max(row.percent * number / row.read, THINNEST if number else 0.0) if row.read else 0.0
+        segments.append(Segment(tone, word, number, round(x, 2), round(width, 2)))
+        x += width
+    return segments
+
+
+def headline(row: TopicReplay) -> str:
+    """What it does or did, with the one number that matters."""
+    missing = row.applied + row.parked
+    if row.state == "running":
+        return f"{'Counting what is missing' if row.dry_run else 'Replaying'}: {row.percent:.0f} % done"
+    if row.state == "pending":
+        return "Waits for a worker"
+    if row.state != "done":
+        return f"{row.state.capitalize()} at {row.percent:.0f} %"
+    if not row.read:
+        return "No record in this timeframe"
+    if not missing:
+        return "Nothing is missing" if row.dry_run else "Nothing was missing"
+    verb = "is" if row.dry_run and missing == 1 else "are" if row.dry_run else "was" if missing == 1 else "were"
+    return f"{humanize.plural(missing, 'record', 'records')} {verb} missing"
+
+
+def left(row: TopicReplay, now: datetime) -> str:
+    """`about 4 min left`, by the speed so far; empty while nothing can be said."""
+    if row.state != "running" or not row.started_at or not row.looked_at:
+        return ""
+    seconds = (now - row.started_at).total_seconds() * (row.total - row.looked_at) / row.looked_at
+    return f"about {humanize.length(seconds, coarse=True)} left"
+
+
+# -- Admin pages of replays: what was asked for, how far it is, and the form that asks -----------------------
+REFRESH_SECONDS = 2
+
+
+@admin.register(TopicReplay)
+class TopicReplayAdmin(ReadOnlyAdmin):
+    place = 65
+    levers = (APPLY, CANCEL)
+    list_display = ["timeframe", "state", "does", "count_read", "count_applied", "who", "asked"]
+    empty = (
+        "Nothing was replayed yet",
+        "A replay reads a past timeframe of a topic again and applies what is missing.",
+    )
+    count_read = number_column("read", "Read")
+    count_applied = number_column("applied", "Missing")
+    asked = age_column("created_at", "Asked for")
+
+    @admin.display(description="Timeframe")
+    def timeframe(self, row: TopicReplay) -> str:
+        return format_html('{}<span class="sw-second">{} to {}</span>', row.topic, *_ends(row))
+
+    @admin.display(description="State")
+    def state(self, row: TopicReplay) -> str:
+        return chip(row.state, f"Running, {row.percent:.0f} %" if row.state == "running" else "")
+
+    @admin.display(description="Does")
+    def does(self, row: TopicReplay) -> str:
+        return "Counts only" if row.dry_run else "Applies"
+
+    @admin.display(description="By")
+    def who(self, row: TopicReplay) -> str:
+        return row.requested_by
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("outbox.replay_topic"))
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Ask for a replay: counted first, unless somebody wants it at once."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = Form.empty(request.GET.dict(), database_now())
+        if request.method == "POST":
+            form = Form.of(request.POST.dict())
+            replay = form.request(operator_of(request.user), dry_run="at_once" not in request.POST)
+            if replay:
+                return HttpResponseRedirect(reverse("admin:outbox_topicreplay_change", args=[replay.pk]))
+        page = {**self.admin_site.each_context(request), "title": "Replay a topic", "opts": self.opts}
+        context = {**page, "form": form, "topics": sorted(replayable()), "now": database_now()}
+        return TemplateResponse(request, "admin/outbox/topicreplay/ask.html", context)
+
+    def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """`?part=1` answers with what the refresh script lays over the page."""
+        response = super().change_view(request, *args, **kwargs)
+        if request.GET.get("part") and isinstance(response, TemplateResponse):
+            response.template_name = "admin/outbox/topicreplay/part.html"
+        return response
+
+    def detail(self, request: HttpRequest, row: TopicReplay) -> dict[str, Any]:
+        now = database_now()
+        unfinished = row.state in ("pending", "running")
+        since, until = _ends(row)
+        facts = [("Topic", row.topic), ("From", f"{since} UTC"), ("To", f"{until} UTC, not included")]
+        facts += [("Slack", humanize.length(row.slack_seconds)), ("Offsets to look at", f"{row.total:,}")]
+        facts += [("Asked for by", row.requested_by), ("Started", clock_and_age(row.started_at, now))]
+        return {
+            "title": f"{row.topic}, {since} to {until}",
+            "headline": headline(row),
+            "left": left(row, now),
+            "bar": bar(row),
+            "remaining": round(100 - row.percent, 2),
+            "unfinished": unfinished,
+            "refresh_seconds": REFRESH_SECONDS,
+            "facts": [*facts, ("Ended", clock_and_age(row.finished_at, now))],
+        }
+
+
+def _ends(row: TopicReplay) -> tuple[str, str]:
+    return f"{row.since:%Y-%m-%d %H:%M:%S}", f"{row.until:%Y-%m-%d %H:%M:%S}"

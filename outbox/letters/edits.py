@@ -1,0 +1,227 @@
+"""Edited copies: whether there can be one, what the flow says of it, and the requeue in place of its letter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.utils.text import capfirst
+
+from config.admin import humanize
+from config.admin.humanize import TOKEN, indented, is_json
+from config.admin.levers import Operator
+from config.database.chunks import by_key
+from config.database.clock import database_now
+from config.database.retry import Remedy
+from config.flows import flow_of
+from config.payload import digest
+from config.processes.worker import until_it_stands
+from config.redelivery import Effect, Judgement, Refusal
+from outbox.audit_log import actions
+from outbox.audit_log.models import OperatorAction, verb_in_words
+from outbox.audit_log.reveal import HIDE, REVEAL
+from outbox.letters import redelivery
+from outbox.letters.burial import STOPPED
+from outbox.letters.edit_checks import (
+    DiffLine,
+    Fault,
+    difference,
+    in_order,
+    located,
+    locked_faults,
+    locked_values,
+    repeated_faults,
+)
+from outbox.letters.models import DeadLetter, PayloadRevision
+from outbox.letters.transitions import Status, locked
+
+# -- An edited copy ------------------------------------------------------------------------------------------
+# Whether there can be one, and what the flow's gate and judgement say of it. Nothing is written.
+MOST = 65_536  # bytes in a form
+PLAIN = {"\n", "\t", "\r"}  # characters that a form keeps although nobody sees them
+SAME = "The copy says what the letter says. Requeue the letter instead."
+ANOTHER = "It is about {}; the letter is about {}. What identifies the effect is locked."
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What is to be known of a copy before it is requeued."""
+
+    faults: Sequence[Fault]
+    difference: Sequence[DiffLine]
+    judgement: Judgement | None = None  # of a copy without faults
+
+    @property
+    def may_go(self) -> bool:
+        return not self.faults and self.judgement is not None and self.judgement.eligible
+
+
+def why_not(letter: DeadLetter) -> str:
+    """Why no copy of this letter can be edited, whatever its state; empty when one can."""
+    if letter.step == STOPPED:
+        return "It stands for a stopped partition, not for a record."
+    if letter.is_excerpt:
+        return "Only parts of its payload are kept."
+    if not letter.payload:
+        return "It has no payload."
+    if len(letter.payload) > MOST:
+        return f"It has {len(letter.payload):,} bytes; a form takes {MOST:,}."
+    try:
+        return _why_no_text(bytes(letter.payload)) or flow_of(letter.source).why_not_edited(letter)
+    except Refusal as refusal:
+        return f"{capfirst(str(refusal))}."
+
+
+def _why_no_text(payload: bytes) -> str:
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return "Its payload is no text."
+    hidden = any(not char.isprintable() and char not in PLAIN and char.isascii() for char in text)
+    return "Its payload holds control characters, which a form does not keep." if hidden else ""
+
+
+def text_of(letter: DeadLetter) -> str:
+    """The payload as the form shows it: JSON is indented, and nothing else is changed."""
+    text = bytes(letter.payload or b"").decode("utf-8", "backslashreplace")
+    return indented(text) if is_json(text) else text
+
+
+def typed(text: str) -> str:
+    """What came from a form, with the line ends that it had before."""
+    return text.replace("\r\n", "\n").replace("\x00", "")
+
+
+def bytes_of(text: str) -> bytes:
+    """What is sent: JSON without the spaces between its values, as it usually arrives; all else as it was typed."""
+    return ("".join(TOKEN.findall(text)) if is_json(text) else text).encode("utf-8", "surrogatepass")
+
+
+def copy_of(letter: DeadLetter, text: str) -> DeadLetter:
+    """The letter with the edited payload."""
+    return letter.copy_with(bytes_of(text), PayloadRevision.objects.last_number(letter.pk) + 1)
+
+
+def what_is_locked(letter: DeadLetter) -> Mapping[str, str | None]:
+    """What of its payload a copy has to repeat, by path. Where its own gate finds a value wrong, that one is free."""
+    text = text_of(letter)
+    flow = flow_of(letter.source)
+    wrong = {located(error, text).path for error in flow.faults(letter)}
+    return locked_values(text, flow.locked(letter), wrong)
+
+
+def examine(letter: DeadLetter, text: str, now: datetime) -> Examined:
+    """What the gate, the locks and the flow's judgement say of `text` in place of the letter's payload."""
+    copy = copy_of(letter, text)
+    size = len(copy.payload or b"")
+    if size > MOST:
+        return Examined([Fault(f"It has {size:,} bytes; a form takes {MOST:,}.")], ())
+    lines = difference(text_of(letter), indented(text) if is_json(text) else text)
+    gate = [located(error, text) for error in flow_of(copy.source).faults(copy)]
+    faults = in_order([*gate, *locked_faults(text, dict(what_is_locked(letter))), *repeated_faults(text)])
+    if not faults:
+        faults = [*_about_another(letter, copy), *([] if lines else [Fault(SAME)])]
+    return Examined(faults, lines, None if faults else redelivery.judge([copy], now)[copy.pk])
+
+
+def _about_another(letter: DeadLetter, copy: DeadLetter) -> list[Fault]:
+    """For a letter that its gate lets through: it failed later, and it is known what it is about."""
+    flow = flow_of(letter.source)
+    was, now = ("", "") if flow.faults(letter) else (flow.identity(letter), flow.identity(copy))
+    return [Fault(ANOTHER.format(now, was))] if was != now else []
+
+
+# -- Requeues an edited copy in place of its letter ----------------------------------------------------------
+# Effect, state, revision and action in one transaction.
+VERB = "edit_and_requeue"
+LEAST_REASON = 10
+TRIES = 5  # after deadlocks
+LETTER = "outbox.deadletter"
+NO_DEEDS = (REVEAL, HIDE, "refused")  # they change nothing of a letter
+FASTER = "Somebody was faster. {} Nothing of yours was sent."
+
+
+def requeue_copy(letter_id: UUID, text: str, seen: int, operator: Operator, reason: str) -> Effect:
+    """Give the copy to the letter's flow; `seen` is the number of edits that the editor knew of.
+
+    Raises Refusal, and nothing was written, when somebody was faster, or when gate or flow do not take the copy now.
+    """
+
+    def unit() -> Effect:
+        with transaction.atomic():
+            return _requeue(letter_id, text, seen, operator, reason)
+
+    return until_it_stands(unit, "letter-edit", lambda failures, remedy: remedy is Remedy.RERUN and failures < TRIES)
+
+
+def _requeue(letter_id: UUID, text: str, seen: int, operator: Operator, reason: str) -> Effect:
+    mine = locked([letter_id], Status.OPEN)
+    letter = DeadLetter.objects.filter(pk=letter_id).first()
+    if letter is None:
+        raise Refusal("The letter is gone.")
+    number = PayloadRevision.objects.last_number(letter_id)
+    if not mine or number != seen:
+        raise Refusal(FASTER.format(who_was_faster(letter)))
+    if problem := why_not(letter):
+        raise Refusal(problem)
+    now = database_now()
+    copy = copy_of(letter, text)
+    found = examine(letter, text, now)
+    if not found.may_go:
+        raise Refusal("The copy cannot be requeued as it is now: check it again.")
+    effect = redelivery.take_back([copy], now)[letter_id]
+    if effect.state == "refused":
+        raise Refusal(f"It was refused: {effect.evidence}.")
+    _record(letter, copy, operator, reason, effect, now)
+    return effect
+
+
+def _record(
+    letter: DeadLetter, copy: DeadLetter, operator: Operator, reason: str, effect: Effect, now: datetime
+) -> None:
+    """The revision, which keeps the payload as long as the letter is kept; and the action, which has none."""
+    payload = bytes(copy.payload or b"")
+    digests = digest(bytes(letter.payload or b"")), digest(payload)
+    PayloadRevision.objects.create(
+        letter=letter.pk, number=copy.edit, payload=payload, digest_before=digests[0], digest_after=digests[1],
+        editor=operator.name[:150], editor_number=getattr(operator.user, "pk", None), reason=reason, created_at=now,
+    )  # fmt: skip
+    after = DeadLetter.objects.filter(pk=letter.pk).values_list("status", flat=True).first()
+    again = "failed again: " if effect.state == "failed_again" else ""
+    states: list[dict[str, Any]] = [
+        {"status": status, "payload": found} for status, found in zip((letter.status, after), digests, strict=True)
+    ]
+    actions.record(
+        operator, VERB, f"Letter {letter}", reason=reason, result=again + effect.evidence,
+        detail={"letter": str(letter.pk), "position": letter.position, "edit": copy.edit}, subject_type=LETTER,
+        subject_id=letter.pk, before=states[0], after=states[1],
+    )  # fmt: skip
+
+
+def who_was_faster(letter: DeadLetter) -> str:
+    """What was done to the letter last, and by whom: one sentence."""
+    deeds = OperatorAction.objects.about(LETTER, letter.pk).exclude(verb__in=NO_DEEDS)
+    last = deeds.first()
+    state = letter.get_status_display().lower()
+    if last is None:  # a batch records one action for all its letters
+        return f"The letter became {state} {humanize.ago(letter.updated_at, database_now())}."
+    when = humanize.ago(last.created_at, database_now())
+    return f"{last.actor_name}: {verb_in_words(last.verb).lower()}, {when}. The letter is {state} now."
+
+
+# -- How long edited copies are kept: as long as their letters, whose months are dropped as a whole ----------
+CHUNK = 500
+
+
+def sweep_copies(now: datetime) -> int:
+    """Delete the copies of letters that are gone; returns how many."""
+    swept = 0
+    for chunk in by_key(PayloadRevision.objects.values_list("pk", "letter"), CHUNK):
+        there = set(DeadLetter.objects.filter(pk__in={letter for _, letter in chunk}).values_list("pk", flat=True))
+        gone = [pk for pk, letter in chunk if letter not in there]
+        swept += PayloadRevision.objects.filter(pk__in=gone).delete()[0] if gone else 0
+    return swept

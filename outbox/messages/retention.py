@@ -1,0 +1,95 @@
+"""What is counted and written before a day of messages or an idempotency key is deleted."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, QuerySet
+
+from config.database.chunks import in_chunks
+from config.partitions import Keep, Partition, PartitionSpec
+from config.telemetry.logs import log
+from outbox.bookkeeping import counters
+from outbox.messages.models import FLOW, IdempotencyKey
+from outbox.messages.publish import SCOPE
+
+# -- Counts the messages of a day before its partition is dropped, and writes them to a file if asked --------
+CHUNK = 2000
+PRIVATE = 0o600  # the rows hold addresses
+
+
+def before_drop(using: str, spec: PartitionSpec, partition: Partition) -> None:
+    """Count the rows by state and, where OUTBOX_ARCHIVE names a directory, write them down there first.
+
+    Raises Keep when the file cannot be written. Nothing is unfinished, as the guard of the drop has just checked.
+    """
+    rows = spec.rows(using, partition)
+    states = dict(rows.values_list("state").annotate(number=Count("pk")).order_by())
+    if settings.OUTBOX_ARCHIVE not in ("drop", "detach") and states:
+        _write(spec, partition, rows)
+    counters.record_dropped(using, partition, {(FLOW, state): number for state, number in states.items()})
+
+
+def _write(spec: PartitionSpec, partition: Partition, rows: Any) -> None:
+    """Write gzipped JSON lines, renamed when complete: after a crash the same file is written again."""
+    directory = Path(settings.OUTBOX_ARCHIVE)
+    target = directory / f"{spec.resolve()._meta.db_table}.{partition.key}.jsonl.gz"
+    part = target.with_suffix(".part")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        written = _write_lines(part, rows)
+        os.replace(part, target)
+    except OSError as error:
+        raise Keep(f"OUTBOX_ARCHIVE={directory}: {error.strerror}") from error
+    log.info("partition_archived", file=str(target), rows=written)
+
+
+def _write_lines(part: Path, rows: Any) -> int:
+    written = 0
+    with part.open("wb") as raw:
+        os.fchmod(raw.fileno(), PRIVATE)
+        with gzip.open(raw, "wt", encoding="utf-8") as lines:
+            for row in _in_chunks(rows):
+                lines.write(json.dumps(row, default=str) + "\n")
+                written += 1
+        raw.flush()
+        os.fsync(raw.fileno())  # the rows go for good right after
+    return written
+
+
+def _in_chunks(rows: Any) -> Iterator[dict[str, Any]]:
+    # By key, because mysqlclient holds a whole result in memory, and a day may be large.
+    found = list(rows.order_by("pk").values()[:CHUNK])
+    while found:
+        yield from found
+        found = list(rows.filter(pk__gt=found[-1]["id"]).order_by("pk").values()[:CHUNK])
+
+
+# -- Deletes old idempotency keys daily, and counts what was deleted -----------------------------------------
+KEYS_SWEPT = "keys_swept"
+
+
+def sweep_keys(now: datetime) -> int:
+    """Delete keys older than OUTBOX_IDEMPOTENCY_DAYS; returns how many.
+
+    Keys of messages are the witnesses of what was published: `verify` needs to know how many are gone.
+    """
+    oldest = now - timedelta(days=settings.OUTBOX_IDEMPOTENCY_DAYS)
+    expired = IdempotencyKey.objects.filter(created_at__lt=oldest).order_by("created_at")
+    return sum(_delete_counted(keys, now) for keys in in_chunks(expired))
+
+
+def _delete_counted(keys: QuerySet, now: datetime) -> int:
+    with transaction.atomic():
+        of_messages = keys.filter(scope=SCOPE).delete()[0]
+        of_requests = keys.delete()[0]
+        counters.add({(FLOW, "", KEYS_SWEPT): of_messages}, now)
+    return of_messages + of_requests

@@ -1,1 +1,0 @@
-"""Replay batches in a terminal."""

@@ -1,0 +1,188 @@
+"""Executes one chunk of a batch in one transaction, and follows what became of it until there is proof."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from config.database.clock import database_now
+from config.database.retry import remedy_for
+from config.redelivery import Effect, EffectState
+from config.telemetry import metrics
+from config.telemetry.logs import log
+from config.telemetry.redaction import masked_error, said
+from outbox.letters import redelivery
+from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import WORTH_ANOTHER_TRY
+from outbox.replay_batches import actions, rules
+from outbox.replay_batches.items import ItemOutcome, of_effect, with_reasons, write
+from outbox.replay_batches.models import BEGUN, LEASE, ReplayBatch, ReplayItem
+
+# -- One chunk of a batch in one transaction -----------------------------------------------------------------
+# Its letters locked, judged again, acted on, and counted with the batch.
+State = ReplayBatch.State
+GOING = (State.CANARY, State.RUNNING)
+
+
+class Lost(Exception):
+    """The batch is not ours any more, or was paused, stopped or cancelled: nothing of this transaction may stay."""
+
+
+def act_on_chunk(batch: ReplayBatch, token: uuid.UUID, items: Sequence[ReplayItem]) -> int:
+    """Act on these items; one that the database or its flow breaks on is found by halves, alone, and spares the rest.
+
+    Returns how many were acted on; fewer than given when the batch was paused, stopped or taken over meanwhile.
+    """
+    try:
+        return _transact(batch.pk, token, items)
+    except Lost:
+        return 0
+    except Exception as error:
+        if remedy_for(error) in WORTH_ANOTHER_TRY:
+            raise
+        if len(items) == 1:
+            log.exception("replay_item_refused", batch=batch.pk, letter=str(items[0].letter))
+            return _refuse(batch.pk, token, items[0], f"{type(error).__name__}: {masked_error(said(error))}")
+    middle = len(items) // 2
+    return act_on_chunk(batch, token, items[:middle]) + act_on_chunk(batch, token, items[middle:])
+
+
+def _transact(batch_id: int, token: uuid.UUID, items: Sequence[ReplayItem]) -> int:
+    with transaction.atomic():
+        batch = _held(batch_id, token)
+        now = database_now()
+        letters = _locked(item.letter for item in items)
+        why = actions.judge(batch.verb, letters, now)
+        ready = [letters[item.letter] for item in items if item.letter in letters and not why.get(item.letter)]
+        effects = actions.act(batch.verb, ready, now, batch.code) if ready else {}
+        settle_chunk(batch, [_outcome(batch, item, letters, why, effects) for item in items], now, spent=len(effects))
+    return len(items)
+
+
+def _refuse(batch_id: int, token: uuid.UUID, item: ReplayItem, why: str) -> int:
+    with transaction.atomic():
+        settle_chunk(_held(batch_id, token), [ItemOutcome(item, "refused", why)], database_now(), spent=1)
+    return 1
+
+
+def _held(batch_id: int, token: uuid.UUID) -> ReplayBatch:
+    """The batch, locked; whoever wants to pause or cancel it waits for this transaction."""
+    batch = ReplayBatch.objects.held(batch_id, token, *GOING)
+    if batch is None:
+        raise Lost
+    return batch
+
+
+def _locked(ids: Any) -> dict[uuid.UUID, DeadLetter]:
+    rows = DeadLetter.objects.filter(pk__in=list(ids)).order_by("pk").select_for_update().defer("traceback")
+    return {letter.pk: letter for letter in rows}
+
+
+def _outcome(
+    batch: ReplayBatch, item: ReplayItem, letters: Collection[uuid.UUID], why: Mapping[uuid.UUID, str], effects: Any
+) -> ItemOutcome:
+    if item.letter not in letters:
+        return ItemOutcome(item, "skipped", actions.GONE)
+    if reason := why.get(item.letter):
+        return ItemOutcome(item, "skipped", reason)
+    effect = effects.get(item.letter)
+    return of_effect(item, batch.verb, effect) if effect else ItemOutcome(item, "skipped", actions.FASTER)
+
+
+def settle_chunk(batch: ReplayBatch, outcomes: Sequence[ItemOutcome], now: datetime, *, spent: int = 0) -> None:
+    """Write outcomes and the batch's counters, ring and tokens, in the transaction that has locked the batch.
+
+    Stops it when its rule is broken, or when one of its canary failed. Raises Lost when it is not what was locked.
+    """
+    write(outcomes, now)
+    changes = _counters(batch, outcomes)
+    changes["skipped_why"] = with_reasons(batch.skipped_why, (one.note for one in outcomes if one.state == "skipped"))
+    changes |= {"tokens": batch.tokens - spent} if batch.rate else {}
+    changes |= {"lease_until": now + LEASE} if batch.lease_token else {}
+    changes |= _judged(batch, outcomes)
+    if not batch.change(**changes):
+        raise Lost
+    transaction.on_commit(lambda: _count(outcomes))
+
+
+def _counters(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, Any]:
+    shift: Counter[str] = Counter()
+    for outcome in outcomes:
+        shift[outcome.item.state] -= 1
+        shift[outcome.state] += 1
+    return {name: getattr(batch, name) + number for name, number in shift.items() if number}
+
+
+def _judged(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, Any]:
+    """The ring, and whether it is enough."""
+    verdicts = [outcome.verdict for outcome in outcomes if outcome.verdict is not None]
+    if not verdicts:
+        return {}
+    ring, broken = rules.add_verdicts(batch.ring, verdicts, batch.stop_percent)
+    if batch.state == State.CANARY and not all(verdicts):
+        bad = next(outcome for outcome in outcomes if outcome.verdict is False)
+        return {"ring": ring, "state": State.STOPPED, "note": f"The canary failed: {bad.note}"[:500]}
+    if broken and batch.state in GOING:
+        failed = ring.count(rules.BAD)
+        note = f"Stopped by its rule: {failed} of the last {len(ring)} failed (limit {batch.stop_percent:g} %)."
+        return {"ring": ring, "state": State.STOPPED, "note": note}
+    return {"ring": ring}
+
+
+def _count(outcomes: Sequence[ItemOutcome]) -> None:
+    for (source, state), number in Counter((one.item.source, one.state) for one in outcomes).items():
+        metrics.REPLAY_LETTERS.labels(source, state).inc(number)
+
+
+# -- What became of the letters that a batch has taken back --------------------------------------------------
+# Proof is looked for, then the batch counts it.
+EFFECTS: dict[str, EffectState] = {
+    "resolved": "resolved", "failed_again": "failed_again", "discarded": "discarded",
+}  # fmt: skip
+
+
+def look_for_proof(batch_id: int, token: uuid.UUID, items: Sequence[ReplayItem]) -> int:
+    """Look for the effect of these items' letters, and count what is known; returns how many were judged."""
+    if not items:
+        return 0
+    ids = [item.letter for item in items]
+    redelivery.look_after_these(ids, database_now())
+    fates = {letter.pk: letter for letter in _fates(ids)}
+    if not any(_proven_outcome(item, fates.get(item.letter)) for item in items):
+        return 0
+    return _count_proofs(batch_id, token, items, fates)
+
+
+def _count_proofs(
+    batch_id: int, token: uuid.UUID, items: Sequence[ReplayItem], fates: dict[uuid.UUID, DeadLetter]
+) -> int:
+    with transaction.atomic():
+        batch = ReplayBatch.objects.held(batch_id, token, *BEGUN)
+        if batch is None:
+            return 0
+        still = ReplayItem.objects.filter(pk__in=[item.pk for item in items], state="requeued").oldest_first()
+        outcomes = [found for item in still if (found := _proven_outcome(item, fates.get(item.letter)))]
+        settle_chunk(batch, outcomes, database_now())
+    return len(outcomes)
+
+
+def _fates(ids: Sequence[uuid.UUID]) -> Sequence[DeadLetter]:
+    columns = ("id", "status", "evidence", "note", "successor")
+    return list(DeadLetter.objects.filter(pk__in=ids).only(*columns))
+
+
+def _proven_outcome(item: ReplayItem, letter: DeadLetter | None) -> ItemOutcome | None:
+    """None while nobody knows."""
+    if letter is None:
+        return ItemOutcome(item, "refused", "The letter is gone before its effect was seen.")
+    if letter.status == "open":  # discarded on its way, and restored
+        return ItemOutcome(item, "skipped", "Somebody opened it again.")
+    if letter.status not in EFFECTS:
+        return None
+    found = Effect(EFFECTS[letter.status], letter.evidence or letter.note, successor=letter.successor)
+    return of_effect(item, "requeue", found)

@@ -1,0 +1,138 @@
+"""The end of the hold and of the canary, each one guarded UPDATE; and the batch's lines in the audit log."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from config.admin import humanize
+from config.admin.levers import Operator
+from config.database.clock import database_now
+from outbox.audit_log import actions
+from outbox.letters.filters import Filter
+from outbox.replay_batches import rules
+from outbox.replay_batches.models import LIVE, ReplayBatch, ReplayItem
+
+# -- What of a batch stands in the operators' trail: one action for the batch, one for each of its levers ----
+NO_REASON = "–"
+
+
+def record_batch(
+    batch: ReplayBatch, operator: Operator, verb: str, reason: str, result: str, rows: int = 0, before: str = ""
+) -> None:
+    """Insert an action about a batch, in the transaction of the deed; `before` is the state that it has left."""
+    subject = f"{batch}: {batch.verb} {Filter.of(batch.filter).words()}"
+    detail = {"batch": batch.pk, "filter": batch.filter}
+    words = {"reason": reason or NO_REASON, "result": result, "url": page_of(batch)}
+    states: dict[str, Any] = {"before": {"state": before} if before else None, "after": {"state": batch.state}}
+    actions.record(
+        operator, verb, subject, rows=rows, detail=detail, subject_type="outbox.replaybatch", subject_id=batch.pk,
+        **words, **states,
+    )  # fmt: skip
+
+
+def record_act(batch: ReplayBatch, operator: Operator) -> None:
+    """The batch itself: who asked for it, why, and how many letters it is about to act on."""
+    result = f"{humanize.plural(batch.eligible, 'letter', 'letters')} to {batch.verb}"
+    record_batch(batch, operator, batch.verb, batch.reason, result, batch.eligible)
+
+
+def page_of(batch: ReplayBatch) -> str:
+    """Where the batch is shown."""
+    return f"/admin/outbox/replaybatch/{batch.pk}/change/"
+
+
+# -- The end of the hold, and of the canary ------------------------------------------------------------------
+# Each is one guarded UPDATE, made by whoever carries the batch out.
+State = ReplayBatch.State
+BLOCKED = 1.0  # seconds until a batch that waits for another one looks again
+
+
+def begin(batch: ReplayBatch, token: uuid.UUID) -> float:
+    """Start a batch whose hold is over, unless another live one has letters of its sources; seconds until the next look."""
+    now = database_now()
+    if batch.hold_until and batch.hold_until > now:
+        return min(BLOCKED, (batch.hold_until - now).total_seconds() + 0.01)
+    with transaction.atomic():
+        blocker = live_beside(batch)
+        held = ReplayBatch.objects.held(batch.pk, token, State.HOLDING)
+        if held is None or not held.hold_until or held.hold_until > now:
+            return BLOCKED  # undone, or confirmed once more, at this moment
+        if blocker:
+            held.change(note=in_the_way(blocker))
+            return BLOCKED
+        size = _mark_canary(held)
+        held.change(**_started(held, now, size))
+        if held.automatic:
+            record_act(held, Operator(held.requested_by, held.user))
+    return 0.0
+
+
+def live_beside(batch: ReplayBatch) -> ReplayBatch | None:
+    """Another live batch with letters of the same sources; locks every batch that may start at this moment.
+
+    All of them in one order: of two that start at once, the second sees the first.
+    """
+    list(ReplayBatch.objects.filter(state__in=(State.HOLDING, State.STOPPED, *LIVE)).order_by("pk").select_for_update())
+    return blocker_of(batch)
+
+
+def blocker_of(batch: ReplayBatch) -> ReplayBatch | None:
+    """The same as a page may ask it: nothing is locked."""
+    others = ReplayBatch.objects.filter(state__in=LIVE).exclude(pk=batch.pk).order_by("pk")
+    sources = set(batch.sources)
+    return next((found for found in others if sources & set(found.sources)), None)
+
+
+def in_the_way(blocker: ReplayBatch) -> str:
+    return f"Waits: {blocker} of {blocker.requested_by} has letters of the same source."[:500]
+
+
+def _started(batch: ReplayBatch, now: datetime, size: int) -> dict[str, Any]:
+    slow = any(waits for _source, _step, waits in batch.kinds)
+    changes: dict[str, Any] = {"started_at": batch.started_at or now, "note": "", "ramp_from": now if slow else None}
+    if size:
+        return {**changes, "state": State.CANARY, "canary": size}
+    return {**changes, "state": State.RUNNING, "canary": 0, "promoted_at": now}
+
+
+def _mark_canary(batch: ReplayBatch) -> int:
+    """Choose the letters that go first; returns how many, 0 when none were asked for."""
+    wanted = rules.canary_size(batch.eligible) if batch.canary is None else min(batch.canary, batch.eligible)
+    if not wanted:
+        return 0
+    rows = ReplayItem.objects.of(batch).filter(state="eligible").oldest_first()
+    pairs = rows.values_list("letter", "business_key").iterator(5000)
+    chosen = rules.choose_canary(pairs, batch.eligible, wanted)
+    return ReplayItem.objects.of(batch).filter(letter__in=chosen).update(canary=True)
+
+
+def promote(batch_id: int, token: uuid.UUID) -> float:
+    """Let the rest go when every letter of the canary is good; 0 when that was so, otherwise seconds to wait.
+
+    Where nobody waits for an effect, "taken back" is good enough; where all of them were skipped, others are chosen.
+    """
+    with transaction.atomic():
+        batch = ReplayBatch.objects.held(batch_id, token, State.CANARY)
+        if batch is None:
+            return BLOCKED
+        tried = ReplayItem.objects.of(batch).filter(canary=True)
+        if any(_waits(batch, item) for item in tried if item.state in ("eligible", "requeued")):
+            return 0.2
+        states = {item.state for item in tried}
+        if states & {"failed_again", "refused"}:  # while it was paused: nobody stopped it then
+            batch.change(state=State.STOPPED, note="The canary failed while the batch was paused.")
+        elif states <= {"skipped"} and batch.eligible:
+            tried.update(canary=False)
+            _mark_canary(batch)
+        else:
+            batch.change(state=State.RUNNING, promoted_at=database_now())
+    return 0.0
+
+
+def _waits(batch: ReplayBatch, item: ReplayItem) -> bool:
+    """Whether a letter of the canary has no verdict yet."""
+    return item.state == "eligible" or [item.source, item.step, True] in batch.kinds

@@ -1,0 +1,252 @@
+"""Runs a batch step by step, whatever its state; and the worker `replay_letters`."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from config.database.clock import database_now
+from config.database.retry import remedy_for
+from config.processes import worker
+from config.telemetry.logs import log
+from config.telemetry.redaction import masked_error, said
+from outbox.audit_log.hash_chain import seal
+from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import WORTH_ANOTHER_TRY, look_after
+from outbox.replay_batches import actions, execute, lifecycle, preview, rules
+from outbox.replay_batches import items as window
+from outbox.replay_batches.models import BEGUN, TO_DO, ReplayBatch, ReplayItem
+
+# -- One step of a batch, whatever its state -----------------------------------------------------------------
+# A worker or a command takes steps until there is nothing to do.
+State = ReplayBatch.State
+AT_ONCE, SOON, LATER = 0.0, 0.5, 2.0  # seconds until the next step
+
+
+@dataclass
+class Steps:
+    """Takes the steps of batches under one lease token; remembers only what may be forgotten."""
+
+    token: uuid.UUID = field(default_factory=uuid.uuid4)
+    looked_at: dict[int, float] = field(default_factory=dict)  # when the letters in flight were looked at
+    speeds: dict[int, rules.Speed] = field(default_factory=dict)  # of the verdicts
+    looked_to: dict[int, uuid.UUID] = field(default_factory=dict)  # how far the letters without effect were looked at
+
+    def take(self, batch_id: int) -> float:
+        """Seconds until the next step is worth it; 0 when something was done."""
+        if not ReplayBatch.objects.take(batch_id, self.token, database_now()):
+            return LATER
+        batch = ReplayBatch.objects.get(pk=batch_id)
+        if batch.state == State.COUNTING:
+            return self._count(batch)
+        if batch.state == State.HOLDING:
+            return lifecycle.begin(batch, self.token)
+        if batch.state in execute.GOING:
+            return self._go(batch)
+        if batch.state == State.CANCELLED and batch.eligible:
+            return AT_ONCE if put_back(batch, self.token) else SOON
+        if batch.state in BEGUN and batch.requeued:
+            return self._look_around(batch)
+        return self._finish(batch) if batch.state == State.VERIFYING else LATER
+
+    def say(self, batch_id: int, note: str) -> None:
+        """What a page shows about a batch that we hold."""
+        ReplayBatch.objects.held_by(self.token).filter(pk=batch_id, state__in=TO_DO).update(note=note[:500])
+
+    def leave(self, batch_id: int) -> None:
+        """Give the batch back: another process may go on at once."""
+        ReplayBatch.objects.filter(pk=batch_id).release(self.token)
+
+    def _count(self, batch: ReplayBatch) -> float:
+        if not batch.pinned_at:
+            preview.pin(batch.pk, self.token)
+            return AT_ONCE
+        return AT_ONCE if preview.judge_chunks(batch.pk, self.token) else SOON
+
+    def _go(self, batch: ReplayBatch) -> float:
+        """Judge what is in flight, then take a chunk back, if there is one, and nothing speaks against it."""
+        now = database_now()
+        flying = window.in_flight(batch)
+        if flying and self._is_time(batch) and self._look(batch, flying):
+            return AT_ONCE
+        wait, most = room(batch, now)
+        if wait:
+            return wait
+        items = window.next_items(batch, flying, most, self._window(batch))
+        if not items:
+            return self._over(batch, flying)
+        why = _holdup(batch, items, now)
+        self._say(batch, why)
+        if why:
+            return SOON
+        return AT_ONCE if execute.act_on_chunk(batch, self.token, window.first_portion(items)) else SOON
+
+    def _look(self, batch: ReplayBatch, flying: Sequence[ReplayItem]) -> int:
+        judged = execute.look_for_proof(batch.pk, self.token, flying)
+        if judged:
+            self._speed(batch).add(judged, time.monotonic())
+        return judged
+
+    def _speed(self, batch: ReplayBatch) -> rules.Speed:
+        return self.speeds.setdefault(batch.pk, rules.Speed(time.monotonic()))
+
+    def _window(self, batch: ReplayBatch) -> int:
+        """Ten seconds of its rate; before live traffic no more than ten seconds of what is really sent."""
+        if not actions.in_line(batch):
+            return batch.window
+        return min(batch.window, self._speed(batch).window_at(time.monotonic()))
+
+    def _is_time(self, batch: ReplayBatch) -> bool:
+        """Whether the letters in flight were looked at half a second ago or more."""
+        if time.monotonic() - self.looked_at.get(batch.pk, -SOON) < SOON:
+            return False
+        self.looked_at[batch.pk] = time.monotonic()
+        return True
+
+    def _over(self, batch: ReplayBatch, flying: Sequence[ReplayItem]) -> float:
+        """Nothing to take now: the canary may have passed, everything may be out, or the window is full."""
+        if batch.state == State.CANARY:
+            return lifecycle.promote(batch.pk, self.token) or SOON
+        if batch.eligible:
+            return rules.BUNCH
+        if not batch.requeued:
+            return self._finish(batch)
+        return AT_ONCE if self._turn(batch, State.VERIFYING, note="") else SOON
+
+    def _look_around(self, batch: ReplayBatch) -> float:
+        """Look for the effects of the next five hundred letters, round and round."""
+        rows = ReplayItem.objects.of(batch).filter(state="requeued").oldest_first()
+        last = self.looked_to.pop(batch.pk, None)
+        items = list((rows.filter(letter__gt=last) if last else rows)[: settings.REPLAY_CHUNK])
+        if not items:
+            return LATER
+        self.looked_to[batch.pk] = items[-1].letter
+        judged = execute.look_for_proof(batch.pk, self.token, items)
+        return AT_ONCE if judged else SOON if len(items) == settings.REPLAY_CHUNK else LATER
+
+    def _finish(self, batch: ReplayBatch) -> float:
+        return AT_ONCE if self._turn(batch, State.DONE, finished_at=database_now(), note="") else SOON
+
+    def _turn(self, batch: ReplayBatch, state: str, **changes: object) -> int:
+        """To the next state, if the batch is still ours and in the one that was read."""
+        mine = ReplayBatch.objects.held_by(self.token).filter(pk=batch.pk, state=batch.state)
+        return mine.update(state=state, **changes)
+
+    def _say(self, batch: ReplayBatch, note: str) -> None:
+        """What it waits for, or that it does no more."""
+        words = f"Waits: {note}."[:500] if note else ""
+        if words != batch.note:
+            ReplayBatch.objects.held_by(self.token).filter(pk=batch.pk, state=batch.state).update(note=words)
+
+
+def room(batch: ReplayBatch, now: datetime) -> tuple[float, int]:
+    """(seconds until the rate allows a chunk, letters that it allows now)."""
+    most = rules.chunk_of(batch.acted_on, settings.REPLAY_CHUNK)
+    if batch.rate is None:
+        return 0.0, most
+    rate = rules.rate_at(batch.rate, batch.ramp_from, now)
+    tokens = rules.tokens_at(batch.tokens, batch.tokens_at, rate, now)
+    wanted = min(rules.bunch(rate, most), max(1, batch.eligible))
+    if tokens < wanted:
+        if batch.tokens_at is None:  # from here on they come; a lever has begun anew
+            _write_tokens(batch, tokens, now)
+        return max(0.01, rules.seconds_until(wanted, tokens, rate)), 0
+    _write_tokens(batch, tokens, now)
+    return 0.0, min(most, int(tokens))
+
+
+def _write_tokens(batch: ReplayBatch, tokens: float, now: datetime) -> None:
+    ReplayBatch.objects.filter(pk=batch.pk, lease_token=batch.lease_token).update(tokens=tokens, tokens_at=now)
+
+
+def _holdup(batch: ReplayBatch, items: Sequence[ReplayItem], now: datetime) -> str:
+    letters = DeadLetter.objects.filter(pk__in=[item.letter for item in items]).defer("payload", "traceback", "headers")
+    by_source: dict[str, list[DeadLetter]] = {}
+    for letter in letters:
+        by_source.setdefault(letter.source, []).append(letter)
+    return next(filter(None, (actions.holdup(batch.verb, found, now) for found in by_source.values())), "")
+
+
+def put_back(batch: ReplayBatch, token: uuid.UUID) -> int:
+    """Of a cancelled batch: what was not acted on is left as it is, chunk by chunk."""
+    with transaction.atomic():
+        held = ReplayBatch.objects.held(batch.pk, token, State.CANCELLED)
+        if held is None:
+            return 0
+        ids = list(
+            ReplayItem.objects.of(held)
+            .filter(state="eligible")
+            .values_list("pk", flat=True)[: 4 * settings.REPLAY_CHUNK]
+        )
+        moved = ReplayItem.objects.filter(pk__in=ids, state="eligible").update(state="left", changed_at=database_now())
+        held.change(eligible=held.eligible - moved, left=held.left + moved)
+    return moved
+
+
+# -- The worker `replay_letters`: carries out batches, step by step, and looks after requeued letters --------
+BROKEN = 10.0  # seconds until a batch whose step failed is tried again
+PAUSE = 0.5  # seconds: pause and cancel hold within one
+LOOK_AFTER = 5.0  # seconds between two rounds over all requeued letters
+
+
+class BatchWorker:
+    """Takes a step of every batch that has something to do, in turn; several workers share them by lease."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self.stop = stop
+        self.steps = Steps()
+        self.held: set[int] = set()
+        self.due: dict[int, float] = {}  # monotonic times, by batch
+        self.next_round = 0.0
+
+    def run(self, *, once: bool = False, until_idle: float | None = None) -> None:
+        try:
+            worker.run(self.tick, self.stop, pause=self.pause, once=once, until_idle=until_idle)
+        finally:
+            for batch_id in self.held:
+                self.steps.leave(batch_id)
+
+    def tick(self) -> int:
+        """How many steps did something."""
+        done = self._look_after()
+        known = list(ReplayBatch.objects.in_work().values_list("pk", flat=True))
+        self.due = {batch_id: self.due.get(batch_id, 0.0) for batch_id in known}
+        for batch_id in known:
+            if self.stop.is_set():
+                break
+            if self.due[batch_id] <= time.monotonic():
+                self.held.add(batch_id)
+                wait = self._take(batch_id)
+                self.due[batch_id] = time.monotonic() + wait
+                done += wait == 0.0
+        return done
+
+    def _take(self, batch_id: int) -> float:
+        """One step; a batch that its flow breaks on says so, and the others go on."""
+        try:
+            return self.steps.take(batch_id)
+        except Exception as error:
+            if remedy_for(error) in WORTH_ANOTHER_TRY:
+                raise
+            log.exception("replay_step_failed", batch=batch_id)
+            self.steps.say(batch_id, f"Waits: {type(error).__name__}: {masked_error(said(error))}")
+            return BROKEN
+
+    def pause(self) -> float:
+        """Seconds until the first batch is due; new ones are noticed at least as often as PAUSE says."""
+        return max(0.0, min([PAUSE, *(due - time.monotonic() for due in self.due.values())]))
+
+    def _look_after(self) -> int:
+        if time.monotonic() < self.next_round:
+            return 0
+        closed = look_after(database_now())
+        seal(database_now())  # beat does it once a minute, and not everywhere does a beat run
+        self.next_round = time.monotonic() + LOOK_AFTER
+        return closed

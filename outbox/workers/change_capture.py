@@ -1,0 +1,213 @@
+"""Change capture of the outbox table by Debezium: what a record says, and whether the path lives."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Max
+
+from config.database.clock import database_now
+from config.gate import Gate, InvalidRecord
+from config.kafka.debezium import Change, change_of
+from config.uuid7 import smallest_uuid7
+from outbox.bookkeeping.models import Watermark
+from outbox.channels.models import ChannelState
+from outbox.delivery.candidates import lower_bound
+from outbox.messages.models import OutboxMessage
+
+# -- What Debezium says about the outbox table: a record of its topic becomes a hint, a skip or a refusal ----
+# A hint names a row that is worth claiming; it is never what is sent (DESIGN §6). So the same row twice, a snapshot
+# that repeats old rows, or a copy from another connector is harmless, and every shape Debezium can give a row is
+# taken: in its envelope or without, with its schema or without, ids and times as each database writes them.
+# A row of three columns takes 150 bytes; its envelope with the schema 5 kB.
+MAX_BYTES = 65_536
+LONGEST_EVENT_TYPE = 100
+UUID_TEXT = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+# 16 bytes in base64, also in its alphabet for addresses: what binary(16) looks like in JSON.
+UUID_BYTES = re.compile(r"[A-Za-z0-9+/_-]{22}==")
+URL_SAFE = str.maketrans("-_", "+/")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# An integer of a time counts these parts of a second: the type says which.
+PARTS = {
+    "io.debezium.time.Timestamp": 10**3,
+    "org.apache.kafka.connect.data.Timestamp": 10**3,
+    "io.debezium.time.MicroTimestamp": 10**6,
+    "io.debezium.time.NanoTimestamp": 10**9,
+}
+# Without a type its size does: these bounds are in the year 5138 of the finer one.
+MILLISECONDS, MICROSECONDS = 10**14, 10**17
+
+GATE: Gate[dict[str, Any]] = Gate.of(dict[str, Any], MAX_BYTES)
+
+
+class Hint(NamedTuple):
+    """A committed insert: which row, of which kind, and when it was written as far as the record tells."""
+
+    id: UUID
+    event_type: str
+    created_at: datetime | None
+
+
+class Skip(StrEnum):
+    """A record about something that is not an insert: no work, and no error."""
+
+    TOMBSTONE = "tombstone"
+    UPDATE = "update"
+    DELETE = "delete"
+    TRUNCATE = "truncate"
+    MESSAGE = "message"
+
+
+SKIPPED = {"u": Skip.UPDATE, "d": Skip.DELETE, "t": Skip.TRUNCATE, "m": Skip.MESSAGE}
+
+
+def read_change(value: bytes | None) -> Hint | Skip:
+    """The verdict on one record; raises InvalidRecord with a reason of the gate, or one of
+
+    `no_row` neither a row nor an envelope · `unknown_operation` · `bad_id` · `bad_event_type` · `bad_created_at`.
+    """
+    change = None if value is None else change_of(GATE.decode(value))
+    if change is None:
+        return Skip.TOMBSTONE
+    return SKIPPED.get(change.operation) or hint_of(change)
+
+
+def hint_of(change: Change) -> Hint:
+    row = change.row
+    if not isinstance(row, dict) or "id" not in row:
+        raise InvalidRecord("no_row", "neither a row with an `id` nor an envelope with `after`")
+    event_type = row.get("event_type")
+    if not isinstance(event_type, str) or not 0 < len(event_type) <= LONGEST_EVENT_TYPE:
+        raise InvalidRecord("bad_event_type", f"`event_type` is not a text of 1 to {LONGEST_EVENT_TYPE} characters")
+    return Hint(uuid_of(row["id"]), event_type, time_of(row.get("created_at"), change.types.get("created_at")))
+
+
+def uuid_of(value: object) -> UUID:
+    """Dashed (uuid), 32 hex digits (char(32)) or base64 (binary(16)); always of version 7, as the outbox makes them."""
+    if isinstance(value, str) and UUID_TEXT.fullmatch(value):
+        found = whole(UUID(value))
+    elif isinstance(value, str) and UUID_BYTES.fullmatch(value):
+        found = UUID(bytes=b64decode(value.translate(URL_SAFE)))
+    else:
+        raise InvalidRecord("bad_id", f"`id` is {_shown(value)}, not a UUID as any connector writes it")
+    if found.version != 7:
+        # Its time decides the partition, and how far the CDC path has come.
+        raise InvalidRecord("bad_id", f"`id` is {_shown(value)}, not a UUID of version 7")
+    return found
+
+
+def whole(read: UUID) -> UUID:
+    """The id as it stands in the table: one of 256 comes from MariaDB with its end at its beginning.
+
+    The binary log leaves out zero bytes at the end of a fixed-length value, and Debezium (3.5.0) fills a native
+    uuid up from the front. What was moved may look like version 7, too (one of 4096), but then of a time before
+    2004: no id of the outbox begins with a zero byte.
+    """
+    restored = UUID(bytes=read.bytes.lstrip(b"\0").ljust(16, b"\0"))
+    return restored if restored.version == 7 else read
+
+
+def time_of(value: object, schema: Mapping[str, Any] | None = None) -> datetime | None:
+    """Text (timestamptz), or an integer since 1970 (datetime): milli-, micro- or nanoseconds by its type, or its size."""
+    try:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+            # Without a zone it is a datetime column, and Django writes those in UTC.
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return EPOCH + timedelta(microseconds=_microseconds(value, schema))
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidRecord("bad_created_at", f"`created_at` is {_shown(value)}, not a time as any connector writes it")
+
+
+def _microseconds(value: int, schema: Mapping[str, Any] | None) -> int:
+    if parts := PARTS.get(str(schema and schema.get("name"))):
+        return value * 10**6 // parts
+    if abs(value) < MILLISECONDS:
+        return value * 1000
+    return value if abs(value) < MICROSECONDS else value // 1000
+
+
+def _shown(value: object) -> str:
+    return ascii(value)[:60]
+
+
+# -- Whether the CDC path is alive ---------------------------------------------------------------------------
+# Judged by what it did and never by consumer lag, which stays 0 when Debezium is dead.
+CDC_GROUP = "outbox-listen"
+HEARTBEAT = timedelta(seconds=10)
+REMEMBER = 1.0  # seconds
+STORED_WITHIN = 2.0  # seconds after it was brought; a listener does it once a second
+
+
+def is_healthy(channel: str, now: datetime) -> bool:
+    """The listener's heartbeat is fresh; what was written longer ago than the grace period has been brought, and none of
+    it that is due lies about.
+
+    A listener beats on when Debezium is dead, and then nothing lies about for long, because the poller sends it: only
+    what was brought shows it.
+    """
+    beats = Watermark.objects.of_group(CDC_GROUP).running().filter(updated_at__gt=now - HEARTBEAT)
+    if not beats.exists() or _age_beyond(_newest(), now) > settings.OUTBOX_GRACE_SECONDS + STORED_WITHIN:
+        return False
+    overdue = now - timedelta(seconds=settings.OUTBOX_GRACE_SECONDS)
+    return not OutboxMessage.objects.due(channel, overdue).from_id(lower_bound.read()).older_than(overdue).exists()
+
+
+class Grace:
+    """How old a message must be before the poller takes it from CDC: nothing at all unless CDC is healthy."""
+
+    def __init__(self, channel: str) -> None:
+        self.channel = channel
+        self._value = timedelta(0)
+        self._until = 0.0
+        self._lock = threading.Lock()
+
+    def read(self) -> timedelta:
+        with self._lock:
+            if time.monotonic() >= self._until:
+                healthy = is_healthy(self.channel, database_now())
+                self._value = timedelta(seconds=settings.OUTBOX_GRACE_SECONDS if healthy else 0)
+                self._until = time.monotonic() + REMEMBER
+            return self._value
+
+
+def note_seen(newest_ms: int, now: datetime) -> None:
+    """Store that the CDC path has brought everything up to an id of this time.
+
+    At most up to now: an id from the far future would make CDC look alive for ever.
+    """
+    moment = datetime.fromtimestamp(min(newest_ms / 1000, now.timestamp()), UTC)
+    ChannelState.objects.exclude(cdc_seen_at__gte=moment).update(cdc_seen_at=moment)
+
+
+def cdc_lag(now: datetime) -> float | None:
+    """Age in seconds of the oldest message whose id lies beyond what CDC has brought, 0.0 when none does; None
+    where no listener has ever brought anything."""
+    newest = _newest()
+    return None if newest is None else _age_beyond(newest, now)
+
+
+def _newest() -> datetime | None:
+    newest: datetime | None = ChannelState.objects.aggregate(newest=Max("cdc_seen_at"))["newest"]
+    return newest
+
+
+def _age_beyond(newest: datetime | None, now: datetime) -> float:
+    """Seconds since the first message was written that is younger than `newest`; where that is None, any message."""
+    lowest = 0 if newest is None else int(newest.timestamp() * 1000) + 1
+    beyond = OutboxMessage.objects.from_id(smallest_uuid7(lowest)).order_by("id")
+    oldest = beyond.values_list("created_at", flat=True).first()
+    return max(0.0, (now - oldest).total_seconds()) if oldest else 0.0

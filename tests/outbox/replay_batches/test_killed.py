@@ -1,0 +1,149 @@
+"""SIGKILL, real, at every boundary of a batch and at any moment inside: each letter takes effect once, and counts fit."""
+
+import os
+import random
+import signal
+import threading
+import time
+import traceback
+from importlib import import_module
+
+import pytest
+from django.db import connections
+
+from buffer.models import InventoryTracking
+from config.database.clock import database_now
+from config.probes.verify import prove
+from outbox.letters.models import DeadLetter
+from outbox.models import OperatorAction
+from outbox.replay_batches import requests
+from outbox.replay_batches.models import ReplayBatch
+from outbox.replay_batches.run import BatchWorker
+from tests.buffer.ledger.conftest import paid, quantities, record, stocks, write
+from tests.outbox.replay_batches.scripted_flow import ANNA, REASON, assert_counted, draft
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LETTERS = int(os.environ.get("KILLED_LETTERS", "400"))
+KILLS = int(os.environ.get("KILLS", "12"))
+POINTS = {
+    "pinned": "outbox.replay_batches.preview:_insert_items",  # in the transaction, not committed
+    "judged": "outbox.replay_batches.preview:judge",  # committed
+    "started": "outbox.replay_batches.lifecycle:_started",  # in the transaction
+    "begun": "outbox.replay_batches.lifecycle:begin",  # committed
+    "taken back": "outbox.replay_batches.actions:act",  # in the transaction: letters and stock are written
+    "settled": "outbox.replay_batches.execute:settle_chunk",  # in the transaction: items and counters, too
+    "committed": "outbox.replay_batches.execute:_transact",  # nobody knows
+}
+
+
+@pytest.fixture(autouse=True)
+def scripted(settings):
+    """The real flows: this name is that of the fixture which would replace them."""
+    settings.REPLAY_CHUNK = 50
+
+
+@pytest.fixture
+def batch():
+    """Of letters that nobody has looked at yet."""
+    bury(LETTERS)
+    return draft()
+
+
+def bury(number):
+    """Letters of sales of a stock that is there by now."""
+    for start in range(0, number, 500):
+        write(*[record(paid(f"S{n}", A=1)) for n in range(start, min(start + 500, number))])
+    assert DeadLetter.objects.open().count() == number
+    stocks(A=0)
+
+
+def in_a_child(body):
+    """Fork a process that ends after `body`, or by a signal; its id."""
+    connections.close_all()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        body()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def work():
+    BatchWorker(threading.Event()).run(once=True)
+
+
+def killed_after(point):
+    """A worker that is killed right behind the first call that did something."""
+
+    def body():
+        module, name = POINTS[point].split(":")
+        owner = import_module(module)
+        original = getattr(owner, name)
+
+        def wrapped(*arguments, **options):
+            result = original(*arguments, **options)
+            if result != 0 or name == "begin":  # which answers how long to wait
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(owner, name, wrapped)
+        work()
+
+    _, status = os.waitpid(in_a_child(body), 0)
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def next_life(batch):
+    """What the dead worker held is free at once; a preview is confirmed, and its hold is over."""
+    ReplayBatch.objects.update(lease_until=database_now())
+    batch.refresh_from_db()
+    if batch.state == "previewed":
+        requests.confirm(batch.pk, ANNA, REASON, typed=str(batch.eligible), canary=7)
+    ReplayBatch.objects.filter(state="holding").update(hold_until=database_now())
+
+
+def end_well(batch):
+    """Without any more trouble it comes to its end, and everything adds up."""
+    for _ in range(20):
+        next_life(batch)
+        _, status = os.waitpid(in_a_child(work), 0)
+        assert status == 0
+        batch.refresh_from_db()
+        if batch.state == "done":
+            break
+    assert_counted(batch)
+    assert (batch.state, batch.pinned, batch.verified) == ("done", LETTERS, LETTERS)
+    assert set(DeadLetter.objects.values_list("status", flat=True)) == {"resolved"}
+    assert quantities() == {"A": -LETTERS}
+    assert InventoryTracking.objects.count() == LETTERS
+    assert OperatorAction.objects.filter(verb="requeue").count() == 1
+    assert [check for check in prove()["checks"] if not check["ok"]] == []
+
+
+def test_a_worker_that_is_killed_at_every_boundary_does_each_letter_once(batch):
+    hit = set()
+    for point in [*POINTS, "taken back", "settled", "committed"]:
+        if point == "started":  # somebody has to see the preview first
+            next_life(batch)
+            os.waitpid(in_a_child(work), 0)
+        next_life(batch)
+        if killed_after(point):
+            hit.add(point)
+    assert hit == set(POINTS)
+    end_well(batch)
+
+
+def test_a_worker_that_is_killed_at_any_moment_does_each_letter_once(batch):
+    rng, kills = random.Random(17), 0
+    for _ in range(KILLS):
+        next_life(batch)
+        pid = in_a_child(work)
+        time.sleep(rng.uniform(0.005, 0.25))
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        kills += os.WIFSIGNALED(status)
+    print(f"{kills} of {KILLS} workers were killed before they had ended")
+    end_well(batch)

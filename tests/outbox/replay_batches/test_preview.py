@@ -1,0 +1,186 @@
+"""Counting: the set is pinned in one statement, judged in chunks, and stands for ten minutes."""
+
+import uuid
+from datetime import timedelta
+
+import pytest
+
+from config.database.clock import database_now
+from config.database.prefetch import Ahead
+from config.redelivery import Refusal
+from outbox.groups.models import FailureGroup
+from outbox.letters import levers
+from outbox.letters.filters import Filter
+from outbox.letters.models import DeadLetter
+from outbox.models import OperatorAction
+from outbox.replay_batches import preview, requests
+from outbox.replay_batches.models import ReplayBatch, ReplayItem
+from tests.outbox.replay_batches.scripted_flow import (
+    ANNA,
+    BELA,
+    REASON,
+    assert_counted,
+    confirmed,
+    counts,
+    draft,
+    letters,
+    previewed,
+    run_until,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_the_request_writes_a_filter_and_nothing_else(django_assert_max_num_queries):
+    letters(30)
+    with django_assert_max_num_queries(4):
+        batch = draft()
+    assert (batch.state, batch.pinned) == ("counting", 0)
+    assert not ReplayItem.objects.exists()
+
+
+def test_what_arrives_after_the_request_is_not_in_the_set():
+    letters(5)
+    batch = draft()
+    letters(5)
+    run_until(batch, "previewed")
+    assert counts(batch) == {"eligible": 5}
+    letters(5)
+    assert counts(batch) == {"eligible": 5}
+
+
+def test_a_preview_says_how_many_are_eligible_and_why_others_are_not(scripted, settings):
+    settings.REPLAY_CHUNK = 7
+    letters(20)
+    scripted.ineligible.update(K3="Already sent.", K4="Already sent.", K9="Expired.")
+    batch = previewed()
+    assert counts(batch) == {"eligible": 17, "skipped": 3}
+    assert batch.skipped_why == {"Already sent.": 2, "Expired.": 1}
+    assert (batch.kinds, batch.rate) == ([["swift", "test", False]], None)
+    assert scripted.taken == []
+
+
+def test_letters_named_one_by_one_get_their_verdict_whatever_their_state():
+    ids = letters(3)
+    levers.resolve([ids[0]], BELA, REASON)
+    batch = previewed(ids=[str(pk) for pk in ids])
+    assert counts(batch) == {"eligible": 2, "skipped": 1}
+    assert batch.skipped_why == {"It is resolved already.": 1}
+
+
+def test_filters_narrow_the_set():
+    first = letters(3)
+    letters(2, "slow")
+    group = FailureGroup.objects.get(source="slow")
+    assert previewed(group=group.pk).pinned == previewed(source="slow").pinned == 2
+    assert previewed(status="open", source="swift").pinned == 3
+    DeadLetter.objects.filter(pk=first[0]).update(created_at=database_now() - timedelta(days=2))
+    assert previewed(before=(database_now() - timedelta(days=1)).isoformat()).pinned == 1
+    levers.discard(first[:2], BELA, REASON)
+    assert previewed("restore", all=True).pinned == 2
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "why"),
+    [
+        ({}, "nothing says"),
+        ({"ids": ["x"]}, "not the id"),
+        ({"ids": ["0" * 32]}, "no such dead letter"),
+        ({"group": 99}, "no such failure group"),
+        ({"source": "nobody"}, "no such source"),
+        ({"status": "gone"}, "no such status"),
+        ({"before": "yesterday"}, "no ISO time"),
+    ],
+)
+def test_a_filter_of_nothing_is_refused(narrowed, why):
+    with pytest.raises(Refusal, match=why):
+        requests.draft("requeue", Filter(**narrowed), ANNA)
+    assert not ReplayBatch.objects.exists()
+
+
+def test_an_awaited_source_has_a_rate_unless_somebody_chose_one():
+    letters(1, "slow")
+    assert previewed().rate == 50
+    batch = requests.draft("requeue", Filter(all=True), ANNA, rate=7.5)
+    assert run_until(batch, "previewed").rate == 7.5
+    assert previewed("discard", all=True).rate is None
+
+
+def test_pinning_twice_pins_once():
+    letters(4)
+    batch = draft()
+    token = uuid.uuid4()
+    ReplayBatch.objects.take(batch.pk, token, database_now())
+    assert preview.pin(batch.pk, token) == 4
+    assert preview.pin(batch.pk, token) == 0
+    assert ReplayItem.objects.count() == 4
+
+
+def test_a_preview_older_than_ten_minutes_is_counted_again(scripted):
+    letters(4)
+    batch = previewed()
+    ReplayBatch.objects.update(previewed_at=database_now() - timedelta(minutes=11))
+    scripted.ineligible["K1"] = "Already sent."
+    with pytest.raises(Refusal, match="older than 10 minutes"):
+        requests.confirm(batch.pk, ANNA, REASON)
+    assert not OperatorAction.objects.exists()
+    run_until(batch, "previewed")
+    assert (counts(batch), batch.skipped_why) == ({"eligible": 3, "skipped": 1}, {"Already sent.": 1})
+    scripted.ineligible.clear()
+    ReplayBatch.objects.update(previewed_at=database_now() - timedelta(minutes=11))
+    with pytest.raises(Refusal, match="older"):
+        requests.confirm(batch.pk, ANNA, REASON)
+    run_until(batch, "previewed")
+    assert (counts(batch), batch.skipped_why) == ({"eligible": 4}, {})
+    requests.confirm(batch.pk, ANNA, REASON)
+
+
+def test_confirming_takes_a_reason_and_above_a_thousand_the_typed_count(monkeypatch):
+    letters(3)
+    batch = previewed()
+    with pytest.raises(Refusal, match="reason is required"):
+        requests.confirm(batch.pk, ANNA, "")
+    monkeypatch.setattr(requests, "TYPED_ABOVE", 2)
+    for typed in ("", "4", "three"):
+        with pytest.raises(Refusal, match="the set has 3 letters"):
+            requests.confirm(batch.pk, ANNA, REASON, typed=typed)
+    requests.confirm(batch.pk, ANNA, REASON, typed="3")
+    with pytest.raises(Refusal, match="of Anna is holding already"):
+        requests.confirm(batch.pk, BELA, REASON, typed="3")
+    action = OperatorAction.objects.get()
+    assert (action.verb, action.rows, action.actor_name, action.reason) == ("requeue", 3, "Anna", REASON)
+
+
+def test_an_empty_set_cannot_be_confirmed():
+    batch = previewed()
+    with pytest.raises(Refusal, match="nothing to requeue"):
+        requests.confirm(batch.pk, ANNA, REASON)
+
+
+@pytest.mark.parametrize(
+    ("rate", "canary"), [(0, None), (-1, None), (float("nan"), None), (1e9, None), (None, -1), (None, 501)]
+)
+def test_a_pace_that_makes_no_sense_is_refused(rate, canary):
+    letters(1)
+    batch = previewed()
+    with pytest.raises(Refusal, match="between"):
+        requests.confirm(batch.pk, ANNA, REASON, rate=rate, canary=canary)
+
+
+@pytest.mark.parametrize("chunk", [5, 25])
+def test_judging_costs_the_same_whatever_the_chunk(chunk, settings, django_assert_max_num_queries):
+    settings.REPLAY_CHUNK = chunk
+    letters(60)
+    batch = draft()
+    token = uuid.uuid4()
+    ReplayBatch.objects.take(batch.pk, token, database_now())
+    preview.pin(batch.pk, token)
+    with django_assert_max_num_queries(12):
+        assert preview.judge(batch.pk, token, Ahead(preview.portion_behind)) == 2 * chunk
+
+
+def test_every_preview_counts_what_its_items_say(scripted):
+    letters(12)
+    scripted.ineligible["K5"] = "No."
+    batch = confirmed()
+    assert_counted(batch)

@@ -1,0 +1,81 @@
+"""A transaction that took long left later than it was decided: who sent counts from then on, nobody else."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from config.kafka.transaction import Committed, RefusedByGroup, Unknown
+from tests.throttler.worker.bench import Bench
+from throttler.customers.policy_cache import PolicyCache
+from throttler.engine.admission import Decoded, decode
+from throttler.engine.partition import OwnedPartition
+from throttler.limits.output_rate import PARTS, SAVED_US, OutputLimiter
+from throttler.limits.rate import RateWindow, parse_rates
+from throttler.worker.round import OwnerRound, RoundContext
+
+NOW, LATE = 1_790_000_000_000_000, 300_000
+STORE = SimpleNamespace(take=lambda rows, letters, parts: None)
+
+
+@pytest.fixture
+def rules():
+    """Ten a second and a burst of ten for everybody; one partition."""
+    rules = RoundContext(PolicyCache(parse_rates("10/s")), 3_600_000_000, 1, None)
+    rules.parts[0] = OwnedPartition(0, "t", 1, 0, 0, 0)
+    return rules
+
+
+def batch(*customers, at=0):
+    return [
+        Decoded(
+            SimpleNamespace(partition=0, offset=at + index, headers=(), topic="in", value=b"{}"),
+            SimpleNamespace(customer_id=customer, notification_id="n"), NOW,
+        )
+        for index, customer in enumerate(customers)
+    ]  # fmt: skip
+
+
+def tats(rules):
+    return {name: lane.limiter.tat - NOW for name, lane in rules.parts[0].lanes.items()}
+
+
+def test_what_left_late_counts_from_then_on(rules):
+    turn = OwnerRound(rules)
+    turn.decide(batch("few", "many", "many", "many"), STORE, NOW)
+    told = turn.committed(NOW + LATE)
+    assert tats(rules) == {"few": 100_000 + LATE, "many": 300_000 + LATE}
+    assert [lane.customer for _part, lane in told] == ["few", "many"]
+
+
+def test_a_lane_of_which_nothing_left_keeps_its_time(rules):
+    first, second = OwnerRound(rules), OwnerRound(rules)
+    first.decide(batch("one", "one", "one"), STORE, NOW)
+    for part, lane in first.committed(NOW + LATE):
+        second.out.touch(part, lane)  # the changelog has to be told, or else they were told again for ever
+    second.decide(batch("two", at=3), STORE, NOW)
+    assert [lane.customer for _part, lane in second.committed(NOW + LATE)] == ["two"]
+    assert tats(rules) == {"one": 300_000 + LATE, "two": 100_000 + LATE}
+
+
+def test_in_time_nothing_changes(rules):
+    turn = OwnerRound(rules)
+    turn.decide(batch("one", "one", "one"), STORE, NOW)
+    assert (turn.committed(NOW), tats(rules)) == ([], {"one": 300_000})
+
+
+@pytest.mark.parametrize("verdict", [Committed(), RefusedByGroup("moved on"), Unknown("no answer")])
+def test_the_rate_of_all_saves_up_nothing_while_what_it_allowed_is_on_its_way(settings, verdict):
+    bench = Bench(settings)
+    output = OutputLimiter(RateWindow(1000, 1_000_000), SimpleNamespace(at=lambda _now: PARTS), bench.clock.now())
+    bench.rules.output, bench.rules.decider.output = output, bench.rules
+    bench.adopt()
+    bench.turn(1)
+    bench.slow(SAVED_US / 1_000_000)
+    bench.producer.fate = verdict
+    records = [decode(bench.record(offset, f"c{offset}"), bench.gate, "t") for offset in range(150)]
+    bench.owner.post(bench.owner.take, records, lambda: None)
+    bench.turn(1)
+    assert len([one for one in bench.producer.sent if one[0].endswith("-out")]) == 101
+    assert output.allowance(bench.clock.now()) == 0
+    bench.time += SAVED_US // 2
+    assert output.allowance(bench.clock.now()) == 50

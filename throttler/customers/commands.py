@@ -1,0 +1,265 @@
+"""The commands `customers` and `import_customers`: a CSV file in one transaction, lists, levers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from config.admin.humanize import plural
+from config.admin.levers import NO_REASON, Operator, operator_of_terminal
+from config.database.chunks import batched, by_key
+from config.database.clock import database_now
+from config.database.upsert import Upsert, new
+from config.processes.csv_rows import numbered_rows
+from config.redelivery import Refusal
+from config.telemetry.visible import on_one_line
+from outbox.audit_log import actions
+from throttler.customers import changes
+from throttler.customers.changes import SUBJECT, fault_of_customer, fault_of_ttl
+from throttler.customers.models import Customer
+from throttler.limits.rate import BadRates, parse_rates, rates_text
+
+# -- Customers from a CSV file -------------------------------------------------------------------------------
+# All lines in one transaction with one operator action, or none and why each was refused.
+COLUMNS = ("customer_id", "rates", "burst", "ttl_seconds")
+CHUNK = 1000
+MOST_DIGITS = 9
+VERB = "import_customers"
+CUSTOMERS = Upsert(
+    Customer,
+    columns="customer_id rates burst ttl_seconds",
+    key="customer_id",
+    update=new("rates burst ttl_seconds updated_at"),
+    constants="weight held created_at updated_at",
+)
+Row = tuple[str, str, int | None, int | None]
+
+
+@dataclass
+class ImportedCustomers:
+    """How many customers are new, changed or as before; and why which lines are refused."""
+
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    refused: list[str] = field(default_factory=list)
+    rates: dict[str, list[str]] = field(default_factory=dict, repr=False)  # of those: what they were, what they are
+
+    def __str__(self) -> str:
+        return f"{self.new:,} new, {self.changed:,} changed, {self.unchanged:,} unchanged"
+
+
+def import_customers(
+    path: Path, operator: Operator, *, reason: str = "", dry_run: bool = False, say: Callable[[str], None]
+) -> ImportedCustomers:
+    """Insert or change the customers of a file; a file with a line that is refused changes nothing.
+
+    Hold, weight and purge stay as they are. One operator action tells of the file, unless it changes nothing. Raises
+    BadSetting when the file cannot be read.
+    """
+    found = ImportedCustomers()
+    rows = sorted(_rows(path, found.refused), key=lambda row: row[0])
+    if found.refused:
+        return found
+    with transaction.atomic():
+        now = database_now()
+        for done, chunk in enumerate(batched(rows, CHUNK), 1):
+            _import(chunk, found, now, dry_run=dry_run)
+            say(f"{min(done * CHUNK, len(rows)):,} of {len(rows):,} lines")
+        if found.rates and not dry_run:
+            _record(found, path, operator, reason)
+            # Owners look back 30 s: in a long transaction the moment of its first statement may be older.
+            Customer.objects.filter(updated_at=now).update(updated_at=database_now())
+    return found
+
+
+def _import(chunk: Sequence[Row], found: ImportedCustomers, now: datetime, *, dry_run: bool) -> None:
+    stored = Customer.objects.filter(pk__any=[row[0] for row in chunk]).values_list(*COLUMNS)
+    known, default = {row[0]: row for row in stored}, ("", settings.THROTTLER_DEFAULT_RATE)
+    different = [row for row in chunk if known.get(row[0]) != row]
+    fresh = sum(row[0] not in known for row in different)
+    found.new += fresh
+    found.changed += len(different) - fresh
+    found.unchanged += len(chunk) - len(different)
+    found.rates |= {row[0]: [known.get(row[0], default)[1], row[1]] for row in different}
+    if not dry_run:
+        CUSTOMERS.run(different, {"weight": 1, "held": False, "created_at": now, "updated_at": now})
+
+
+def _record(found: ImportedCustomers, path: Path, operator: Operator, reason: str) -> None:
+    """One action, which the pages of its customers find; like those, the rates of so many are kept."""
+    kept = dict(islice(found.rates.items(), actions.MOST_SUBJECTS))
+    actions.record(
+        operator, VERB, f"Customers of {path.name}", reason=reason.strip() or NO_REASON, result=str(found),
+        rows=len(found.rates), detail={"file": path.name, "rates": kept}, subject_type=SUBJECT, subject_ids=list(kept),
+    )  # fmt: skip
+
+
+def _rows(path: Path, refused: list[str]) -> Iterator[Row]:
+    """The lines that can be read; why the others cannot goes to `refused`."""
+    seen: dict[str, int] = {}
+    for number, cells in numbered_rows(path, COLUMNS):
+        try:
+            row = _row(cells)
+            if row[0] in seen:
+                raise BadRates(f"customer {row[0]} stands in line {seen[row[0]]} already")
+        except BadRates as error:
+            refused.append(f"line {number}: {error}")
+            continue
+        seen[row[0]] = number
+        yield row
+
+
+def _row(cells: Sequence[str]) -> Row:
+    """Raises BadRates with the reason, whichever cell it is about."""
+    if len(cells) != len(COLUMNS):
+        raise BadRates(f"{len(cells)} cells instead of {len(COLUMNS)}")
+    customer_id, rates, burst, ttl = cells
+    ttl_seconds = _number("ttl_seconds", ttl)
+    if fault := fault_of_customer(customer_id) or fault_of_ttl(ttl_seconds):
+        raise BadRates(fault)
+    parsed = _number("burst", burst)
+    return customer_id, rates_text(parse_rates(rates, parsed)), parsed, ttl_seconds
+
+
+def _number(name: str, text: str) -> int | None:
+    text = text.strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise BadRates(f"{name}: {text[:30]!r} is no whole number")
+    return int(text)
+
+
+# -- The command `customers`: lists and shows customers, and pulls the admin's levers on them ----------------
+TIMES = ("created_at", "updated_at")
+FIELDS = ("customer_id", "rates", "burst", "ttl_seconds", "weight", "held", "purge_before", *TIMES)
+PLAIN = {"hold": changes.hold, "resume": changes.resume, "purge": changes.purge}
+VALUES = {"set-rate": "rates such as 10/s", "set-ttl": "seconds, or “default”", "set-weight": "a whole number"}
+
+
+def misuse(verb: str, customer_id: str, value: str, burst: str | None) -> str:
+    """What is missing or too much on the command line, or an empty text."""
+    if verb == "list":
+        return f"list takes no {customer_id}" if customer_id else ""
+    if not customer_id:
+        return f"{verb} needs a CUSTOMER"
+    if verb in VALUES and not value:
+        return f"{verb} needs {VALUES[verb]}"
+    if verb not in VALUES and value:
+        return f"{verb} takes no {value}"
+    return "--burst belongs to set-rate" if burst is not None and verb != "set-rate" else ""
+
+
+def run(given: Mapping[str, Any]) -> Iterator[str]:
+    """The lines to print for the arguments of the command; raises Refusal."""
+    verb, customer_id, as_json = given["verb"], given["customer"], given["json"]
+    if verb == "list":
+        return list_lines(as_json)
+    if verb == "show":
+        return show(customer_id, as_json)
+    change = _change(verb, given["value"], given["burst"])
+    values = _foreseen(customer_id, change) if given["dry_run"] else _done(verb, customer_id, change, given["reason"])
+    told = {"customer_id": customer_id, "verb": verb, "changed": values, "waiting": changes.waiting(customer_id)}
+    told["dry_run"] = given["dry_run"]
+    return iter([json.dumps(told, default=str) if as_json else _sentence(told)])
+
+
+def list_lines(as_json: bool) -> Iterator[str]:
+    """One line a customer, by id."""
+    for chunk in by_key(Customer.objects.values_list(*FIELDS), CHUNK):
+        for values in chunk:
+            found = dict(zip(FIELDS, values, strict=True))
+            yield json.dumps(found, default=str) if as_json else _line(found)
+
+
+def show(customer_id: str, as_json: bool) -> Iterator[str]:
+    """The terms of one customer and how many messages wait; raises Refusal when there is no such id."""
+    _check(customer_id)
+    row = changes.seen_of(customer_id, database_now())
+    found: dict[str, Any] = {name: getattr(row, name) for name in FIELDS}
+    if row._state.adding:
+        found |= dict.fromkeys(TIMES)
+    found |= {"own_terms": not row._state.adding, "waiting": changes.waiting(customer_id)}
+    if as_json:
+        yield json.dumps(found, default=str)
+    else:
+        yield from _page(found)
+
+
+def _page(customer: Mapping[str, Any]) -> Iterator[str]:
+    """What `show` says to people."""
+    said = {name: changes.said(name, customer[name]) for name in ("rates", "burst", "ttl_seconds", "weight")}
+    yield f"Customer  {on_one_line(customer['customer_id'])}"
+    yield f"Terms     {'its own' if customer['own_terms'] else 'the defaults'}"
+    yield f"Rate      {said['rates']}"
+    yield f"Burst     {said['burst']}"
+    yield f"Lifetime  {said['ttl_seconds']}"
+    yield f"Weight    {said['weight']}"
+    yield f"On hold   {'yes' if customer['held'] else 'no'}"
+    if purged := customer["purge_before"]:
+        yield f"Given up  what came before {purged:%F %T} UTC"
+    if changed := customer["updated_at"]:
+        yield f"Changed   {changed:%F %T} UTC"
+    yield f"Waiting   {plural(customer['waiting'], 'message', 'messages')}"
+
+
+def _foreseen(customer_id: str, change: changes.Change) -> Mapping[str, Any]:
+    """What a change would set now."""
+    _check(customer_id)
+    now = database_now()
+    return change(changes.seen_of(customer_id, now), now)
+
+
+def _done(verb: str, customer_id: str, change: changes.Change, reason: str) -> Mapping[str, Any]:
+    operator = operator_of_terminal()
+    return changes.change(customer_id, verb.replace("-", "_"), change, operator, reason)
+
+
+def _sentence(told: Mapping[str, Any]) -> str:
+    would = "it would be: " if told["dry_run"] else ""
+    count = plural(told["waiting"], "message waits", "messages wait")
+    return f"{told['customer_id']}: {would}{changes.in_words(told['changed'])}; {count}"
+
+
+def _check(customer_id: str) -> None:
+    if fault := changes.fault_of_customer(customer_id):
+        raise Refusal(fault)
+
+
+def _change(verb: str, value: str, burst: str | None) -> changes.Change:
+    if verb == "set-rate" and burst is None:
+        return changes.set_rate_alone(value)
+    if verb == "set-rate":
+        return changes.set_rate(
+            value, None if burst == "default" else _whole_number("burst", str(burst), ", or “default”")
+        )
+    if verb == "set-ttl":
+        return changes.set_ttl(_seconds(value))
+    if verb == "set-weight":
+        return changes.set_weight(_whole_number("weight", value))
+    return PLAIN[verb]
+
+
+def _seconds(text: str) -> int | None:
+    return None if text == "default" else _whole_number("seconds", text, ", or “default”")
+
+
+def _whole_number(name: str, text: str, otherwise: str = "") -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise Refusal(f"{name}: give a whole number{otherwise}")
+    return int(text)
+
+
+def _line(found: dict[str, Any]) -> str:
+    state = "held" if found["held"] else "-"
+    cells = (found["customer_id"], found["rates"], found["burst"], found["ttl_seconds"], state)
+    return "\t".join("-" if cell is None else on_one_line(cell) for cell in cells)

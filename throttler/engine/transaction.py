@@ -1,0 +1,113 @@
+"""One Kafka transaction: outputs, expiries, forwarded records, changelog and input offsets, or nothing of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from config.kafka import Record, topic_name
+from config.kafka.positions import TopicPartition
+from throttler.engine.admission import Decisions, Decoded, unpacked
+from throttler.engine.partition import OwnedPartition
+from throttler.lanes import changelog
+from throttler.lanes.state import LaneState
+from throttler.messages import FORWARDED, expired, output, output_headers
+from throttler.overflow.store import OverflowRow
+
+INPUT, OUTPUT, EXPIRED = "notifications-in", "notifications-out", "notifications-expired"
+
+
+class Sender(Protocol):
+    """What sends: a `TransactionalProducer`."""
+
+    def begin(self) -> None: ...
+    def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Any]) -> None: ...
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: Any) -> Any: ...
+
+
+class OutputTransaction:
+    """Turns decisions into records; sizes were checked when the input was decoded.
+
+    Output and changelog have as many partitions as the input, and each record goes to that of its input.
+    """
+
+    def __init__(self, producer: Sender) -> None:
+        self.producer = producer
+        self.input, self.output = topic_name(INPUT), topic_name(OUTPUT)
+        self.expired, self.changelog = topic_name(EXPIRED), topic_name(changelog.TOPIC)
+
+    def run(
+        self, decisions: Decisions, parts: Sequence[OwnedPartition], forgotten: Iterable[tuple[OwnedPartition, str]],
+        metadata: Any, began_us: int = 0,
+    ) -> Any:  # fmt: skip
+        """Send all of it in one transaction; returns the producer's verdict. `parts`: those whose offset moves on."""
+        self.producer.begin()
+        self._send_messages(decisions)
+        self._send_changelog(decisions.changed, parts, forgotten, began_us)
+        return self.producer.commit({(self.input, part.number): part.position for part in parts}, metadata)
+
+    @staticmethod
+    def sent_as(index: int, decisions: Decisions) -> Record | OverflowRow | None:
+        """The input record or the buffered row behind the send of this index; None: it was the changelog's."""
+        sent: list[Any] = [
+            *(decoded.record for decoded in decisions.live), *(row for _part, row in decisions.drained),
+            *(decoded.record for decoded, _reason in decisions.expired),
+            *(row for _part, row, _reason in decisions.overdue),
+            *(decoded.record for decoded, _partition in decisions.forwarded),
+        ]  # fmt: skip
+        return sent[index] if index < len(sent) else None
+
+    def _send_messages(self, decisions: Decisions) -> None:
+        send = self.producer.send
+        for decoded in decisions.live:
+            send(
+                self.output,
+                decoded.record.partition,
+                _key(decoded),
+                output(_value(decoded), False),
+                self._headers(decoded),
+            )
+        for part, row in decisions.drained:
+            send(self.output, part.number, row.customer_id.encode(), output(row.payload, True), self._headers_of(row))
+        for decoded, reason in decisions.expired:
+            value = expired(_value(decoded), reason)
+            send(self.expired, decoded.record.partition, _key(decoded), value, self._headers(decoded))
+        for part, row, reason in decisions.overdue:
+            send(
+                self.expired, part.number, row.customer_id.encode(), expired(row.payload, reason), self._headers_of(row)
+            )
+        for decoded, partition in decisions.forwarded:
+            record = decoded.record
+            mark = (FORWARDED, f"{record.topic}/{record.partition}/{record.offset}".encode())
+            send(self.input, partition, _key(decoded), record.value, [*(record.headers or ()), mark])
+
+    def _send_changelog(
+        self, changed: Iterable[tuple[OwnedPartition, LaneState]], parts: Iterable[OwnedPartition],
+        forgotten: Iterable[tuple[OwnedPartition, str]], began_us: int,
+    ) -> None:  # fmt: skip
+        send = self.producer.send
+        for part, lane in changed:
+            value = changelog.lane_bytes(lane, part.epoch, part.topic_id)
+            send(self.changelog, part.number, lane.customer.encode(), value, [])
+        for part, customer in forgotten:
+            send(self.changelog, part.number, customer.encode(), None, [])
+        for part in parts:
+            value = changelog.partition_bytes(part.record(began_us))
+            send(self.changelog, part.number, changelog.PARTITION_KEY, value, [])
+
+    def _headers(self, decoded: Decoded) -> list[Any]:
+        record = decoded.record
+        return output_headers(record.headers or (), record.topic, record.partition, record.offset)
+
+    def _headers_of(self, row: OverflowRow) -> list[Any]:
+        return output_headers(unpacked(row.headers), self.input, row.partition, row.offset)
+
+
+def _key(decoded: Decoded) -> bytes:
+    """The customer in the value decides, not the record's key."""
+    assert decoded.message is not None  # noqa: S101 (for the type checker)
+    return decoded.message.customer_id.encode()
+
+
+def _value(decoded: Decoded) -> bytes:
+    return bytes(decoded.record.value or b"")

@@ -1,1 +1,0 @@
-"""The owner of partitions: decides, buffers, drains and runs the Kafka transaction."""

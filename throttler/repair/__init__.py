@@ -1,1 +1,0 @@
-"""What the store has lost, read again from the input."""

@@ -1,0 +1,312 @@
+"""The owner's thread: takes batches up, drains what is due, and runs one Kafka transaction after the other."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from django.conf import settings
+
+from config.kafka import client
+from config.kafka.positions import Mark
+from config.kafka.transaction import Committed, FencedInstance, RefusedByGroup, RefusedRecord, Verdict
+from config.telemetry import metrics
+from config.telemetry.logs import log
+from throttler.customers.policy_cache import CustomerTerms
+from throttler.engine.admission import Decoded
+from throttler.engine.clock import SteadyClock
+from throttler.engine.drain import COUNT, PageReader
+from throttler.engine.partition import OwnedPartition
+from throttler.engine.repair import Repairs
+from throttler.engine.row_writer import RowHandler
+from throttler.engine.transaction import OutputTransaction
+from throttler.lanes.mirror import MirrorPartition
+from throttler.limits.limiter import adopt
+from throttler.worker.round import LOGGED_US, OwnerRound, RoundContext
+from throttler.worker.snapshot import Snapshot
+from throttler.worker.write_behind import Refusals, WriteBehind
+
+RECORDS, SECONDS = 2000, 0.05  # after either, what came in goes into a transaction
+SHORTEST, LONGEST = 0.002, 0.2  # seconds to wait for news
+
+
+class PartitionOwner:
+    """State of the partitions this process owns; everything but `post` and the plain attributes is for its thread.
+
+    The outcome of a transaction decides what becomes of the state: committed, it is final; refused, it is dropped and
+    read again from Kafka; unknown, the producer is made anew first, which settles the transaction one way or the other.
+    """
+
+    def __init__(
+        self, producer: Any, rules: RoundContext, stowing: WriteBehind, handler: RowHandler, pages: PageReader,
+        repairs: Repairs, reflection: Snapshot, clock: SteadyClock,
+    ) -> None:  # fmt: skip
+        self.producer, self.rules, self.stowing, self.handler, self.pages = producer, rules, stowing, handler, pages
+        self.repairs, self.reflection, self.clock = repairs, reflection, clock
+        self.sending = OutputTransaction(producer)
+        self.parts = rules.parts
+        self.metadata: Any = None
+        self.member: Any = None  # the same as it is now, also while a transaction of before is in hand
+        self._refusal: tuple[Any, RefusedByGroup] | None = None  # the group's last, and as what it did not take us
+        self.dropped: queue.SimpleQueue[set[int]] = queue.SimpleQueue()  # partitions that have to be placed anew
+        self.snapshots: queue.SimpleQueue[list[MirrorPartition]] = queue.SimpleQueue()
+        self.failure: BaseException | None = None
+        self.worked_at = time.monotonic()
+        self.stalled: set[int] = set()  # partitions of which too much waits for the store
+        self._late_us: dict[int, int] = {}  # of partitions whose last transaction may have left without our knowing
+        self._refusals = Refusals(handler.refused)
+        self._snapshot_wanted = False
+        self._news: queue.SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = queue.SimpleQueue()
+        self._round = OwnerRound(rules)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="throttler-owner", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the group has gone on without us: what is ours is known when it has taken us in again."""
+        return self._refusal is not None and self._refusal[0] == self.member
+
+    @property
+    def doubted(self) -> bool:
+        """Whether another member has our name: another process, or we under an id that we have not heard yet."""
+        return self.outdated and isinstance(self._refusal and self._refusal[1], FencedInstance)
+
+    @property
+    def alive(self) -> bool:
+        """Whether anything that is posted will still be done; not where a call of a closed client waits for its limit."""
+        return self._thread.is_alive() and not self._ending.is_set()
+
+    def post(self, act: Callable[..., object], *arguments: Any) -> None:
+        """Let the owner's thread do it, after everything that was posted before."""
+        self._news.put((act, arguments))
+
+    def close(self, patience: float) -> None:
+        """End behind the transaction in hand; after `patience` seconds without it."""
+        self._ending.set()
+        self.post(lambda: None)
+        self._thread.join(patience)
+        self.producer.close()
+        self._thread.join(0.5)
+
+    # -- what others post ---------------------------------------------------------------------------
+
+    def assigned(self, metadata: Any) -> None:
+        """The generation and member id that every transaction from now on names: never those of later."""
+        self.metadata = metadata
+
+    def adopt(
+        self, part: OwnedPartition, forgotten: Iterable[bytes] = (), done: Callable[[], None] = lambda: None
+    ) -> None:
+        """A partition was restored: from now on its records are taken up. `forgotten` keys go from the changelog.
+
+        `done` is called behind the transaction that says so, or when nothing has to be said.
+        """
+        self._round.settled.append(done)
+        now = self.clock.now()
+        self.parts[part.number] = part
+        self.rules.topic_id = part.topic_id
+        self.reflection.adopted(part, now)
+        self.rules.memory.forget(part, forgotten)
+        # The changelog says when messages were decided, not how late they left: of earlier transactions it was told.
+        late_us = max(LOGGED_US, part.late_us, self._late_us.pop(part.number, 0))
+        self.rules.adopt(part, late_us, now)
+
+    def give_up(self, numbers: Iterable[int], then: Callable[[set[int]], None] = lambda _gone: None) -> None:
+        """Partitions are somebody else's, or are read again; `then` is called when nothing of them is left here."""
+        gone = set(numbers)
+        for number in gone & self.parts.keys():
+            del self.parts[number]
+        for number in gone:
+            self.rules.drain.forget(number)
+        self._round.drop(gone)
+        self.stowing.drop(gone)
+        self.reflection.forget(gone)
+        self.repairs.forget(gone)
+        then(gone)
+
+    def give_up_all(self, done: threading.Event) -> None:
+        """Before the group takes everything away: no transaction begins any more."""
+        self.give_up(set(self.parts))
+        done.set()
+
+    def take(self, batch: Sequence[Decoded], done: Callable[[], None]) -> None:
+        """Decide a batch; `done` is called when its transaction is settled. Of partitions that are not ours: nothing."""
+        self.worked_at = time.monotonic()
+        self._round.settled.append(done)
+        self._round.decide(batch, self.stowing, self.clock.now())
+
+    def passed(self, positions: Mapping[int, Mark]) -> None:
+        """The client is behind everything below these, and there was no record in it that has not been taken up."""
+        for number, mark in positions.items():
+            if (part := self.parts.get(number)) and part.topic_id == mark.topic_id:
+                part.pass_to(mark.next_offset)
+
+    def learn(self, polled: Mapping[str, CustomerTerms]) -> None:
+        """Rates, holds, purges and lifetimes as the database has them now."""
+        changed = self.rules.terms.learn(polled)
+        now = self.clock.now()
+        for part in self.parts.values() if changed else ():
+            for lane in [part.lanes[customer] for customer in changed & part.lanes.keys()]:
+                adopt(self.rules.terms.of(lane.customer).rates, lane.limiter, now)
+                self.rules.drain.look_again(part, lane, now)
+
+    def want_snapshot(self) -> None:
+        """Put what the mirror has to be told into `snapshots` behind the transaction in hand."""
+        self._snapshot_wanted = True
+
+    def not_mirrored(self, lost: Sequence[MirrorPartition]) -> None:
+        """The database did not take these: they are part of the next snapshot."""
+        for partition in lost:
+            self.reflection.failed(partition)
+
+    # -- the thread ---------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            self._rebuild()
+            while not self._ending.is_set():
+                self._turn()
+            self.want_snapshot()
+            self._snap(self.clock.now())
+        except BaseException as failure:  # noqa: BLE001 (raised again where the consumer runs)
+            self.failure = failure
+            if not isinstance(failure, client.FATAL):  # which the command says in one line
+                log.exception("owner_failed")
+        finally:
+            self._round.settle()
+
+    def _turn(self) -> None:
+        self._hear()
+        now = self.clock.now()
+        self._note_stored()
+        self._note_pages(now)
+        for part, lane in self.repairs.round(now):
+            self._round.out.touch(part, lane)
+        self._round.drain(now)
+        current, self._round = self._round, OwnerRound(self.rules)
+        self.stowing.push()
+        if current.to_send(now):
+            self._transact(current)
+        self.rules.settled(self.clock.now())
+        current.settle()
+        if wanted := self.rules.drain.wanted():
+            self.pages.ask(wanted)
+        self._note_state()
+        self._snap(self.clock.now())
+
+    def _hear(self) -> None:
+        """Wait for news until something is due; then take what there is, up to a transaction's worth."""
+        until, patience = time.monotonic() + SECONDS, self._patience()
+        while self._round.size < RECORDS and time.monotonic() <= until:
+            try:
+                act, arguments = self._news.get(timeout=patience) if patience else self._news.get_nowait()
+            except queue.Empty:
+                return
+            act(*arguments)
+            patience = 0.0
+
+    def _patience(self) -> float:
+        if self.stowing.answers_soon or self.rules.drain.asked:
+            return SHORTEST
+        if (due := self.rules.drain.next_due()) is None:
+            return LONGEST
+        return min(LONGEST, max(SHORTEST, (due - self.clock.now()) / 1e6))
+
+    def _note_stored(self) -> None:
+        self.stowing.note_stored(self.parts.values())
+        for part, lane in self._refusals.round(self.parts):
+            self._round.out.touch(part, lane)
+
+    def _note_pages(self, now: int) -> None:
+        while not self.pages.pages.empty():
+            page = self.pages.pages.get()
+            if page.asked.limit == COUNT:
+                self.rules.drain.count(page.asked, page.count, now)
+            else:
+                self.rules.drain.take(page.asked, page.rows, now)
+
+    # -- transactions -------------------------------------------------------------------------------
+
+    def _transact(self, current: OwnerRound) -> None:
+        self.worked_at = time.monotonic()
+        before = self.clock.now()
+        verdict = current.send(self.sending, self.metadata)
+        now = self.clock.now()
+        metrics.THROTTLER_TRANSACTION_SECONDS.observe((now - before) / 1e6)
+        if isinstance(verdict, Committed):
+            metrics.THROTTLER_TRANSACTIONS.labels("committed").inc()
+            for part, lane in current.committed(now):
+                self._round.out.touch(part, lane)
+            self.reflection.committed(current.out, before)
+        else:
+            self._start_over(verdict, current)
+
+    def _start_over(self, verdict: Verdict, current: OwnerRound) -> None:
+        """Nothing of the transaction may count: forget all state, and let it be read from Kafka again."""
+        refusal = isinstance(verdict, RefusedByGroup | RefusedRecord)
+        metrics.THROTTLER_TRANSACTIONS.labels("refused" if refusal else "unknown").inc()
+        log.warning("transaction_refused" if refusal else "transaction_unknown", reason=verdict.reason)  # type: ignore[union-attr]
+        if isinstance(verdict, RefusedRecord):
+            self.rules.refuse(self.sending.sent_as(verdict.index, current.out), verdict)
+        if isinstance(verdict, RefusedByGroup):
+            self._refusal = self.metadata, verdict
+        numbers = set(self.parts)
+        self.give_up(numbers)
+        self._late_us |= dict.fromkeys(numbers, self.clock.now() - current.began_us)
+        # After a refused record the client counts its records wrongly: the next transaction would fail.
+        if not isinstance(verdict, RefusedByGroup) or not self.producer.usable:
+            self._rebuild()
+        self.dropped.put(numbers)
+
+    def _note_state(self) -> None:
+        """For the polling thread: whether anything is due or on its way, and whether too much waits for the store."""
+        drain = self.rules.drain
+        if self.stowing.busy or drain.asked or drain.suspended or drain.refused or drain.schedule.due_weight:
+            self.worked_at = time.monotonic()
+        if self.stowing.store_is_away:
+            drain.doubt()
+        # Beyond the limit nothing more of it is read, until half of that is stored: not for a moment each time.
+        most = settings.THROTTLER_STALL_RECORDS
+        stalled = {
+            number for number, part in self.parts.items()
+            if part.waiting > (most // 2 if number in self.stalled else most)
+        }  # fmt: skip
+        for number in stalled ^ self.stalled:
+            metrics.THROTTLER_STALLED.labels(str(number)).set(number in stalled)
+        self.stalled = stalled
+
+    def _snap(self, now: int) -> None:
+        if self._snapshot_wanted:
+            self._snapshot_wanted = False
+            self.snapshots.put(self.reflection.snapshot(self.parts.values(), now))
+
+    def _rebuild(self) -> None:
+        """A producer whose earlier transactions are settled, however long the broker is away; raises what is refused."""
+        told = False
+        while not self._ending.is_set():
+            try:
+                self.producer.rebuild(self.member)
+                break
+            except client.FATAL:
+                raise
+            except client.KafkaError as error:
+                if not told:
+                    log.warning("producer_unavailable", error=str(error))
+                told = True
+                self._ending.wait(0.2)
+
+
+def partitions_dropped(owner: PartitionOwner) -> set[int]:
+    """What the owner gave up by itself since the last call; for the polling thread."""
+    gone: set[int] = set()
+    with suppress(queue.Empty):
+        while True:
+            gone |= owner.dropped.get_nowait()
+    return gone

@@ -1,0 +1,271 @@
+"""One round of the owner: what was decided and drained, its transaction, and what all rounds share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import Any
+
+from config.kafka import Record
+from config.kafka.transaction import RefusedRecord
+from config.kafka.wire_format import partition_of
+from config.telemetry import metrics
+from config.telemetry.logs import log
+from throttler.customers.policy_cache import PolicyCache
+from throttler.engine.admission import Decider, Decisions, Decoded, refusal, row_of
+from throttler.engine.drain import Drain
+from throttler.engine.partition import OwnedPartition
+from throttler.engine.transaction import OutputTransaction
+from throttler.lanes.state import LaneState
+from throttler.limits.limiter import adopt, left_late, recovered, shift
+from throttler.limits.output_rate import OutputLimiter
+from throttler.overflow.store import OverflowRow
+from throttler.worker.write_behind import WriteBehind
+
+# -- Lanes that nobody needs any more ------------------------------------------------------------------------
+# A fresh one would decide the same, so it is forgotten, here and in the changelog.
+QUIET_US = 30_000_000  # of a lane that is forgotten: one that comes and goes is not worth a tombstone each time
+SECOND_US = 1_000_000
+SECONDS = 30  # in which each lane is looked at once
+
+
+class LaneEviction:
+    """Looks at a thirtieth of the lanes a second."""
+
+    def __init__(self, parts: Mapping[int, OwnedPartition]) -> None:
+        self.parts = parts
+        self._next_us = 0
+        self._left: list[tuple[OwnedPartition, str]] = []
+        self._share = 0
+        self._more: list[tuple[OwnedPartition, str]] = []
+
+    def forget(self, part: OwnedPartition, keys: Iterable[bytes]) -> None:
+        """Lanes of the changelog that do not count any more."""
+        self._more += [(part, key.decode()) for key in keys]
+        part.touched |= bool(self._more)
+
+    def forgotten(self, now: int) -> list[tuple[OwnedPartition, str]]:
+        """Forget what a second's share of the lanes has to be forgotten; the transaction in hand says so."""
+        more = [(part, key) for part, key in self._more if self.parts.get(part.number) is part]
+        self._more = []
+        if now < self._next_us:
+            return more
+        self._next_us = now + SECOND_US
+        if not self._left:
+            self._left = [(part, customer) for part in self.parts.values() for customer in part.lanes]
+            self._share = len(self._left) // SECONDS + 1
+        looked, self._left = self._left[: self._share], self._left[self._share :]
+        found = [(part, customer) for part, customer in looked if self._is_idle(part, customer, now)]
+        for part, customer in found:
+            del part.lanes[customer]
+            part.touched = True
+        return [*more, *found]
+
+    def _is_idle(self, part: OwnedPartition, customer: str, now: int) -> bool:
+        lane = part.lanes.get(customer)
+        return self.parts.get(part.number) is part and lane is not None and _nothing_to_remember(lane, now)
+
+
+def _nothing_to_remember(lane: LaneState, now: int) -> bool:
+    quiet = lane.limiter.tat + QUIET_US <= now and recovered(lane.limiter, now)
+    # A lane that the transaction in hand logs is not forgotten by the same one.
+    return quiet and not lane.backlog and not lane.changed and not lane.waits
+
+
+# -- What all rounds of an owner share -----------------------------------------------------------------------
+# Its partitions, the terms of customers, decider, drain, and the rate of all.
+class RoundContext:
+    """One thread. `parts` is the same dictionary for everybody."""
+
+    def __init__(self, terms: PolicyCache, default_ttl_us: int, partitions: int, output: OutputLimiter | None) -> None:
+        self.terms, self.partitions, self.output = terms, partitions, output
+        self.parts: dict[int, OwnedPartition] = {}
+        self.topic_id = ""
+        self.drain = Drain(self.parts, terms.of, default_ttl_us)
+        self.memory = LaneEviction(self.parts)
+        self.decider = Decider(
+            terms.of, default_ttl_us, self._right_partition, lambda decoded, day: row_of(decoded, self.topic_id, day)
+        )
+        self.decider.output = self if output else None
+        self._poisoned: dict[tuple[int, int], str] = {}
+
+    def adopt(self, part: OwnedPartition, late_us: int, now: int) -> None:
+        """Count its lanes on from where they were restored; what they hold is watched from now on."""
+        if stepped_us := part.stepped_us(now):
+            log.warning("database_clock_stepped", partition=part.number, seconds=stepped_us // 1_000_000)
+            for lane in part.lanes.values():
+                shift(lane.limiter, stepped_us, now)
+        for lane in part.lanes.values():
+            lane.limiter.tat += late_us
+            adopt(self.terms.of(lane.customer).rates, lane.limiter, now)
+        for lane in part.backlogged():
+            self.drain.watch(part, lane, now)
+
+    def room(self, now: int, most: int) -> int:
+        """How many of the backlogs may leave now."""
+        return min(most, self.output.allowance(now)) if self.output else most
+
+    def measure(self, now: int) -> None:
+        """What our customers could send, for those who divide the rate of all."""
+        if self.output:
+            schedule = self.drain.schedule
+            self.output.meter.measure(now, schedule.waiting(), schedule.due_count, self.drain.could, self._weight_of)
+
+    def has_room(self, now: int) -> bool:
+        """Whether one more may go live; not before those whom the rate of all has cut short."""
+        return self.output is None or (not self.drain.schedule.due_weight and self.output.allowance(now) > 0)
+
+    def spend(self, count: int) -> None:
+        if self.output:
+            self.output.spend(count)
+
+    def settled(self, now: int) -> None:
+        """No transaction is in hand."""
+        if self.output:
+            self.output.settled(now)
+
+    def refuse(self, sent: Record | OverflowRow | None, verdict: RefusedRecord) -> None:
+        """The broker will never take what this record or row becomes: a dead letter when it comes again."""
+        if sent:
+            poisoned = self.drain.poisoned if isinstance(sent, OverflowRow) else self._poisoned
+            poisoned[sent.partition, sent.offset] = verdict.reason
+
+    def checked(self, decoded: Decoded) -> Decoded:
+        """The record, or the letter it has become since it was refused."""
+        if not self._poisoned:
+            return decoded
+        record: Any = decoded.record
+        reason = self._poisoned.get((record.partition, record.offset), "")
+        if not reason:
+            return decoded
+        return replace(decoded, message=None, letter=refusal(record, "send", reason, self.topic_id))
+
+    def _weight_of(self, customer: str) -> int:
+        return self.terms.of(customer).weight
+
+    def _right_partition(self, customer: str) -> int:
+        return partition_of(customer.encode(), self.partitions)
+
+
+# -- One round of the owner ----------------------------------------------------------------------------------
+# What was decided and drained, the transaction it goes into, and what follows from it.
+LATE_US = 50_000  # from decision to commit: what left later left at another time than the limiter thinks
+LOGGED_US = 200_000  # from then on the changelog is told as well, at the price of another record a lane
+DRAINED = 1000  # messages of one round: batches must not wait for a long drain
+
+
+class OwnerRound:
+    """Decisions of one transaction. `settled` are called behind it, whatever became of it."""
+
+    def __init__(self, rules: RoundContext) -> None:
+        self.rules = rules
+        self.out = Decisions()
+        self.began_us = 0  # when the first message was decided
+        self.settled: list[Callable[[], None]] = []
+        self.sent: list[OwnedPartition] = []
+        self.gone: list[tuple[OwnedPartition, str]] = []
+
+    @property
+    def size(self) -> int:
+        return self.out.size + len(self.out.rows) + len(self.out.letters)
+
+    def decide(self, batch: Sequence[Decoded], stowing: WriteBehind, now: int) -> None:
+        """Take up what belongs to our partitions and was not read before they were placed."""
+        rules, out = self.rules, self.out
+        self.began_us = self.began_us or now
+        rows, letters = len(out.rows), len(out.letters)
+        for decoded in batch:
+            part = rules.parts.get(decoded.record.partition)
+            if part and decoded.record.offset >= part.read:
+                rules.decider.decide(part, rules.checked(decoded), now, out)
+        # Before the drain hears of these lanes: it reads what no partition waits for.
+        stowing.take(out.rows[rows:], out.letters[letters:], rules.parts)
+        for _decoded, row in out.rows[rows:]:
+            part = rules.parts[row.partition]
+            rules.drain.watch(part, part.lanes[row.customer_id], now)
+
+    def drop(self, numbers: Set[int]) -> None:
+        """Forget what was decided of partitions that were given up: their next owner, or we, decide it again."""
+        out = self.out
+        lists: tuple[list[Any], ...] = (
+            out.live, out.expired, out.forwarded, out.rows, out.letters, out.drained, out.overdue, out.changed,
+        )  # fmt: skip
+        for decided in lists:
+            decided[:] = [one for one in decided if _partition_of(one) not in numbers]
+
+    def drain(self, now: int) -> None:
+        """Let leave what is due."""
+        rules, before = self.rules, len(self.out.drained)
+        self.began_us = self.began_us or now
+        rules.drain.round(now, rules.room(now, DRAINED), self.out)
+        if rules.output:
+            rules.output.spend(len(self.out.drained) - before)
+            rules.measure(now)
+
+    def to_send(self, now: int) -> bool:
+        """Whether there is anything to tell: messages, lanes to forget, or an offset that has moved on."""
+        self.gone = self.rules.memory.forgotten(now)
+        self.sent = [part for part in self.rules.parts.values() if part.touched or part.position != part.committed]
+        return bool(self.sent)
+
+    def send(self, sending: OutputTransaction, metadata: Any) -> Any:
+        """One transaction; returns its verdict."""
+        return sending.run(self.out, self.sent, self.gone, metadata, self.began_us)
+
+    def committed(self, now: int) -> list[tuple[OwnedPartition, LaneState]]:
+        """Make it final, at `now`; returns the lanes whose limiter the changelog has to be told again."""
+        for part in self.sent:
+            part.touched, part.committed = False, part.position
+        for _part, lane in self.out.changed:
+            lane.changed = False
+        self._count()
+        self._meter()
+        late_us = now - self.began_us
+        moved = self._moved(now) if late_us > LATE_US else []
+        return moved if late_us > LOGGED_US else []
+
+    def settle(self) -> None:
+        done, self.settled = self.settled, []
+        for tell in done:
+            tell()
+
+    def _moved(self, now: int) -> list[tuple[OwnedPartition, LaneState]]:
+        """What left late counts from when it left: otherwise the next ones would follow too closely.
+
+        A lane whose limiter is ahead of that already stays where it is, so that a slow broker slows nobody's backlog.
+        """
+        sent = Counter((one.record.partition, one.message.customer_id) for one in self.out.live if one.message)
+        sent.update((part.number, row.customer_id) for part, row in self.out.drained)
+        moved = []
+        for part, lane in self.out.changed:
+            rates, count = self.rules.terms.of(lane.customer).rates, sent[part.number, lane.customer]
+            if count and not rates.held and left_late(rates, lane.limiter, self.began_us, now, count):
+                moved.append((part, lane))
+        return moved
+
+    def _meter(self) -> None:
+        """For the rate of all: what each customer has sent."""
+        if self.rules.output:
+            meter = self.rules.output.meter
+            meter.sent(one.message.customer_id for one in self.out.live if one.message)
+            meter.sent(row.customer_id for _part, row in self.out.drained)
+
+    def _count(self) -> None:
+        out = self.out
+        purged = sum(reason == "purged" for _part, _row, reason in out.overdue)
+        counts = {
+            "live": len(out.live), "buffered": len(out.rows), "drained": len(out.drained), "purged": purged,
+            "expired": len(out.expired) + len(out.overdue) - purged, "parked": len(out.letters),
+            "forwarded": len(out.forwarded),
+        }  # fmt: skip
+        metrics.THROTTLER_EXPIRED.inc(counts["expired"])
+        for path, number in counts.items():
+            if number:
+                metrics.THROTTLED.labels(path).inc(number)
+
+
+def _partition_of(decided: Any) -> int:
+    """Of anything that stands in decisions."""
+    first = decided[0] if isinstance(decided, tuple) else decided
+    return int(first.number if isinstance(first, OwnedPartition) else first.record.partition)
