@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
-from types import SimpleNamespace
 
 import pytest
-from django.apps import apps
 from django.core.management import call_command
-from django.db import connection
 from django.db.models import F
 
 from buffer.events import levers
@@ -152,14 +148,6 @@ def test_batches_that_retention_deleted_are_still_counted(busy, settings):
     assert sweep_batches(database_now()) == 3
     assert not done.exists()
     assert broken() == []
-
-
-def test_batches_that_retention_deleted_uncounted_are_counted_by_the_migration(busy):
-    batch_at("SENT-2").delete()
-    assert any(COUNTED in name for name in broken())
-    migration = import_module("buffer.migrations.0008_batch_content_hash")
-    migration.count_swept(apps, SimpleNamespace(connection=connection))
-    assert not any(COUNTED in name for name in broken())
 
 
 def test_batches_that_a_rebuild_finds_are_no_surplus(busy, stream):
