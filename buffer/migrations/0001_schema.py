@@ -4,7 +4,7 @@ import config.fields
 import django.db.models.deletion
 import uuid
 from django.db import migrations, models
-from config.partitions.operations import FlagOfOneSize, HashPartitionTable, IndexByFlag, NumberBySequence, PartitionTable
+from config.partitions.operations import HashPartitionTable, IndexByFlag, NumberBySequence, PartitionTable
 
 
 class Migration(migrations.Migration):
@@ -192,9 +192,7 @@ class Migration(migrations.Migration):
             },
         ),
         PartitionTable("buffer.partitioned.EVENTS"),
-        HashPartitionTable(
-            "InventoryTracking", "reference_id", 16, key=["reference_id", "reference_type", "stock_id"]
-        ),
+        HashPartitionTable("InventoryTracking", "reference_id", 16, key=["reference_id", "reference_type", "stock_id"]),
         # An operation of its own is carried out at once; those of CreateModel come at the end of the migration.
         migrations.AddIndex(
             model_name="bufferedevent",
@@ -202,10 +200,7 @@ class Migration(migrations.Migration):
                 condition=models.Q(("status", "pending")), fields=["stream", "location_id", "id"], name="bufferedevent_open"
             ),
         ),
-        IndexByFlag(
-            "BufferedEvent", "bufferedevent_open", flag="is_pending", before=["stream", "location_id", "id"],
-        ),
-        FlagOfOneSize("BufferedEvent", "bufferedevent_open", flag="is_pending"),
+        IndexByFlag("BufferedEvent", "bufferedevent_open", flag="is_pending"),
         # After a deadlock inside INSERT … SELECT MariaDB hands out values of AUTO_INCREMENT again in a partitioned table.
         NumberBySequence("BufferedEvent"),
         NumberBySequence("InventoryTracking"),

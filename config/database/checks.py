@@ -14,6 +14,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ModelState
 from django.db.models import Field
 
+from config.database.tables import unfinished_squashes
 from config.fields import IdentifierField, collation_for
 
 # Of MySQL and MariaDB; their `utf8` has no room for half of the characters.
@@ -209,7 +210,19 @@ def _definition(editor: Any, field: Field[Any, Any], column: TextColumn) -> str:
     return " ".join(words)
 
 
-# -- What may be judged ------------------------------------------------------------------------------------
+# -- How far the tables are --------------------------------------------------------------------------------
+@register(Tags.database)
+def squashed_migrations_are_whole(
+    app_configs: Any, databases: Sequence[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """Django runs it before `migrate`, which would go on beside the gap or end in a traceback."""
+    return [
+        Error(f"{sentence}.", id="spillway.E023")
+        for alias in databases or ()
+        for sentence in unfinished_squashes(connections[alias])
+    ]
+
+
 States = dict[tuple[str, str], ModelState]
 
 
@@ -221,6 +234,8 @@ def settled_fields(connection: BaseDatabaseWrapper) -> list[Field[Any, Any]]:
     """
     models = apps.get_models(include_auto_created=True)
     fields = [field for model in models for field in model._meta.local_concrete_fields]
+    if unfinished_squashes(connection):
+        return []  # which is an error of its own; the graph of migrations has a gap
     loader = MigrationLoader(connection)
     applied = [node for node in loader.graph.nodes if node in loader.applied_migrations]
     if len(applied) == len(loader.graph.nodes):

@@ -132,49 +132,9 @@ class IndexByFlag(DatabaseOnly):
     """Instead of a partial index, where there are none: an index on a column that is 1 where its condition holds.
 
     A row that changes between two other states leaves this index alone; with the state itself in the index, each
-    change would remove an entry and add one. The column is invisible: `SELECT *` and INSERTs do not know
-    it; `config.fields.StatusField` does. `before` are the columns that the index `name` has had until here.
-    MariaDB and MySQL rewrite the table.
-    """
-
-    def __init__(self, model_name: str, name: str, flag: str, before: Sequence[str]) -> None:
-        self.model_name = model_name
-        self.name = name
-        self.flag = flag
-        self.before = list(before)
-
-    def forwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
-        index = index_named(self.name, model)
-        column = flag_column(schema_editor, model, index, self.flag, otherwise="NULL")
-        self._alter(schema_editor, model, f"ADD COLUMN {column}", [self.flag, *columns_of(model, index.fields)])
-
-    def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
-        self._alter(schema_editor, model, f"DROP COLUMN {self.flag}", columns_of(model, self.before))
-
-    def describe(self) -> str:
-        return f"Index {self.name} on {self.model_name} by {self.flag} where partial indexes do not exist"
-
-    def _alter(
-        self,
-        schema_editor: BaseDatabaseSchemaEditor,
-        model: type[models.Model],
-        change: str,
-        columns: Sequence[str],
-    ) -> None:
-        if schema_editor.connection.features.supports_partial_indexes:
-            return
-        quote = schema_editor.quote_name
-        indexed = ", ".join(map(quote, columns))
-        schema_editor.execute(
-            f"ALTER TABLE {quote(model._meta.db_table)} DROP INDEX {quote(self.name)}, {change}, "
-            f"ADD INDEX {quote(self.name)} ({indexed})"
-        )
-
-
-class FlagOfOneSize(DatabaseOnly):
-    """The flag of an `IndexByFlag` is 0 instead of NULL where its condition does not hold.
-
-    NULL takes no space in a row: a row that loses its flag changes its size, and InnoDB moves it within its page.
+    change would remove an entry and add one. Elsewhere the column is 0: NULL takes no space in a row, and InnoDB moves
+    a row that changes its size (docs/adr/0018). The column is invisible: `SELECT *` and INSERTs do not know it;
+    `config.fields.StatusField` does. MariaDB and MySQL rewrite the table.
     """
 
     def __init__(self, model_name: str, name: str, flag: str) -> None:
@@ -183,41 +143,35 @@ class FlagOfOneSize(DatabaseOnly):
         self.flag = flag
 
     def forwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
-        self._say(schema_editor, model, otherwise="0")
+        index = index_named(self.name, model)
+        # Django leaves conditions out where it cannot use them, so only Django's own builder of them will do.
+        condition = index._get_condition_sql(model, schema_editor)  # type: ignore[attr-defined]
+        flag = f"{self.flag} tinyint GENERATED ALWAYS AS (IF({condition}, 1, 0)) STORED INVISIBLE"
+        self._alter(schema_editor, model, f"ADD COLUMN {flag}", [self.flag])
 
     def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
-        self._say(schema_editor, model, otherwise="NULL")
+        self._alter(schema_editor, model, f"DROP COLUMN {self.flag}", [])
 
     def describe(self) -> str:
-        return f"Keep the size of {self.model_name} when {self.flag} changes"
+        return f"Index {self.name} on {self.model_name} by {self.flag} where partial indexes do not exist"
 
-    def _say(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model], otherwise: str) -> None:
+    def _alter(
+        self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model], change: str, first: list[str]
+    ) -> None:
         if schema_editor.connection.features.supports_partial_indexes:
             return
-        column = flag_column(schema_editor, model, index_named(self.name, model), self.flag, otherwise)
-        table = schema_editor.quote_name(model._meta.db_table)
-        schema_editor.execute(f"ALTER TABLE {table} MODIFY COLUMN {column}")
-
-
-def flag_column(
-    schema_editor: BaseDatabaseSchemaEditor,
-    model: type[models.Model],
-    index: models.Index,
-    flag: str,
-    otherwise: str,
-) -> str:
-    """The column that is 1 where the condition of `index` holds."""
-    # Django leaves conditions out where it cannot use them, so only Django's own builder of them will do.
-    condition = index._get_condition_sql(model, schema_editor)  # type: ignore[attr-defined]
-    return f"{flag} tinyint GENERATED ALWAYS AS (IF({condition}, 1, {otherwise})) STORED INVISIBLE"
+        quote = schema_editor.quote_name
+        fields = index_named(self.name, model).fields
+        columns = [str(model._meta.get_field(name).column) for name in fields]  # type: ignore[union-attr]
+        indexed = ", ".join(map(quote, [*first, *columns]))
+        schema_editor.execute(
+            f"ALTER TABLE {quote(model._meta.db_table)} DROP INDEX {quote(self.name)}, {change}, "
+            f"ADD INDEX {quote(self.name)} ({indexed})"
+        )
 
 
 def index_named(name: str, model: type[models.Model]) -> models.Index:
     return next(index for index in model._meta.indexes if index.name == name)
-
-
-def columns_of(model: type[models.Model], fields: Sequence[str]) -> list[str]:
-    return [str(model._meta.get_field(name).column) for name in fields]  # type: ignore[union-attr]
 
 
 class NumberBySequence(DatabaseOnly):

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 
 from config.database.clock import database_now
 from outbox.channels import handlers as registry
@@ -68,25 +64,3 @@ def later():
         assert now
 
     return shift
-
-
-class Tables:
-    """The tables of this database, at one migration or another."""
-
-    def as_of(self, name: str) -> Any:
-        """Go back to this migration of the outbox; returns the models of then."""
-        executor = MigrationExecutor(connection)
-        executor.migrate([("outbox", name)])
-        return executor.loader.project_state([("outbox", name)]).apps
-
-    def migrate(self) -> None:
-        executor = MigrationExecutor(connection)
-        executor.migrate(executor.loader.graph.leaf_nodes())
-
-
-@pytest.fixture
-def tables(transactional_db: None) -> Iterator[Tables]:
-    """Those of the newest migration again in the end."""
-    found = Tables()
-    yield found
-    found.migrate()

@@ -61,7 +61,7 @@ def test_a_database_that_cannot_hold_every_character_is_refused_before_anything_
         (line,) = [line for line in done.stderr.splitlines() if "E017" in line]
         assert encoding in line
         assert {"postgresql": "CREATE DATABASE", "mysql": "ALTER DATABASE"}[connection.vendor] in line
-    assert "\n[ ] 0001_initial" in manage(url, "showmigrations", "outbox").stdout.replace(" [", "["), "nothing was made"
+    assert "\n[ ] 0001_schema" in manage(url, "showmigrations", "outbox").stdout.replace(" [", "["), "nothing was made"
     findings = json.loads(manage(url, "doctor", "--json").stdout)["findings"]
     (session,) = [found for found in findings if found["name"] == "database session"]
     assert not session["ok"]

@@ -1,19 +1,27 @@
-"""`migrate` from every state that tables may be in: of an older version, cut in the middle, without a key for a moment."""
+"""`migrate` from every state that tables may be in: of an older version, between two, cut in the middle, without a key."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from django.db import DatabaseError, connection
+from django.db.migrations import AlterField, Migration
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 
 from config.database import checks
 from config.database.mysql.schema import MigrationJournal
+from config.database.tables import missing_migrations
+from config.fields import IdentifierField
+from config.probes import endpoints
 from tests.databases import empty_database, json_of, run_with
-from tests.outbox.conftest import Tables
 
 WALK = ["-m", "tests.config.database.walk"]
 SERVER = pytest.mark.skipif(connection.vendor != "mysql", reason="elsewhere DDL is undone with its migration")
@@ -49,22 +57,63 @@ def test_no_table_is_ever_without_a_primary_key(walk):
     assert walk("steps", init_command="SET time_zone='%2B00:00',sql_require_primary_key=1")["went"]
 
 
-@pytest.mark.django_db(transaction=True)
-def test_only_columns_that_no_migration_changes_any_more_are_judged():
-    def judged() -> set[str]:
-        return {str(field) for field in checks.settled_fields(connection)}
+def judged() -> set[str]:
+    return {str(field) for field in checks.settled_fields(connection)}
 
+
+@pytest.mark.django_db
+def test_a_column_that_a_pending_migration_changes_is_not_judged(monkeypatch):
     everything = judged()
-    assert "outbox.FailureGroup.fingerprint" in everything
-    changed = {"outbox.FailureGroup.fingerprint", "outbox.BurialKey.topic_id", "outbox.ReplayItem.size"}
-    tables = Tables()
-    tables.as_of("0014_letters_by_correlation")
-    try:
-        assert everything - judged() >= changed
-        assert "outbox.BurialKey.offset" in judged()
-        assert not checks.text_is_whole(None, databases=["default"])
-    finally:
-        tables.migrate()
+    later = Migration("0002_later", "outbox")
+    later.dependencies = [("outbox", "0001_schema")]
+    later.operations = [AlterField("failuregroup", "fingerprint", IdentifierField(max_length=40, unique=True))]
+    load = MigrationLoader.load_disk
+
+    def with_later(loader: MigrationLoader) -> None:
+        load(loader)
+        loader.disk_migrations["outbox", "0002_later"] = later
+
+    monkeypatch.setattr(MigrationLoader, "load_disk", with_later)
+    assert everything - judged() == {"outbox.FailureGroup.fingerprint"}
+
+
+@pytest.mark.django_db
+def test_what_is_not_there_yet_is_not_judged():
+    everything = judged()
+    MigrationRecorder(connection).migration_qs.filter(app="buffer").delete()
+    assert everything - judged() == {name for name in everything if name.startswith("buffer.")}
+    assert not checks.text_is_whole(None, databases=["default"])
+
+
+@pytest.fixture
+def applied(transactional_db: None) -> Iterator[Any]:
+    """What the database has noted of the outbox's migrations; as it was in the end."""
+    rows = MigrationRecorder(connection).migration_qs.filter(app="outbox")
+    noted = list(rows)
+    yield rows
+    rows.delete()
+    rows.bulk_create(noted)
+
+
+def test_a_database_at_the_last_migration_of_before_has_nothing_to_apply(applied):
+    applied.filter(name="0001_schema").delete()
+    executor = MigrationExecutor(connection)
+    assert not executor.migration_plan(executor.loader.graph.leaf_nodes())
+    assert not checks.squashed_migrations_are_whole(None, databases=["default"])
+    assert not missing_migrations()
+
+
+def test_a_database_between_two_squashed_migrations_is_refused_and_doctor_says_what_to_run(applied, capsys):
+    """Django itself would have nothing to apply, or no graph."""
+    applied.filter(name__in=["0001_schema", "0016_sizes_of_items", "0017_refusals_alike"]).delete()
+    with pytest.raises(SystemCheckError, match=r"E023. outbox\.0016_sizes_of_items was never"):
+        call_command("migrate", skip_checks=False)
+    with pytest.raises(SystemExit):
+        call_command("doctor", json=True)
+    findings = {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
+    assert not findings["migrations"]["ok"]
+    assert "run migrate with the last version that has outbox.0016_sizes_of_items" in findings["migrations"]["detail"]
+    assert endpoints.CHECKS["migrations"]().startswith("failed: outbox.0016_sizes_of_items")
 
 
 @SERVER

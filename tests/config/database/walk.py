@@ -1,7 +1,8 @@
 """Run by test_migrate.py in a database of its own: goes through the history of the tables, as `migrate` would find them.
 
 `steps`: one migration after the other, and before each the checks that `migrate` runs first. `cuts`: `migrate` itself,
-cut behind a statement of each migration, or with `every` behind each of them, and begun again until it is through.
+cut behind a statement of each migration and each twentieth further one, or with `every` behind each of them, and begun
+again until it is through.
 Prints, as JSON, how often it went on. What is refused ends it.
 """
 
@@ -42,7 +43,10 @@ class Cut(BaseException):
 
 
 class Scissors:
-    """Cut behind a statement of each migration: of one the first, of the next the second, and so on; or behind every one."""
+    """Cut behind a statement of each migration: of one the first, of the next the second, and so on; or behind every one.
+
+    Of a long migration, behind each twentieth after it, too.
+    """
 
     def __init__(self, every: bool) -> None:
         self.every = every
@@ -67,7 +71,7 @@ class Scissors:
         if self.migration and sql.split()[0] in ("ALTER", "CREATE", "DROP", "RENAME"):
             self.done += 1
             behind = self.cut[self.migration]
-            due = self.every or (not behind and self.done > len(self.cut) % 3)
+            due = self.every or self.done % 20 == 0 or (not behind and self.done > len(self.cut) % 3)
             if due and sql not in behind:
                 behind.add(sql)
                 raise Cut
