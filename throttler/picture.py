@@ -1,11 +1,12 @@
-"""The throttler in numbers, for home and /metrics: totals, whose messages end soonest, who owns what."""
+"""The throttler in numbers, for home and /metrics: totals, whose messages are given up first, who owns what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from django.conf import settings
@@ -20,16 +21,18 @@ from outbox.bookkeeping import counters, progress
 from outbox.bookkeeping.progress import Progress, Trends, position_needs, reader_stage, topic_stage
 from outbox.letters import overview
 from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
+from throttler.customers.changes import without_row
 from throttler.customers.models import Customer
+from throttler.customers.situation import Situation, situations_of
 from throttler.engine.partition import OUT
 from throttler.engine.row_writer import GROUP
 from throttler.engine.transaction import INPUT
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LaneOwner
 
-# -- Which customer's messages are nearest to the end of their life ------------------------------------------
-# As the mirror and the customers' lifetimes say.
+# -- Whose messages are nearest to the end of their life -----------------------------------------------------
 MOST = 1000  # lanes that are looked at, of those that wait longest
+MOST_FORECAST = 100  # customers whose forecast is made, of those nearest to the end
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,6 @@ class NearestEnd:
     """A lane whose oldest message began at `since`; it lives `ttl` seconds unless it names a shorter time itself."""
 
     customer_id: str
-    backlog: int
     since: datetime
     ttl: int
 
@@ -50,22 +52,54 @@ class NearestEnd:
         return max(0.0, (now - self.since).total_seconds()) / self.ttl
 
 
-def nearest_end(now: datetime) -> NearestEnd | None:
-    """Of the lanes that wait longest, and of those that wait longest among customers with a shorter life."""
+def nearest_ends(now: datetime) -> list[NearestEnd]:
+    """The lanes that wait longest, and those that wait longest among customers with a shorter life; nearest first."""
     shorter = Customer.objects.filter(ttl_seconds__lt=settings.THROTTLER_TTL_SECONDS).values("pk")
     waiting = Lane.objects.filter(oldest_at__isnull=False)
     ends = [*_ends(waiting), *_ends(waiting.filter(customer_id__in=shorter))]
-    return max(ends, key=lambda end: end.used(now), default=None)
+    return sorted(ends, key=lambda end: end.used(now), reverse=True)
 
 
 def _ends(lanes: QuerySet[Lane]) -> Iterator[NearestEnd]:
     own = Customer.objects.filter(pk=OuterRef("customer_id")).values("ttl_seconds")
     rows: Any = lanes.annotate(own=Subquery(own[:1])).order_by("oldest_at")
-    for customer_id, backlog, since, ttl in rows.values_list("customer_id", "backlog", "oldest_at", "own")[:MOST]:
-        yield NearestEnd(customer_id, backlog, since, settings.THROTTLER_TTL_SECONDS if ttl is None else ttl)
+    for customer_id, since, ttl in rows.values_list("customer_id", "oldest_at", "own")[:MOST]:
+        yield NearestEnd(customer_id, since, settings.THROTTLER_TTL_SECONDS if ttl is None else ttl)
 
 
-# -- The throttler in numbers, for home and /metrics: totals, the mirror's indexes, and who owns what --------
+@dataclass(frozen=True)
+class Expiring:
+    """A customer whose oldest message is near its end, with the forecast of their page."""
+
+    end: NearestEnd
+    found: Situation
+
+    @property
+    def first(self) -> datetime | None:
+        """When the first message is given up; None: none is at today's rate, or nobody works on them."""
+        seconds = self.found.forecast.expires_in if self.found.owned else None
+        return None if seconds is None else self.found.now + timedelta(seconds=seconds)
+
+    @property
+    def until(self) -> datetime | None:
+        """When somebody must have acted: the oldest leaves by itself where somebody works on it; None: by then all leave."""
+        return self.first if self.found.owned else self.end.until
+
+
+def expiring(ends: Iterable[NearestEnd], now: datetime) -> Expiring | None:
+    """Whose messages are given up first; of those whose all leave in time, whose are nearest to their end."""
+    nearest: dict[str, NearestEnd] = {}
+    for end in islice(ends, MOST_FORECAST):
+        nearest.setdefault(end.customer_id, end)
+    if not nearest:
+        return None
+    rows = Customer.objects.in_bulk(list(nearest))
+    found = situations_of([rows.get(name) or without_row(name, now) for name in nearest], now)
+    shown = [Expiring(nearest[one.row.pk], one) for one in found]
+    return min(shown, key=lambda one: (one.until is None, one.until or one.end.until))
+
+
+# -- The throttler in numbers --------------------------------------------------------------------------------
 NEAR = 0.8  # of its life: from then on somebody should look
 SOON = timedelta(hours=2)  # messages that are lost within this are for now
 
@@ -132,19 +166,19 @@ class Numbers(Trends):
         return max(timedelta(0), self.now - since) if since else timedelta(0)
 
     @cached_property
-    def end(self) -> NearestEnd | None:
-        """The lane whose oldest message has used most of its life."""
-        return nearest_end(self.now)
+    def ends(self) -> list[NearestEnd]:
+        """Lanes by how much of its life their oldest message has used, most first."""
+        return nearest_ends(self.now)
 
     @property
     def used(self) -> float:
-        """How much of its life that message has used, of 1."""
-        return self.end.used(self.now) if self.end else 0.0
+        """How much of its life the message nearest to its end has used, of 1."""
+        return self.ends[0].used(self.now) if self.ends else 0.0
 
-    @property
-    def near(self) -> bool:
-        """Whether somebody should look before messages expire."""
-        return self.used > NEAR
+    @cached_property
+    def expiring(self) -> Expiring | None:
+        """At whom somebody should look before messages expire."""
+        return expiring((end for end in self.ends if end.used(self.now) > NEAR), self.now)
 
     @cached_property
     def customers(self) -> int:
@@ -186,8 +220,8 @@ def _buffer(numbers: Numbers) -> Stage:
         age,
         [f"{waiting} {humanize.word(numbers.customers, 'customer waits', 'customers wait')}"],
         _page("customer"),
-        tone="warn" if numbers.near else "idle",
-        word="Expiring" if numbers.near else "",
+        tone="warn" if numbers.expiring else "idle",
+        word="Expiring" if numbers.expiring and numbers.expiring.until else "",
         trend=numbers.backlog_trend(),
     )
 
@@ -212,33 +246,46 @@ def _out(numbers: Numbers) -> Stage:
 # -- Needs -------------------------------------------------------------------------------------------------
 def _needs(numbers: Numbers) -> Iterator[Need]:
     yield from position_needs(numbers.progress, "The throttler")
-    if numbers.end and numbers.near:
-        yield _expiring(numbers.end, numbers.now)
+    if numbers.expiring:
+        yield _expiring(numbers.expiring)
     yield from letter_needs([FLOW])
 
 
-def _expiring(end: NearestEnd, now: datetime) -> Need:
+def _expiring(one: Expiring) -> Need:
     """The customer whose messages will be given up first."""
+    name, waiting, until = one.end.customer_id, one.found.traffic.backlog, one.until
     return Need(
-        urgency="now" if end.until - now < SOON else "soon",
-        title=f"Messages of {end.customer_id} are about to expire",
-        why=_why(end, now),
-        url=_page("customer", end.customer_id),
+        urgency="now" if until and until - one.found.now < SOON else "soon",
+        title=f"Messages of {name} are about to expire" if until else f"Messages of {name} leave late",
+        why=_why(one),
+        url=_page("customer", name),
         lever="Open customer",
-        amount=end.backlog,
-        unit=humanize.word(end.backlog, "message", "messages"),
-        since=end.since,
-        until=end.until,
+        amount=waiting,
+        unit=humanize.word(waiting, "message", "messages"),
+        since=one.end.since,
+        until=until,
         rank=0,
     )
 
 
-def _why(end: NearestEnd, now: datetime) -> str:
-    waits, lives = (humanize.length(seconds) for seconds in ((now - end.since).total_seconds(), end.ttl))
+def _why(one: Expiring) -> str:
+    """How old the oldest is, when the first is given up, and what helps: the oldest may well leave in time."""
+    found, now = one.found, one.found.now
+    waits, lives = (humanize.length(seconds) for seconds in ((now - one.end.since).total_seconds(), one.end.ttl))
     facts = f"The oldest has waited {waits}; messages live {lives}."
-    if Customer.objects.held().filter(pk=end.customer_id).exists():
-        return f"They are on hold. {facts} To resume, or a longer life, saves them."
-    return f"They came faster than the rate lets them leave. {facts} A higher rate or a longer life saves them."
+    if not found.owned:
+        return f"No throttler works on them, so there is no forecast. {facts}"
+    if one.first is None:
+        more = ", if THROTTLER_OUTPUT_RATE lets them" if settings.THROTTLER_OUTPUT_RATE else ""
+        return f"{facts} At today's rate all of them leave in time{more}."
+    left = (one.first - now).total_seconds()
+    when = f"in {humanize.length(left, coarse=True)}" if left >= 1 else "now"
+    if found.rates.held:
+        return f"They are on hold. {facts} The first is given up {when}. To resume, or a longer life, saves them."
+    return (
+        f"They came faster than the rate lets them leave. {facts} At today's rate the first is given up {when}. "
+        "A higher rate or a longer life saves them."
+    )
 
 
 def _page(model: str, key: str = "") -> str:

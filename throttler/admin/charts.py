@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from config.admin import humanize
-from throttler.admin.customer_view import FiveMinutes, Situation, Timeline
+from throttler.customers.situation import FiveMinutes, Situation, Timeline
 
 WIDTH, HEIGHT = 1000, 100
 AHEAD = timedelta(hours=3)
@@ -108,7 +108,7 @@ def age_chart(found: Situation, forecast: bool) -> Chart | None:
     scale = Scale(start, now + ahead, span(max(ttl * 1.1, *(age for _, age in past))))
     lines = {"oldest": scale.points(past)}
     if forecast:
-        coming = found.outlook.ages(ahead.total_seconds(), POINTS)
+        coming = found.forecast.ages(ahead.total_seconds(), POINTS)
         lines["forecast"] = scale.points((now + ahead * at / POINTS, age) for at, age in enumerate(coming))
     caption = f"Oldest now: {humanize.length(past[-1][1], coarse=True)}. Messages expire at {life(ttl)}."
     high, middle = life(scale.top), life(scale.top / 2)

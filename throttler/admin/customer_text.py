@@ -11,13 +11,12 @@ from config.redelivery import Tone
 from config.telemetry.redaction import without_addresses
 from outbox.audit_log.models import OperatorAction
 from throttler.admin.charts import per_second
-from throttler.admin.customer_view import Situation
+from throttler.customers.situation import Situation
 from throttler.limits.forecast import Forecast
 from throttler.limits.rate import NAMES, RateWindow, rates_text
 
 # -- What a customer's page says: the state in a word, and the forecast in a sentence. Pure ------------------
 DAY = 86_400
-SOON = DAY / 2
 FAR = 1000 * DAY
 
 
@@ -41,20 +40,11 @@ ORPHANED = Callout(
 
 def state_of(found: Situation) -> str:
     """A key of `config.admin.html.STATES`."""
-    return state(found.rates.held, found.traffic.backlog, found.outlook)
-
-
-def state(held: bool, backlog: int, outlook: Forecast) -> str:
-    if held:
+    if found.rates.held:
         return "on_hold"
-    if not backlog:
+    if not found.traffic.backlog:
         return "live"
-    return "expiring" if soon(outlook) else "over_rate"
-
-
-def soon(outlook: Forecast) -> bool:
-    """Whether messages expire within half a day: what lies further ahead changes before."""
-    return outlook.expires_in is not None and outlook.expires_in < SOON
+    return "expiring" if found.soon else "over_rate"
 
 
 def callouts(found: Situation) -> list[Callout]:
@@ -63,7 +53,7 @@ def callouts(found: Situation) -> list[Callout]:
         return [_silence(found)]
     if not found.owned:
         return [ORPHANED]
-    told = [forecast(found)]
+    told = [forecast_callout(found)]
     if found.at_least_once:
         told.insert(0, Callout(
             "info", "question", "At least once.",
@@ -83,29 +73,29 @@ def _silence(found: Situation) -> Callout:
     )  # fmt: skip
 
 
-def forecast(found: Situation) -> Callout | None:
+def forecast_callout(found: Situation) -> Callout | None:
     """The forecast of a customer who waits, or of one over the rate; None when there is nothing to say."""
-    traffic, outlook = found.traffic, found.outlook
+    traffic, forecast = found.traffic, found.forecast
     if found.rates.held:
         return _held(found)
-    if outlook.expires_in is None or (not traffic.backlog and outlook.lost_per_second < 0.001):
+    if forecast.expires_in is None or (not traffic.backlog and forecast.lost_per_second < 0.001):
         return _gone(found) if traffic.backlog else None
     return Callout(
-        "warn" if soon(outlook) else "info", "clock", starts_at(outlook, found.now), " ".join(_why(found)), advice(found)
+        "warn" if found.soon else "info", "clock", starts_at(forecast, found.now), " ".join(_why(found)), advice(found)
     )  # fmt: skip
 
 
 def _held(found: Situation) -> Callout:
-    waiting, outlook = found.traffic.backlog, found.outlook
+    waiting, forecast = found.traffic.backlog, found.forecast
     end = "somebody resumes" if found.row.held else "the rate is changed: it is 0/s"
     if not waiting:
         return Callout("info", "pause", "On hold.", f"Nothing waits yet. What arrives is buffered until {end}.")
     rest = f"{humanize.plural(waiting, 'message waits', 'messages wait')} and nothing leaves until {end}."
-    return Callout("warn", "pause", "On hold.", rest, starts_at(outlook, found.now))
+    return Callout("warn", "pause", "On hold.", rest, starts_at(forecast, found.now))
 
 
 def _gone(found: Situation) -> Callout:
-    gone, at = found.outlook.gone_in, found.now
+    gone, at = found.forecast.gone_in, found.now
     if gone is None:
         verdict = "Nothing expires, and the backlog stays."
     else:
@@ -113,37 +103,41 @@ def _gone(found: Situation) -> Callout:
     return Callout("info", "tick", verdict, " ".join(_speeds(found)))
 
 
-def starts_at(outlook: Forecast, now: datetime) -> str:
+def starts_at(forecast: Forecast, now: datetime) -> str:
     """`Messages start to expire at 09:42, in 1 h 1 min.`"""
-    seconds = outlook.expires_in or 0.0
+    seconds = forecast.expires_in or 0.0
     if seconds < 1:
         return "Messages expire now."
     return f"Messages start to expire at {clock(now, seconds)}, {_in(seconds)}."
 
 
 def _why(found: Situation) -> list[str]:
-    told, outlook = _speeds(found), found.outlook
-    if outlook.lost_per_second >= 0.001:
+    told, forecast = _speeds(found), found.forecast
+    if forecast.lost_per_second >= 0.001:
         told.append(
-            f"From then on {per_second(outlook.lost_per_second)} a second, about {hourly(outlook)} an hour, "
+            f"From then on {per_second(forecast.lost_per_second)} a second, about {hourly(forecast)} an hour, "
             "are too old to send."
         )
-    elif outlook.lost:
+    elif forecast.lost:
         told.append(
-            f"Of those that wait, about {humanize.plural(outlook.lost, 'is', 'are')} too old before their turn."
+            f"Of those that wait, about {humanize.plural(forecast.lost, 'is', 'are')} too old before their turn."
         )
     return told
 
 
-def hourly(outlook: Forecast) -> str:
+def hourly(forecast: Forecast) -> str:
     """What expires in an hour, to two digits: it is a forecast."""
-    found = f"{outlook.lost_per_second * 3600:.2g}"
+    found = f"{forecast.lost_per_second * 3600:.2g}"
     return f"{float(found):,.0f}" if float(found) >= 1 else found
 
 
 def _speeds(found: Situation) -> list[str]:
     arriving = found.timeline.arriving
-    leaving = f"leave at {per_second(found.leaving)}/s" if found.leaving else "do not leave: a quota is used up"
+    leaving = (
+        f"leave at {per_second(found.forecast.leaving)}/s"
+        if found.forecast.leaving
+        else "do not leave: a quota is used up"
+    )
     if arriving is None:
         return [f"They {leaving}. How fast they arrive is not measured yet; this is without new ones."]
     return [f"They arrive at {per_second(arriving)}/s and {leaving}."]
@@ -151,7 +145,7 @@ def _speeds(found: Situation) -> list[str]:
 
 def advice(found: Situation) -> str:
     """The smallest rate that avoids the loss, as somebody would set it."""
-    if found.outlook.expires_in is None:
+    if found.forecast.expires_in is None:
         return ""
     enough = found.traffic.enough(found.named_rates)
     if found.traffic.oldest >= found.traffic.ttl:
@@ -230,16 +224,16 @@ def tried_rates(found: Situation) -> list[TriedRate]:
     tried = [found.named_rates]
     tried += [found.traffic.enough(found.named_rates, times) for times in TIMES]
     distinct = list({rates_text(rates): rates for rates in tried}.items())
-    return [tried_rate(found.after(rates), text, found.now, text == distinct[0][0]) for text, rates in distinct]
+    return [tried_rate(found.at(rates), text, found.now, text == distinct[0][0]) for text, rates in distinct]
 
 
-def tried_rate(outlook: Forecast, text: str, now: datetime, current: bool = False) -> TriedRate:
-    gone, lost = outlook.gone_in, "0"
-    if outlook.expires_in is not None and outlook.lost_per_second >= 0.001:
-        lost = f"{hourly(outlook)}/h"
-    elif outlook.lost:
-        lost = f"{outlook.lost:,}"
-    backlog = "grows" if outlook.lost_per_second >= 0.001 else "stays"
+def tried_rate(forecast: Forecast, text: str, now: datetime, current: bool = False) -> TriedRate:
+    gone, lost = forecast.gone_in, "0"
+    if forecast.expires_in is not None and forecast.lost_per_second >= 0.001:
+        lost = f"{hourly(forecast)}/h"
+    elif forecast.lost:
+        lost = f"{forecast.lost:,}"
+    backlog = "grows" if forecast.lost_per_second >= 0.001 else "stays"
     if gone is not None:
         backlog = gone_by(now, gone) if gone else "none"
     return TriedRate(text, backlog, lost, current, lost != "0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,12 +24,11 @@ from config.admin.pages import ReadOnlyAdmin, Segments
 from config.database.clock import database_now
 from outbox.audit_log.models import OperatorAction
 from throttler.admin import charts, customer_text, levers, waiting_messages
-from throttler.admin.customer_view import Situation, customer_of, has_row, situation_of, traffic_of, ttl_of, without_row
 from throttler.admin.levers import CustomerLeverPage
-from throttler.customers.changes import SUBJECT, fault_of_customer
+from throttler.customers.changes import SUBJECT, fault_of_customer, without_row
 from throttler.customers.models import Customer
+from throttler.customers.situation import Situation, customer_of, has_row, situation_of, situations_of, ttl_of
 from throttler.lanes.models import Lane
-from throttler.limits.forecast import Forecast
 from throttler.limits.rate import BadRates, Rates, parse_rates
 
 PAGE = "admin:throttler_customer_change"
@@ -72,7 +71,7 @@ class CustomerChangeList(KeysetChangeList):
             self.result_list = list(page.find(self.query))
         elif page.shows_waiting(self):
             self.result_list = _with_rows(self.result_list)
-        _with_lanes(self.result_list)
+        _with_situations(self.result_list)
         self.result_count = len(self.result_list)
 
 
@@ -80,17 +79,12 @@ def _with_rows(lanes: Iterable[Lane]) -> list[Customer]:
     """The customer of each lane."""
     names = list(dict.fromkeys(lane.customer_id for lane in lanes))
     rows = Customer.objects.in_bulk(names)
-    return [rows.get(name) or without_row(name) for name in names]
+    return [rows.get(name) or without_row(name, timezone.now()) for name in names]
 
 
-def _with_lanes(rows: Iterable[Any]) -> None:
-    found: dict[str, list[Lane]] = {row.pk: [] for row in rows}
-    for lane in Lane.objects.filter(customer_id__in=list(found)):
-        found[lane.customer_id].append(lane)
-    now = timezone.now()
-    for row in rows:
-        row.traffic = traffic_of(row, found[row.pk], 0.0, now)
-        row.outlook = Forecast(row.traffic, row.traffic.leaving(row.allowed))
+def _with_situations(rows: Sequence[Any]) -> None:
+    for row, found in zip(rows, situations_of(rows, timezone.now()), strict=True):
+        row.situation = found
 
 
 @admin.register(Customer)
@@ -117,18 +111,18 @@ class CustomerAdmin(ReadOnlyAdmin):
 
     @admin.display(description="State")
     def state(self, row: Any) -> str:
-        return chip(customer_text.state(row.allowed.held, row.traffic.backlog, row.outlook))
+        return chip(customer_text.state_of(row.situation))
 
     @admin.display(description="Waiting")
     def count_waiting(self, row: Any) -> str:
-        return format_html('<span class="sw-number">{}</span>', f"{row.traffic.backlog:,}")
+        return format_html('<span class="sw-number">{}</span>', f"{row.situation.traffic.backlog:,}")
 
     @admin.display(description="Oldest")
     def oldest(self, row: Any) -> str:
-        if not row.traffic.backlog:
+        traffic, now = row.situation.traffic, row.situation.now
+        if not traffic.backlog:
             return humanize.UNKNOWN
-        now = timezone.now()
-        when = now - timedelta(seconds=row.traffic.oldest)
+        when = now - timedelta(seconds=traffic.oldest)
         return moment(when, humanize.ago(when, now))
 
     @admin.display(description="Rate")
@@ -214,7 +208,7 @@ class CustomerAdmin(ReadOnlyAdmin):
         customer_id = given.get("id", "").strip() if "new" in given else given.get("id", "")
         row = self.asked(request, customer_id) if one else None
         if row is None and one is levers.RATE and "new" in given and not fault_of_customer(customer_id):
-            row = without_row(customer_id)
+            row = without_row(customer_id, timezone.now())
         if one is None or row is None:
             raise Http404
         context = {**self.admin_site.each_context(request), "opts": self.opts}

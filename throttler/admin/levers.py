@@ -17,9 +17,9 @@ from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of
 from config.admin.pages import LeverState
 from config.redelivery import Refusal
 from throttler.admin import customer_text
-from throttler.admin.customer_view import Situation, has_row, ttl_of
 from throttler.customers import changes
 from throttler.customers.models import Customer
+from throttler.customers.situation import Situation, has_row, ttl_of
 from throttler.limits.rate import BadRates, parse_rates, rates_text
 
 # -- The levers on a customer --------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class CustomerLeverPage:
             rates = parse_rates(text)
         except BadRates:
             return None
-        return customer_text.tried_rate(self.found.after(rates), rates_text(rates), self.found.now)
+        return customer_text.tried_rate(self.found.at(rates), rates_text(rates), self.found.now)
 
     def _life_fields(self) -> dict[str, Any]:
         row = self.found.row

@@ -21,8 +21,8 @@ from config.telemetry.logs import log
 from config.telemetry.redaction import DOTS
 from config.telemetry.visible import visible
 from outbox.audit_log import reveal
-from throttler.admin.customer_view import MOST_LANES, ttl_of
 from throttler.customers.models import Customer
+from throttler.customers.situation import MOST_LANES, ttl_of
 from throttler.lanes.models import Lane
 from throttler.messages import NAMED, READABLE, moment_of
 from throttler.overflow.configured import store_of_settings

@@ -103,8 +103,12 @@ def waiting(customer_id: str) -> int:
 
 def seen_of(customer_id: str, now: datetime) -> Customer:
     """The customer's row, or an unsaved one with the defaults."""
-    found = Customer.objects.filter(pk=customer_id).first()
-    return found or Customer(pk=customer_id, rates=settings.THROTTLER_DEFAULT_RATE, created_at=now, updated_at=now)
+    return Customer.objects.filter(pk=customer_id).first() or without_row(customer_id, now)
+
+
+def without_row(customer_id: str, now: datetime) -> Customer:
+    """Who has no row sends at the default rate; unsaved."""
+    return Customer(pk=customer_id, rates=settings.THROTTLER_DEFAULT_RATE, created_at=now, updated_at=now)
 
 
 def change(

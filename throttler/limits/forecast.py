@@ -1,7 +1,11 @@
-"""What lies before a customer who waits: when messages expire, how many, and the rate that avoids it."""
+"""The forecast of a customer: when messages leave, which are given up before, and the rate that avoids it. Pure.
+
+API, page and home all ask this one, so that they agree.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,60 +36,84 @@ class Traffic:
         """Messages a second that have to leave so that none expires."""
         return max(self.arriving, self.backlog / self.ttl)
 
-    def leaving(self, rates: Rates | None) -> float:
-        """Messages a second that can leave, on an average of one life; None and no window: held."""
-        if rates is None or rates.held:
-            return 0.0
-        shortest, *longer = rates.windows
-        speeds = [shortest.limit * SECOND / shortest.period_us]
-        speeds += [max(0, window.limit * starts - used) / self.ttl for window, starts, used in self._windows(longer)]
-        return min(speeds)
-
     def enough(self, rates: Rates, times: float = 1.0) -> Rates:
         """The same windows, each as large as `times` the needed speed asks, none smaller than it is."""
         speed = self.needed * times
         shortest, *longer = rates.windows
         limit = max(shortest.limit, _rounded_up(speed * shortest.period_us / SECOND))
         grown = [RateWindow(min(limit, shortest.period_us), shortest.period_us)]
-        for window, starts, used in self._windows(longer):
-            least = max(window.limit, _rounded_up((speed * self.ttl + used) / starts))
+        for window, later, used in self.in_one_life(longer):
+            least = max(window.limit, _rounded_up((speed * self.ttl + used) / (1 + later)))
             grown.append(RateWindow(min(least, window.period_us), window.period_us))
         return Rates(tuple(grown), rates.burst)
 
     def used(self, period_us: int) -> int:
-        """How much of a longer window is spent now."""
-        return next(
-            (used for period, start, used in self.quota if period == period_us and start + period > self.now_us), 0
+        """How much of a longer window is spent now; of several lanes' the most."""
+        return max(
+            (used for period, start, used in self.quota if period == period_us and start + period > self.now_us),
+            default=0,
         )
 
-    def _windows(self, longer: Sequence[RateWindow]) -> Iterator[tuple[RateWindow, int, int]]:
-        """Each longer window, how many of it one life touches, and what is spent of the first."""
+    def ends_us(self, window: RateWindow) -> int:
+        """Microseconds until a longer window, which is one of UTC, ends."""
+        return window.period_us - self.now_us % window.period_us
+
+    def in_one_life(self, longer: Sequence[RateWindow]) -> Iterator[tuple[RateWindow, int, int]]:
+        """Each longer window, how many of it begin within one life, and what is spent of the one that runs."""
         for window in longer:
-            left = window.period_us - self.now_us % window.period_us
-            more = ceil(max(0.0, self.ttl * SECOND - left) / window.period_us)
-            yield window, 1 + more, self.used(window.period_us)
+            later = ceil(max(0.0, self.ttl * SECOND - self.ends_us(window)) / window.period_us)
+            yield window, later, self.used(window.period_us)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The forecast at one speed of leaving, in messages a second."""
+    """What lies before the messages of a customer at these rates, if they arrive as they did of late.
+
+    The customer's rate alone decides: what THROTTLER_OUTPUT_RATE takes away, and a shorter life that a message names
+    itself, are left out.
+    """
 
     traffic: Traffic
-    leaving: float
+    rates: Rates
+
+    @cached_property
+    def leaving(self) -> float:
+        """Messages a second that can leave, on an average of one life; 0: held, or a quota is used up."""
+        if self.rates.held:
+            return 0.0
+        shortest, *longer = self.rates.windows
+        speeds = [shortest.limit * SECOND / shortest.period_us]
+        for window, later, used in self.traffic.in_one_life(longer):
+            speeds.append((max(0, window.limit - used) + window.limit * later) / self.traffic.ttl)
+        return min(speeds)
+
+    def leaves_in(self, count: int) -> int | None:
+        """Seconds until the last of `count` messages that are sent now leaves, rounded up; None: held."""
+        return None if self.rates.held else ceil(self._leaves_after_us(self.traffic.backlog + count) / SECOND)
+
+    def given_up(self, count: int, ttl: int) -> int:
+        """How many of `count` messages that are sent now, and live `ttl` seconds, expire before their turn."""
+        if self.rates.held or not ttl:
+            return count
+        last = self.traffic.backlog + count
+        # The time of leaving only grows with the place.
+        in_time = bisect_right(range(1, last + 1), ttl * SECOND, key=self._leaves_after_us)
+        return min(count, last - in_time)
 
     @cached_property
     def expires_in(self) -> float | None:
-        """Seconds until the first message expires; 0: it happens now. None: all of them leave before."""
-        found = self.traffic
-        if found.backlog and found.oldest >= found.ttl:
+        """Seconds until the first message is given up; 0: it happens now. None: all of them leave before."""
+        traffic = self.traffic
+        if traffic.backlog and traffic.oldest >= traffic.ttl:
             return 0.0
         if not self.leaving:
-            return found.ttl - (found.oldest if found.backlog else 0.0) if found.backlog or found.arriving else None
-        drained = found.backlog / self.leaving  # when the last of those that wait now has its turn
-        if drained > found.ttl:
-            return (found.ttl - found.oldest) / (1 - found.oldest / drained)
-        if found.arriving > self.leaving:
-            return drained + (found.ttl - drained) / (1 - self.leaving / found.arriving)
+            waits = traffic.oldest if traffic.backlog else 0.0
+            return traffic.ttl - waits if traffic.backlog or traffic.arriving else None
+        drained = traffic.backlog / self.leaving  # when the last of those that wait now has its turn
+        if drained > traffic.ttl:
+            return (traffic.ttl - traffic.oldest) / (1 - traffic.oldest / drained)
+        if traffic.arriving > self.leaving:
+            return drained + (traffic.ttl - drained) / (1 - self.leaving / traffic.arriving)
         return None
 
     @property
@@ -117,15 +145,31 @@ class Forecast:
                 result.append(now - head)
         return result
 
+    def _leaves_after_us(self, place: int) -> int:
+        """Microseconds until the message at `place` leaves (1 is the next), whatever is given up before; not if held.
+
+        Who has something waiting has spent the burst.
+        """
+        shortest, *longer = self.rates.windows
+        behind = place if self.traffic.backlog else max(0, place - self.rates.burst)
+        return max([behind * shortest.period_us // shortest.limit, *(self._of_quota(one, place) for one in longer)])
+
+    def _of_quota(self, window: RateWindow, place: int) -> int:
+        """What is left of a longer window goes at once, then nothing until it ends."""
+        left = max(0, window.limit - self.traffic.used(window.period_us))
+        if place <= left:
+            return 0
+        return self.traffic.ends_us(window) + (place - left - 1) // window.limit * window.period_us
+
     def _moved(self, head: float, count: float) -> float:
         """When the message was sent that is the oldest after `count` have left."""
-        found = self.traffic
-        if head < 0 and found.oldest > 0 and found.backlog:
-            thick = found.backlog / found.oldest  # messages for each second of the age
+        traffic = self.traffic
+        if head < 0 and traffic.oldest > 0 and traffic.backlog:
+            thick = traffic.backlog / traffic.oldest  # messages for each second of the age
             if count <= -head * thick:
                 return head + count / thick
             head, count = 0.0, count + head * thick
-        return head + count / found.arriving if found.arriving else inf if count else head
+        return head + count / traffic.arriving if traffic.arriving else inf if count else head
 
 
 def _rounded_up(number: float) -> int:

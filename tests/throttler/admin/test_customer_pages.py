@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from config.database.clock import database_now
 from tests.config.admin.conftest import client_with
 from tests.throttler.admin.conftest import LIST, PAGE, add_customer, add_lane, add_owner, add_periods, lever
-from throttler.admin.customer_view import situation_of
+from throttler.customers.situation import situation_of
 from throttler.models import Customer, CustomerPeriod, Lane, LaneOwner
 
 pytestmark = pytest.mark.django_db

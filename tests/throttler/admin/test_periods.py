@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from throttler.admin.charts import SPANS, nice, rate_chart, span
-from throttler.admin.customer_view import PERIOD, Timeline, start_of
+from throttler.customers.situation import PERIOD, Timeline, start_of
 from throttler.models import CustomerPeriod
 
 NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
