@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -13,12 +13,12 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from buffer.admin.movements import movements
 from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.stocktake import MadeAlready, take_stock
-from config.admin import humanize
-from config.admin.home import points
+from config.admin import humanize, svg
 from config.admin.html import chip
 from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of
 from config.admin.lists import Keyset
@@ -34,7 +34,6 @@ STOCKTAKE = Lever(
     ready=lambda rows: rows, why_not=lambda row: "", least=10,
 )  # fmt: skip
 PAGE = "admin:buffer_inventorystock_change"
-CHART = (1000, 100)
 MOST_FOUND = 50
 UPWARDS = Keyset(descending=False, back="Back", on="On")
 
@@ -77,18 +76,15 @@ class StockAdmin(ReadOnlyAdmin):
     def detail(self, request: HttpRequest, row: InventoryStock) -> dict[str, Any]:
         quantity, page = movements(row.pk, request.GET.get("before", ""), request.GET.get("after", ""))
         trend = page.trend
-        low, high = min(trend, default=0), max(trend, default=0)
-        span = high - low
         return {
             "title": f"Stock {row.pk}",
             "quantity": quantity,
             "page": page,
             "item": InventoryItem.objects.filter(pk=row.item_id).first() if row.item_id else None,
             "location": InventoryLocation.objects.filter(pk=row.location_id).first() if row.location_id else None,
-            "line": points(trend, *CHART) if len(trend) > 1 else "",
-            "zero": round(CHART[1] * high / span, 1) if low < 0 < high else None,
-            "low": low,
-            "high": high,
+            "chart": balance(trend) if len(trend) > 1 else "",
+            "low": min(trend, default=0),
+            "high": max(trend, default=0),
             "first": trend[0] if trend else 0,
             "last": trend[-1] if trend else 0,
             "letters": list(
@@ -142,6 +138,16 @@ class StockAdmin(ReadOnlyAdmin):
             given["adjustment"] = f"stocktake-{uuid.uuid4()}"
         context = {**page, **given, "row": row, "problem": problem, "right": right, "role": STOCKTAKE.role(self.opts)}
         return TemplateResponse(request, "admin/buffer/inventorystock/stocktake.html", context, status=status)
+
+
+def balance(trend: Sequence[int]) -> SafeString:
+    """The line of a balance between its lowest and its highest, and where zero is when it lies between them."""
+    low, high = min(trend), max(trend)
+    shapes = [svg.level("", 0), svg.level("", svg.HEIGHT)]
+    if low < 0 < high:
+        shapes.append(svg.level("sw-zero", round(svg.HEIGHT * high / (high - low), 1)))
+    label = f"From {trend[0]} to {trend[-1]}, lowest {low}, highest {high}"
+    return svg.chart("", [*shapes, svg.line("", svg.points(trend, svg.WIDTH, svg.HEIGHT))], label)
 
 
 def _stocks(row: Any) -> str:

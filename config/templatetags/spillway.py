@@ -10,17 +10,17 @@ from typing import Any
 from django import template
 from django.template.context import Context
 from django.utils import timezone
-from django.utils.html import escape, format_html, strip_tags
+from django.utils.html import escape, strip_tags
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from config.admin import humanize
-from config.admin.home import points
 from config.admin.html import chip, clock_and_age, icon, moment, said
+from config.admin.svg import sparkline
 from config.telemetry.redaction import DOTS, masked_error
 
 register = template.Library()
-for tag in (icon, chip, said):
+for tag in (icon, chip, said, sparkline):
     register.simple_tag(tag)
 register.filter("duration", humanize.length)
 
@@ -62,19 +62,6 @@ def plural(value: int, forms: str) -> str:
     """`{{ n|plural:"letter,letters" }}`."""
     one, many = forms.split(",")
     return humanize.plural(value, one, many)
-
-
-@register.simple_tag
-def sparkline(trend: Sequence[float], label: str) -> str:
-    """The shape of a row of numbers; the number itself stands beside it."""
-    if len(trend) < 2:
-        return ""
-    return format_html(
-        '<svg class="sw-spark" width="46" height="12" viewBox="0 0 46 12" role="img" aria-label="{}">'
-        '<polyline points="{}"/></svg>',
-        label,
-        points(trend, 46, 12),
-    )
 
 
 @register.filter

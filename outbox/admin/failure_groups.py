@@ -42,10 +42,6 @@ TABS = [
     ("Replay batches", "admin:outbox_replaybatch_changelist"),
 ]
 LETTERS = "admin:outbox_deadletter_changelist"
-BARS = (
-    '<svg class="sw-bars sw-{}" viewBox="0 0 1000 100" preserveAspectRatio="none" width="78" height="18" role="img" '
-    'aria-label="{}"><path d="{}"/></svg><span class="sw-second">{}</span>'
-)
 CHARTS = {group_figures.TWO_DAYS: "48 hours", group_figures.WEEK: "7 days"}
 
 
@@ -114,8 +110,7 @@ class FailureGroupAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Last 24 hours")
     def last_day(self, row: Any) -> str:
-        tone = "bad" if row.trend.rising else "idle"
-        return format_html(BARS, tone, row.trend.sentence, row.trend.path, row.trend.words)
+        return format_html('{}<span class="sw-second">{}</span>', *row.trend)
 
     @admin.display(description="First seen")
     def first(self, row: Any) -> str:

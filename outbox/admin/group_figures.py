@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import NamedTuple
+from uuid import UUID
 
 from django.db.models import BinaryField, Count, F, Func, Q, QuerySet, Sum, Value
+from django.utils.safestring import SafeString
 
-from config.admin import humanize
+from config.admin import humanize, svg
 from config.kafka.headers import shown
 from outbox.groups import counts as hours
 from outbox.groups.models import FailureGroup
@@ -142,11 +144,11 @@ def head_of_payload() -> Func:
     return Func(F("payload"), Value(1), Value(HEAD), function="SUBSTR", output_field=BinaryField())
 
 
-def _newest(letters: QuerySet) -> list[Any]:
+def _newest(letters: QuerySet[DeadLetter]) -> list[UUID]:
     return list(letters.order_by("-id").values_list("pk", flat=True)[:NEWEST])
 
 
-def _traits(letters: QuerySet) -> Iterator[tuple[str, str]]:
+def _traits(letters: QuerySet[DeadLetter]) -> Iterator[tuple[str, str]]:
     """(kind, value) of each letter: the partition that it came from, or what its message says."""
     promised = False
     for topic, partition in letters.values_list("topic", "partition"):
@@ -174,58 +176,23 @@ def _told(kind: str, counter: Counter[str]) -> Origins | None:
     return Origins(kind, common, rest, others) if common else None
 
 
-# -- Letters per hour as bars --------------------------------------------------------------------------------
-# Small ones for the list, a chart with its finding in words for the page. Pure.
+# -- Letters per hour as bars: small ones for the list, a chart with its finding in words for the page -------
 DAY, TWO_DAYS, WEEK = 24, 48, 168  # hours
-WIDTH, HEIGHT = 1000, 100
-GAP = 0.25  # of a bar's room
-LABELS = 4
 LEAST_RISING = 4  # letters of an hour
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One hour, in a box of 1000 by 100; `last` is the hour under way."""
+class Trend(NamedTuple):
+    """Small bars, and what stands below them."""
 
-    x: float
-    y: float
-    width: float
-    height: float
-    last: bool = False
-
-
-@dataclass(frozen=True)
-class Label:
-    """A time below the chart; `x` in percent."""
-
-    x: float
-    anchor: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Trend:
-    """Bars and what they say."""
-
-    bars: Sequence[Bar]
+    drawing: SafeString
     words: str
-    rising: bool
-    sentence: str  # for who cannot see the bars
-
-    @property
-    def path(self) -> str:
-        """All bars in one element: a list has 24 of them a row."""
-        return "".join(f"M{bar.x} {HEIGHT}V{bar.y}h{bar.width}V{HEIGHT}z" for bar in self.bars)
 
 
 @dataclass(frozen=True)
 class HourChart:
     """Bars, scale, times, and the finding in words."""
 
-    bars: Sequence[Bar]
-    high: str
-    middle: str
-    times: Sequence[Label]
+    plot: SafeString
     rising: bool
     caption: str
     rest: str
@@ -238,63 +205,30 @@ def trend_of(hours: Sequence[int], came_back: bool = False) -> Trend:
     word = "came back" if came_back else "rising" if rising else "steady" if now else ""
     words = f"{now:,} this hour" + (f", {word}" if word else "")
     most = humanize.plural(max(hours), "letter", "letters")
-    sentence = f"Letters in each of {len(hours)} hours, at most {most} in one; {words}"
-    return Trend(bars_of(hours), words, rising, sentence)
+    label = f"Letters in each of {len(hours)} hours, at most {most} in one; {words}"
+    bars = svg.in_one_path(svg.bars(hours))
+    return Trend(svg.chart(f"sw-bars sw-{'bad' if rising else 'idle'}", [bars], label, width=78, height=18), words)
 
 
 def chart_of(hours: Sequence[int], now: datetime) -> HourChart:
     """The chart of one group."""
-    top = nice(max(hours))
+    top = svg.nice(max(2, *hours))
     last, before = hours[-1], hours[-2]
     rising = is_rising(last, before)
     begin = "Rising: " if rising else ""
     caption = f"{begin}{humanize.plural(last, 'letter', 'letters')} this hour, {before:,} in the hour before."
-    return HourChart(
-        bars_of(hours, top), f"{top:,}", _half(top), times(len(hours), now), rising, caption, _first(hours, now)
-    )
+    bars = svg.bars(hours, top)  # if letters rise, the last one is the hour under way
+    shapes = [svg.element("rect", css="sw-now" if rising and bar is bars[-1] else "", **bar._asdict()) for bar in bars]
+    drawing = svg.chart("sw-hours", [svg.grid(), *shapes], heading="hours")
+    end = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    below = svg.times(end - timedelta(hours=len(hours)), end, "%a %H:%M", now=svg.WIDTH)
+    plot = svg.plot(f"{top:,.0f}", f"{top / 2:,.0f}", drawing, below)
+    return HourChart(plot, rising, caption, _first(hours, now))
 
 
 def is_rising(now: int, before: int) -> bool:
     """More by a quarter, and more than a handful: 2 after 1 are no trend."""
     return now > max(LEAST_RISING, before * 1.25)
-
-
-def bars_of(hours: Sequence[int], top: float = 0) -> list[Bar]:
-    room, top = WIDTH / len(hours), top or max(hours)
-    return [
-        Bar(
-            round(room * (at + GAP / 2), 1),
-            round(HEIGHT - height, 1),
-            round(room * (1 - GAP), 1),
-            height,
-            at == len(hours) - 1,
-        )
-        for at, number in enumerate(hours)
-        if number
-        for height in [max(2.0, round(number / top * HEIGHT, 1))]
-    ]
-
-
-def times(hours: int, now: datetime) -> list[Label]:
-    """Times below the chart, evenly; the last one is now."""
-    start = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=hours - 1)
-    found = [Label(100.0, "end", "now")]
-    for at in range(LABELS):
-        moment = start + timedelta(hours=hours * at / LABELS)
-        found.append(Label(100 * at / LABELS, "middle" if at else "start", f"{moment:%a %H:%M}"))
-    return sorted(found, key=lambda label: label.x)
-
-
-def nice(value: float) -> int:
-    """The next whole number that halves well: 2, 4, 10, 20, 40, 100 …"""
-    unit = 1
-    while unit * 10 < value:
-        unit *= 10
-    return next(unit * step for step in (1, 2, 4, 6, 8, 10) if unit * step >= value and unit * step > 1)
-
-
-def _half(top: int) -> str:
-    return f"{top / 2:,.0f}"
 
 
 def _first(hours: Sequence[int], now: datetime) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.urls import reverse
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
-from config.admin import humanize
+from config.admin import humanize, svg
 from config.admin.html import clock_and_age
 from config.database.clock import database_now
 from outbox.groups.models import FailureGroup
@@ -31,17 +34,6 @@ WORDS = {
 MOVING = ("counting", "holding", "canary", "running")  # refreshed every second
 NEWEST = 10
 LOOKED_AT = 1000  # failed letters whose new cause is counted
-THINNEST = 0.4  # percent
-
-
-class BarPart(NamedTuple):
-    """One coloured stretch of the bar: tone, word, number, and its place in percent."""
-
-    tone: str
-    word: str
-    number: int
-    x: float
-    width: float
 
 
 class BatchStep(NamedTuple):
@@ -53,14 +45,15 @@ class BatchStep(NamedTuple):
 
 def context(batch: ReplayBatch) -> dict[str, Any]:
     """Everything the templates of one batch show."""
-    now = database_now()
+    now, parts = database_now(), parts_of(batch)
     over = (
         batch.state in ("done", "cancelled")
         and not batch.requeued
         and not (batch.state == "cancelled" and batch.eligible)
     )
     return {
-        "title": headline(batch, now), "words": words_of(batch), "steps": steps(batch), "bar": bar(batch),
+        "title": headline(batch, now), "words": words_of(batch), "steps": steps(batch),
+        "parts": parts, "bar": bar(batch, parts), "hold_bar": hold_bar(batch, now),
         "chip_state": CHIPS.get(batch.state, batch.state), "chip_word": state_word(batch),
         "live": batch.state != "previewed" and not over,
         "refresh_seconds": 1 if batch.state in MOVING else 5,
@@ -69,7 +62,7 @@ def context(batch: ReplayBatch) -> dict[str, Any]:
         "remaining": batch.eligible, "share": round(rules.share_of_bad(batch.ring), 1), "judged": len(batch.ring),
         "gauge": gauge(rules.share_of_bad(batch.ring), batch.stop_percent),
         "left": left(batch), "typed_above": requests.TYPED_ABOVE, "size": _canary(batch),
-        "hold": humanize.length(settings.REPLAY_HOLD_SECONDS), "held_percent": _held(batch, now),
+        "hold": humanize.length(settings.REPLAY_HOLD_SECONDS),
         "items_url": f"{reverse('admin:outbox_replayitem_changelist')}?batch__id__exact={batch.pk}&state=",
     }  # fmt: skip
 
@@ -112,22 +105,31 @@ def steps(batch: ReplayBatch) -> list[BatchStep]:
     return [BatchStep(word, "done" if n < at else "here" if n == at else "") for n, word in enumerate(words)]
 
 
-def bar(batch: ReplayBatch) -> list[BarPart]:
+def parts_of(batch: ReplayBatch) -> list[svg.BarPart]:
     """Outcomes as parts of what there is to do; the rest of the bar is still to be done."""
     done = "verified" if batch.verb == "requeue" else DONE[batch.verb].lower()
-    parts = [("ok", done, batch.verified), ("info", "taken back, not yet verified", batch.requeued)]
-    parts += [("bad", "failed again", batch.failed_again), ("warn", "refused", batch.refused)]
-    found, x = [], 0.0
-    for tone, word, number in parts:
-        width = max(100 * number / batch.to_act_on, THINNEST) if number and batch.to_act_on else 0.0
-        found.append(BarPart(tone, word, number, round(x, 2), round(width, 2)))
-        x += width
-    return found
+    named = [("ok", done, batch.verified), ("info", "taken back, not yet verified", batch.requeued)]
+    named += [("bad", "failed again", batch.failed_again), ("warn", "refused", batch.refused)]
+    return svg.parts(named, 100, batch.to_act_on)
 
 
-def gauge(share: float, limit: float) -> float:
-    """How far the gauge of the stop rule is filled, in percent; its limit stands in the middle."""
-    return min(100.0, round(50 * share / limit, 1)) if limit else 100.0
+def bar(batch: ReplayBatch, parts: Sequence[svg.BarPart]) -> SafeString:
+    said = [f"{capfirst(part.word)} {part.number:,}" for part in parts]
+    return svg.progress(parts, ", ".join([*said, f"remaining {batch.eligible:,}"]))
+
+
+def hold_bar(batch: ReplayBatch, now: datetime) -> SafeString:
+    """How much of the hold is over."""
+    hold, percent = timedelta(seconds=settings.REPLAY_HOLD_SECONDS), 100.0
+    if batch.hold_until and hold:
+        percent = round(min(100.0, max(0.0, 100 * (1 - (batch.hold_until - now) / hold))), 1)
+    return svg.progress([svg.BarPart("info", 0, percent)], f"{percent} % of the hold is over")
+
+
+def gauge(share: float, limit: float) -> SafeString:
+    """The gauge of the stop rule, its limit in the middle: red behind it. In percent."""
+    filled = min(100.0, round(50 * share / limit, 1)) if limit else 100.0
+    return svg.progress([svg.BarPart("bad" if round(share, 1) > limit else "ok", 0, filled)], height=8, mark=50)
 
 
 def left(batch: ReplayBatch) -> str:
@@ -188,11 +190,3 @@ def facts(batch: ReplayBatch, now: datetime) -> list[tuple[str, Any]]:
 
 def _canary(batch: ReplayBatch) -> int:
     return rules.canary_size(batch.eligible) if batch.canary is None else batch.canary
-
-
-def _held(batch: ReplayBatch, now: datetime) -> float:
-    """Percent of the hold that is over."""
-    hold = timedelta(seconds=settings.REPLAY_HOLD_SECONDS)
-    if not batch.hold_until or not hold:
-        return 100.0
-    return round(min(100.0, max(0.0, 100 * (1 - (batch.hold_until - now) / hold))), 1)

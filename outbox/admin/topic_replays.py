@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
@@ -15,7 +15,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 
-from config.admin import humanize
+from config.admin import humanize, svg
 from config.admin.html import chip, clock_and_age
 from config.admin.levers import Lever, Operator, fault_of_reason, operator_of
 from config.admin.pages import ReadOnlyAdmin, age_column, number_column
@@ -27,7 +27,6 @@ from outbox.topic_replay.run import replayable
 
 # -- The levers on replays, the form that asks for one, and what its page says -------------------------------
 FIELD_TIME = "%Y-%m-%dT%H:%M:%S"
-THINNEST = 0.4  # percent: two dead letters among a million must be seen
 
 
 def _unfinished(rows: Any) -> Any:
@@ -110,30 +109,15 @@ class Form:
             return None
 
 
-class Segment(NamedTuple):
-    """One coloured stretch of the progress bar: tone, word, number, and its place in percent."""
-
-    tone: str
-    word: str
-    number: int
-    x: float
-    width: float
-
-
-def bar(row: TopicReplay) -> Sequence[Segment]:
+def parts_of(row: TopicReplay) -> list[svg.BarPart]:
     """Outcomes of the records read, as parts of what was looked at; the rest of the bar is still to be read."""
-    parts = [
+    named = [
         ("ok", "would be applied" if row.dry_run else "applied", row.applied),
         ("bad", "would be parked" if row.dry_run else "parked", row.parked),
         ("idle", "already there", row.already),
         ("warn", "older than retention", row.outside),
     ]
-    segments, x = [], 0.0
-    for tone, word, number in parts:
-        width = max(row.percent * number / row.read, THINNEST if number else 0.0) if row.read else 0.0
-        segments.append(Segment(tone, word, number, round(x, 2), round(width, 2)))
-        x += width
-    return segments
+    return svg.parts(named, row.percent, row.read)
 
 
 def headline(row: TopicReplay) -> str:
@@ -221,7 +205,7 @@ class TopicReplayAdmin(ReadOnlyAdmin):
         return response
 
     def detail(self, request: HttpRequest, row: TopicReplay) -> dict[str, Any]:
-        now = database_now()
+        now, parts = database_now(), parts_of(row)
         unfinished = row.state in ("pending", "running")
         since, until = _ends(row)
         facts = [("Topic", row.topic), ("From", f"{since} UTC"), ("To", f"{until} UTC, not included")]
@@ -231,8 +215,8 @@ class TopicReplayAdmin(ReadOnlyAdmin):
             "title": f"{row.topic}, {since} to {until}",
             "headline": headline(row),
             "left": left(row, now),
-            "bar": bar(row),
-            "remaining": round(100 - row.percent, 2),
+            "parts": parts,
+            "bar": svg.progress(parts, f"{row.percent:.0f} % looked at"),
             "unfinished": unfinished,
             "refresh_seconds": REFRESH_SECONDS,
             "facts": [*facts, ("Ended", clock_and_age(row.finished_at, now))],

@@ -1,90 +1,59 @@
-"""The two charts of a customer's page: rates, and the age of the oldest message; coordinates in a box of 1000 by 100."""
+"""The two charts of a customer's page: rates, and the age of the oldest message."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from math import ceil
 
-from config.admin import humanize
+from django.utils.safestring import SafeString
+
+from config.admin import humanize, svg
+from config.admin.svg import Point, Scale
 from throttler.customers.situation import FiveMinutes, Situation, Timeline
 
-WIDTH, HEIGHT = 1000, 100
 AHEAD = timedelta(hours=3)
 POINTS = 36  # of the forecast
-LABELS = 4  # spaces between the times below a chart
 LEAST_RATE = 0.01
 LEAST_SECONDS = 60  # of a period whose rate is drawn
-SPANS = (60, 120, 300, 600, 1200, 1800, 3600, 7200, *(hours * 3600 for hours in (4, 8, 12, 24, 48, 96, 192, 384, 720)))
-Point = tuple[datetime, float]
-
-
-@dataclass(frozen=True)
-class TimeLabel:
-    """A time below a chart; `x` in percent."""
-
-    x: float
-    anchor: str
-    text: str
+ARRIVING, SENT, ALLOWED, FORECAST = "sw-arriving", "sw-sent", "sw-allowed", "sw-forecast"
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What the template draws: lines by name as SVG points, and the words around them."""
+    """What the template draws, and the words around it. `keys`: (class, word) of each line."""
 
-    begins: datetime
-    high: str
-    middle: str
-    times: Sequence[TimeLabel]
-    lines: dict[str, str]
+    name: str  # its heading is `sw-chart-<name>`, its caption `sw-chart-<name>-words`
+    since: str
+    plot: SafeString
+    keys: Sequence[tuple[str, str]]
     caption: str
-    level: float | None = None  # y of the line that must not be crossed
-    now_x: float | None = None
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Places moments and values in the box; a value above the top stays at the top."""
-
-    start: datetime
-    end: datetime
-    top: float
-
-    def x(self, moment: datetime) -> float:
-        return round((moment - self.start) / (self.end - self.start) * WIDTH, 1)
-
-    def y(self, value: float) -> float:
-        return round(HEIGHT - min(value, self.top) / self.top * HEIGHT, 1)
-
-    def points(self, line: Iterable[Point]) -> str:
-        return " ".join(f"{self.x(moment)},{self.y(value)}" for moment, value in line)
 
 
 def rate_chart(timeline: Timeline, allowed: Sequence[Point]) -> Chart | None:
     """Arriving, sent and allowed messages a second. `allowed`: what was set when, oldest first. None: too short."""
-    found = _measured(timeline.charted)
-    if len(found) < 2:
+    periods = _measured(timeline.charted)
+    if len(periods) < 2:
         return None
-    start, end = found[0].start, timeline.now
-    ends = [*(one.end for one in found[:-1]), end]
+    start, end = periods[0].start, timeline.now
+    ends = [*(period.end for period in periods[:-1]), end]
     arrived, sent = (
-        [(at, getattr(one, way)) for at, one in zip(ends, found, strict=True)] for way in ("arrived", "sent")
+        [(at, getattr(period, way)) for at, period in zip(ends, periods, strict=True)] for way in ("arrived", "sent")
     )
     measured = max(LEAST_RATE, *(value for _, value in [*arrived, *sent]))
-    steps = _steps(allowed, start, end)
-    scale = Scale(start, end, nice(max(measured, *(min(value, 2 * measured) for _, value in steps), 0)))
+    steps = svg.steps(allowed, start, end)
+    scale = Scale(start, end, svg.nice(max(measured, *(min(value, 2 * measured) for _, value in steps), 0), 1 / 1000))
     arrived, sent = [(start, arrived[0][1]), *arrived], [(start, sent[0][1]), *sent]
     below = [(moment, min(out, came)) for (moment, out), (_, came) in zip(sent, arrived, strict=True)]
-    lines = {
-        "over": scale.points([*arrived, *reversed(below)]),
-        "arriving": scale.points(arrived),
-        "sent": scale.points(sent),
-        "allowed": scale.points(steps),
-    }
+    shapes = [svg.grid(), scale.area("sw-over-rate", arrived, below)]
+    shapes += [scale.line(ARRIVING, arrived), scale.line(SENT, sent), scale.line(ALLOWED, steps)]
+    keys = [(ARRIVING, "Arriving"), (SENT, "Sent"), (ALLOWED, "Allowed")]
+    keys += [("sw-over-rate", "Over the rate, into the buffer")]
     least, most = (per_second(end_of(value for _, value in arrived)) for end_of in (min, max))
     caption = f"{least} a second arrived." if least == most else f"Between {least} and {most} a second arrived."
-    return Chart(start, per_second(scale.top), per_second(scale.top / 2), times(scale), lines, caption)
+    caption += " Drawn from when this customer was first over the rate, 12 hours at most."
+    since = f"{_since(start)}, messages per second, UTC"
+    return Chart("rate", since, _plot("rate", scale, per_second, shapes), keys, caption)
 
 
 def _measured(periods: Sequence[FiveMinutes]) -> Sequence[FiveMinutes]:
@@ -96,7 +65,7 @@ def age_chart(found: Situation, forecast: bool) -> Chart | None:
     """The age of the oldest message, and with `forecast` how it goes on. None: too short."""
     charted = found.timeline.charted
     known = zip(charted, found.timeline.ages(), strict=True)
-    past = [(one.end, age) for one, age in known if age is not None]
+    past = [(period.end, age) for period, age in known if age is not None]
     if len(past) < 2:
         return None
     ttl, now = found.traffic.ttl, found.now
@@ -105,44 +74,31 @@ def age_chart(found: Situation, forecast: bool) -> Chart | None:
         past.insert(0, (charted[0].start, 0.0))  # nothing waited before the first row
     start = past[0][0]
     ahead = min(AHEAD, max(timedelta(minutes=10), (now - start) / 3)) if forecast else timedelta(0)
-    scale = Scale(start, now + ahead, span(max(ttl * 1.1, *(age for _, age in past))))
-    lines = {"oldest": scale.points(past)}
+    scale = Scale(start, now + ahead, svg.span(max(ttl * 1.1, *(age for _, age in past))))
+    expires, now_x = scale.y(ttl), scale.x(now) if forecast else None
+    shapes = [svg.element("rect", css="sw-too-old", x=0, y=0, width=svg.WIDTH, height=expires), svg.grid()]
+    if forecast:
+        shapes.append(svg.element("path", css="sw-now", d=f"M{now_x} 0V{svg.HEIGHT}"))
+    shapes += [svg.level(ALLOWED, expires), scale.line(ARRIVING, past)]
+    keys = [(ARRIVING, "Oldest message"), (ALLOWED, "Expires")]
     if forecast:
         coming = found.forecast.ages(ahead.total_seconds(), POINTS)
-        lines["forecast"] = scale.points((now + ahead * at / POINTS, age) for at, age in enumerate(coming))
-    caption = f"Oldest now: {humanize.length(past[-1][1], coarse=True)}. Messages expire at {life(ttl)}."
-    high, middle = life(scale.top), life(scale.top / 2)
-    now_x = scale.x(now) if forecast else None
-    return Chart(start, high, middle, times(scale, now_x), lines, caption, scale.y(ttl), now_x)
+        shapes.append(scale.line(FORECAST, ((now + ahead * at / POINTS, age) for at, age in enumerate(coming))))
+        keys.insert(1, (FORECAST, "Forecast at today’s rates"))
+    caption = f"Oldest now: {life(past[-1][1])}. Messages expire at {life(ttl)}."
+    since = f"{_since(start)}, UTC" + (", and a forecast" if forecast else "")
+    return Chart("age", since, _plot("age", scale, life, shapes, now_x), keys, caption)
 
 
-def times(scale: Scale, now_x: float | None = None) -> list[TimeLabel]:
-    """Times below the chart, evenly; the place of now says so, and what is too near gives way."""
-    found = []
-    for at in range(LABELS + 1):
-        x = 100 * at / LABELS
-        if now_x is None or abs(x - now_x / 10) > 10:
-            anchor = "start" if at == 0 else "end" if at == LABELS else "middle"
-            moment = scale.start + (scale.end - scale.start) * at / LABELS
-            found.append(TimeLabel(x, anchor, f"{moment.astimezone(UTC):%H:%M}"))
-    if now_x is not None:
-        found.append(TimeLabel(now_x / 10, "middle", "now"))
-    return found
+def _plot(
+    name: str, scale: Scale, words: Callable[[float], str], shapes: Sequence[SafeString], now_x: float | None = None
+) -> SafeString:
+    drawing = svg.chart("sw-lines", shapes, heading=name)
+    return svg.plot(words(scale.top), words(scale.top / 2), drawing, svg.times(scale.start, scale.end, now=now_x))
 
 
-def nice(value: float) -> float:
-    """The next number that halves well: 0.2, 0.5, 1, 2, 4, 6, 8, 10, 20 …"""
-    unit = 1.0
-    while unit * 10 < value:
-        unit *= 10
-    while unit > value:
-        unit /= 10
-    return unit * next(step for step in (1, 2, 4, 6, 8, 10) if unit * step >= value - unit / 1000)
-
-
-def span(seconds: float) -> float:
-    """The next length of time that halves well."""
-    return next((one for one in SPANS if one >= seconds), ceil(seconds / 86_400) * 86_400)
+def _since(start: datetime) -> str:
+    return f"since {start.astimezone(UTC):%H:%M}"
 
 
 def per_second(value: float) -> str:
@@ -153,14 +109,3 @@ def per_second(value: float) -> str:
 def life(seconds: float) -> str:
     """A length of time on a scale: `6 h`, `90 min`."""
     return humanize.length(seconds, coarse=True)
-
-
-def _steps(allowed: Sequence[Point], start: datetime, end: datetime) -> list[Point]:
-    """A line with a step where the rate was changed."""
-    line: list[Point] = []
-    for moment, value in allowed:
-        at = min(max(moment, start), end)
-        if line:
-            line.append((at, line[-1][1]))
-        line.append((at, value))
-    return [*line, (end, line[-1][1])] if line else []

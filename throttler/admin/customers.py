@@ -21,6 +21,7 @@ from config.admin import humanize
 from config.admin.html import chip, moment
 from config.admin.lists import Keyset, KeysetChangeList
 from config.admin.pages import ReadOnlyAdmin, Segments
+from config.admin.svg import Point
 from config.database.clock import database_now
 from outbox.audit_log.models import OperatorAction
 from throttler.admin import charts, customer_text, levers, waiting_messages
@@ -246,7 +247,7 @@ def history_of(customer_id: str, now: datetime) -> list[OperatorAction]:
     return list(recent.filter(created_at__gte=now - HISTORY)[:MOST_ACTIONS])
 
 
-def allowed_since(found: Situation, history: Iterable[OperatorAction]) -> list[charts.Point]:
+def allowed_since(found: Situation, history: Iterable[OperatorAction]) -> list[Point]:
     """Messages a second that the shortest window allowed, and from when on, oldest first."""
     steps, value = [], _per_second(found.rates)
     for action in history:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from config.admin import humanize
-from config.admin.home import FULL, HALF, draw, points
 from config.admin.humanize import pretty
+from config.admin.svg import FULL, HALF, draw, points
 from config.flows import Stage
 
 NOW = datetime(2026, 11, 21, 8, 41, 20, tzinfo=UTC)

@@ -206,11 +206,13 @@ def test_pages_cost_the_same_queries_however_large_the_batch(boss, django_assert
 
 
 def test_the_gauge_has_its_limit_in_the_middle_and_is_red_behind_it(boss):
-    assert [gauge(share, 5.0) for share in (0, 2.5, 5, 33)] == [0, 25, 50, 100]
+    filled = [re.search(r'x="0.00%" width="([\d.]+)%"|$', gauge(share, 5.0))[1] for share in (0, 2.5, 5, 33)]
+    assert filled == [None, "25.00", "50.00", "100.00"]
     letters(3)
     batch = confirmed()
     for ring, tone in (("x" + "." * 24, "ok"), ("xx" + "." * 18, "bad")):
         ReplayBatch.objects.update(state="paused", ring=ring, started_at=database_now())
         assert re.search(
-            rf'<rect class="sw-{tone}" width="[\d.]+%" height="8"/><rect class="sw-limit" x="50%"', page(boss, batch)
+            rf'<rect class="sw-{tone}" x="0.00%" width="[\d.]+%" height="8"/><rect class="sw-limit" x="50%"',
+            page(boss, batch),
         )

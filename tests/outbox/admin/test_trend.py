@@ -1,10 +1,12 @@
 """Bars, scale and words of letters per hour; pure."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
 
-from outbox.admin.group_figures import chart_of, is_rising, nice, times, trend_of
+from config.admin import svg
+from outbox.admin.group_figures import chart_of, is_rising, trend_of
 
 NOW = datetime(2026, 11, 23, 17, 20, tzinfo=UTC)
 
@@ -29,18 +31,23 @@ def test_a_handful_is_no_rise():
 
 
 def test_bars_stand_on_the_ground_and_stay_in_the_box():
-    bars = trend_of([1, 0, 1000]).bars
-    assert [(bar.y + bar.height, bar.last) for bar in bars] == [(100.0, False), (100.0, True)]
+    bars = svg.bars([1, 0, 1000])
+    assert [bar.y + bar.height for bar in bars] == [100.0, 100.0]
     assert min(bar.height for bar in bars) == 2.0  # one letter among thousands is seen
     assert all(bar.x >= 0 and bar.x + bar.width <= 1000 for bar in bars)
-    assert trend_of([1, 0, 1000]).path.count("z") == 2
+    assert trend_of([1, 0, 1000]).drawing.count("z") == 2
+
+
+def test_only_the_hour_under_way_is_marked_and_only_if_letters_rise():
+    assert [chart_of(hours, NOW).plot.count('"sw-now"') for hours in ([9, 9, 30], [9, 9, 9], [9, 30, 0])] == [1, 0, 0]
+    assert chart_of([9, 9, 30], NOW).plot.index('"sw-now"') > chart_of([9, 9, 30], NOW).plot.rindex("<rect x=")
 
 
 @pytest.mark.parametrize(
     ("value", "top"), [(0, 2), (1, 2), (3, 4), (9, 10), (11, 20), (412, 600), (1000, 1000), (1001, 2000)]
 )
 def test_a_scale_halves_well(value, top):
-    assert nice(value) == top
+    assert f"<span>{top:,}</span><span>{top // 2:,}</span><span>0</span>" in chart_of([0, value], NOW).plot
 
 
 def test_a_chart_says_since_when():
@@ -53,6 +60,8 @@ def test_a_chart_says_since_when():
 
 
 def test_times_stand_at_their_hours():
-    assert [(label.x, label.text) for label in times(48, NOW)] == [
-        (0.0, "Sat 18:00"), (25.0, "Sun 06:00"), (50.0, "Sun 18:00"), (75.0, "Mon 06:00"), (100.0, "now")
+    labels = re.findall(r'<text x="([\d.]+)%" y="12" text-anchor="(\w+)">([^<]+)<', chart_of([1] * 48, NOW).plot)
+    assert labels == [
+        ("0.0", "start", "Sat 18:00"), ("25.0", "middle", "Sun 06:00"), ("50.0", "middle", "Sun 18:00"),
+        ("75.0", "middle", "Mon 06:00"), ("100.0", "end", "now"),
     ]  # fmt: skip

@@ -1,12 +1,14 @@
 """Five-minute rows as a line in time: rates, growth, and the age of the oldest message, which no row holds."""
 
 import random
+import re
 from collections import deque
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from throttler.admin.charts import SPANS, nice, rate_chart, span
+from config.admin.svg import SPANS, nice, span
+from throttler.admin.charts import rate_chart
 from throttler.customers.situation import PERIOD, Timeline, start_of
 from throttler.models import CustomerPeriod
 
@@ -68,7 +70,8 @@ def test_a_period_that_has_just_begun_draws_no_fall(seconds, falls):
     """The mirror is a second late: what came in the first seconds is not there yet."""
     rows = [row(NOON - PERIOD * number, buffered=300, drained=150) for number in (3, 2, 1)]
     chart = rate_chart(Timeline.of(rows, NOON + timedelta(seconds=seconds)), [])
-    points = [tuple(map(float, point.split(","))) for point in chart.lines["arriving"].split()]
+    (drawn,) = re.findall('<polyline class="sw-arriving" points="([^"]+)"', chart.plot)
+    points = [tuple(map(float, point.split(","))) for point in drawn.split()]
     assert (points[0][0], points[-1][0]) == (0, 1000)
     assert (len({y for _, y in points}) > 1) is falls
 
@@ -94,6 +97,7 @@ def test_five_minutes_begin_on_the_clock():
 )
 def test_the_top_of_a_scale_halves_well(value, top):
     assert nice(value) == pytest.approx(top)
+    assert nice(value * 1.0001, 1 / 1000) == pytest.approx(top)
 
 
 def test_the_top_of_an_age_is_a_length_that_people_know():
