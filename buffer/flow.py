@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from config.admin import humanize
 from config.database.clock import database_now
 from config.flows import Check, Flow, Picture, Reading, Sample, Worker
 from config.kafka import Record, topic_name
-from config.redelivery import Effect, Judgement
+from config.redelivery import Effect, Judgement, Letters
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
@@ -103,62 +103,58 @@ class Aggregator(Flow):
         orders = {topic_name(stream.topic): partial(_order_in, stream) for stream in streams().values()}
         return {**orders, **{topic_name(stream.output): _batch_in for stream in streams().values()}}
 
-    # -- dead letters -----------------------------------------------------------------------------------
-
-    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        stream = streams()[letters[0].source]
-        stores = any(letter.step not in (flush.STEP, *supplement.STEPS) for letter in letters)
-        return f"{stream.name} is full and takes no more for now" if stores and Ingest(stream).pressure() else ""
-
-    def sources(self) -> Sequence[str]:
-        return list(streams())
-
-    def readable(self, source: str) -> Sequence[str]:
-        return streams()[source].readable
-
-    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        late, refused, others = _by_step(letters)
-        stream = streams()[letters[0].source]
-        return {**supplement.foresee(stream, late), **flush.judge(refused), **orders.judge(stream, others)}
-
-    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        late, refused, others = _by_step(letters)
-        stream = streams()[letters[0].source]
-        # Orders, then buckets, then counters: the order in which an ingester locks them.
-        found = {**orders.take_back(stream, others, now), **flush.take_back(refused)}
-        return {**found, **supplement.send_late(stream, late, now)}
-
-    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        late, refused, others = _by_step(letters)
-        stream = streams()[letters[0].source]
-        return {**orders.effect(stream, [*late, *others]), **flush.effect(refused)}
-
-    def awaited(self, source: str, step: str = "") -> bool:
-        return step == flush.STEP
-
-    def patience(self, source: str) -> timedelta:
-        return max(super().patience(source), 2 * streams()[source].cap)
+    def letters(self) -> Sequence[Letters]:
+        return [StreamLetters(stream) for stream in streams().values()]
 
     def replays(self) -> Mapping[str, Callable[[], Ingest]]:
         return {stream.topic: partial(Ingest, stream) for stream in streams().values()}
 
+
+class StreamLetters(Letters):
+    """The dead letters of one stream: orders that were never stored, or came late, and batches that were refused."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(stream.name)
+        self.stream = stream
+        self.readable, self.locked = stream.readable, stream.locked
+        self.patience = max(Letters.patience, 2 * stream.cap)
+
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
+        late, refused, others = _by_step(letters)
+        return {**supplement.foresee(self.stream, late), **flush.judge(refused), **orders.judge(self.stream, others)}
+
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        late, refused, others = _by_step(letters)
+        # Orders, then buckets, then counters: the order in which an ingester locks them.
+        effects = {**orders.take_back(self.stream, others, now), **flush.take_back(refused)}
+        return {**effects, **supplement.send_late(self.stream, late, now)}
+
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        late, refused, others = _by_step(letters)
+        return {**orders.effect(self.stream, [*late, *others]), **flush.effect(refused)}
+
+    def awaited(self, step: str = "") -> bool:
+        return step == flush.STEP
+
+    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        stores = any(letter.step not in (flush.STEP, *supplement.STEPS) for letter in letters)
+        full = stores and Ingest(self.stream).pressure()
+        return f"{self.source} is full and takes no more for now" if full else ""
+
+    def discard(self, letter: DeadLetter, now: datetime) -> str:
+        return flush.discard(letter, now) if letter.step == flush.STEP else super().discard(letter, now)
+
+    def restore(self, letter: DeadLetter, now: datetime) -> str:
+        return flush.restore(letter, now) if letter.step == flush.STEP else super().restore(letter, now)
+
     def why_not_edited(self, letter: DeadLetter) -> str:
         return "It is a refused batch: its bytes are promised." if letter.step == flush.STEP else ""
 
-    def locked(self, letter: DeadLetter) -> Sequence[str]:
-        return streams()[letter.source].locked
-
     def identity(self, letter: DeadLetter) -> str:
-        return orders.identity(streams()[letter.source], letter)
+        return orders.identity(self.stream, letter)
 
     def faults(self, letter: DeadLetter) -> Sequence[str]:
-        return orders.faults(streams()[letter.source], letter)
-
-    def discard(self, letter: DeadLetter, now: datetime) -> str:
-        return flush.discard(letter, now) if letter.step == flush.STEP else "discarded"
-
-    def restore(self, letter: DeadLetter, now: datetime) -> str:
-        return flush.restore(letter, now) if letter.step == flush.STEP else "open again"
+        return orders.faults(self.stream, letter)
 
 
 def _by_step(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter], list[DeadLetter]]:

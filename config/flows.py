@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from config.redelivery import Effect as Effect  # what a flow needs to take letters is imported from here
-from config.redelivery import Judgement as Judgement
-from config.redelivery import Refusal, TakesLetters, Tone
+from config.redelivery import Letters, Refusal, Tone
 from config.telemetry.metrics import Gauge
 
 if TYPE_CHECKING:
@@ -128,7 +126,7 @@ class Reading:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-class Flow(TakesLetters):
+class Flow:
     """Base of a flow; every method may be left as it is."""
 
     name = ""
@@ -178,6 +176,17 @@ class Flow(TakesLetters):
         """How to tell the keys that the search knows a record by, for each topic of this flow (as the broker calls it)."""
         return {}
 
+    def letters(self) -> Sequence[Letters]:
+        """The dead letters that this flow can take back, by source."""
+        return ()
+
+    def sources(self) -> Sequence[str]:
+        return [letters.source for letters in self.letters()]
+
+    def letters_about(self, key: str) -> Sequence[str]:
+        """The business keys of the letters that somebody looks for who searches for this key; a few, by an index."""
+        return ()
+
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         """(name, is it right, what was seen) for `doctor`."""
         return iter(())
@@ -204,18 +213,19 @@ def flows() -> list[Flow]:
     return [import_string(path)() for path in settings.FLOWS]
 
 
-def flow_of(source: str) -> Flow:
-    """The flow a dead-letter source belongs to; raises Refusal when there is none."""
+def letters_of(source: str) -> Letters:
+    """What the flow of a dead-letter source knows of its letters; raises Refusal when no flow has it."""
     for flow in flows():
-        if source in flow.sources():
-            return flow
+        for letters in flow.letters():
+            if letters.source == source:
+                return letters
     raise Refusal(f"no flow of FLOWS takes letters of {source!r}")
 
 
 def mask_of(source: str) -> tuple[Sequence[str], Sequence[str]]:
     """What may be read of a payload of this source: paths of values, paths of names. Nothing without a flow."""
     try:
-        flow = flow_of(source)
+        letters = letters_of(source)
     except Refusal:
         return (), ()
-    return flow.readable(source), flow.named(source)
+    return letters.readable, letters.named

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-# -- What a flow says of its dead letters: what would happen to them, and what became of them ----------------
 Tone = Literal["bad", "warn", "info", "ok", "idle"]
 EffectState = Literal["waiting", "resolved", "failed_again", "discarded", "refused"]
 
@@ -38,20 +37,66 @@ class Refusal(Exception):
     """A lever cannot do this now; the text tells the person why."""
 
 
-# -- What a flow says of edited copies of its letters; as it stands here, a flow takes none ------------------
-class TakesCopies:
-    """The part of a flow that is about copies. A copy is a letter with another payload: `judge` and `take_back` get it."""
+class Letters:
+    """The dead letters of one source, as its flow knows them; the source is a stream or the flow itself.
 
+    `letters` below are at most 500 of this source. A copy that somebody has edited is a letter with another payload:
+    `judge` and `take_back` get it like any other.
+    """
+
+    readable: Sequence[str] = ()  # paths in its JSON whose values whoever sees the page may read: `items[].sku`
+    named: Sequence[str] = ()  # paths whose names may be read, and whose values only after a reveal
+    locked: Sequence[
+        str
+    ] = ()  # paths that a copy leaves as they are; with a `?` behind it, a missing one stays missing
+    in_line = False  # whether letters taken back stand in one line with live traffic, which then waits behind them
+    patience = timedelta(hours=1)  # how long a requeued letter may be without its effect before somebody should look
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def judge(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Judgement]:
+        """What `take_back` would do with each; nothing is written."""
+        raise NotImplementedError(f"{type(self).__name__} judges no letters")
+
+    def take_back(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
+        """Handle them again, in the caller's transaction; they are locked and open.
+
+        A letter that cannot be taken now is `refused`, with the reason as its evidence. May raise a DatabaseError
+        about the data of one of them: the caller then tries parts of them.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes no letters back")
+
+    def effect(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
+        """What became of requeued letters, by keyed looks; `waiting` without proof."""
+        return {}
+
+    # -- the pace of a replay -------------------------------------------------------------------------
+    def awaited(self, step: str = "") -> bool:
+        """Whether the effect comes later and goes through something that can be flooded: a replay keeps a window."""
+        return False
+
+    def holdup(self, letters: Sequence[Any], now: datetime) -> str:
+        """Why a replay of these has to wait now, in one line; empty when they can go."""
+        return ""
+
+    def pace(self) -> float:
+        """Letters a second that what awaits their effect takes; 0 where nobody has set a limit."""
+        return 0.0
+
+    # -- closed without effect ------------------------------------------------------------------------
+    def discard(self, letter: Any, now: datetime) -> str:
+        """Close what else belongs to a letter that is discarded; returns what is noted. May raise Refusal."""
+        return "discarded"
+
+    def restore(self, letter: Any, now: datetime) -> str:
+        """Open again what `discard` closed besides the letter; raises Refusal when that cannot be done."""
+        return "open again"
+
+    # -- edited copies --------------------------------------------------------------------------------
     def why_not_edited(self, letter: Any) -> str:
         """Why nobody may edit a copy of this letter, in one sentence; empty where somebody may."""
         return "Its flow takes no edited copies."
-
-    def locked(self, letter: Any) -> Sequence[str]:
-        """Paths in its JSON that say what its effect is about; a copy says the same there.
-
-        With a `?` behind it, a path that is missing stays missing.
-        """
-        return ()
 
     def identity(self, letter: Any) -> str:
         """What its effect is about, from a payload that the gate lets through; empty where `locked` says it all."""
@@ -59,69 +104,4 @@ class TakesCopies:
 
     def faults(self, letter: Any) -> Sequence[str]:
         """What the gate that judges arrivals says against its payload; nothing when it lets it through."""
-        return ()
-
-
-# -- What a flow does with its dead letters: judge them, take them back, say what became of them -------------
-class TakesLetters(TakesCopies):
-    """The part of a flow that is about letters; as it stands here, a flow has none."""
-
-    def sources(self) -> Sequence[str]:
-        """The dead-letter sources this flow can take back."""
-        return ()
-
-    def judge(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Judgement]:
-        """What `take_back` would do with each of at most 500 letters of one source; nothing is written."""
-        raise NotImplementedError(f"{type(self).__name__} names sources of letters, and judges none")
-
-    def take_back(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
-        """Handle at most 500 letters of one source again, in the caller's transaction; they are locked and open.
-
-        A letter that cannot be taken now is `refused`, with the reason as its evidence. May raise a DatabaseError
-        about the data of one of them: the caller then tries parts of them.
-        """
-        raise NotImplementedError(f"{type(self).__name__} names sources of letters, and takes none back")
-
-    def effect(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
-        """What became of at most 500 requeued letters of one source, by keyed looks; `waiting` without proof."""
-        return {}
-
-    def awaited(self, source: str, step: str = "") -> bool:
-        """Whether the effect comes later and goes through something that can be flooded: a replay keeps a window."""
-        return False
-
-    def holdup(self, letters: Sequence[Any], now: datetime) -> str:
-        """Why a replay of these letters of one source has to wait now, in one line; empty when they can go."""
-        return ""
-
-    def pace(self, source: str) -> float:
-        """Letters a second that what awaits their effect takes; 0 where nobody has set a limit."""
-        return 0.0
-
-    def in_line(self, source: str) -> bool:
-        """Whether letters taken back stand in one line with live traffic, which then waits behind them."""
-        return False
-
-    def patience(self, source: str) -> timedelta:
-        """How long a requeued letter may be without its effect before somebody should look."""
-        return timedelta(hours=1)
-
-    def restore(self, letter: Any, now: datetime) -> str:
-        """Open again what `discard` closed besides the letter; raises Refusal when that cannot be done."""
-        return "open again"
-
-    def letters_about(self, key: str) -> Sequence[str]:
-        """The business keys of the letters that somebody looks for who searches for this key; a few, by an index."""
-        return ()
-
-    def discard(self, letter: Any, now: datetime) -> str:
-        """Close what else belongs to a letter that is discarded."""
-        return "discarded"
-
-    def readable(self, source: str) -> Sequence[str]:
-        """Paths in this source's JSON whose values anybody may read who sees the page: `order_id`, `items[].sku`."""
-        return ()
-
-    def named(self, source: str) -> Sequence[str]:
-        """Paths whose names may be read, and whose values only after a reveal."""
         return ()

@@ -11,7 +11,7 @@ from django.db.models import Count
 
 from config.database.clock import database_now
 from config.flows import Check, Flow, Picture, Reading, Worker
-from config.redelivery import Effect, Judgement
+from config.redelivery import Effect, Judgement, Letters
 from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -80,23 +80,17 @@ class Outbox(Flow):
     def sweep(self, now: datetime) -> int:
         return sweep_keys(now)
 
-    # -- dead letters -----------------------------------------------------------------------------------
+    def letters(self) -> Sequence[Letters]:
+        return [OutboxLetters(FLOW)]
 
-    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return ChannelState.objects.why_closed(redelivery.channels_of(_hints_and_messages(letters)[1]), now)
 
-    def pace(self, source: str) -> float:
-        rates = [handler.rate() for handler in handlers().values()]
-        return min(filter(None, rates), default=0.0)
+class OutboxLetters(Letters):
+    """The dead letters of messages, and of records of the change capture."""
 
-    def sources(self) -> Sequence[str]:
-        return [FLOW]
-
-    def readable(self, source: str) -> Sequence[str]:
-        return READABLE
-
-    def named(self, source: str) -> Sequence[str]:
-        return NAMED
+    readable = READABLE
+    named = NAMED
+    locked = LOCKED
+    in_line = True
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
         hints, messages = _hints_and_messages(letters)
@@ -110,20 +104,21 @@ class Outbox(Flow):
         hints, messages = _hints_and_messages(letters)
         return {**capture.effect(hints, now), **redelivery.effect(messages)}
 
-    def in_line(self, source: str) -> bool:
-        return True
+    def awaited(self, step: str = "") -> bool:
+        return step != "decode"  # a hint sends nothing that the poller would not send
+
+    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        return ChannelState.objects.why_closed(redelivery.channels_of(_hints_and_messages(letters)[1]), now)
+
+    def pace(self) -> float:
+        rates = [handler.rate() for handler in handlers().values()]
+        return min(filter(None, rates), default=0.0)
 
     def why_not_edited(self, letter: DeadLetter) -> str:
         return "It is a hint of change capture: the poller takes its message in any case." if letter.topic else ""
 
-    def locked(self, letter: DeadLetter) -> Sequence[str]:
-        return LOCKED
-
     def faults(self, letter: DeadLetter) -> Sequence[str]:
         return redelivery.faults(letter)
-
-    def awaited(self, source: str, step: str = "") -> bool:
-        return step != "decode"  # a hint sends nothing that the poller would not send
 
 
 def _hints_and_messages(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter]]:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from uuid import UUID
 
-from django.conf import settings
 from django.db.models import F, Q, Sum
 
 from config.database.clock import database_now
 from config.flows import Check, Deed, Flow, Picture, Reading, Sample, Worker
 from config.kafka import Record, topic_name
-from config.redelivery import Effect, Judgement
+from config.redelivery import Letters
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
-from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
-from outbox.models import ChannelState
-from throttler import redelivery, verify
+from throttler import verify
 from throttler.engine.row_writer import GROUP
 from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LaneOwner
-from throttler.messages import LOCKED, NAMED, READABLE, gate
+from throttler.messages import gate
+from throttler.redelivery import WHY_NO_REPLAY, NotificationLetters
 from throttler.samples import customers_added, notifications
 
 RECENT = timedelta(seconds=5)
@@ -103,46 +100,11 @@ class Throttler(Flow):
     def searched(self) -> Mapping[str, Callable[[Record], Sequence[str]]]:
         return dict.fromkeys(map(topic_name, (INPUT, OUTPUT, EXPIRED)), _names_in)
 
-    # -- dead letters -----------------------------------------------------------------------------------
-
-    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return ChannelState.objects.why_closed(["kafka"], now)
-
-    def sources(self) -> Sequence[str]:
-        return [FLOW]
-
-    def readable(self, source: str) -> Sequence[str]:
-        return READABLE
-
-    def named(self, source: str) -> Sequence[str]:
-        return NAMED
-
-    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        return redelivery.judge(letters)
-
-    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return redelivery.take_back(letters, now)
-
-    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return redelivery.effect(letters)
-
-    def why_not_edited(self, letter: DeadLetter) -> str:
-        return redelivery.why_not_edited(letter)
-
-    def locked(self, letter: DeadLetter) -> Sequence[str]:
-        return LOCKED
-
-    def faults(self, letter: DeadLetter) -> Sequence[str]:
-        return redelivery.faults(letter)
-
-    def awaited(self, source: str, step: str = "") -> bool:
-        return True
-
-    def patience(self, source: str) -> timedelta:
-        return max(super().patience(source), timedelta(seconds=settings.THROTTLER_TTL_SECONDS))
+    def letters(self) -> Sequence[Letters]:
+        return [NotificationLetters(FLOW)]
 
     def not_replayed(self) -> Mapping[str, str]:
-        return {INPUT: redelivery.WHY_NO_REPLAY}
+        return {INPUT: WHY_NO_REPLAY}
 
 
 def _names_in(record: Record) -> Sequence[str]:

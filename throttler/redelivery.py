@@ -5,17 +5,16 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
 from django.conf import settings
 
-from config.database.clock import database_now
 from config.gate import InvalidRecord
 from config.kafka import Replayed, topic_name
 from config.kafka.headers import Header, text_of
-from config.redelivery import Effect, Judgement, Refusal
+from config.redelivery import Effect, Judgement, Letters, Refusal
 from config.telemetry.redaction import masked_error
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.burial import Letter, bury
@@ -23,6 +22,7 @@ from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import failed_again, record_of, would_refuse
 from outbox.messages.models import OutboxMessage
 from outbox.messages.publish import publish
+from outbox.models import ChannelState
 from throttler.customers.models import Customer
 from throttler.engine.admission import SOURCE as SOURCE_NAME
 from throttler.engine.row_writer import GROUP, LOST
@@ -30,6 +30,9 @@ from throttler.engine.transaction import EXPIRED, INPUT
 from throttler.lanes.models import Lane
 from throttler.messages import (
     FORWARDED,
+    LOCKED,
+    NAMED,
+    READABLE,
     REPLAY_OF,
     SECOND,
     SOURCE,
@@ -58,46 +61,89 @@ OURS = {FORWARDED, SOURCE, REPLAY_OF}  # headers that belong to the way a record
 WHY_NO_REPLAY = "what was sent once would be sent again; requeue its dead letters instead"
 
 
-def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
-    """Promise the letters' records to the input, in the caller's transaction; poison is a letter once more.
+class NotificationLetters(Letters):
+    """The dead letters of notifications."""
 
-    Each becomes one message, however often this is run.
-    """
-    found: dict[UUID, Effect] = {}
-    failed: list[Letter] = []
-    before = _messages(letters)
-    for letter in letters:
+    readable = READABLE
+    named = NAMED
+    locked = LOCKED
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.patience = max(Letters.patience, timedelta(seconds=settings.THROTTLER_TTL_SECONDS))
+
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
+        """What `take_back` would do now."""
+        found: dict[UUID, Judgement] = {}
+        decoded: list[tuple[DeadLetter, Replayed, Notification]] = []
+        for letter in letters:
+            try:
+                record = _record(letter)
+                decoded.append((letter, record, gate().decode(record.value)))
+            except InvalidRecord as refusal:
+                found[letter.pk] = Judgement(False, "Fails again.", masked_error(str(refusal)), "warn")
+            except Refusal as refusal:
+                found[letter.pk] = would_refuse(str(refusal))
+        customers = Customer.objects.in_bulk([message.customer_id for _, _, message in decoded])
+        for letter, record, message in decoded:
+            found[letter.pk] = _judged(record, message, customers.get(message.customer_id), microseconds(now))
+        return found
+
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """Promise the letters' records to the input, in the caller's transaction; poison is a letter once more.
+
+        Each becomes one message, however often this is run.
+        """
+        found: dict[UUID, Effect] = {}
+        failed: list[Letter] = []
+        before = _messages(letters)
+        for letter in letters:
+            try:
+                record = _record(letter)
+                message = gate().decode(record.value)
+                promised = _promise(letter, record, message, before.get(letter.carrier), now)
+                found[letter.pk] = Effect("waiting", ON_ITS_WAY, carrier=promised)
+            except InvalidRecord as refusal:
+                place = (record, letter.topic_id, letter.revision + 1)
+                failed.append(Letter(SOURCE_NAME, "decode", refusal.reason, str(refusal), *place))
+            except Refusal as refusal:
+                found[letter.pk] = Effect("refused", str(refusal))
+        bury(failed, topic_name(GROUP), now)
+        return found | failed_again(failed)
+
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """Proven when the throttler has passed the position of the record, and its lane has drained it."""
+        messages = _messages(letters)
+        places = {letter.pk: place for letter in letters if (place := _place(messages.get(letter.carrier)))}
+        reached = _reached({partition for partition, _ in places.values()})
+        buried = _buried(places.values())
+        lanes = _lanes(letters, places)
+        found: dict[UUID, Effect] = {}
+        for letter in letters:
+            if (place := places.get(letter.pk)) is None:
+                found[letter.pk] = _unsent(messages.get(letter.carrier))
+            elif (after := buried.get(place)) and _came_of(letter, after):
+                found[letter.pk] = Effect("failed_again", after.error, successor=after.pk)
+            else:
+                found[letter.pk] = _decided(place, reached.get(place[0], 0), lanes.get(letter.pk))
+        return found
+
+    def faults(self, letter: DeadLetter) -> list[str]:
+        """What the gate of the input says against its record."""
         try:
-            record = _record(letter)
-            message = gate().decode(record.value)
-            promised = _promise(letter, record, message, before.get(letter.carrier), now)
-            found[letter.pk] = Effect("waiting", ON_ITS_WAY, carrier=promised)
-        except InvalidRecord as refusal:
-            place = (record, letter.topic_id, letter.revision + 1)
-            failed.append(Letter(SOURCE_NAME, "decode", refusal.reason, str(refusal), *place))
-        except Refusal as refusal:
-            found[letter.pk] = Effect("refused", str(refusal))
-    bury(failed, topic_name(GROUP), now)
-    return found | failed_again(failed)
+            gate().decode(record_of(letter).value)
+        except (InvalidRecord, Refusal) as refusal:
+            return [str(refusal)]
+        return []
 
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return "It stands for messages that are lost: there is nothing to edit." if letter.step == LOST else ""
 
-def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
-    """What `take_back` would do now."""
-    found: dict[UUID, Judgement] = {}
-    decoded: list[tuple[DeadLetter, Replayed, Notification]] = []
-    for letter in letters:
-        try:
-            record = _record(letter)
-            decoded.append((letter, record, gate().decode(record.value)))
-        except InvalidRecord as refusal:
-            found[letter.pk] = Judgement(False, "Fails again.", masked_error(str(refusal)), "warn")
-        except Refusal as refusal:
-            found[letter.pk] = would_refuse(str(refusal))
-    customers = Customer.objects.in_bulk([message.customer_id for _, _, message in decoded])
-    now = microseconds(database_now())
-    for letter, record, message in decoded:
-        found[letter.pk] = _judged(record, message, customers.get(message.customer_id), now)
-    return found
+    def awaited(self, step: str = "") -> bool:
+        return True
+
+    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        return ChannelState.objects.why_closed(["kafka"], now)
 
 
 def _judged(record: Replayed, message: Notification, customer: Customer | None, now: int) -> Judgement:
@@ -125,37 +171,6 @@ def _promise(
         )
     except ValueError as error:
         raise Refusal(f"the outbox does not take it: {error}") from error
-
-
-def faults(letter: DeadLetter) -> list[str]:
-    """What the gate of the input says against its record."""
-    try:
-        gate().decode(record_of(letter).value)
-    except (InvalidRecord, Refusal) as refusal:
-        return [str(refusal)]
-    return []
-
-
-def why_not_edited(letter: DeadLetter) -> str:
-    return "It stands for messages that are lost: there is nothing to edit." if letter.step == LOST else ""
-
-
-def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
-    """Proven when the throttler has passed the position of the record, and its lane has drained it."""
-    messages = _messages(letters)
-    places = {letter.pk: place for letter in letters if (place := _place(messages.get(letter.carrier)))}
-    reached = _reached({partition for partition, _ in places.values()})
-    buried = _buried(places.values())
-    lanes = _lanes(letters, places)
-    found: dict[UUID, Effect] = {}
-    for letter in letters:
-        if (place := places.get(letter.pk)) is None:
-            found[letter.pk] = _unsent(messages.get(letter.carrier))
-        elif (after := buried.get(place)) and _came_of(letter, after):
-            found[letter.pk] = Effect("failed_again", after.error, successor=after.pk)
-        else:
-            found[letter.pk] = _decided(place, reached.get(place[0], 0), lanes.get(letter.pk))
-    return found
 
 
 def _messages(letters: Sequence[DeadLetter]) -> dict[UUID | None, Carrier]:

@@ -7,25 +7,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
-from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Sum
 from django.urls import reverse
 
-from buffer.ledger import redelivery
 from buffer.ledger.handler import GROUP, LONGEST_NAME, Track
 from buffer.ledger.models import InventoryStock, InventoryTracking
+from buffer.ledger.redelivery import MovementLetters
 from buffer.ledger.samples import stock_traffic
 from buffer.ledger.statements import NAME
-from buffer.ledger.topics import LOCKED, READABLE, Movements, Source, sources
+from buffer.ledger.topics import Movements, Source, sources
 from config.database.clock import database_now
 from config.database.transactions import consistent_snapshot
 from config.flows import Check, Flow, Need, Picture, Reading, Sample, Stage, Worker
 from config.kafka import Record, topic_name
 from config.kafka.positions import TopicPartition
-from config.redelivery import Effect, Judgement
+from config.redelivery import Letters
 from outbox.bookkeeping import counters, progress
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.progress import Progress, Trends, position_needs, reader_stage, topic_stage
@@ -37,7 +36,6 @@ from outbox.bookkeeping.verify import (
     positions_fit_the_log,
 )
 from outbox.letters import overview
-from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letter_counts, letter_needs, letters_ever, letters_last_hour
 from outbox.letters.verify import letters_counted
 
@@ -177,11 +175,9 @@ class Ledger(Flow):
         return [Worker("track_inventory")]
 
     def picture(self, now: datetime) -> Picture | None:
-
         return picture(now)
 
     def gauges(self, now: datetime) -> Iterator[Reading]:
-
         return gauges(now)
 
     def verify(self) -> Iterator[Check]:
@@ -212,40 +208,14 @@ class Ledger(Flow):
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         yield NAME, *Watermark.objects.of_group(GROUP).diagnosis("track_inventory", database_now())
 
+    def letters(self) -> Sequence[Letters]:
+        return [MovementLetters(NAME)]
+
     def replays(self) -> Mapping[str, Callable[[], Track]]:
         return dict.fromkeys(settings.MOVEMENTS, Track)
 
     def searched(self) -> Mapping[str, Callable[[Record], Sequence[str]]]:
         return {topic: partial(_reference_in, source) for topic, source in sources().items()}
-
-    # -- dead letters -----------------------------------------------------------------------------------
-
-    def sources(self) -> Sequence[str]:
-        return [NAME]
-
-    def readable(self, source: str) -> Sequence[str]:
-        return READABLE
-
-    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        return redelivery.judge(letters)
-
-    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return redelivery.take_back(letters, now)
-
-    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return redelivery.effect(letters)
-
-    def why_not_edited(self, letter: DeadLetter) -> str:
-        return ""
-
-    def locked(self, letter: DeadLetter) -> Sequence[str]:
-        return LOCKED
-
-    def identity(self, letter: DeadLetter) -> str:
-        return redelivery.identity(letter)
-
-    def faults(self, letter: DeadLetter) -> Sequence[str]:
-        return redelivery.faults(letter)
 
 
 def _reference_in(source: Source, record: Record) -> Sequence[str]:

@@ -12,9 +12,9 @@ from buffer.ledger.batch import APPLIED, Prepared, Verdict
 from buffer.ledger.handler import Track
 from buffer.ledger.models import InventoryItem, InventoryLocation
 from buffer.ledger.statements import read_known
-from buffer.ledger.topics import Merchant, Movements, Variant
+from buffer.ledger.topics import LOCKED, READABLE, Merchant, Movements, Variant
 from config.kafka import Record, topic_name
-from config.redelivery import Effect, Judgement
+from config.redelivery import Effect, Judgement, Letters
 from config.telemetry.redaction import masked_error
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import Refused, ReturnedBatch, failed_again, foreseen, not_eligible, refusals, returns_of
@@ -26,60 +26,65 @@ RECORDED_BEFORE = Judgement(True, "Changes nothing.", "The ledger has its rows a
 MOST_STOCKS = 5  # of a letter that its evidence names
 
 
-def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
-    """Record and adjust at the next revision, in the caller's transaction; what did not fail is proven by its rows."""
-    returns, refused = _returns(letters)
-    found = refusals(refused)
-    handler = Track()
-    for back in returns:
-        batch = back.batch
-        batch.prepared = handler.prepare(batch)
-        applied = handler.apply(batch, now)
-        failed = failed_again(applied.letters)
-        found |= failed | _proofs(back, batch.prepared, failed)
-    return found
+class MovementLetters(Letters):
+    """The dead letters of the stock topics."""
 
+    readable = READABLE
+    locked = LOCKED
 
-def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
-    """What the ledger's rows say of letters that were taken back."""
-    found: dict[UUID, Effect] = {}
-    handler = Track()
-    for back in _returns(letters)[0]:
-        found |= _proofs(back, handler.decode(back.batch), ())
-    return found
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
+        """What would move; a letter whose record is refused before any look at the database would fail again."""
+        returns, refused = _returns(letters)
+        found = not_eligible(refused)
+        handler = Track()
+        for back in returns:
+            batch = back.batch
+            batch.prepared = handler.decode(batch)
+            found |= foreseen(batch.prepared.letters)
+            found |= _judged(back, batch.prepared, handler.foresee(batch))
+        return found
 
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """Record and adjust at the next revision, in the caller's transaction; what did not fail is proven by its rows."""
+        returns, refused = _returns(letters)
+        found = refusals(refused)
+        handler = Track()
+        for back in returns:
+            batch = back.batch
+            batch.prepared = handler.prepare(batch)
+            applied = handler.apply(batch, now)
+            failed = failed_again(applied.letters)
+            found |= failed | _proofs(back, batch.prepared, failed)
+        return found
 
-def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
-    """What would move; a letter whose record is refused before any look at the database would fail again."""
-    returns, refused = _returns(letters)
-    found = not_eligible(refused)
-    handler = Track()
-    for back in returns:
-        batch = back.batch
-        batch.prepared = handler.decode(batch)
-        found |= foreseen(batch.prepared.letters)
-        found |= _judged(back, batch.prepared, handler.foresee(batch))
-    return found
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """What the ledger's rows say of letters that were taken back."""
+        found: dict[UUID, Effect] = {}
+        handler = Track()
+        for back in _returns(letters)[0]:
+            found |= _proofs(back, handler.decode(back.batch), ())
+        return found
 
+    def faults(self, letter: DeadLetter) -> list[str]:
+        """What the gate and the function of its topic say against its record; nothing is written."""
+        returns, refused = _returns([letter])
+        handler = Track()
+        buried = [found.error for back in returns for found in handler.decode(back.batch).letters]
+        return [*refused.values(), *buried]
 
-def faults(letter: DeadLetter) -> list[str]:
-    """What the gate and the function of its topic say against its record; nothing is written."""
-    returns, refused = _returns([letter])
-    handler = Track()
-    buried = [found.error for back in returns for found in handler.decode(back.batch).letters]
-    return [*refused.values(), *buried]
+    def identity(self, letter: DeadLetter) -> str:
+        """The reference that its record moves stock for, or the merchant or variant that it is about."""
+        handler = Track()
+        for back in _returns([letter])[0]:
+            prepared = handler.decode(back.batch)
+            for tracked in prepared.tracked:
+                return f"{tracked.movements.reference_type} {tracked.movements.reference_id}"
+            for _, change in prepared.changes:
+                return f"{type(change).__name__} {change[0]}"
+        return ""
 
-
-def identity(letter: DeadLetter) -> str:
-    """The reference that its record moves stock for, or the merchant or variant that it is about."""
-    handler = Track()
-    for back in _returns([letter])[0]:
-        prepared = handler.decode(back.batch)
-        for tracked in prepared.tracked:
-            return f"{tracked.movements.reference_type} {tracked.movements.reference_id}"
-        for _, change in prepared.changes:
-            return f"{type(change).__name__} {change[0]}"
-    return ""
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return ""
 
 
 def _returns(letters: Sequence[DeadLetter]) -> tuple[list[ReturnedBatch], Refused]:

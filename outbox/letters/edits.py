@@ -17,7 +17,7 @@ from config.admin.levers import Operator
 from config.database.chunks import by_key
 from config.database.clock import database_now
 from config.database.retry import Remedy
-from config.flows import flow_of
+from config.flows import letters_of
 from config.payload import digest
 from config.processes.worker import until_it_stands
 from config.redelivery import Effect, Judgement, Refusal
@@ -71,7 +71,7 @@ def why_not(letter: DeadLetter) -> str:
     if len(letter.payload) > MOST:
         return f"It has {len(letter.payload):,} bytes; a form takes {MOST:,}."
     try:
-        return _why_no_text(bytes(letter.payload)) or flow_of(letter.source).why_not_edited(letter)
+        return _why_no_text(bytes(letter.payload)) or letters_of(letter.source).why_not_edited(letter)
     except Refusal as refusal:
         return f"{capfirst(str(refusal))}."
 
@@ -109,9 +109,9 @@ def copy_of(letter: DeadLetter, text: str) -> DeadLetter:
 def what_is_locked(letter: DeadLetter) -> Mapping[str, str | None]:
     """What of its payload a copy has to repeat, by path. Where its own gate finds a value wrong, that one is free."""
     text = text_of(letter)
-    flow = flow_of(letter.source)
-    wrong = {located(error, text).path for error in flow.faults(letter)}
-    return locked_values(text, flow.locked(letter), wrong)
+    letters = letters_of(letter.source)
+    wrong = {located(error, text).path for error in letters.faults(letter)}
+    return locked_values(text, letters.locked, wrong)
 
 
 def examine(letter: DeadLetter, text: str, now: datetime) -> Examined:
@@ -121,7 +121,7 @@ def examine(letter: DeadLetter, text: str, now: datetime) -> Examined:
     if size > MOST:
         return Examined([Fault(f"It has {size:,} bytes; a form takes {MOST:,}.")], ())
     lines = difference(text_of(letter), indented(text) if is_json(text) else text)
-    gate = [located(error, text) for error in flow_of(copy.source).faults(copy)]
+    gate = [located(error, text) for error in letters_of(copy.source).faults(copy)]
     faults = in_order([*gate, *locked_faults(text, dict(what_is_locked(letter))), *repeated_faults(text)])
     if not faults:
         faults = [*_about_another(letter, copy), *([] if lines else [Fault(SAME)])]
@@ -130,8 +130,8 @@ def examine(letter: DeadLetter, text: str, now: datetime) -> Examined:
 
 def _about_another(letter: DeadLetter, copy: DeadLetter) -> list[Fault]:
     """For a letter that its gate lets through: it failed later, and it is known what it is about."""
-    flow = flow_of(letter.source)
-    was, now = ("", "") if flow.faults(letter) else (flow.identity(letter), flow.identity(copy))
+    letters = letters_of(letter.source)
+    was, now = ("", "") if letters.faults(letter) else (letters.identity(letter), letters.identity(copy))
     return [Fault(ANOTHER.format(now, was))] if was != now else []
 
 

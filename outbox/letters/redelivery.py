@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from django.db import transaction
@@ -15,12 +15,12 @@ from django.db import transaction
 from config.database.chunks import batched
 from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Upsert, new, timestamp_text
-from config.flows import flow_of, flows
+from config.flows import flows, letters_of
 from config.kafka import RecordBatch, Replayed
 from config.kafka.headers import headers_of
 from config.payload import UnreadableBatch
 from config.processes.worker import until_it_stands
-from config.redelivery import Effect, Judgement, Refusal
+from config.redelivery import Effect, Judgement, Letters, Refusal
 from config.telemetry.logs import log
 from config.telemetry.redaction import masked_error, said
 from outbox.letters.burial import STOPPED, Letter
@@ -159,7 +159,7 @@ Answers = Mapping[UUID, Answer]
 
 def judge(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
     """Whether each letter can be taken back now, and what would happen; nothing is written."""
-    return _asked(letters, lambda flow, part: flow.judge(part, now), would_refuse)
+    return _asked(letters, lambda theirs, part: theirs.judge(part, now), would_refuse)
 
 
 def foresee(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
@@ -175,7 +175,7 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
     """
     mine = locked([letter.pk for letter in letters], Status.OPEN)
     opened = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)
-    found = _masked(_asked(opened, lambda flow, part: _taken(flow, part, now), _refused))
+    found = _masked(_asked(opened, lambda theirs, part: _taken(theirs, part, now), _refused))
     moves = {pk: _move_of(effect) for pk, effect in found.items() if effect.state != "refused"}
     move(opened, moves, Status.OPEN, now)
     return found
@@ -183,7 +183,7 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
 
 def look_after(now: datetime, limit: int = CHUNK) -> int:
     """Close the requeued letters whose effect is proven, `limit` a transaction, by key; returns how many."""
-    patience = {source: flow.patience(source) for flow in flows() for source in flow.sources()}
+    patience = {letters.source: letters.patience for flow in flows() for letters in flow.letters()}
     overdue = dict.fromkeys(patience, 0)
     oldest: dict[str, datetime] = {}
     closed = 0
@@ -229,7 +229,7 @@ def _look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
         mine = locked(ids, Status.REQUEUED)
         rows = DeadLetter.objects.filter(pk__in=mine).defer("traceback", "error").order_by("pk")
         letters = PayloadRevision.objects.in_force(rows)
-        found = _masked(_asked(letters, lambda flow, part: _seen(flow, part, now), _waiting))
+        found = _masked(_asked(letters, lambda theirs, part: _seen(theirs, part, now), _waiting))
         notes = {letter.pk: letter.note for letter in letters}
         closed = {pk: effect for pk, effect in found.items() if effect.state not in ("waiting", "refused")}
         moves = {pk: _move_of(effect, notes[pk]) for pk, effect in closed.items()}
@@ -239,7 +239,7 @@ def _look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
 
 def _asked(
     letters: Sequence[DeadLetter],
-    ask: Callable[[Any, Sequence[DeadLetter]], Mapping[UUID, Answer]],
+    ask: Callable[[Letters, Sequence[DeadLetter]], Mapping[UUID, Answer]],
     refused: Callable[[str], Answer],
 ) -> dict[UUID, Answer]:
     """Each letter's answer from the flow that its source belongs to."""
@@ -249,12 +249,12 @@ def _asked(
         answers |= {letter.pk: refused(NO_RECORD) for letter in mine if letter.step == STOPPED}
         records = [letter for letter in mine if letter.step != STOPPED]
         try:
-            flow = flow_of(source)
+            theirs = letters_of(source)
         except Refusal as refusal:
             answers |= {letter.pk: refused(str(refusal)) for letter in records}
             continue
         for part in batched(records, CHUNK):
-            answers |= ask(flow, part)
+            answers |= ask(theirs, part)
     return answers
 
 
@@ -290,12 +290,12 @@ def _why(error: BaseException) -> str:
     return f"its flow breaks on it: {type(error).__name__}: {text}"
 
 
-def _taken(flow: Any, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-    return _by_halves(lambda part: flow.take_back(part, now), letters, _refused)
+def _taken(theirs: Letters, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+    return _by_halves(lambda part: theirs.take_back(part, now), letters, _refused)
 
 
-def _seen(flow: Any, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-    return _by_halves(lambda part: flow.effect(part, now), letters, _waiting)
+def _seen(theirs: Letters, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+    return _by_halves(lambda part: theirs.effect(part, now), letters, _waiting)
 
 
 def _refused(why: str) -> Effect:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from config.database.retry import Stale
 from config.database.upsert import Rewrite
-from config.flows import Flow, flow_of
+from config.flows import letters_of
 from config.redelivery import Effect, EffectState, Refusal
 from outbox.groups.counts import Shift, shift, summed
 from outbox.letters.models import DeadLetter
@@ -121,7 +121,9 @@ def discard(letters: Sequence[DeadLetter], now: datetime, code: str = "") -> dic
 
     A letter that is not open any more is not in the answer; one that its flow cannot discard stays open, `refused`.
     """
-    return _close(letters, now, Status.OPEN, Status.DISCARDED, lambda letter: _flow(letter).discard(letter, now), code)
+    return _close(
+        letters, now, Status.OPEN, Status.DISCARDED, lambda letter: letters_of(letter.source).discard(letter, now), code
+    )
 
 
 def resolve(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
@@ -131,7 +133,9 @@ def resolve(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
 
 def restore(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
     """Open discarded letters again, and what their discard closed; the answer is that of `discard`, `waiting` if open."""
-    return _close(letters, now, Status.DISCARDED, Status.OPEN, lambda letter: _flow(letter).restore(letter, now))
+    return _close(
+        letters, now, Status.DISCARDED, Status.OPEN, lambda letter: letters_of(letter.source).restore(letter, now)
+    )
 
 
 def _close(
@@ -154,7 +158,3 @@ def _close(
     done = {pk: Move(new, note=effect.evidence, code=code) for pk, effect in found.items() if effect.state != "refused"}
     move(chosen, done, old, now)
     return found
-
-
-def _flow(letter: DeadLetter) -> Flow:
-    return flow_of(letter.source)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from config.flows import flow_of
+from config.flows import letters_of
 from config.redelivery import Effect, Judgement, Refusal
 from outbox.letters import redelivery
 from outbox.letters.filters import STARTS
@@ -75,16 +75,14 @@ def awaited(verb: str, source: str, step: str = "") -> bool:
     if verb != "requeue":
         return False
     try:
-        return flow_of(source).awaited(source, step)
+        return letters_of(source).awaited(step)
     except Refusal:
         return False
 
 
 def in_line(batch: ReplayBatch) -> bool:
     """Whether live traffic waits behind what this batch takes back."""
-    return batch.verb == "requeue" and any(
-        waits and flow_of(source).in_line(source) for source, _, waits in batch.kinds
-    )
+    return batch.verb == "requeue" and any(waits and letters_of(source).in_line for source, _, waits in batch.kinds)
 
 
 def holdup(verb: str, letters: Sequence[DeadLetter], now: datetime) -> str:
@@ -92,7 +90,7 @@ def holdup(verb: str, letters: Sequence[DeadLetter], now: datetime) -> str:
     if verb != "requeue" or not letters:
         return ""
     try:
-        return flow_of(letters[0].source).holdup(letters, now)
+        return letters_of(letters[0].source).holdup(letters, now)
     except Refusal:
         return ""
 
@@ -102,4 +100,4 @@ def pace_for(batch: ReplayBatch, kinds: Sequence[Sequence[Any]]) -> dict[str, An
     slow = {source for source, _step, waits in kinds if waits}
     if batch.rate is not None or not slow:
         return {}
-    return {"rate": min(flow_of(source).pace(source) or rules.DEFAULT_RATE for source in slow)}
+    return {"rate": min(letters_of(source).pace() or rules.DEFAULT_RATE for source in slow)}

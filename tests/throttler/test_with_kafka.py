@@ -11,6 +11,7 @@ from django.db import transaction
 from kafka.partitioner.default import murmur2
 
 from config.database.clock import database_now
+from config.flows import letters_of
 from config.kafka import client, topic_name
 from config.kafka.reader import Reader
 from outbox.channels.handlers import Message
@@ -75,7 +76,7 @@ def test_a_requeued_letter_is_in_the_partition_of_its_customer(topic):
     worked.bury(2, value)
     letter = DeadLetter.objects.get(offset=2)
     with transaction.atomic():
-        Throttler().take_back([letter], database_now())
+        letters_of(letter.source).take_back([letter], database_now())
     row = OutboxMessage.objects.get()
     handler = KafkaHandler()
     try:

@@ -14,7 +14,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import Flow
 from config.kafka import Replayed
-from config.redelivery import Effect, Judgement
+from config.redelivery import Effect, Judgement, Letters
 from outbox.letters.burial import Letter, bury
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
@@ -24,13 +24,21 @@ from outbox.replay_batches.run import BatchWorker
 
 ANNA, BELA = Operator("Anna"), Operator("Bela")
 REASON = "the cause is mended"
-PATHS = ["tests.outbox.replay_batches.scripted_flow.Scripted"]
+PATHS = ["tests.outbox.replay_batches.scripted_flow.ScriptedFlow"]
 
 
-class Scripted(Flow):
-    """Letters of `swift` are done at once, letters of `slow` are awaited; what happens to them stands in the class."""
+class ScriptedFlow(Flow):
+    """Letters of two sources."""
 
     name = "scripted"
+
+    def letters(self) -> Sequence[Letters]:
+        return [Scripted("swift"), Scripted("slow")]
+
+
+class Scripted(Letters):
+    """Letters of `swift` are done at once, letters of `slow` are awaited; what happens to them stands in the class."""
+
     taken: ClassVar[list[str]] = []  # business keys, in the order of the deeds
     ineligible: ClassVar[dict[str, str]] = {}
     fails: ClassVar[set[str]] = set()
@@ -43,9 +51,6 @@ class Scripted(Flow):
     def forget(cls) -> None:
         for found in (cls.taken, cls.ineligible, cls.fails, cls.poison, cls.proven, cls.closed, cls.on_take):
             found.clear()
-
-    def sources(self) -> Sequence[str]:
-        return ["swift", "slow"]
 
     def judge(self, letters, now):
         why = self.ineligible
@@ -67,8 +72,8 @@ class Scripted(Flow):
     def effect(self, letters, now):
         return {one.pk: self.proven.get(one.business_key, Effect("waiting")) for one in letters}
 
-    def awaited(self, source, step=""):
-        return source == "slow"
+    def awaited(self, step=""):
+        return self.source == "slow"
 
     def holdup(self, letters, now):
         return self.closed[0] if self.closed else ""

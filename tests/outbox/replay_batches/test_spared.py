@@ -185,7 +185,7 @@ def test_a_letter_whose_month_has_no_partition_says_what_to_do(scripted):
 def test_a_batch_whose_step_fails_says_so_and_the_others_go_on(scripted, monkeypatch):
     letters(3, "slow")
     letters(3)
-    usual = type(scripted()).holdup
+    usual = scripted.holdup
 
     def holdup(self, found, now):
         return usual(self, found, now) if found[0].source == "swift" else {}["gone"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from buffer.ledger.flow import Ledger
+from buffer.ledger.redelivery import MovementLetters
 from buffer.models import InventoryTracking
 from config.admin.levers import Operator
 from config.database.clock import database_now
@@ -95,7 +95,7 @@ def test_a_copy_of_what_the_gate_let_through_is_about_the_same_reference():
     stocks(B=0)
     assert faults(letter, edited(letter, ('"A"', '"B"'))) == []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ledger, "locked", lambda self, letter: ())
+        patch.setattr(MovementLetters, "locked", ())
         (fault,) = examine(letter, edited(letter, ("PO-1", "PO-2")), database_now()).faults
     assert fault.text.startswith("It is about PURCHASE_ORDER PO-2; the letter is about PURCHASE_ORDER PO-1.")
 
@@ -111,7 +111,9 @@ def test_a_copy_that_would_fail_again_does_not_go(receipt):
 
 
 def test_what_the_flow_refuses_at_the_last_moment_leaves_no_trace(receipt, monkeypatch):
-    monkeypatch.setattr(Ledger, "take_back", lambda self, found, now: {receipt.pk: Effect("refused", "not just now")})
+    monkeypatch.setattr(
+        MovementLetters, "take_back", lambda self, found, now: {receipt.pk: Effect("refused", "not just now")}
+    )
     with pytest.raises(Refusal, match="not just now"):
         send(receipt, edited(receipt, FIXED))
     assert again(receipt).status == "open"
