@@ -23,9 +23,22 @@ from outbox.bookkeeping.progress import LONG, Progress, Trends, position_needs, 
 from outbox.letters import overview
 from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
 
-# -- The aggregator in numbers: counters and indexed look-ups, for home and for /metrics ---------------------
-MOST_BATCHES = 1000
 OVERDUE = timedelta(seconds=60)
+
+
+def picture(now: datetime) -> Picture:
+    """Home's row of the aggregator."""
+    numbers = Numbers(now)
+    return Picture(
+        name="Aggregator",
+        purpose="One batch per warehouse",
+        stages=list(_stages(numbers)),
+        needs=list(_needs(numbers)),
+        **letter_counts(numbers.names),
+        letters_last_hour=letters_last_hour(numbers.names, now),
+        url=reverse("admin:buffer_bucket_changelist"),
+        letters_url=reverse("admin:outbox_failuregroup_changelist"),
+    )
 
 
 def gauges(now: datetime) -> Iterator[Reading]:
@@ -36,6 +49,9 @@ def gauges(now: datetime) -> Iterator[Reading]:
     yield Reading(metrics.OLDEST_PENDING, numbers.oldest.total_seconds() if numbers.oldest else 0)
     yield from overview.gauges(numbers.names)
     yield from progress.gauges(numbers.progress)
+
+
+MOST_BATCHES = 1000
 
 
 @dataclass
@@ -100,22 +116,6 @@ class Numbers(Trends):
         for change in reversed(self.history("open")[2:]):
             trend.append(trend[-1] - change)
         return trend[::-1]
-
-
-# -- The aggregator as home draws it: five stages with live numbers, and what about them needs a person ------
-def picture(now: datetime) -> Picture:
-    """Home's row of the aggregator."""
-    numbers = Numbers(now)
-    return Picture(
-        name="Aggregator",
-        purpose="One batch per warehouse",
-        stages=list(_stages(numbers)),
-        needs=list(_needs(numbers)),
-        **letter_counts(numbers.names),
-        letters_last_hour=letters_last_hour(numbers.names, now),
-        url=reverse("admin:buffer_bucket_changelist"),
-        letters_url=reverse("admin:outbox_failuregroup_changelist"),
-    )
 
 
 # -- Stages ------------------------------------------------------------------------------------------------

@@ -31,10 +31,9 @@ from config.uuid7 import is_uuid
 from outbox.audit_log.reveal import Revealing
 from outbox.letters.models import DeadLetter
 
-# -- Admin page of batches -----------------------------------------------------------------------------------
+# -- Batches -----------------------------------------------------------------------------------------------
 MOST_FOUND = 20
-RECENT_BATCHES = 10
-MOST_EVENTS = 500
+MOST_EVENTS = 500  # on the page of a batch
 
 
 class StateOfBatch(Segments):
@@ -121,7 +120,7 @@ def went_to(row: Batch) -> str:
     return f"{topic_name(stream.output) if stream else row.stream}/{row.output_partition}/{row.output_offset}"
 
 
-# -- Admin page of buckets, and the levers on them -----------------------------------------------------------
+# -- Buckets -----------------------------------------------------------------------------------------------
 BUCKETS: dict[str, Any] = {"nouns": ("warehouse", "warehouses")}
 FLUSH = Lever(
     name="flush", verb="Flush now", past="Asked for a batch of", icon="send",
@@ -146,6 +145,7 @@ RELEASE = Lever(
     act=levers.release, ready=BucketQuerySet.held,
     why_not=lambda row: f"{row.location_id} is not held.", **BUCKETS,
 )  # fmt: skip
+RECENT_BATCHES = 10
 OPEN_EVENTS = 50
 
 
@@ -210,7 +210,7 @@ class BucketAdmin(ReadOnlyAdmin):
         }
 
 
-# -- Admin page of orders in the buffer ----------------------------------------------------------------------
+# -- Orders ------------------------------------------------------------------------------------------------
 WITHDRAW = Lever(
     name="withdraw", verb="Withdraw", past="Withdrew", icon="ban",
     right="withdraw_bufferedevent", keep="Leave it in",

@@ -20,156 +20,6 @@ from config.database.transactions import consistent_snapshot
 from config.gate import InvalidRecord
 from outbox.letters.models import DeadLetter
 
-# -- The ledger in words -------------------------------------------------------------------------------------
-KINDS = {
-    "SALE_ORDER": "Sale order",
-    "PURCHASE_ORDER": "Purchase order",
-    "KITCHEN_TICKET_ITEM": "Kitchen ticket item",
-    "TRANSFER": "Transfer",
-    "OPENING": "Opening stock",
-    "ADJUSTMENT": "Stocktake",
-}
-
-
-def kind_of(row: InventoryTracking) -> str:
-    """What moved the stock."""
-    return KINDS.get(row.reference_type, row.reference_type)
-
-
-def source_of(row: InventoryTracking) -> str:
-    """`topic/partition/offset` of the record it came from; empty for what a person or a file did."""
-    return f"{row.topic}/{row.source_partition}/{row.source_offset}" if row.topic else ""
-
-
-# -- The running balance of one stock ------------------------------------------------------------------------
-# Computed backwards from what it is now, over one page of its movements. Pure.
-BETWEEN = "~"
-
-
-@dataclass(frozen=True)
-class BalanceLine:
-    """A movement and what was there after it."""
-
-    movement: InventoryTracking
-    balance: int
-
-    @property
-    def kind(self) -> str:
-        return kind_of(self.movement)
-
-    @property
-    def source(self) -> str:
-        return source_of(self.movement)
-
-    @property
-    def before(self) -> int:
-        return self.balance - self.movement.delta
-
-
-@dataclass(frozen=True)
-class Cursor:
-    """A place between two movements, and the balance at it: no page has to sum up those before it."""
-
-    pk: int
-    balance: int
-
-    @classmethod
-    def parse(cls, text: str) -> Cursor | None:
-        """None for anything that no page has written."""
-        pk, _, balance = text.partition(BETWEEN)
-        try:
-            return cls(int(pk), int(balance))
-        except ValueError:
-            return None
-
-    def __str__(self) -> str:
-        return f"{self.pk}{BETWEEN}{self.balance}"
-
-
-@dataclass(frozen=True)
-class MovementPage:
-    """Some movements, newest first, and the cursors of the pages beside it; empty when there is none."""
-
-    lines: Sequence[BalanceLine]
-    newer: str = ""
-    older: str = ""
-
-    @property
-    def trend(self) -> list[int]:
-        """Balances in the order of time, from before the first movement on."""
-        return [*(line.before for line in self.lines[-1:]), *(line.balance for line in self.lines[::-1])]
-
-
-def falling(rows: Sequence[InventoryTracking], balance: int) -> list[BalanceLine]:
-    """Lines of `rows`, newest first; `balance` is what was there after the newest of them."""
-    lines = []
-    for row in rows:
-        lines.append(BalanceLine(row, balance))
-        balance -= row.delta
-    return lines
-
-
-def rising(rows: Sequence[InventoryTracking], balance: int) -> list[BalanceLine]:
-    """Lines of `rows`, oldest first; `balance` is what was there before the oldest. Newest first again."""
-    lines = []
-    for row in rows:
-        balance += row.delta
-        lines.append(BalanceLine(row, balance))
-    return lines[::-1]
-
-
-# -- Movements for a page: of one stock with the balance after each, or by reference -------------------------
-PAGE = 50
-
-
-def movements(stock_id: str, before: str = "", after: str = "") -> tuple[int, MovementPage]:
-    """The quantity now and a page of movements, newest first: behind or in front of a cursor, or the newest."""
-    with consistent_snapshot():
-        quantity = InventoryStock.objects.values_list("quantity", flat=True).get(pk=stock_id)
-        newest = InventoryTracking.objects.history_of(stock_id)
-        front, back = Cursor.parse(after), Cursor.parse(before)
-        if front:
-            rows = list(newest.filter(pk__gt=front.pk).order_by("pk")[: PAGE + 1])
-            if len(rows) > PAGE:
-                lines = rising(rows[:PAGE], front.balance)
-                return quantity, _page(lines, newer=True, older=True)
-            back = None  # the newest page, whole
-        rows = list((newest.filter(pk__lt=back.pk) if back else newest)[: PAGE + 1])
-    lines = falling(rows[:PAGE], back.balance if back else quantity)
-    return quantity, _page(lines, newer=back is not None, older=len(rows) > PAGE)
-
-
-def _page(lines: list[Any], *, newer: bool, older: bool) -> MovementPage:
-    if not lines:
-        return MovementPage(lines)
-    first, last = lines[0], lines[-1]
-    return MovementPage(
-        lines,
-        str(Cursor(first.movement.pk, first.balance)) if newer else "",
-        str(Cursor(last.movement.pk, last.before)) if older else "",
-    )
-
-
-def of_reference(key: str, most: int) -> list[InventoryTracking]:
-    """Movements of whatever has this key: a sale order, a transfer, a purchase order with all its receipts …
-
-    Both are ranges of the primary key: the reference is its first column.
-    """
-    rows = InventoryTracking.objects.order_by("reference_id", "reference_type", "stock_id")
-    found = list(rows.filter(reference_id=key)[:most])
-    try:
-        whole = part_of(key, None)
-    except InvalidRecord:
-        return found
-    orders = rows.filter(reference_type="PURCHASE_ORDER")
-    if whole != key:
-        found += orders.filter(reference_id=whole)[: most - len(found)]
-    # Its receipts: everything that begins with "whole/"; "0" follows "/".
-    found += orders.filter(reference_id__gt=f"{whole}/", reference_id__lt=f"{whole}0")[: most - len(found)]
-    return found
-
-
-# -- Admin page of movements ---------------------------------------------------------------------------------
 MOST_FOUND = 50
 
 
@@ -213,3 +63,149 @@ class MovementAdmin(ReadOnlyAdmin):
             "letters": list(letters.defer("payload", "traceback")[:10]),
             "stock": InventoryStock.objects.filter(pk=row.stock_id).first(),
         }
+
+
+def of_reference(key: str, most: int) -> list[InventoryTracking]:
+    """Movements of whatever has this key: a sale order, a transfer, a purchase order with all its receipts …
+
+    Both are ranges of the primary key: the reference is its first column.
+    """
+    rows = InventoryTracking.objects.order_by("reference_id", "reference_type", "stock_id")
+    found = list(rows.filter(reference_id=key)[:most])
+    try:
+        whole = part_of(key, None)
+    except InvalidRecord:
+        return found
+    orders = rows.filter(reference_type="PURCHASE_ORDER")
+    if whole != key:
+        found += orders.filter(reference_id=whole)[: most - len(found)]
+    # Its receipts: everything that begins with "whole/"; "0" follows "/".
+    found += orders.filter(reference_id__gt=f"{whole}/", reference_id__lt=f"{whole}0")[: most - len(found)]
+    return found
+
+
+KINDS = {
+    "SALE_ORDER": "Sale order",
+    "PURCHASE_ORDER": "Purchase order",
+    "KITCHEN_TICKET_ITEM": "Kitchen ticket item",
+    "TRANSFER": "Transfer",
+    "OPENING": "Opening stock",
+    "ADJUSTMENT": "Stocktake",
+}
+
+
+def kind_of(row: InventoryTracking) -> str:
+    """What moved the stock."""
+    return KINDS.get(row.reference_type, row.reference_type)
+
+
+def source_of(row: InventoryTracking) -> str:
+    """`topic/partition/offset` of the record it came from; empty for what a person or a file did."""
+    return f"{row.topic}/{row.source_partition}/{row.source_offset}" if row.topic else ""
+
+
+# -- The running balance of a stock ------------------------------------------------------------------------
+PAGE = 50
+
+
+def movements(stock_id: str, before: str = "", after: str = "") -> tuple[int, MovementPage]:
+    """The quantity now and a page of movements, newest first: behind or in front of a cursor, or the newest."""
+    with consistent_snapshot():
+        quantity = InventoryStock.objects.values_list("quantity", flat=True).get(pk=stock_id)
+        newest = InventoryTracking.objects.history_of(stock_id)
+        front, back = Cursor.parse(after), Cursor.parse(before)
+        if front:
+            rows = list(newest.filter(pk__gt=front.pk).order_by("pk")[: PAGE + 1])
+            if len(rows) > PAGE:
+                lines = rising(rows[:PAGE], front.balance)
+                return quantity, _page(lines, newer=True, older=True)
+            back = None  # the newest page, whole
+        rows = list((newest.filter(pk__lt=back.pk) if back else newest)[: PAGE + 1])
+    lines = falling(rows[:PAGE], back.balance if back else quantity)
+    return quantity, _page(lines, newer=back is not None, older=len(rows) > PAGE)
+
+
+def _page(lines: list[Any], *, newer: bool, older: bool) -> MovementPage:
+    if not lines:
+        return MovementPage(lines)
+    first, last = lines[0], lines[-1]
+    return MovementPage(
+        lines,
+        str(Cursor(first.movement.pk, first.balance)) if newer else "",
+        str(Cursor(last.movement.pk, last.before)) if older else "",
+    )
+
+
+def falling(rows: Sequence[InventoryTracking], balance: int) -> list[BalanceLine]:
+    """Lines of `rows`, newest first; `balance` is what was there after the newest of them."""
+    lines = []
+    for row in rows:
+        lines.append(BalanceLine(row, balance))
+        balance -= row.delta
+    return lines
+
+
+def rising(rows: Sequence[InventoryTracking], balance: int) -> list[BalanceLine]:
+    """Lines of `rows`, oldest first; `balance` is what was there before the oldest. Newest first again."""
+    lines = []
+    for row in rows:
+        balance += row.delta
+        lines.append(BalanceLine(row, balance))
+    return lines[::-1]
+
+
+@dataclass(frozen=True)
+class MovementPage:
+    """Some movements, newest first, and the cursors of the pages beside it; empty when there is none."""
+
+    lines: Sequence[BalanceLine]
+    newer: str = ""
+    older: str = ""
+
+    @property
+    def trend(self) -> list[int]:
+        """Balances in the order of time, from before the first movement on."""
+        return [*(line.before for line in self.lines[-1:]), *(line.balance for line in self.lines[::-1])]
+
+
+@dataclass(frozen=True)
+class BalanceLine:
+    """A movement and what was there after it."""
+
+    movement: InventoryTracking
+    balance: int
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.movement)
+
+    @property
+    def source(self) -> str:
+        return source_of(self.movement)
+
+    @property
+    def before(self) -> int:
+        return self.balance - self.movement.delta
+
+
+BETWEEN = "~"
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A place between two movements, and the balance at it: no page has to sum up those before it."""
+
+    pk: int
+    balance: int
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor | None:
+        """None for anything that no page has written."""
+        pk, _, balance = text.partition(BETWEEN)
+        try:
+            return cls(int(pk), int(balance))
+        except ValueError:
+            return None
+
+    def __str__(self) -> str:
+        return f"{self.pk}{BETWEEN}{self.balance}"

@@ -26,16 +26,16 @@ from config.admin.pages import ReadOnlyAdmin, age_column
 from config.redelivery import Refusal
 from outbox.letters.models import DeadLetter
 
-# -- Admin page of stocks, with the stocktake ----------------------------------------------------------------
+# -- Stocks ------------------------------------------------------------------------------------------------
+PAGE = "admin:buffer_inventorystock_change"
+MOST_FOUND = 50
+UPWARDS = Keyset(descending=False, back="Back", on="On")
 STOCKTAKE = Lever(
     name="stocktake", verb="Stocktake", past="Corrected", icon="redo", right="adjust_inventorystock",
     nouns=("stock", "stocks"), promise="", detail="", keep="Leave it",
     act=lambda keys, operator, reason: LeverResult(0, ["A stocktake needs a counted quantity: open the stock's page."]),
     ready=lambda rows: rows, why_not=lambda row: "", least=10,
 )  # fmt: skip
-PAGE = "admin:buffer_inventorystock_change"
-MOST_FOUND = 50
-UPWARDS = Keyset(descending=False, back="Back", on="On")
 
 
 @admin.register(InventoryStock)
@@ -150,16 +150,7 @@ def balance(trend: Sequence[int]) -> SafeString:
     return svg.chart("", [*shapes, svg.line("", svg.points(trend, svg.WIDTH, svg.HEIGHT))], label)
 
 
-def _stocks(row: Any) -> str:
-    """Links to the first few stocks of an item or a location, by their index."""
-    found: models.QuerySet[InventoryStock] = row.inventorystock_set.order_by("pk")
-    keys = found.values_list("pk", flat=True)[: MOST_FOUND + 1]
-    links = [format_html('<a href="{}">{}</a>', reverse(PAGE, args=[quote(pk)]), pk) for pk in keys]
-    shown = format_html(", ".join(["{}"] * len(links[:MOST_FOUND])), *links[:MOST_FOUND]) if links else "none"
-    return format_html("{} and more", shown) if len(links) > MOST_FOUND else shown
-
-
-# -- Admin pages of items and locations ----------------------------------------------------------------------
+# -- Items and locations -----------------------------------------------------------------------------------
 class CapturedAdmin(ReadOnlyAdmin):
     """Rows that follow a table elsewhere."""
 
@@ -178,6 +169,15 @@ class CapturedAdmin(ReadOnlyAdmin):
 
     def detail(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         return {"title": f"{str(self.opts.verbose_name).capitalize()} {row}", "facts": self.facts(row)}
+
+
+def _stocks(row: Any) -> str:
+    """Links to the first few stocks of an item or a location, by their index."""
+    found: models.QuerySet[InventoryStock] = row.inventorystock_set.order_by("pk")
+    keys = found.values_list("pk", flat=True)[: MOST_FOUND + 1]
+    links = [format_html('<a href="{}">{}</a>', reverse(PAGE, args=[quote(pk)]), pk) for pk in keys]
+    shown = format_html(", ".join(["{}"] * len(links[:MOST_FOUND])), *links[:MOST_FOUND]) if links else "none"
+    return format_html("{} and more", shown) if len(links) > MOST_FOUND else shown
 
 
 @admin.register(InventoryItem)

@@ -16,7 +16,7 @@ from django.db.models.expressions import Col
 from config.fields import IdentifierField, IsStatus, StatusField
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
 
-# -- The status of an order: its row says that a batch has claimed it, the batch says whether it was sent ----
+# -- The status of an order --------------------------------------------------------------------------------
 # Without an alias: under LOCK TABLES, where MySQL drops a month, there are none.
 UNSENT = "SELECT buffer_batch.batch_id FROM buffer_batch WHERE buffer_batch.status IN ('claimed', 'parked')"
 
@@ -80,9 +80,10 @@ class Stored(Transform):
         return compiler.compile(column.stored())
 
 
-# -- Sentences about events, buckets and batches -------------------------------------------------------------
-# What the row of a bucket says while nothing waits there.
-EMPTY = {"open_count": 0, "urged": "", "due_at": None, "first_arrival": None, "cap_at": None}
+# -- Orders ------------------------------------------------------------------------------------------------
+NO_BATCH = uuid.UUID(int=0)
+# As text, because Django cannot quote a UUID for MariaDB's own type.
+NO_BATCH_TEXT = models.Value(NO_BATCH.hex, output_field=models.CharField())
 
 
 class EventQuerySet(models.QuerySet):
@@ -143,103 +144,6 @@ class EventQuerySet(models.QuerySet):
     def discarded_with(self, batch: Any) -> EventQuerySet:
         """The orders that were discarded with this batch, and were not opened again."""
         return self.in_months(batch.months).filter(id__in=batch.event_ids, batch_id=batch.pk, status="discarded")
-
-
-class BucketQuerySet(models.QuerySet):
-    """One row per location; what is due is found through (stream, due_at), however much is pending."""
-
-    def of_stream(self, stream: str) -> BucketQuerySet:
-        return self.filter(stream=stream)
-
-    def waiting(self) -> BucketQuerySet:
-        """Not empty and not held, the earliest first."""
-        return self.filter(due_at__isnull=False).order_by("due_at")
-
-    def due(self, now: datetime) -> BucketQuerySet:
-        return self.filter(due_at__lte=now).order_by("due_at")
-
-    def lock_free(self) -> BucketQuerySet:
-        return self.select_for_update(skip_locked=True)
-
-    def filled(self) -> BucketQuerySet:
-        return self.filter(open_count__gt=0)
-
-    def held(self) -> BucketQuerySet:
-        return self.filter(held=True)
-
-    def running(self) -> BucketQuerySet:
-        return self.filter(held=False)
-
-    def flushable(self) -> BucketQuerySet:
-        """Filled, running, and not asked for already."""
-        return self.filled().running().exclude(urged="manual")
-
-    def urge(self, now: datetime) -> int:
-        """Make those that are flushable due at once; returns how many."""
-        return self.flushable().update(urged="manual", due_at=now)
-
-    def hold(self) -> int:
-        return self.running().update(held=True, due_at=None)
-
-    def release(self, now: datetime) -> int:
-        """Let held ones run, the filled ones due at once; returns how many.
-
-        One statement: an order that arrives between two would leave its bucket neither held nor due.
-        """
-        due = Case(When(open_count__gt=0, then=Value(now, DateTimeField())), default=None)
-        return self.held().update(due_at=due, held=False)
-
-    def empty(self) -> int:
-        return self.update(**EMPTY)
-
-    def shrink(self, number: int) -> None:
-        """Count so many orders less; the first statement locks what the second reads."""
-        self.update(open_count=F("open_count") - number)
-        self.filter(open_count__lte=0).empty()
-
-    def next_sequence(self) -> int:
-        """Take the number of the next batch of this one bucket, whose row is locked by it."""
-        self.update(sequence=F("sequence") + 1)
-        return int(self.values_list("sequence", flat=True).get())
-
-
-class BatchQuerySet(ClaimQuerySet):
-    """Batches; the unsent ones are few."""
-
-    def claimed(self) -> BatchQuerySet:
-        return self.filter(status="claimed")
-
-    def parked(self) -> BatchQuerySet:
-        return self.filter(status="parked")
-
-    def missing(self) -> BatchQuerySet:
-        """Supplements that were discarded, and whose quantities no later one has taken in."""
-        return self.filter(status="discarded", supplement_of__isnull=False, made_up_at=None)
-
-    def unsent(self) -> BatchQuerySet:
-        return self.filter(status__in=("claimed", "parked"))
-
-    def sent(self) -> BatchQuerySet:
-        return self.filter(status="sent")
-
-    def of_streams(self, streams: Iterable[str]) -> BatchQuerySet:
-        return self.filter(stream__in=list(streams))
-
-    def at(self, locations: Iterable[str]) -> BatchQuerySet:
-        return self.filter(location_id__any=frozenset(locations))
-
-    def put(self, status: str, **changes: Any) -> int:
-        """Give them this status and take back their leases; returns how many."""
-        return self.update(status=status, lease_token=None, lease_until=None, **changes)
-
-    def oldest_first(self) -> BatchQuerySet:
-        return self.order_by("claimed_at", "sequence")
-
-
-# -- Orders waiting for their batch, the warehouses they wait at, the batches that were cut ------------------
-NO_BATCH = uuid.UUID(int=0)
-# As text, because Django cannot quote a UUID for MariaDB's own type.
-NO_BATCH_TEXT = models.Value(NO_BATCH.hex, output_field=models.CharField())
 
 
 class BufferedEvent(models.Model):
@@ -313,6 +217,69 @@ class BufferedEvent(models.Model):
         return "withdrawn" if out else str(self.status)
 
 
+# -- Buckets -----------------------------------------------------------------------------------------------
+# What the row of a bucket says while nothing waits there.
+EMPTY = {"open_count": 0, "urged": "", "due_at": None, "first_arrival": None, "cap_at": None}
+
+
+class BucketQuerySet(models.QuerySet):
+    """One row per location; what is due is found through (stream, due_at), however much is pending."""
+
+    def of_stream(self, stream: str) -> BucketQuerySet:
+        return self.filter(stream=stream)
+
+    def waiting(self) -> BucketQuerySet:
+        """Not empty and not held, the earliest first."""
+        return self.filter(due_at__isnull=False).order_by("due_at")
+
+    def due(self, now: datetime) -> BucketQuerySet:
+        return self.filter(due_at__lte=now).order_by("due_at")
+
+    def lock_free(self) -> BucketQuerySet:
+        return self.select_for_update(skip_locked=True)
+
+    def filled(self) -> BucketQuerySet:
+        return self.filter(open_count__gt=0)
+
+    def held(self) -> BucketQuerySet:
+        return self.filter(held=True)
+
+    def running(self) -> BucketQuerySet:
+        return self.filter(held=False)
+
+    def flushable(self) -> BucketQuerySet:
+        """Filled, running, and not asked for already."""
+        return self.filled().running().exclude(urged="manual")
+
+    def urge(self, now: datetime) -> int:
+        """Make those that are flushable due at once; returns how many."""
+        return self.flushable().update(urged="manual", due_at=now)
+
+    def hold(self) -> int:
+        return self.running().update(held=True, due_at=None)
+
+    def release(self, now: datetime) -> int:
+        """Let held ones run, the filled ones due at once; returns how many.
+
+        One statement: an order that arrives between two would leave its bucket neither held nor due.
+        """
+        due = Case(When(open_count__gt=0, then=Value(now, DateTimeField())), default=None)
+        return self.held().update(due_at=due, held=False)
+
+    def empty(self) -> int:
+        return self.update(**EMPTY)
+
+    def shrink(self, number: int) -> None:
+        """Count so many orders less; the first statement locks what the second reads."""
+        self.update(open_count=F("open_count") - number)
+        self.filter(open_count__lte=0).empty()
+
+    def next_sequence(self) -> int:
+        """Take the number of the next batch of this one bucket, whose row is locked by it."""
+        self.update(sequence=F("sequence") + 1)
+        return int(self.values_list("sequence", flat=True).get())
+
+
 class Bucket(models.Model):
     """A location of a stream: how much waits there, since when, and when it is due. Kept for ever."""
 
@@ -341,6 +308,40 @@ class Bucket(models.Model):
 
     def __str__(self) -> str:
         return self.location_id
+
+
+# -- Batches -----------------------------------------------------------------------------------------------
+class BatchQuerySet(ClaimQuerySet):
+    """Batches; the unsent ones are few."""
+
+    def claimed(self) -> BatchQuerySet:
+        return self.filter(status="claimed")
+
+    def parked(self) -> BatchQuerySet:
+        return self.filter(status="parked")
+
+    def missing(self) -> BatchQuerySet:
+        """Supplements that were discarded, and whose quantities no later one has taken in."""
+        return self.filter(status="discarded", supplement_of__isnull=False, made_up_at=None)
+
+    def unsent(self) -> BatchQuerySet:
+        return self.filter(status__in=("claimed", "parked"))
+
+    def sent(self) -> BatchQuerySet:
+        return self.filter(status="sent")
+
+    def of_streams(self, streams: Iterable[str]) -> BatchQuerySet:
+        return self.filter(stream__in=list(streams))
+
+    def at(self, locations: Iterable[str]) -> BatchQuerySet:
+        return self.filter(location_id__any=frozenset(locations))
+
+    def put(self, status: str, **changes: Any) -> int:
+        """Give them this status and take back their leases; returns how many."""
+        return self.update(status=status, lease_token=None, lease_until=None, **changes)
+
+    def oldest_first(self) -> BatchQuerySet:
+        return self.order_by("claimed_at", "sequence")
 
 
 class Batch(Claimable):

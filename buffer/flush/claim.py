@@ -26,7 +26,7 @@ from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 
-# -- When a bucket is due: pure rules over its times, the consumer's progress and the clock ------------------
+# -- When a bucket is due ----------------------------------------------------------------------------------
 RECHECK = timedelta(seconds=1)
 STALE = timedelta(seconds=10)
 
@@ -79,35 +79,10 @@ def decide(
     return DueDecision(look_again=min(later, bucket.cap_at) if bucket.cap_at else later)
 
 
-# -- Stage 1 of the flush: due buckets become frozen batches, many buckets in one short transaction ----------
+# -- Cutting batches ---------------------------------------------------------------------------------------
 BUCKETS_A_ROUND = 400
 FULL_BUCKETS_A_ROUND = 16
 EVENTS_A_ROUND = 4000
-RETRY_EMPTY = timedelta(seconds=1)
-OPEN = "bufferedevent_open"  # the index of what waits
-NEW_BATCH = {"status": Batch.Status.CLAIMED.value, "attempts": 0, "error": ""}
-
-# bulk_create takes five times as long on PostgreSQL, most of it in this process.
-STORE = Upsert(
-    Batch,
-    columns=(
-        "batch_id location_id sequence reason partition_key event_count lease_token lease_until months "
-        "content_hash headers event_ids payload"
-    ),
-    constants="stream status attempts error claimed_at",
-    key="",
-    update={},
-)
-CLAIM = Rewrite(
-    BufferedEvent,
-    key="id",
-    changes="batch_id",
-    constants="status updated_at",
-    guard="old.status = 'pending'",
-    prune="partition_key",
-)
-RELEASE = Rewrite(Bucket, key="id", changes=f"sequence {' '.join(EMPTY)}")
-LOOK_AGAIN = Rewrite(Bucket, key="id", changes="due_at")
 
 
 class Candidate(NamedTuple):
@@ -200,6 +175,9 @@ def _claim(stream: Stream, round_: Round, bucket: int | None = None, most: int |
     return taken
 
 
+LOOK_AGAIN = Rewrite(Bucket, key="id", changes="due_at")
+
+
 def _choose(stream: Stream, now: datetime, round_: Round, only: int | None) -> list[Choice]:
     """Lock candidates; keep those that are due and put off the others."""
     horizon = _horizon(stream, now)
@@ -260,6 +238,9 @@ def caught_up_of(stream: Stream) -> dict[int, datetime | None]:
     return dict(rows.values_list("partition", "caught_up_at"))
 
 
+RELEASE = Rewrite(Bucket, key="id", changes=f"sequence {' '.join(EMPTY)}")
+
+
 def _cut_batches(
     stream: Stream, chosen: Sequence[Choice], now: datetime, round_: Round, most: int | None
 ) -> tuple[list[LeasedBatch], int]:
@@ -287,6 +268,9 @@ def _frozen(stream: Stream, *what: Any) -> Frozen:
         raise Unfrozen(f"{type(error).__name__}: {error}") from error
 
 
+OPEN = "bufferedevent_open"  # the index of what waits
+
+
 def _open_events(stream: Stream, buckets: Sequence[Candidate], most: int | None = None) -> dict[str, list[Claimed]]:
     """The events of each bucket, oldest first.
 
@@ -309,6 +293,20 @@ def _open_events(stream: Stream, buckets: Sequence[Candidate], most: int | None 
 def _topic_id(stream: Stream) -> str:
     rows = Watermark.objects.of_group(GROUP).of_topic(stream.topic)
     return rows.exclude(topic_id="").values_list("topic_id", flat=True).first() or ""
+
+
+# bulk_create takes five times as long on PostgreSQL, most of it in this process.
+STORE = Upsert(
+    Batch,
+    columns=(
+        "batch_id location_id sequence reason partition_key event_count lease_token lease_until months "
+        "content_hash headers event_ids payload"
+    ),
+    constants="stream status attempts error claimed_at",
+    key="",
+    update={},
+)
+NEW_BATCH = {"status": Batch.Status.CLAIMED.value, "attempts": 0, "error": ""}
 
 
 def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_: Round) -> list[LeasedBatch]:
@@ -347,6 +345,16 @@ def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_:
     return ours
 
 
+CLAIM = Rewrite(
+    BufferedEvent,
+    key="id",
+    changes="batch_id",
+    constants="status updated_at",
+    guard="old.status = 'pending'",
+    prune="partition_key",
+)
+
+
 def _claim_events(batches: Sequence[Frozen], now: datetime) -> None:
     text = uuid_writer()
     rows = [(event.id, name) for batch in batches for name in [text(batch.batch_id)] for event in batch.events]
@@ -355,6 +363,9 @@ def _claim_events(batches: Sequence[Frozen], now: datetime) -> None:
     if taken != len(rows):
         # Locked rows cannot change under us: this would be a bug, and the transaction must not commit it.
         raise RuntimeError(f"claimed {taken} of {len(rows)} locked events")
+
+
+RETRY_EMPTY = timedelta(seconds=1)
 
 
 def _after(bucket: Candidate, batches: Sequence[Frozen], now: datetime) -> tuple[Any, ...]:

@@ -21,31 +21,8 @@ from config.kafka.reader import Reader
 from config.payload import Excerpt
 from config.telemetry.logs import log
 
-# -- Which version of which order was sent, as the output topic says, whatever this database remembers -------
-MARK_SENT = Rewrite(
-    BufferedEvent,
-    key="order_id location_id source_partition source_offset",
-    changes="batch_id",
-    constants="status updated_at",
-    fixed="stream",
-    guard="old.status = 'pending'",
-    prune="partition_key",
-)
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # as a column takes it
-POSITIONS = msgspec.json.Decoder(list[tuple[Whole, Whole]])
 
-
-class SentBatch(msgspec.Struct):
-    """What is read of a published batch."""
-
-    batch_id: uuid.UUID
-    location_id: str
-    order_ids: list[str]
-
-
-BATCH = msgspec.json.Decoder(SentBatch)
-
-
+# -- What was sent -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Version:
     """The delivery of an order that a published batch contains."""
@@ -73,6 +50,21 @@ class SentOrders:
     def late(self, rows: Iterable[Row]) -> set[tuple[int, int]]:
         """(partition, offset) of the deliveries that came after what was sent."""
         return {(row[4], row[5]) for row in rows if self.comes_after(row[1], row[2], row[4], row[5])}
+
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # as a column takes it
+POSITIONS = msgspec.json.Decoder(list[tuple[Whole, Whole]])
+
+
+class SentBatch(msgspec.Struct):
+    """What is read of a published batch."""
+
+    batch_id: uuid.UUID
+    location_id: str
+    order_ids: list[str]
+
+
+BATCH = msgspec.json.Decoder(SentBatch)
 
 
 def read_sent(
@@ -123,6 +115,17 @@ def versions_in(record: Any, topic_id: str) -> Sequence[tuple[tuple[str, str], V
     ]
 
 
+MARK_SENT = Rewrite(
+    BufferedEvent,
+    key="order_id location_id source_partition source_offset",
+    changes="batch_id",
+    constants="status updated_at",
+    fixed="stream",
+    guard="old.status = 'pending'",
+    prune="partition_key",
+)
+
+
 def mark_sent(stream: Stream, keys: Iterable[Key], sent: SentOrders, now: datetime) -> set[str]:
     """Mark those of these pending orders as sent whose very version was; returns the locations to recount."""
     found = [(key, version) for key in keys if (version := sent.find(key[1], key[2]))]
@@ -140,7 +143,7 @@ def unknown_batches(sent: SentOrders) -> set[uuid.UUID]:
     return missing
 
 
-# -- After a restore: records are read again and compared with what was sent since the backup ----------------
+# -- Reading again -----------------------------------------------------------------------------------------
 @dataclass
 class Regain:
     """What was sent, and the offsets up to which an earlier life of the database had read. Pure."""

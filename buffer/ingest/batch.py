@@ -12,7 +12,7 @@ from config.database.upsert import Packed
 from config.kafka import Record, RecordBatch, Tally
 from outbox.letters.burial import Letter, known_before
 
-# -- A polled batch after decoding, and what it changed among the events before shared rows are updated ------
+# -- A decoded batch -----------------------------------------------------------------------------------------
 Key = tuple[int, str, str]  # month, order, location
 # … hash, partition, offset, timestamp, payload: MariaDB walks a row from its start for each column it unpacks.
 Row = tuple[int, str, str, str, int, int, int, str]
@@ -65,7 +65,7 @@ def position(row: Row, topic_id: str) -> Position:
     return Position(topic_id, row[4], row[5], row[6])
 
 
-# -- What a further record of a stored order is: a redelivery, a late event, or a conflict. Pure -------------
+# -- What a further record of an order is -------------------------------------------------------------------
 REASONS = {
     "late_event": "the order was already claimed or sent; requeue sends the difference as a supplement",
     "position_conflict": "this position was read before with another payload: was the topic created again?",

@@ -41,7 +41,6 @@ from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.letters.burial import Letter, LetterHandler, bury
 
-# -- The statements of ingestion: events in, one guarded upsert a batch --------------------------------------
 EVENTS = Upsert(
     BufferedEvent,
     columns=("partition_key order_id location_id payload_hash source_partition source_offset source_timestamp payload"),
@@ -57,7 +56,12 @@ EVENTS = Upsert(
     returning="partition_key order_id location_id revision source_partition",
     prune="partition_key",
 )
-
+NEW_EVENT = {
+    "status": BufferedEvent.Status.PENDING.value,
+    "revision": 0,
+    "seen_topic_id": "",
+    "seen_hash": "",
+}
 # Both places, under the payload that the row was classified by.
 SEEN = Rewrite(
     BufferedEvent,
@@ -70,17 +74,7 @@ SEEN = Rewrite(
     guard="old.payload_hash = new.payload_hash",
     prune="partition_key",
 )
-
-
-# -- Ingestion: a polled batch becomes open events -----------------------------------------------------------
-# Refreshed buckets, counters and dead letters, or nothing.
-LOW_WATER = 0.8
-NEW_EVENT = {
-    "status": BufferedEvent.Status.PENDING.value,
-    "revision": 0,
-    "seen_topic_id": "",
-    "seen_hash": "",
-}
+LOW_WATER = 0.8  # of BUFFER_HIGH_WATER
 
 
 class Ingest(LetterHandler, Replayable):

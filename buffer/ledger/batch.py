@@ -13,7 +13,7 @@ from config.database.upsert import Packed
 from config.kafka import Record
 from outbox.letters.burial import Letter, known_before
 
-# -- A polled batch of the stock topics after decoding, before any database has seen it ----------------------
+# -- A decoded batch ---------------------------------------------------------------------------------------
 Key = tuple[str, str]  # reference, stock
 Place = tuple[str, int]  # topic as the broker knows it, partition
 
@@ -104,7 +104,7 @@ class Applied:
         return sum(number for (_place, name), number in self.outcomes.items() if name == outcome)
 
 
-# -- What each record of a batch is, in their order, given what the ledger and the stocks say. Pure ----------
+# -- What each record is -----------------------------------------------------------------------------------
 REASONS = {
     "unknown_stock": "stock {} is not known: import it, or set LEDGER_UNKNOWN_STOCK=create",
     "conflicting_effect": "the same reference moved stock {} before, and not as this record says",

@@ -40,131 +40,6 @@ from outbox.letters.overview import letter_counts, letter_needs, letters_ever, l
 from outbox.letters.verify import letters_counted
 
 
-# -- The ledger as home draws it: three stages with live numbers, and what about them needs a person ---------
-def picture(now: datetime) -> Picture:
-    """Home's row of the ledger."""
-    numbers = Numbers(now)
-    return Picture(
-        name="Ledger",
-        purpose="Every stock effect once",
-        stages=list(_stages(numbers)),
-        needs=list(_needs(numbers)),
-        **letter_counts([NAME]),
-        letters_last_hour=letters_last_hour([NAME], now),
-        url=reverse("admin:buffer_inventorystock_changelist"),
-        letters_url=reverse("admin:outbox_failuregroup_changelist"),
-    )
-
-
-def gauges(now: datetime) -> Iterator[Reading]:
-    """What /metrics says of the ledger."""
-    yield from overview.gauges([NAME])
-    yield from progress.gauges(Numbers(now).progress)
-
-
-@dataclass
-class Numbers(Trends):
-    """Counters and indexed look-ups, each asked once."""
-
-    names: Sequence[str] = (NAME,)
-
-    @cached_property
-    def progress(self) -> Progress:
-        return Progress.of(topic_name(GROUP), [topic_name(name) for name in settings.MOVEMENTS], self.now)
-
-    @cached_property
-    def totals(self) -> dict[str, int]:
-        return counters.totals(NAME)
-
-
-# -- Stages ------------------------------------------------------------------------------------------------
-def _stages(numbers: Numbers) -> Iterator[Stage]:
-    yield topic_stage(f"{len(settings.MOVEMENTS)} stock topics", numbers, numbers.progress)
-    yield reader_stage("Track", numbers, numbers.progress, "applied", ["duplicate"], ["parked"])
-    yield _ledger(numbers)
-
-
-def _ledger(numbers: Numbers) -> Stage:
-    trend = numbers.history("movements", "restored")
-    total = numbers.totals.get("movements", 0) + numbers.totals.get("restored", 0)
-    return Stage(
-        "Ledger",
-        f"{total:,}",
-        "movements",
-        [
-            f"unknown stock: {settings.LEDGER_UNKNOWN_STOCK}",
-            f"negative stock: {settings.LEDGER_NEGATIVE_STOCK}",
-        ],
-        reverse("admin:buffer_inventorytracking_changelist"),
-        trend=trend[:-1],
-    )
-
-
-# -- Needs -------------------------------------------------------------------------------------------------
-def _needs(numbers: Numbers) -> Iterator[Need]:
-    yield from position_needs(numbers.progress, "Stock tracking")
-    yield from letter_needs([NAME])
-
-
-# -- The ledger's invariants: sums are quantities, transfers have two ends, every record has an outcome ------
-OUTCOMES = ("applied", "duplicate", "skipped", "parked")
-
-
-def checks() -> Iterator[Check]:
-    """All of them, in one snapshot; two of them read the whole ledger once each, grouped by the server."""
-    with consistent_snapshot():
-        yield every_record_has_an_outcome(NAME, OUTCOMES)
-        yield every_position_is_kept(NAME, topic_name(GROUP), _place_of)
-        yield no_partition_is_stopped(NAME, topic_name(GROUP))
-        yield _sums_are_quantities()
-        yield _no_half_transfer()
-        yield _rows_are_counted()
-        yield letters_counted([NAME])
-
-
-def _place_of(scope: str) -> TopicPartition | None:
-    """None for a topic that is not in MOVEMENTS any more."""
-    name, _, number = scope.rpartition("/")
-    known = {topic[:LONGEST_NAME]: topic for topic in settings.MOVEMENTS}
-    return (topic_name(known[name]), int(number)) if name in known and number.isdigit() else None
-
-
-def _sums_are_quantities() -> Check:
-    """One pass over the ledger; a stock without movements and movements without a stock are found as well."""
-    stock, tracking = (connection.ops.quote_name(model._meta.db_table) for model in (InventoryStock, InventoryTracking))
-    sql = (
-        "SELECT stock_id, SUM(quantity), SUM(total) FROM ("  # noqa: S608 (names of our own)
-        f"SELECT id AS stock_id, quantity, 0 AS total FROM {stock} UNION ALL "
-        f"SELECT stock_id, 0 AS quantity, SUM(delta) AS total FROM {tracking} GROUP BY stock_id"
-        f") AS sides GROUP BY stock_id HAVING SUM(quantity) <> SUM(total) ORDER BY stock_id LIMIT {OFFENDERS}"
-    )
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
-        offenders = [
-            {"stock": stock_id, "quantity": int(quantity), "sum of movements": int(total)}
-            for stock_id, quantity, total in cursor.fetchall()
-        ]
-    return Check(f"{NAME}: the movements of every stock sum up to its quantity", rows=offenders)
-
-
-def _no_half_transfer() -> Check:
-    transfers = InventoryTracking.objects.filter(reference_type="TRANSFER").values("reference_id")
-    ends = transfers.annotate(ends=Count("stock_id"), total=Sum("delta"))
-    half = ends.exclude(ends=2, total=0).order_by()
-    offenders: list[Any] = [{**row, "total": int(row["total"])} for row in half[:OFFENDERS]]
-    return Check(f"{NAME}: every transfer has two ends that cancel out", rows=offenders)
-
-
-def _rows_are_counted() -> Check:
-    """Rows that somebody deleted and a replay put back are counted as restored only."""
-    totals = counters.totals(NAME)
-    written, restored = totals.get("movements", 0), totals.get("restored", 0)
-    rows = InventoryTracking.objects.count()
-    expected = rows if written <= rows <= written + restored else written + restored
-    return Check(f"{NAME}: rows = movements counted", expected, rows)
-
-
-# -- The tracking ledger as the rest of Spillway sees it -----------------------------------------------------
 class Ledger(Flow):
     """Every stock effect exactly once."""
 
@@ -221,3 +96,125 @@ class Ledger(Flow):
 def _reference_in(source: Source, record: Record) -> Sequence[str]:
     effect = source.effect(source.gate.decode(record.value)) if record.value else None
     return [effect.reference_id] if isinstance(effect, Movements) else []
+
+
+# -- Home and metrics --------------------------------------------------------------------------------------
+def picture(now: datetime) -> Picture:
+    """Home's row of the ledger."""
+    numbers = Numbers(now)
+    return Picture(
+        name="Ledger",
+        purpose="Every stock effect once",
+        stages=list(_stages(numbers)),
+        needs=list(_needs(numbers)),
+        **letter_counts([NAME]),
+        letters_last_hour=letters_last_hour([NAME], now),
+        url=reverse("admin:buffer_inventorystock_changelist"),
+        letters_url=reverse("admin:outbox_failuregroup_changelist"),
+    )
+
+
+def gauges(now: datetime) -> Iterator[Reading]:
+    """What /metrics says of the ledger."""
+    yield from overview.gauges([NAME])
+    yield from progress.gauges(Numbers(now).progress)
+
+
+@dataclass
+class Numbers(Trends):
+    """Counters and indexed look-ups, each asked once."""
+
+    names: Sequence[str] = (NAME,)
+
+    @cached_property
+    def progress(self) -> Progress:
+        return Progress.of(topic_name(GROUP), [topic_name(name) for name in settings.MOVEMENTS], self.now)
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        return counters.totals(NAME)
+
+
+def _stages(numbers: Numbers) -> Iterator[Stage]:
+    yield topic_stage(f"{len(settings.MOVEMENTS)} stock topics", numbers, numbers.progress)
+    yield reader_stage("Track", numbers, numbers.progress, "applied", ["duplicate"], ["parked"])
+    yield _ledger(numbers)
+
+
+def _ledger(numbers: Numbers) -> Stage:
+    trend = numbers.history("movements", "restored")
+    total = numbers.totals.get("movements", 0) + numbers.totals.get("restored", 0)
+    return Stage(
+        "Ledger",
+        f"{total:,}",
+        "movements",
+        [
+            f"unknown stock: {settings.LEDGER_UNKNOWN_STOCK}",
+            f"negative stock: {settings.LEDGER_NEGATIVE_STOCK}",
+        ],
+        reverse("admin:buffer_inventorytracking_changelist"),
+        trend=trend[:-1],
+    )
+
+
+def _needs(numbers: Numbers) -> Iterator[Need]:
+    yield from position_needs(numbers.progress, "Stock tracking")
+    yield from letter_needs([NAME])
+
+
+# -- Invariants --------------------------------------------------------------------------------------------
+OUTCOMES = ("applied", "duplicate", "skipped", "parked")
+
+
+def checks() -> Iterator[Check]:
+    """All of them, in one snapshot; two of them read the whole ledger once each, grouped by the server."""
+    with consistent_snapshot():
+        yield every_record_has_an_outcome(NAME, OUTCOMES)
+        yield every_position_is_kept(NAME, topic_name(GROUP), _place_of)
+        yield no_partition_is_stopped(NAME, topic_name(GROUP))
+        yield _sums_are_quantities()
+        yield _no_half_transfer()
+        yield _rows_are_counted()
+        yield letters_counted([NAME])
+
+
+def _place_of(scope: str) -> TopicPartition | None:
+    """None for a topic that is not in MOVEMENTS any more."""
+    name, _, number = scope.rpartition("/")
+    known = {topic[:LONGEST_NAME]: topic for topic in settings.MOVEMENTS}
+    return (topic_name(known[name]), int(number)) if name in known and number.isdigit() else None
+
+
+def _sums_are_quantities() -> Check:
+    """One pass over the ledger; a stock without movements and movements without a stock are found as well."""
+    stock, tracking = (connection.ops.quote_name(model._meta.db_table) for model in (InventoryStock, InventoryTracking))
+    sql = (
+        "SELECT stock_id, SUM(quantity), SUM(total) FROM ("  # noqa: S608 (names of our own)
+        f"SELECT id AS stock_id, quantity, 0 AS total FROM {stock} UNION ALL "
+        f"SELECT stock_id, 0 AS quantity, SUM(delta) AS total FROM {tracking} GROUP BY stock_id"
+        f") AS sides GROUP BY stock_id HAVING SUM(quantity) <> SUM(total) ORDER BY stock_id LIMIT {OFFENDERS}"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        offenders = [
+            {"stock": stock_id, "quantity": int(quantity), "sum of movements": int(total)}
+            for stock_id, quantity, total in cursor.fetchall()
+        ]
+    return Check(f"{NAME}: the movements of every stock sum up to its quantity", rows=offenders)
+
+
+def _no_half_transfer() -> Check:
+    transfers = InventoryTracking.objects.filter(reference_type="TRANSFER").values("reference_id")
+    ends = transfers.annotate(ends=Count("stock_id"), total=Sum("delta"))
+    half = ends.exclude(ends=2, total=0).order_by()
+    offenders: list[Any] = [{**row, "total": int(row["total"])} for row in half[:OFFENDERS]]
+    return Check(f"{NAME}: every transfer has two ends that cancel out", rows=offenders)
+
+
+def _rows_are_counted() -> Check:
+    """Rows that somebody deleted and a replay put back are counted as restored only."""
+    totals = counters.totals(NAME)
+    written, restored = totals.get("movements", 0), totals.get("restored", 0)
+    rows = InventoryTracking.objects.count()
+    expected = rows if written <= rows <= written + restored else written + restored
+    return Check(f"{NAME}: rows = movements counted", expected, rows)

@@ -24,41 +24,10 @@ from config.redelivery import Refusal
 from outbox.audit_log import actions
 from outbox.bookkeeping import counters
 
-# -- Opening stock from a CSV file: itself a movement, so that the ledger's sum is the quantity --------------
+# -- Opening stock from a file -----------------------------------------------------------------------------
 OPENING = "OPENING"
 COLUMNS = ("stock_id", "item", "location", "quantity")
 CHUNK = 1000
-TIMES = "created_at updated_at"
-UNSOURCED = {field.attname: field.get_default() for field in InventoryLocation._meta.fields}
-FOLLOWS = f"merchant_id active topic_id source_partition source_offset source_timestamp {TIMES}"
-ITEMS = Upsert(
-    InventoryItem,
-    columns="id",
-    key="id",
-    update={},
-    constants=FOLLOWS,
-    token="token",  # noqa: S106 (a column)
-)
-LOCATIONS = Upsert(
-    InventoryLocation,
-    columns="name",
-    key="merchant_id name",
-    update={},
-    constants=f"{FOLLOWS} is_default",
-    token="token",  # noqa: S106 (a column)
-)
-STOCKS = Upsert(
-    InventoryStock,
-    columns="id item_id location_id quantity",
-    key="id",
-    update={
-        "item_id": "new.item_id",
-        "location_id": "new.location_id",
-        "quantity": "old.quantity + new.quantity",
-        "updated_at": "new.updated_at",
-    },
-    constants=TIMES,
-)
 
 
 @dataclass(frozen=True)
@@ -105,7 +74,6 @@ def import_stock(path: Path, *, dry_run: bool, say: Callable[[str], None]) -> Im
     return done
 
 
-# -- reading -----------------------------------------------------------------------------------------
 def _lines(path: Path, refused: list[str]) -> Iterator[OpeningLine]:
     """The lines that can be read; why the others cannot goes to `refused`."""
     seen: dict[str, int] = {}
@@ -152,7 +120,27 @@ def _count_known(chunk: Sequence[OpeningLine], refused: list[str]) -> int:
     return len(known)
 
 
-# -- writing -----------------------------------------------------------------------------------------
+TIMES = "created_at updated_at"
+UNSOURCED = {field.attname: field.get_default() for field in InventoryLocation._meta.fields}
+FOLLOWS = f"merchant_id active topic_id source_partition source_offset source_timestamp {TIMES}"
+ITEMS = Upsert(
+    InventoryItem,
+    columns="id",
+    key="id",
+    update={},
+    constants=FOLLOWS,
+    token="token",  # noqa: S106 (a column)
+)
+LOCATIONS = Upsert(
+    InventoryLocation,
+    columns="name",
+    key="merchant_id name",
+    update={},
+    constants=f"{FOLLOWS} is_default",
+    token="token",  # noqa: S106 (a column)
+)
+
+
 def _make_places(chunk: Sequence[OpeningLine]) -> None:
     """Make items and locations in a transaction of their own, because workers lock them after stocks."""
     with transaction.atomic():
@@ -160,6 +148,20 @@ def _make_places(chunk: Sequence[OpeningLine]) -> None:
         constants = {**UNSOURCED, "created_at": now, "updated_at": now}
         ITEMS.run([(name,) for name in sorted({line.item for line in chunk} - {""})], constants)
         LOCATIONS.run([(name,) for name in sorted({line.location for line in chunk} - {""})], constants)
+
+
+STOCKS = Upsert(
+    InventoryStock,
+    columns="id item_id location_id quantity",
+    key="id",
+    update={
+        "item_id": "new.item_id",
+        "location_id": "new.location_id",
+        "quantity": "old.quantity + new.quantity",
+        "updated_at": "new.updated_at",
+    },
+    constants=TIMES,
+)
 
 
 def _open(chunk: Sequence[OpeningLine], done: Imported, now: datetime) -> None:
@@ -187,9 +189,21 @@ def count_movements(scope: str, number: int, now: datetime) -> None:
     counters.add({(NAME, scope, "movements"): number}, now)
 
 
-# -- Correcting a quantity after a stocktake: a movement like any other, with a person and a reason ----------
+# -- Correction after a stocktake --------------------------------------------------------------------------
+ADJUSTMENT = "ADJUSTMENT"
+
+
 class MadeAlready(Refusal):
     """This adjustment was made, and not as it is asked for now."""
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """What an adjustment did; `known` when it had been made before and nothing changed now."""
+
+    delta: int
+    quantity: int
+    known: bool = False
 
 
 def take_stock(stock_id: str, counted: int, seen: int, adjustment_id: str, operator: Operator, reason: str) -> Adjusted:
@@ -202,18 +216,6 @@ def take_stock(stock_id: str, counted: int, seen: int, adjustment_id: str, opera
                 f"It moved from {seen:,} to {quantity:,} while this page was open. Check the count, then confirm again."
             )
         return adjust_stock(stock_id, adjustment_id=adjustment_id, operator=operator, reason=reason, counted=counted)
-
-
-ADJUSTMENT = "ADJUSTMENT"
-
-
-@dataclass(frozen=True)
-class Adjusted:
-    """What an adjustment did; `known` when it had been made before and nothing changed now."""
-
-    delta: int
-    quantity: int
-    known: bool = False
 
 
 def adjust_stock(

@@ -18,7 +18,7 @@ from config.kafka import topic_name
 from config.kafka.debezium import DELETED, Change, UnavailableValue, change_of, key_of
 
 
-# -- The messages of the stock topics, as their gates accept them; unknown fields are allowed ----------------
+# -- Messages ----------------------------------------------------------------------------------------------
 class StockQuantity(msgspec.Struct, rename="camel"):
     stock_id: Identifier
     quantity: Quantity
@@ -69,7 +69,6 @@ READABLE = (
     "toStockId", "quantity", "op", "after.id", "after.merchant_id", "payload.op", "payload.after.id",
     "payload.after.merchant_id",
 )  # fmt: skip
-
 # What says which reference, merchant or item it is about: an edited copy says the same. Without a receipt it is the
 # whole order.
 LOCKED = (
@@ -78,7 +77,7 @@ LOCKED = (
 )  # fmt: skip
 
 
-# -- What a record of a stock topic does: movements of stock, or news of a merchant or a product variant -----
+# -- Effects -----------------------------------------------------------------------------------------------
 LARGEST_DELTA = 2**53 - 1
 
 
@@ -138,7 +137,7 @@ def part_of(whole_id: str, part_id: str | None) -> str:
     return reference
 
 
-# -- One pure function per topic: a message becomes its effect. `MOVEMENTS` names them (docs/adding.md) ------
+# -- A function for each topic -----------------------------------------------------------------------------
 DONE = "DONE"
 
 
@@ -171,7 +170,7 @@ def transferred(message: Transfer) -> Movements:
 
 @dataclass(frozen=True)
 class Source:
-    """A topic of `MOVEMENTS`: its gate and its function, which raises InvalidRecord for what it cannot accept."""
+    """A topic of `MOVEMENTS` (docs/adding.md): its gate and its function, which raises InvalidRecord for what it cannot accept."""
 
     name: str
     gate: Gate[Any]
@@ -193,7 +192,7 @@ def sources() -> Mapping[str, Source]:
     return {topic_name(name): Source.of(name, path) for name, path in settings.MOVEMENTS.items()}
 
 
-# -- Debezium's changes of merchants and product variants. Pure, but for the placeholder's setting -----------
+# -- Debezium's changes ------------------------------------------------------------------------------------
 NAMELESS = ("t", "m")  # truncations and messages name no row
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # longer ones fit no column as text
 # What stands in a deleted row where PostgreSQL's default replica identity tells the key alone: null, or the type's zero.

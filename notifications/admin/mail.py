@@ -27,8 +27,15 @@ from notifications.webhooks.inbox import WebhookEvent
 from notifications.webhooks.providers import PROVIDERS
 from outbox.audit_log.reveal import Revealing, Visibility
 
+MOST_FOUND = 20
 
-# -- Admin page of deliveries --------------------------------------------------------------------------------
+
+def address_seen(sight: Visibility, address: str) -> str:
+    """An address, to those to whom its row is revealed."""
+    return address if sight.shown else recipients.masked(address)
+
+
+# -- Deliveries --------------------------------------------------------------------------------------------
 def _suppress(keys: list[Any], operator: Operator, reason: str) -> int:
     people = Delivery.objects.of_messages(keys).values_list("recipient", flat=True)
     return suppression.add(list(people), operator, reason)
@@ -49,12 +56,6 @@ SUPPRESS = Lever(
     act=_suppress, ready=_not_suppressed, why_not=lambda row: "The address is suppressed already.",
     harm=True, least=10,
 )  # fmt: skip
-MOST_FOUND = 20
-
-
-def address_seen(sight: Visibility, address: str) -> str:
-    """An address, to those to whom its row is revealed."""
-    return address if sight.shown else recipients.masked(address)
 
 
 class StatusOfDelivery(Segments):
@@ -108,7 +109,7 @@ class DeliveryAdmin(Revealing, ReadOnlyAdmin):
         }
 
 
-# -- Admin page of suppressed addresses ----------------------------------------------------------------------
+# -- Suppressed addresses ----------------------------------------------------------------------------------
 LIFT = Lever(
     name="lift", verb="Lift", past="Lifted", icon="play",
     right="lift_suppression", keep="Leave it suppressed",
@@ -192,7 +193,7 @@ class SuppressionAdmin(Revealing, ReadOnlyAdmin):
         """Nothing: the operator action records it, with its reason and without the address."""
 
 
-# -- Admin page of webhook events ----------------------------------------------------------------------------
+# -- Webhook events ----------------------------------------------------------------------------------------
 class VerdictOfEvent(Segments):
     title = "verdict"
     parameter_name = "verdict"

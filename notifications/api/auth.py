@@ -18,7 +18,38 @@ from notifications.api import tokens
 from notifications.api.tokens import ApiToken
 from outbox.api.problems import Problem
 
-# -- The rate limit of a token -------------------------------------------------------------------------------
+
+class BearerToken(HttpBearer):
+    """`request.auth` is the caller's ApiToken; it sends for the customer `customer_id`. Subclasses check more."""
+
+    def authenticate(self, request: HttpRequest, token: str) -> ApiToken | None:
+        caller = tokens.identify(token)
+        if caller is None:
+            return None
+        if caller.is_expired(timezone.now()):
+            told = f"The token expired at {caller.expires_at:%Y-%m-%d %H:%M:%S} UTC. Ask for a new one."
+            raise Problem("token_expired", told, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
+        wait = ALLOWANCE.wait(caller)
+        if wait:
+            raise Problem("rate_limited", retry_after=wait)
+        bind(api_token=caller.prefix)
+        self.admit(caller)
+        tokens.touch(caller)
+        return caller
+
+    def admit(self, caller: ApiToken) -> None:
+        """Raise Problem("forbidden") if this caller may not use the route."""
+
+
+class OrderToken(BearerToken):
+    """Accepts tokens without a customer only: a throttler customer must not see everybody's orders."""
+
+    def admit(self, caller: ApiToken) -> None:
+        if caller.customer_id:
+            raise Problem("forbidden", "This token sends for a customer; orders need a token without one.")
+
+
+# -- The rate of a token -----------------------------------------------------------------------------------
 # One bucket in the database for all processes, which draw from it in small blocks.
 # The bucket is a single number, the moment at which it is full again (GCRA, the generic cell rate algorithm).
 # A busy process draws several requests at once: a row written for each would slow every request.
@@ -73,6 +104,9 @@ class Allowance:
             self._blocks[token_id] = Block(size, size - 1, now + BLOCK_SECONDS)
 
 
+ALLOWANCE = Allowance()
+
+
 def draw(token_id: int, rate: float, number: int) -> float:
     """Take `number` requests from the bucket, which holds a second's worth and at least one. 0, or seconds to wait."""
     now = int(database_now().timestamp() * SECOND)
@@ -84,37 +118,3 @@ def draw(token_id: int, rate: float, number: int) -> float:
         return 0.0
     full_at = rows.values_list("full_at", flat=True).first()
     return max(0.001, ((full_at or now) - latest) / SECOND)
-
-
-# -- Bearer tokens: identify the caller, check the route, limit the rate -------------------------------------
-ALLOWANCE = Allowance()
-
-
-class BearerToken(HttpBearer):
-    """`request.auth` is the caller's ApiToken; it sends for the customer `customer_id`. Subclasses check more."""
-
-    def authenticate(self, request: HttpRequest, token: str) -> ApiToken | None:
-        caller = tokens.identify(token)
-        if caller is None:
-            return None
-        if caller.is_expired(timezone.now()):
-            told = f"The token expired at {caller.expires_at:%Y-%m-%d %H:%M:%S} UTC. Ask for a new one."
-            raise Problem("token_expired", told, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
-        wait = ALLOWANCE.wait(caller)
-        if wait:
-            raise Problem("rate_limited", retry_after=wait)
-        bind(api_token=caller.prefix)
-        self.admit(caller)
-        tokens.touch(caller)
-        return caller
-
-    def admit(self, caller: ApiToken) -> None:
-        """Raise Problem("forbidden") if this caller may not use the route."""
-
-
-class OrderToken(BearerToken):
-    """Accepts tokens without a customer only: a throttler customer must not see everybody's orders."""
-
-    def admit(self, caller: ApiToken) -> None:
-        if caller.customer_id:
-            raise Problem("forbidden", "This token sends for a customer; orders need a token without one.")

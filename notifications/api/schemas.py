@@ -16,7 +16,6 @@ from notifications.mail import recipients
 from notifications.orders.models import MOST_AMOUNT, Order, OrderMail, mails_of
 from outbox.api.schemas import Input
 
-# -- The bodies of requests and answers, as the OpenAPI document describes them ------------------------------
 ORDER_ID = "0198c2b4-7d10-7a3e-9c55-2f1b8e6a4d01"
 MESSAGE_ID = "0198c2b4-9a44-7f02-8d1e-60b7c3f5a902"
 StatusName = Literal["pending", "paid", "cancelled", "part_refunded", "refunded"]
@@ -116,7 +115,7 @@ class OrderPage(Schema):
     next: UUID | None = Field(examples=[ORDER_ID])
 
 
-# -- Orders and their mails as the schemas describe them -----------------------------------------------------
+# -- Orders as these bodies --------------------------------------------------------------------------------
 def order_data(order: Order) -> dict[str, Any]:
     """An order as OrderOut."""
     return {

@@ -18,7 +18,60 @@ from config.gate import Gate
 from notifications.api.auth import BearerToken
 from outbox.api.problems import CONTENT_TYPE, KINDS, Problem, problem_of
 
-# -- Completes the OpenAPI document, and shows it on a page without foreign scripts --------------------------
+DESCRIPTION = """\
+Every call carries Authorization: Bearer and a token; tokens are made in the admin or with create_token, and shown once.
+Every POST carries an Idempotency-Key: after a timeout or a 503 send the same request again under the same key, and
+what it asked for happens once. Refusals are application/problem+json (RFC 9457); their code is stable, texts are not.
+Amounts are whole numbers in minor units. Times are UTC."""
+
+
+class StrictParser(Parser):
+    """Parses JSON through the decode gate: refuses what one of the databases could not store."""
+
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        return Gate.of(dict[str, Any], settings.API_MAX_BYTES).decode(request.body)
+
+
+class SpillwayAPI(NinjaAPI):
+    """NinjaAPI with problem details and a complete document."""
+
+    def get_openapi_schema(self, *args: Any, **kwargs: Any) -> Any:
+        return completed(super().get_openapi_schema(*args, **kwargs))
+
+    def on_exception(self, request: HttpRequest, exc: Any) -> HttpResponse:
+        return problem_of(exc).response()
+
+
+class DocsPage(DocsBase):
+    """/api/docs: the document as plain HTML; ninja's own pages load scripts from other hosts."""
+
+    def render_page(self, request: HttpRequest, api: NinjaAPI, **kwargs: Any) -> HttpResponse:
+        schema = api.get_openapi_schema(path_params=kwargs)
+        context = {
+            "title": schema["info"]["title"],
+            "description": schema["info"]["description"],
+            "operations": [_shown(operation, schema) for operation in operations(schema)],
+            "kinds": KINDS.items(),
+            "openapi_url": self.get_openapi_url(api, kwargs),
+        }
+        return TemplateResponse(request, "api/docs.html", context)
+
+
+api = SpillwayAPI(
+    title="Spillway",
+    version="1",
+    description=DESCRIPTION,
+    docs=DocsPage(),
+    docs_url="/api/docs",
+    openapi_url="/api/openapi.json",
+    parser=StrictParser(),
+    auth=BearerToken(),  # unless a router names another
+)
+for path in settings.API_ROUTERS:
+    api.add_router("/v1", import_string(path))
+
+
+# -- The OpenAPI document ----------------------------------------------------------------------------------
 METHODS = ("post", "get", "put", "patch", "delete")
 
 
@@ -81,21 +134,6 @@ def example_of(schema: dict[str, Any], whole: dict[str, Any]) -> Any:
     return {name: example_of(part, whole) for name, part in schema.get("properties", {}).items()}
 
 
-class DocsPage(DocsBase):
-    """/api/docs: the document as plain HTML; ninja's own pages load scripts from other hosts."""
-
-    def render_page(self, request: HttpRequest, api: NinjaAPI, **kwargs: Any) -> HttpResponse:
-        schema = api.get_openapi_schema(path_params=kwargs)
-        context = {
-            "title": schema["info"]["title"],
-            "description": schema["info"]["description"],
-            "operations": [_shown(operation, schema) for operation in operations(schema)],
-            "kinds": KINDS.items(),
-            "openapi_url": self.get_openapi_url(api, kwargs),
-        }
-        return TemplateResponse(request, "api/docs.html", context)
-
-
 def _shown(operation: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     """One operation as the page shows it."""
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
@@ -124,42 +162,3 @@ def _fields(schema: dict[str, Any], whole: dict[str, Any]) -> list[tuple[str, st
 
 def _pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) if value is not None else ""
-
-
-# -- The HTTP API: the routers of API_ROUTERS under /v1, problem details, one OpenAPI document ---------------
-DESCRIPTION = """\
-Every call carries Authorization: Bearer and a token; tokens are made in the admin or with create_token, and shown once.
-Every POST carries an Idempotency-Key: after a timeout or a 503 send the same request again under the same key, and
-what it asked for happens once. Refusals are application/problem+json (RFC 9457); their code is stable, texts are not.
-Amounts are whole numbers in minor units. Times are UTC."""
-
-
-class StrictParser(Parser):
-    """Parses JSON through the decode gate: refuses what one of the databases could not store."""
-
-    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
-        return Gate.of(dict[str, Any], settings.API_MAX_BYTES).decode(request.body)
-
-
-class SpillwayAPI(NinjaAPI):
-    """NinjaAPI with problem details and a complete document."""
-
-    def get_openapi_schema(self, *args: Any, **kwargs: Any) -> Any:
-        return completed(super().get_openapi_schema(*args, **kwargs))
-
-    def on_exception(self, request: HttpRequest, exc: Any) -> HttpResponse:
-        return problem_of(exc).response()
-
-
-api = SpillwayAPI(
-    title="Spillway",
-    version="1",
-    description=DESCRIPTION,
-    docs=DocsPage(),
-    docs_url="/api/docs",
-    openapi_url="/api/openapi.json",
-    parser=StrictParser(),
-    auth=BearerToken(),  # unless a router names another
-)
-for path in settings.API_ROUTERS:
-    api.add_router("/v1", import_string(path))

@@ -11,8 +11,6 @@ from notifications.channels.base import Channel
 from notifications.mail.content import Mail, mime
 from outbox.channels.handlers import Outcome
 
-# -- Mails that stay in this process -------------------------------------------------------------------------
-# For the demo and for tests. Some addresses are refused, as by a real server.
 MOST_KEPT = 10_000
 # What a server answers, by the domain of the recipient: sample shoppers have such addresses now and then.
 REFUSED = {
@@ -22,7 +20,7 @@ REFUSED = {
 
 
 class Memory(Channel):
-    """Keeps what was sent in `sent`. With `keys_last` set it drops a second mail with a known key."""
+    """Keeps what was sent, for the demo and tests. With `keys_last` set it drops a second mail with a known key."""
 
     provider = "memory"
     sent: ClassVar[list[tuple[str, Mail]]] = []
@@ -46,8 +44,9 @@ class Memory(Channel):
         cls.script.clear()
 
 
-# -- Mails on standard output: to look at while developing ---------------------------------------------------
 class Console(Channel):
+    """Writes mails on standard output: to look at while developing."""
+
     provider = "console"
 
     def send(self, mail: Mail, key: str) -> Outcome:

@@ -18,7 +18,6 @@ from config.uuid7 import is_uuid, uuid7
 from notifications.mail.deliveries import Delivery
 from outbox.messages.models import OutboxMessage
 
-# -- Orders, what happened to each, and the sentences to ask for them ----------------------------------------
 MOST_AMOUNT = 999_999_999_999  # minor units; far below what a double can hold exactly
 NUMBER_DIGITS = 10
 # As it stands in a mail, and as people copy it: "Order 0EB1806D21", "#0eb1806d21".
@@ -182,7 +181,7 @@ def _values_of(order_id: uuid.UUID) -> models.QuerySet[Any, Any]:
     return Order.objects.with_last_message().filter(pk=order_id).values_list(*ORDER_FIELDS, "last_message_id")
 
 
-# -- Orders with their mails: a few queries for a whole page, however long it is -----------------------------
+# -- Orders with their mails -------------------------------------------------------------------------------
 REMOVED = "removed"  # the message's partition was dropped; the event stays
 
 

@@ -28,7 +28,7 @@ from notifications.webhooks.event import OTHER, Event
 from outbox.messages.confirm import confirm
 from outbox.models import OutboxMessage
 
-# -- The inbox: stores each event once, unchanged, before it is applied --------------------------------------
+# -- Storing -----------------------------------------------------------------------------------------------
 KINDS = [*((status, status) for status in delivery_status.STATUSES), (OTHER, "something else")]
 
 
@@ -128,12 +128,6 @@ def _cut(row: Sequence[Any]) -> tuple[Any, ...]:
     return name, dedup_id[:200], kind, body, message_id, provider_id[:200], recipient[:254], detail[:300], occurred
 
 
-def sweep_old(now: datetime) -> int:
-    """Delete what is older than WEBHOOK_RETENTION_DAYS; returns how many."""
-    before = now - timedelta(days=settings.WEBHOOK_RETENTION_DAYS)
-    return delete_in_chunks(WebhookEvent.objects.received_before(before).order_by("received_at"))
-
-
 def _row(event: Event, now: datetime) -> tuple[Any, ...]:
     message_id = uuid_text(event.message_id) if event.message_id else None
     # The status with the latest time holds: a provider's clock that runs ahead must not win for ever.
@@ -149,11 +143,16 @@ def _json(headers: Mapping[str, str]) -> str:
     return json.dumps(dict(headers))
 
 
-# -- Applies stored events to deliveries: once each, in whatever order they arrive ---------------------------
+def sweep_old(now: datetime) -> int:
+    """Delete what is older than WEBHOOK_RETENTION_DAYS; returns how many."""
+    before = now - timedelta(days=settings.WEBHOOK_RETENTION_DAYS)
+    return delete_in_chunks(WebhookEvent.objects.received_before(before).order_by("received_at"))
+
+
+# -- Applying ----------------------------------------------------------------------------------------------
 CHUNK = 500
 # How long an event waits for its message: settling takes seconds, a repair up to an hour.
 PATIENCE = timedelta(hours=1)
-
 Verdict = WebhookEvent.Verdict
 
 
@@ -175,16 +174,6 @@ def apply(ids: Iterable[uuid.UUID], now: datetime) -> Counter[str]:
     return apply(wanted[:middle], now) + apply(wanted[middle:], now)
 
 
-def _apply(ids: Sequence[uuid.UUID], now: datetime) -> Counter[str]:
-    with transaction.atomic():
-        events = list(WebhookEvent.objects.open().filter(pk__in=ids).locked())
-        verdicts = _classify(events, now)
-        _write(events, verdicts, now)
-    for event in events:
-        metrics.WEBHOOKS.labels(event.provider, verdicts[event.pk]).inc()
-    return Counter(verdicts.values())
-
-
 def apply_open(now: datetime) -> Counter[str]:
     """Everything not applied yet, oldest first: what a crash left, and what waits for its message."""
     found: Counter[str] = Counter()
@@ -193,6 +182,16 @@ def apply_open(now: datetime) -> Counter[str]:
         found += apply(ids, now)
         last = ids[-1]
     return found
+
+
+def _apply(ids: Sequence[uuid.UUID], now: datetime) -> Counter[str]:
+    with transaction.atomic():
+        events = list(WebhookEvent.objects.open().filter(pk__in=ids).locked())
+        verdicts = _classify(events, now)
+        _write(events, verdicts, now)
+    for event in events:
+        metrics.WEBHOOKS.labels(event.provider, verdicts[event.pk]).inc()
+    return Counter(verdicts.values())
 
 
 def _classify(events: Sequence[WebhookEvent], now: datetime) -> dict[uuid.UUID, str]:
@@ -211,35 +210,6 @@ def _classify(events: Sequence[WebhookEvent], now: datetime) -> dict[uuid.UUID, 
         else:
             said.setdefault(place, []).append(event)
     return verdicts | _move(said, found.recipients, now)
-
-
-def _move(
-    said: Mapping[uuid.UUID, Sequence[WebhookEvent]], people: Mapping[uuid.UUID, str], now: datetime
-) -> dict[uuid.UUID, str]:
-    news = {
-        place: [News(Standing(event.kind, event.occurred_at), event.detail) for event in events]
-        for place, events in said.items()
-    }
-    told = deliveries.move(news, now)
-    verdicts: dict[uuid.UUID, str] = {}
-    stopped: dict[str, tuple[str, str]] = {}
-    for place, events in said.items():
-        for event, heard in zip(events, told[place], strict=True):
-            verdicts[event.pk] = Verdict.APPLIED if heard.changed else Verdict.NO_NEWS
-            # A bounce that is older than a delivery suppresses nobody; a complaint always does.
-            if event.kind == delivery_status.COMPLAINED or (event.kind == delivery_status.BOUNCED and all(heard)):
-                _stop(stopped, people[place], event)
-    suppression.suppress(stopped, now)
-    return verdicts
-
-
-def _stop(stopped: dict[str, tuple[str, str]], address: str, event: WebhookEvent) -> None:
-    known = stopped.get(address, ("", ""))[0]
-    if known != "complaint":
-        stopped[address] = (
-            delivery_status.SUPPRESSING[event.kind],
-            f"{event.provider}: {event.detail}"[:300],
-        )
 
 
 def _messages_of(events: Sequence[WebhookEvent]) -> dict[uuid.UUID, uuid.UUID]:
@@ -286,6 +256,35 @@ def same(one: str, other: str) -> bool:
         return not one or recipients.check(one).casefold() == other.casefold()
     except ValueError:
         return False
+
+
+def _move(
+    said: Mapping[uuid.UUID, Sequence[WebhookEvent]], people: Mapping[uuid.UUID, str], now: datetime
+) -> dict[uuid.UUID, str]:
+    news = {
+        place: [News(Standing(event.kind, event.occurred_at), event.detail) for event in events]
+        for place, events in said.items()
+    }
+    told = deliveries.move(news, now)
+    verdicts: dict[uuid.UUID, str] = {}
+    stopped: dict[str, tuple[str, str]] = {}
+    for place, events in said.items():
+        for event, heard in zip(events, told[place], strict=True):
+            verdicts[event.pk] = Verdict.APPLIED if heard.changed else Verdict.NO_NEWS
+            # A bounce that is older than a delivery suppresses nobody; a complaint always does.
+            if event.kind == delivery_status.COMPLAINED or (event.kind == delivery_status.BOUNCED and all(heard)):
+                _stop(stopped, people[place], event)
+    suppression.suppress(stopped, now)
+    return verdicts
+
+
+def _stop(stopped: dict[str, tuple[str, str]], address: str, event: WebhookEvent) -> None:
+    known = stopped.get(address, ("", ""))[0]
+    if known != "complaint":
+        stopped[address] = (
+            delivery_status.SUPPRESSING[event.kind],
+            f"{event.provider}: {event.detail}"[:300],
+        )
 
 
 def _write(events: Sequence[WebhookEvent], verdicts: Mapping[uuid.UUID, str], now: datetime) -> None:

@@ -17,7 +17,6 @@ import msgspec
 from config.telemetry.logs import log
 from notifications.webhooks.fields import moment, parsed_record, read, record, text
 
-# -- Signatures of webhooks: over the raw bytes, compared in constant time, valid for a short time -----------
 PAST, FUTURE = timedelta(seconds=300), timedelta(seconds=60)
 # Mailgun tries again 10, 20, 35, 65, 125, 245 and 485 minutes later, with the first try's time and token; each try may
 # last. A token is accepted once while its event is kept: WEBHOOK_RETENTION_DAYS is at least a day.
@@ -138,7 +137,7 @@ def sendgrid(secrets: Sequence[str], headers: Headers, body: bytes, now: datetim
     raise Forged("x-twilio-email-event-webhook-signature")
 
 
-# -- Amazon SNS: verifies messages with a certificate, which is only fetched from Amazon ---------------------
+# -- Amazon SNS ----------------------------------------------------------------------------------------------
 # SNS tries again for hours with the first timestamp; a repeat is found by its id.
 SNS_PAST = timedelta(hours=24)
 # A bucket may be called sns.s3-…, and anybody can put a certificate into one: host and path are matched whole.
