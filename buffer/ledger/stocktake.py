@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from django.conf import settings
 from django.db import transaction
 
 from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock, InventoryTracking
@@ -115,7 +114,7 @@ def _count_known(chunk: Sequence[OpeningLine], refused: list[str]) -> int:
                 f"line {line.number}: stock {line.stock_id} was opened with {stored.delta}, not {line.quantity}; "
                 "an adjustment corrects it"
             )
-        elif stored and stored.payload_hash not in (line.place, 0):  # the last release kept none
+        elif stored and stored.payload_hash not in (line.place, 0):  # the oldest have none
             refused.append(f"line {line.number}: stock {line.stock_id} was opened for another item or location")
     return len(known)
 
@@ -178,15 +177,10 @@ def _open(chunk: Sequence[OpeningLine], done: Imported, now: datetime) -> None:
         if line.stock_id in fresh
     ]
     STOCKS.run(stocks, {"created_at": now, "updated_at": now})
-    count_movements("opening", len(fresh), now)
+    counters.add({(NAME, "opening", "movements"): len(fresh)}, now)  # they come from no record
     done.opened += len(fresh)
     done.known += len(chunk) - len(fresh)
     _count_known([line for line in chunk if line.stock_id not in fresh], done.refused)
-
-
-def count_movements(scope: str, number: int, now: datetime) -> None:
-    """For `verify`: movements that came from no record."""
-    counters.add({(NAME, scope, "movements"): number}, now)
 
 
 # -- Correction after a stocktake --------------------------------------------------------------------------
@@ -210,7 +204,7 @@ def take_stock(stock_id: str, counted: int, seen: int, adjustment_id: str, opera
     """Correct a stock to what was counted; raises Refusal when it has moved since `seen` was on the screen."""
     with transaction.atomic():
         quantity = InventoryStock.objects.locked([stock_id]).get(stock_id)
-        known = InventoryTracking.objects.of_reference("ADJUSTMENT", adjustment_id).exists()
+        known = InventoryTracking.objects.of_reference(ADJUSTMENT, adjustment_id).exists()
         if quantity is not None and quantity != seen and not known:
             raise Refusal(
                 f"It moved from {seen:,} to {quantity:,} while this page was open. Check the count, then confirm again."
@@ -224,63 +218,51 @@ def adjust_stock(
     adjustment_id: str,
     operator: Operator,
     reason: str,
-    counted: int | None = None,
-    delta: int | None = None,
+    counted: int,
 ) -> Adjusted:
-    """Set a stock to what was `counted`, or change it by `delta`; exactly one of the two.
+    """Set a stock to what was `counted`.
 
     Nothing moves the stock between the look at its quantity and the movement. The same `adjustment_id` again
     changes nothing, so a double click is harmless; with another number it is refused. Raises Refusal for what cannot
     be done.
     """
-    _refuse_nonsense(adjustment_id, reason, counted, delta)
+    _refuse_nonsense(adjustment_id, reason, counted)
     with transaction.atomic():
         now = database_now()
         quantity = InventoryStock.objects.locked([stock_id]).get(stock_id)
         if quantity is None:
             raise Refusal(f"stock {stock_id} is not known: import it")
         known = InventoryTracking.objects.of_reference(ADJUSTMENT, adjustment_id).first()
-        request = short_hash(f"counted {counted}, delta {delta}".encode())
+        request = short_hash(f"counted {counted}, delta None".encode())  # as stored rows have it
         if known:
-            return _again(known, stock_id, request, delta, quantity)
-        change = counted - quantity if counted is not None else delta or 0
-        _refuse_result(stock_id, quantity + change, change)
+            return _again(known, stock_id, request, quantity)
+        change = counted - quantity
         row = (adjustment_id, stock_id, change, None, None, None, request)
         if not insert_movements(("", ADJUSTMENT), [row], "", now):
             raise Refusal(f"adjustment {adjustment_id} is just being made by somebody else")
         adjust_stocks({stock_id: change}, now)
-        result = f"{change:+d}, now {quantity + change}"
+        result = f"{change:+d}, now {counted}"
         detail = {"adjustment": adjustment_id, "before": quantity, "delta": change, "counted": counted}
         actions.record(
             operator, "adjust_stock", f"Stock {stock_id}", reason=reason, result=result, detail=detail,
             subject_type="buffer.inventorystock", subject_id=stock_id,
-            before={"quantity": quantity}, after={"quantity": quantity + change},
+            before={"quantity": quantity}, after={"quantity": counted},
         )  # fmt: skip
-        count_movements("adjustment", 1, now)
-        return Adjusted(change, quantity + change)
+        counters.add({(NAME, "adjustment", "movements"): 1}, now)  # it comes from no record
+        return Adjusted(change, counted)
 
 
-def _refuse_nonsense(adjustment_id: str, reason: str, counted: int | None, delta: int | None) -> None:
-    if (counted is None) == (delta is None):
-        raise Refusal("say either what was counted or by how much to change the stock")
-    if counted is not None and not 0 <= counted <= LARGEST_DELTA:
+def _refuse_nonsense(adjustment_id: str, reason: str, counted: int) -> None:
+    if not 0 <= counted <= LARGEST_DELTA:
         raise Refusal(f"counted: {counted} is outside 0 … {LARGEST_DELTA}")
-    if delta is not None and not 0 < abs(delta) <= LARGEST_DELTA:
-        raise Refusal(f"delta: {delta} is no change within ±{LARGEST_DELTA}")
     if not 0 < len(adjustment_id) <= IDENTIFIER_LENGTH:
         raise Refusal(f"adjustment_id: 1 to {IDENTIFIER_LENGTH} characters")
     if not reason.strip():
         raise Refusal("reason: say why the quantity is corrected")
 
 
-def _refuse_result(stock_id: str, quantity: int, change: int) -> None:
-    if settings.LEDGER_NEGATIVE_STOCK == "park" and quantity < 0 and change < 0:
-        raise Refusal(f"stock {stock_id} would become {quantity}, which LEDGER_NEGATIVE_STOCK=park refuses")
-
-
-def _again(known: InventoryTracking, stock_id: str, request: int, delta: int | None, quantity: int) -> Adjusted:
-    # Those of the last release have no hash of what was asked for.
-    same = request == known.payload_hash if known.payload_hash else delta in (None, known.delta)
-    if known.stock_id != stock_id or not same:
+def _again(known: InventoryTracking, stock_id: str, request: int, quantity: int) -> Adjusted:
+    # The oldest have no hash of what was asked for.
+    if known.stock_id != stock_id or known.payload_hash not in (request, 0):
         raise MadeAlready(f"adjustment {known.reference_id} was made already: {known.delta:+d} of {known.stock_id}")
     return Adjusted(known.delta, quantity, known=True)
