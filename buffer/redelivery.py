@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
 from uuid import UUID
 
 from buffer.events.models import NO_BATCH, Batch
-from buffer.events.positions import Position
-from buffer.flush.redelivery import effect_of_batch
-from buffer.flush.set_aside import set_aside_again
+from buffer.events.positions import OrderKey, Position
+from buffer.flush import set_aside
+from buffer.flush.redelivery import effect_of_batch, successors
+from buffer.ingest.batch import StoredOrder
 from buffer.ingest.handler import EVENTS, Ingest
 from buffer.streams import Stream
 from config.gate import InvalidRecord
@@ -26,30 +26,7 @@ from outbox.letters.redelivery import (
     returns_of,
 )
 
-Key = tuple[int, str, str]  # month, order, location
 GONE = "the order is not in the buffer any more"
-
-
-class OrderRow(NamedTuple):
-    """An order's row: the fields are its columns."""
-
-    partition_key: int
-    order_id: str
-    location_id: str
-    status: str  # as it is stored: `claimed` says nothing of its batch
-    batch_id: Any
-    topic_id: str
-    source_partition: int
-    source_offset: int
-    source_timestamp: int
-
-    @property
-    def batch(self) -> UUID:
-        return self.batch_id if isinstance(self.batch_id, UUID) else UUID(str(self.batch_id))
-
-    @property
-    def at(self) -> Position:
-        return Position(*self[5:9])
 
 
 def take_back(stream: Stream, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
@@ -91,7 +68,7 @@ def effect(stream: Stream, letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     """What became of the orders that these letters are about."""
     returns, _refused = returns_of(letters)
     carried = _batches(letter.carrier for letter in letters if letter.carrier)
-    again = set_aside_again(letters)
+    again = successors(letters, set_aside.STEP)
     found: dict[UUID, Effect] = {}
     for back in returns:
         keys = _keys(stream, back)
@@ -121,7 +98,7 @@ def identity(stream: Stream, letter: DeadLetter) -> str:
     return "/".join(map(str, key)) if key else ""
 
 
-def _effect_of_order(at: Position, row: OrderRow | None, batches: Mapping[UUID, Batch]) -> Effect:
+def _effect_of_order(at: Position, row: StoredOrder | None, batches: Mapping[UUID, Batch]) -> Effect:
     if row is None or at.newer_than(row.at):
         return Effect("waiting", GONE)
     if row.status == "pending":
@@ -133,7 +110,7 @@ def _effect_of_order(at: Position, row: OrderRow | None, batches: Mapping[UUID, 
     return effect_of_batch(row.batch, batches.get(row.batch))
 
 
-def _foresee(at: Position, key: Key, row: OrderRow | None, batches: Mapping[UUID, Batch]) -> Judgement:
+def _foresee(at: Position, key: OrderKey, row: StoredOrder | None, batches: Mapping[UUID, Batch]) -> Judgement:
     if row is None:
         return Judgement(True, f"The order waits at {key[2]}.", "It goes into the next batch.", "ok")
     if not at.newer_than(row.at):
@@ -143,7 +120,7 @@ def _foresee(at: Position, key: Key, row: OrderRow | None, batches: Mapping[UUID
     return Judgement(False, "Fails again.", "The order was claimed before: it becomes a late letter.", "warn")
 
 
-def _keys(stream: Stream, back: ReturnedBatch) -> dict[UUID, Key]:
+def _keys(stream: Stream, back: ReturnedBatch) -> dict[UUID, OrderKey]:
     """The order of each letter whose record the gate lets through."""
     found = {}
     for letter, record in back.pairs:
@@ -155,12 +132,12 @@ def _keys(stream: Stream, back: ReturnedBatch) -> dict[UUID, Key]:
     return found
 
 
-def _rows(stream: Stream, keys: Any) -> dict[Key, OrderRow]:
-    rows = map(OrderRow._make, EVENTS.read(sorted(set(keys)), OrderRow._fields, {"stream": stream.name}))
-    return {row[:3]: row for row in rows}
+def _rows(stream: Stream, keys: Iterable[OrderKey]) -> dict[OrderKey, StoredOrder]:
+    rows = map(StoredOrder._make, EVENTS.read(sorted(set(keys)), StoredOrder._fields, {"stream": stream.name}))
+    return {row.key: row for row in rows}
 
 
-def _batches(ids: Any) -> dict[UUID, Batch]:
+def _batches(ids: Iterable[UUID]) -> dict[UUID, Batch]:
     wanted = set(ids) - {NO_BATCH}
     names = ("batch_id", "status", "output_partition", "output_offset")
     return {batch.pk: batch for batch in Batch.objects.filter(pk__in=wanted).only(*names)} if wanted else {}

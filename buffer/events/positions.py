@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+OrderKey = tuple[int, str, str]  # month, order, location
+
 
 class Position(NamedTuple):
     """A record's place; offsets compare only within one partition of one incarnation of a topic."""

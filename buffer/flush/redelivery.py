@@ -38,7 +38,7 @@ def take_back(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
 
 def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     """`sent` proves it; parked again is failed again, with the letter that says why."""
-    batches, later = Batch.objects.in_bulk(_ids(letters)), _successors(letters)
+    batches, later = Batch.objects.in_bulk(_ids(letters)), successors(letters, STEP)
     return {letter.pk: _effect(letter, batches.get(batch_of(letter)), later.get(letter.pk)) for letter in letters}
 
 
@@ -96,10 +96,10 @@ def newest_letter(batch_id: UUID) -> DeadLetter | None:
     return rows.only("pk", "revision").order_by("-revision").first()
 
 
-def _successors(letters: Sequence[DeadLetter]) -> dict[UUID, DeadLetter]:
-    """`{letter: the letter of the next revision}`, which its batch has left since."""
+def successors(letters: Sequence[DeadLetter], step: str) -> dict[UUID, DeadLetter]:
+    """`{letter: the letter of the next revision}`, which its batch or order has left at this step since."""
     keys = {letter.business_key for letter in letters}
-    rows = DeadLetter.objects.filter(business_key__in=keys, step=STEP).only("pk", "predecessor", "error")
+    rows = DeadLetter.objects.filter(business_key__in=keys, step=step).only("pk", "predecessor", "error")
     return {letter.predecessor: letter for letter in rows if letter.predecessor}
 
 

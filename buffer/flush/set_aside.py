@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from uuid import UUID
-
 from django.db import transaction
 from django.db.models import Max
 
@@ -75,10 +72,3 @@ def _letter(stream: Stream, order: BufferedEvent, error: BaseException) -> Lette
         order.order_id,
         predecessor=before.pk if before else None,
     )
-
-
-def set_aside_again(letters: Sequence[DeadLetter]) -> dict[UUID, DeadLetter]:
-    """`{letter: the letter of the next revision}` of orders that could not be cut after they came back."""
-    keys = {letter.business_key for letter in letters}
-    rows = DeadLetter.objects.filter(business_key__in=keys, step=STEP).exclude(predecessor=None)
-    return {letter.predecessor: letter for letter in rows.only("pk", "predecessor", "error") if letter.predecessor}

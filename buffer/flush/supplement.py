@@ -14,7 +14,7 @@ from django.db.models import F
 
 from buffer.events.buckets import arrive
 from buffer.events.models import NO_BATCH, Batch, Bucket, BufferedEvent
-from buffer.events.positions import Position
+from buffer.events.positions import OrderKey, Position
 from buffer.flush import set_aside
 from buffer.flush.freeze import content_hash, headers_of, iso
 from buffer.streams import Stream
@@ -30,8 +30,7 @@ from outbox.letters.redelivery import record_of, would_refuse
 
 Status = BufferedEvent.Status
 STEPS = ("late", set_aside.STEP)  # of the letters that are applied here
-Key = tuple[int, str, str]  # month, order, location
-Missing = dict[Key, dict[uuid.UUID, str]]  # the messages of discarded supplements
+Missing = dict[OrderKey, dict[uuid.UUID, str]]  # the messages of discarded supplements
 GONE = "the order is no longer in the buffer: its month was dropped"
 NOT_SENT_YET = "its batch is cut but not sent yet: try again when it is"
 NEWER_TAKEN = "nothing to do: a newer version of the order has been taken"
@@ -60,7 +59,7 @@ class LateRecord(NamedTuple):
     letter: DeadLetter
     at: Position
     payload: str
-    key: Key
+    key: OrderKey
 
     def is_news_to(self, event: BufferedEvent, missing: Collection[str]) -> bool:
         """Whether there is something to do: it is newer than the row; or it is what the row says, and was not sent.
@@ -166,7 +165,7 @@ def _said(stream: Stream, letters: Sequence[DeadLetter]) -> tuple[list[LateRecor
     return found, refused
 
 
-def _events(stream: Stream, found: Sequence[LateRecord], *, lock: bool) -> dict[Key, BufferedEvent]:
+def _events(stream: Stream, found: Sequence[LateRecord], *, lock: bool) -> dict[OrderKey, BufferedEvent]:
     """The stored orders that these are about."""
     months, orders = {late.key[0] for late in found}, {late.key[1] for late in found}
     rows = BufferedEvent.objects.of_stream(stream.name).in_months(months).filter(order_id__in=orders).order_by("id")
@@ -177,7 +176,7 @@ def _events(stream: Stream, found: Sequence[LateRecord], *, lock: bool) -> dict[
     return {key: event for key, event in keyed.items() if key in wanted}
 
 
-def _missing(stream: Stream, events: Mapping[Key, BufferedEvent]) -> Missing:
+def _missing(stream: Stream, events: Mapping[OrderKey, BufferedEvent]) -> Missing:
     """The supplements of sent orders that were discarded, so that the rows say more than was sent."""
     originals = {event.batch_id for event in events.values() if event.status == Status.SENT}
     if not originals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import msgspec
 
 from buffer.events.models import Batch, BufferedEvent
-from buffer.ingest.batch import Key, Row
+from buffer.events.positions import OrderKey
+from buffer.ingest.batch import Row
 from buffer.streams import Stream
 from config.database.chunks import batched
 from config.database.upsert import Rewrite, uuid_text
@@ -67,12 +68,9 @@ class SentBatch(msgspec.Struct):
 BATCH = msgspec.json.Decoder(SentBatch)
 
 
-def read_sent(
-    stream: Stream, topic_id: str, progress: Callable[[int, int], None] = lambda done, total: None
-) -> SentOrders:
+def read_sent(stream: Stream, topic_id: str) -> SentOrders:
     """Read the whole output topic; what is none of our batches is skipped, counted and logged."""
     sent = SentOrders()
-    done = 0
     with Reader(topic_name(stream.output)) as reader:
         for records in reader.batches():
             for record in records:
@@ -82,8 +80,6 @@ def read_sent(
                     known = sent.versions.get(key)
                     if known is None or known.partition != version.partition or known.offset < version.offset:
                         sent.versions[key] = version
-            done += len(records)
-            progress(done, reader.total)
     if sent.foreign:
         log.warning("foreign_records_skipped", topic=topic_name(stream.output), records=sent.foreign)
     return sent
@@ -126,7 +122,7 @@ MARK_SENT = Rewrite(
 )
 
 
-def mark_sent(stream: Stream, keys: Iterable[Key], sent: SentOrders, now: datetime) -> set[str]:
+def mark_sent(stream: Stream, keys: Iterable[OrderKey], sent: SentOrders, now: datetime) -> set[str]:
     """Mark those of these pending orders as sent whose very version was; returns the locations to recount."""
     found = [(key, version) for key in keys if (version := sent.find(key[1], key[2]))]
     changes = [(*key[1:], at.partition, at.offset, uuid_text(at.batch_id)) for key, at in found]

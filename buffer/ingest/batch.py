@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from uuid import UUID
 
-from buffer.events.positions import Position
+from buffer.events.positions import OrderKey, Position
 from config.database.upsert import Packed
 from config.kafka import Record, RecordBatch, Tally
 from outbox.letters.burial import Letter, known_before
 
 # -- A decoded batch -----------------------------------------------------------------------------------------
-Key = tuple[int, str, str]  # month, order, location
 # … hash, partition, offset, timestamp, payload: MariaDB walks a row from its start for each column it unpacks.
 Row = tuple[int, str, str, str, int, int, int, str]
 Changed = tuple[int, str, str, int, int]  # … revision, partition
@@ -23,9 +23,9 @@ Changed = tuple[int, str, str, int, int]  # … revision, partition
 class Prepared:
     """A decoded batch: the newest row and all records of each order, and what was refused."""
 
-    rows: dict[Key, Row] = field(default_factory=dict)
-    records: dict[Key, list[tuple[Row, Record]]] = field(default_factory=dict)
-    repeated: set[Key] = field(default_factory=set)  # orders that came more than once
+    rows: dict[OrderKey, Row] = field(default_factory=dict)
+    records: dict[OrderKey, list[tuple[Row, Record]]] = field(default_factory=dict)
+    repeated: set[OrderKey] = field(default_factory=set)  # orders that came more than once
     ordered: Packed = field(default_factory=lambda: Packed(()))  # the rows as they will be written
     letters: list[Letter] = field(default_factory=list)
     read: Counter[int] = field(default_factory=Counter)
@@ -41,7 +41,7 @@ class StoredBatch:
     arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)  # location: new events, partition
     letters: list[Letter] = field(default_factory=list)
     settled: set[str] = field(default_factory=set)  # locations with orders that had been sent already
-    touched: list[Key] = field(default_factory=list)
+    touched: list[OrderKey] = field(default_factory=list)
     outside: int = 0
     parked: int = 0  # letters that were not there before
 
@@ -78,17 +78,36 @@ class StoredOrder(NamedTuple):
     partition_key: int
     order_id: str
     location_id: str
-    status: str
+    status: str  # as it is stored: `claimed` does not tell whether its batch was sent
+    batch_id: UUID | str  # as the driver reads it
     payload_hash: str
     topic_id: str
     source_partition: int
     source_offset: int
     source_timestamp: int
     seen_topic_id: str
-    seen_partition: Any  # None, as the two that follow, until a late record was seen
-    seen_offset: Any
-    seen_timestamp: Any
+    seen_partition: int | None  # None, as the two that follow, until a late record was seen
+    seen_offset: int | None
+    seen_timestamp: int | None
     seen_hash: str
+
+    @property
+    def key(self) -> OrderKey:
+        return self[:3]
+
+    @property
+    def batch(self) -> UUID:
+        return self.batch_id if isinstance(self.batch_id, UUID) else UUID(self.batch_id)
+
+    @property
+    def at(self) -> Position:
+        return Position(self.topic_id, self.source_partition, self.source_offset, self.source_timestamp)
+
+    @property
+    def seen(self) -> Position | None:
+        if self.seen_partition is None or self.seen_offset is None or self.seen_timestamp is None:
+            return None
+        return Position(self.seen_topic_id, self.seen_partition, self.seen_offset, self.seen_timestamp)
 
 
 class OrderClassifier:
@@ -99,8 +118,8 @@ class OrderClassifier:
 
     def __init__(self, stored: StoredOrder) -> None:
         self.stored = stored
-        self.source = Position(*stored[5:9])
-        self.seen = self.source if stored.seen_partition is None else Position(*stored[9:13])
+        self.source = stored.at
+        self.seen = stored.seen or self.source
         self.seen_hash = stored.seen_hash
         self.changed = False
 

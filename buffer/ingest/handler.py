@@ -14,12 +14,11 @@ from django.db import transaction
 
 from buffer.events.buckets import arrive, recount_buckets
 from buffer.events.models import BufferedEvent
-from buffer.events.positions import NEWER
+from buffer.events.positions import NEWER, OrderKey
 from buffer.ingest.after_restore import Regain, mark_sent, read_sent, unknown_batches
 from buffer.ingest.batch import (
     REASONS,
     Changed,
-    Key,
     OrderClassifier,
     Prepared,
     Row,
@@ -173,7 +172,7 @@ class Ingest(LetterHandler, Replayable):
         if regaining.close(batch.ends):
             self.regaining = None
 
-    def _store(self, batch: RecordBatch, outcome: StoredBatch, now: datetime) -> Iterable[Key]:
+    def _store(self, batch: RecordBatch, outcome: StoredBatch, now: datetime) -> Iterable[OrderKey]:
         """Bring the events up to date; returns the keys of the rows that changed.
 
         1. One guarded upsert; what it returns was inserted or updated.
@@ -206,10 +205,10 @@ class Ingest(LetterHandler, Replayable):
         constants = {"stream": self.name, "topic_id": topic_id, "created_at": now, "updated_at": now}
         return EVENTS.run(rows, {**NEW_EVENT, **constants})
 
-    def _settle_changed(self, prepared: Prepared, found: list[Changed], outcome: StoredBatch) -> list[Key]:
+    def _settle_changed(self, prepared: Prepared, found: list[Changed], outcome: StoredBatch) -> list[OrderKey]:
         """Count inserted and updated rows, and the new events of each location; returns the keys."""
         outcomes, arrivals = outcome.outcomes, outcome.arrivals
-        changed: list[Key] = [row[:3] for row in found]
+        changed: list[OrderKey] = [row[:3] for row in found]
         new = [row for row in found if row[3] == 0]
         accepted = Counter([row[4] for row in new])
         for partition, number in Counter([row[4] for row in found]).items():

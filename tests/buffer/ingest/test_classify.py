@@ -1,5 +1,6 @@
 """What a further record of a stored order is: decided without a database."""
 
+from buffer.events.models import NO_BATCH
 from buffer.events.positions import Position
 from buffer.ingest.batch import OrderClassifier, StoredOrder
 
@@ -11,7 +12,7 @@ def at(offset: int) -> Position:
 def sent(seen: Position | None = None, seen_hash: str = "") -> OrderClassifier:
     """An order of which version 0 was sent, and of which a later record was seen."""
     later = ("", None, None, None) if seen is None else seen
-    return OrderClassifier(StoredOrder(202611, "A1", "WH-1", "sent", "v0", *at(0), *later, seen_hash))
+    return OrderClassifier(StoredOrder(202611, "A1", "WH-1", "sent", NO_BATCH, "v0", *at(0), *later, seen_hash))
 
 
 def test_a_late_record_is_late_once_and_then_redelivered_whatever_was_seen_after_it():
