@@ -39,9 +39,7 @@ class RefusedReply(Exception):
 def outcome_of(refused: RefusedReply) -> Outcome:
     """The outcome of a reply: for the mail, the channel and the retry."""
     error = said(refused)
-    if not refused.refuses:
-        return Outcome("unreachable", error)  # no refusal: the server speaks another protocol
-    if refused.code == CLOSING:
+    if not refused.refuses or refused.code == CLOSING:  # no refusal: the server speaks another protocol
         return Outcome("unreachable", error)
     if refused.code in LOGIN_NEEDED or refused.reply[:5] in LOGIN_REFUSED:
         return Outcome("auth", error)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -21,9 +19,10 @@ from config.fields import IdentifierField, in_ascii, storable
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from config.uuid7 import uuid7
-from notifications.mail import content, deliveries, delivery_status, recipients, suppression
+from notifications.mail import content, deliveries, delivery_status, suppression
 from notifications.mail.deliveries import Delivery, News
 from notifications.mail.delivery_status import Standing
+from notifications.mail.recipients import check
 from notifications.webhooks.event import OTHER, Event
 from outbox.messages.confirm import confirm
 from outbox.models import OutboxMessage
@@ -105,7 +104,9 @@ def store(events: Sequence[Event], provider: str, headers: Mapping[str, str], no
     """Store the events that are new; returns their ids. Committed before anything is applied."""
     rows = {event.dedup_id: event for event in events}
     written = [_row(rows[key], now) for key in sorted(rows)]
-    return _store(written, {"provider": provider, "headers": _json(headers), "received_at": now, "verdict": "new"})
+    return _store(
+        written, {"provider": provider, "headers": json.dumps(dict(headers)), "received_at": now, "verdict": "new"}
+    )
 
 
 def _store(rows: Sequence[tuple[Any, ...]], constants: Mapping[str, Any]) -> list[UUID]:
@@ -139,10 +140,6 @@ def _row(event: Event, now: datetime) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _json(headers: Mapping[str, str]) -> str:
-    return json.dumps(dict(headers))
-
-
 def sweep_old(now: datetime) -> int:
     """Delete what is older than WEBHOOK_RETENTION_DAYS; returns how many."""
     before = now - timedelta(days=settings.WEBHOOK_RETENTION_DAYS)
@@ -156,7 +153,7 @@ PATIENCE = timedelta(hours=1)
 Verdict = WebhookEvent.Verdict
 
 
-def apply(ids: Iterable[uuid.UUID], now: datetime) -> Counter[str]:
+def apply(ids: Iterable[UUID], now: datetime) -> Counter[str]:
     """Apply these events unless another process does or did; returns how many got which verdict.
 
     One on which this breaks is found by halves; it stays open, and the others are applied.
@@ -176,15 +173,15 @@ def apply(ids: Iterable[uuid.UUID], now: datetime) -> Counter[str]:
 
 def apply_open(now: datetime) -> Counter[str]:
     """Everything not applied yet, oldest first: what a crash left, and what waits for its message."""
-    found: Counter[str] = Counter()
-    waiting, last = WebhookEvent.objects.open().order_by("id"), uuid.UUID(int=0)
+    verdicts: Counter[str] = Counter()
+    waiting, last = WebhookEvent.objects.open().order_by("id"), UUID(int=0)
     while ids := list(waiting.filter(id__gt=last).values_list("pk", flat=True)[:CHUNK]):
-        found += apply(ids, now)
+        verdicts += apply(ids, now)
         last = ids[-1]
-    return found
+    return verdicts
 
 
-def _apply(ids: Sequence[uuid.UUID], now: datetime) -> Counter[str]:
+def _apply(ids: Sequence[UUID], now: datetime) -> Counter[str]:
     with transaction.atomic():
         events = list(WebhookEvent.objects.open().filter(pk__in=ids).locked())
         verdicts = _classify(events, now)
@@ -194,101 +191,90 @@ def _apply(ids: Sequence[uuid.UUID], now: datetime) -> Counter[str]:
     return Counter(verdicts.values())
 
 
-def _classify(events: Sequence[WebhookEvent], now: datetime) -> dict[uuid.UUID, str]:
-    verdicts: dict[uuid.UUID, str] = {event.pk: Verdict.IGNORED for event in events if event.kind == OTHER}
-    told = [event for event in events if event.pk not in verdicts]
-    places = _messages_of(told)
-    found = KnownMessages.of([(event, places[event.pk]) for event in told if event.pk in places], now)
-    said: dict[uuid.UUID, list[WebhookEvent]] = {}
-    for event in told:
-        place = places.get(event.pk)
-        if place is None or place not in found.recipients:
+def _classify(events: Sequence[WebhookEvent], now: datetime) -> dict[UUID, str]:
+    verdicts: dict[UUID, str] = {event.pk: Verdict.IGNORED for event in events if event.kind == OTHER}
+    reports = [event for event in events if event.pk not in verdicts]
+    messages = _messages_of(reports)
+    recipients = _recipients_of([(event, messages[event.pk]) for event in reports if event.pk in messages], now)
+    by_message: dict[UUID, list[WebhookEvent]] = {}
+    for event in reports:
+        message_id = messages.get(event.pk)
+        if message_id is None or message_id not in recipients:
             old = event.received_at <= now - PATIENCE
             verdicts[event.pk] = Verdict.UNKNOWN_MESSAGE if old else Verdict.PARKED
-        elif not same(event.recipient, found.recipients[place]):
+        elif not same_address(event.recipient, recipients[message_id]):
             verdicts[event.pk] = Verdict.OTHER_RECIPIENT
         else:
-            said.setdefault(place, []).append(event)
-    return verdicts | _move(said, found.recipients, now)
+            by_message.setdefault(message_id, []).append(event)
+    return verdicts | _move(by_message, recipients, now)
 
 
-def _messages_of(events: Sequence[WebhookEvent]) -> dict[uuid.UUID, uuid.UUID]:
+def _messages_of(events: Sequence[WebhookEvent]) -> dict[UUID, UUID]:
     """`{event: message}`, by the id we sent along, else by the provider's own."""
-    found = {event.pk: event.message_id for event in events if event.message_id}
-    loose: dict[str, list[WebhookEvent]] = {}
+    messages = {event.pk: event.message_id for event in events if event.message_id}
+    others: dict[str, list[WebhookEvent]] = {}
     for event in events:
         if not event.message_id and event.provider_message_id:
-            loose.setdefault(event.provider, []).append(event)
-    for provider, lost in loose.items():
-        rows = Delivery.objects.known_as(provider, {event.provider_message_id for event in lost})
+            others.setdefault(event.provider, []).append(event)
+    for provider, theirs in others.items():
+        rows = Delivery.objects.known_as(provider, {event.provider_message_id for event in theirs})
         known = dict(rows.values_list("provider_message_id", "message_id"))
-        found |= {e.pk: known[e.provider_message_id] for e in lost if e.provider_message_id in known}
-    return found
+        messages |= {e.pk: known[e.provider_message_id] for e in theirs if e.provider_message_id in known}
+    return messages
 
 
-@dataclass(frozen=True)
-class KnownMessages:
-    """Messages that have a delivery, with their recipients."""
+def _recipients_of(pairs: Sequence[tuple[WebhookEvent, UUID]], now: datetime) -> dict[UUID, str]:
+    """`{message: recipient}` of those that have a delivery.
 
-    recipients: Mapping[uuid.UUID, str]
-
-    @classmethod
-    def of(cls, pairs: Sequence[tuple[WebhookEvent, uuid.UUID]], now: datetime) -> KnownMessages:
-        """Look them up. An event about a message that is still pending proves that it was sent: it is settled here."""
-        places = {place for _, place in pairs}
-        rows = Delivery.objects.of_messages(places).values_list("message_id", "recipient")
-        found = dict(rows)
-        receipts = {place: event.provider_message_id for event, place in reversed(pairs)}
-        sources = {place: event.provider for event, place in reversed(pairs)}
-        # A message that was never tried cannot have been delivered, whatever an event says.
-        tried = OutboxMessage.objects.among(places - found.keys()).filter(channel="email", attempts__gt=0)
-        for message_id, payload in tried.order_by("id").values_list("id", "payload"):
-            confirm(message_id, receipts[message_id], now)
-            told = content.decode(payload)
-            deliveries.write([(message_id, told.order_id, told.to, receipts[message_id])], sources[message_id], now)
-            found[message_id] = told.to
-        return cls(found)
+    An event about a message that is still pending proves that it was sent: it is settled here.
+    """
+    messages = {message_id for _, message_id in pairs}
+    recipients = dict(Delivery.objects.of_messages(messages).values_list("message_id", "recipient"))
+    first = {message_id: event for event, message_id in reversed(pairs)}
+    # A message that was never tried cannot have been delivered, whatever an event says.
+    tried = OutboxMessage.objects.among(messages - recipients.keys()).filter(channel="email", attempts__gt=0)
+    for message_id, payload in tried.order_by("id").values_list("id", "payload"):
+        event, mail = first[message_id], content.decode(payload)
+        confirm(message_id, event.provider_message_id, now)
+        row = (message_id, mail.order_id, mail.to, event.provider_message_id)
+        deliveries.write([row], event.provider, now)
+        recipients[message_id] = mail.to
+    return recipients
 
 
-def same(one: str, other: str) -> bool:
-    """Whether two addresses are equal but for case; true if the provider names none."""
+def same_address(reported: str, recipient: str) -> bool:
+    """Whether two addresses are equal but for case; true if the provider reports none."""
     try:
-        return not one or recipients.check(one).casefold() == other.casefold()
+        return not reported or check(reported).casefold() == recipient.casefold()
     except ValueError:
         return False
 
 
 def _move(
-    said: Mapping[uuid.UUID, Sequence[WebhookEvent]], people: Mapping[uuid.UUID, str], now: datetime
-) -> dict[uuid.UUID, str]:
+    reports: Mapping[UUID, Sequence[WebhookEvent]], recipients: Mapping[UUID, str], now: datetime
+) -> dict[UUID, str]:
     news = {
-        place: [News(Standing(event.kind, event.occurred_at), event.detail) for event in events]
-        for place, events in said.items()
+        message_id: [News(Standing(event.kind, event.occurred_at), event.detail) for event in events]
+        for message_id, events in reports.items()
     }
-    told = deliveries.move(news, now)
-    verdicts: dict[uuid.UUID, str] = {}
-    stopped: dict[str, tuple[str, str]] = {}
-    for place, events in said.items():
-        for event, heard in zip(events, told[place], strict=True):
-            verdicts[event.pk] = Verdict.APPLIED if heard.changed else Verdict.NO_NEWS
-            # A bounce that is older than a delivery suppresses nobody; a complaint always does.
-            if event.kind == delivery_status.COMPLAINED or (event.kind == delivery_status.BOUNCED and all(heard)):
-                _stop(stopped, people[place], event)
-    suppression.suppress(stopped, now)
+    effects = deliveries.move(news, now)
+    verdicts: dict[UUID, str] = {}
+    reasons: dict[str, tuple[str, str]] = {}
+    for message_id, events in reports.items():
+        address = recipients[message_id]
+        for event, effect in zip(events, effects[message_id], strict=True):
+            verdicts[event.pk] = Verdict.APPLIED if effect.changed else Verdict.NO_NEWS
+            # A bounce that is older than a delivery suppresses nobody; a complaint always does, and stays the reason.
+            final = event.kind == delivery_status.COMPLAINED or (event.kind == delivery_status.BOUNCED and all(effect))
+            if final and reasons.get(address, ("", ""))[0] != "complaint":
+                note = f"{event.provider}: {event.detail}"[:300]
+                reasons[address] = (delivery_status.SUPPRESSING[event.kind], note)
+    suppression.suppress(reasons, now)
     return verdicts
 
 
-def _stop(stopped: dict[str, tuple[str, str]], address: str, event: WebhookEvent) -> None:
-    known = stopped.get(address, ("", ""))[0]
-    if known != "complaint":
-        stopped[address] = (
-            delivery_status.SUPPRESSING[event.kind],
-            f"{event.provider}: {event.detail}"[:300],
-        )
-
-
-def _write(events: Sequence[WebhookEvent], verdicts: Mapping[uuid.UUID, str], now: datetime) -> None:
-    by_verdict: dict[str, list[uuid.UUID]] = {}
+def _write(events: Sequence[WebhookEvent], verdicts: Mapping[UUID, str], now: datetime) -> None:
+    by_verdict: dict[str, list[UUID]] = {}
     for event in events:
         if verdicts[event.pk] != event.verdict:
             by_verdict.setdefault(verdicts[event.pk], []).append(event.pk)
