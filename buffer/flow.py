@@ -16,7 +16,7 @@ from buffer.flush import redelivery as flush
 from buffer.flush import supplement
 from buffer.ingest.handler import Ingest
 from buffer.partitioned import sweep_batches, sweep_minutes
-from buffer.picture import OVERDUE, Numbers
+from buffer.picture import OVERDUE, Numbers, gauges, picture
 from buffer.samples import transfer_requests
 from buffer.streams import GROUP, Stream, streams
 from config.admin import humanize
@@ -40,13 +40,9 @@ class Aggregator(Flow):
         return [Worker("ingest_events"), Worker("flush_buffer")]
 
     def picture(self, now: datetime) -> Picture | None:
-        from buffer.picture import picture
-
         return picture(now)
 
     def gauges(self, now: datetime) -> Iterator[Reading]:
-        from buffer.picture import gauges
-
         return gauges(now)
 
     def verify(self) -> Iterator[Check]:

@@ -9,12 +9,12 @@ from functools import partial
 from buffer.flush.flusher import Flusher, Gap
 from buffer.ingest.handler import Ingest
 from buffer.ledger.handler import Track
-from buffer.streams import Stream, chosen
+from buffer.streams import chosen
 from config.kafka import Producer
 from config.kafka.consumer import consumer_of
 from config.kafka.consumer.writer import parallel_writers
 from config.processes import worker
-from outbox.letters.burial import AlarmedWatermarks
+from outbox.letters.burial import AlarmedWatermarks, LetterHandler
 
 
 def ingest(
@@ -27,13 +27,8 @@ def ingest(
 ) -> None:
     """Read the named streams (default all) until `stop`; one thread per further stream."""
 
-    def read(stream: Stream) -> None:
-        handler = Ingest(stream)
-        positions = AlarmedWatermarks(handler.source)
-        consumer = consumer_of(handler, positions, stop, accept_reset=accept_reset, writers=parallel_writers())
-        consumer.run(once=once, until_idle=until_idle)
-
-    worker.together([partial(read, stream) for stream in chosen(names)], stop)
+    readers = [partial(_read, Ingest(stream), stop, accept_reset, once, until_idle) for stream in chosen(names)]
+    worker.together(readers, stop)
 
 
 def flush(
@@ -57,7 +52,12 @@ def track(
     stop: threading.Event, *, accept_reset: bool = False, once: bool = False, until_idle: float | None = None
 ) -> None:
     """Read all stock topics until `stop`."""
-    handler = Track()
+    _read(Track(), stop, accept_reset, once, until_idle)
+
+
+def _read(
+    handler: LetterHandler, stop: threading.Event, accept_reset: bool, once: bool, until_idle: float | None
+) -> None:
     positions = AlarmedWatermarks(handler.source)
     consumer = consumer_of(handler, positions, stop, accept_reset=accept_reset, writers=parallel_writers())
     consumer.run(once=once, until_idle=until_idle)

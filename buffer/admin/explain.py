@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.conf import settings
 from django.utils import timezone
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.flush.claim import caught_up_of, decide
+from buffer.flush.claim import STALE, caught_up_of, decide
 from buffer.partitioned import retained_months
 from buffer.streams import Stream, streams
 from config.admin import humanize
@@ -24,7 +24,6 @@ RULES = {
     "leftover": "The batch before it was full; what was left went at once.",
     "supplement": "A newer version of an order came after its batch was sent; this is the difference.",
 }
-STALE = timedelta(seconds=10)
 
 
 def rule_of(batch: Batch) -> str:

@@ -67,12 +67,11 @@ def _shrink_buckets(rows: Sequence[BufferedEvent], now: datetime) -> None:
 
 def _done(operator: Operator, verb: str, ids: Sequence[int], changed: int, reason: str, **detail: Any) -> int:
     if changed:
-        detail["ids"] = list(ids)[:1000]
-        about: dict[str, Any] = {
-            "subject_type": "buffer.bufferedevent" if verb == "withdraw" else "buffer.bucket",
-            "subject_ids": ids,
-        }
-        actions.record(operator, verb, _subject(verb, ids), reason=reason, rows=changed, detail=detail, **about)
+        model = "bufferedevent" if verb == "withdraw" else "bucket"
+        actions.record(
+            operator, verb, _subject(verb, ids), reason=reason, rows=changed,
+            detail={**detail, "ids": list(ids)[:1000]}, subject_type=f"buffer.{model}", subject_ids=ids,
+        )  # fmt: skip
     return changed
 
 

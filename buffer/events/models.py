@@ -232,8 +232,9 @@ class BucketQuerySet(models.QuerySet):
         """Not empty and not held, the earliest first."""
         return self.filter(due_at__isnull=False).order_by("due_at")
 
-    def due(self, now: datetime) -> BucketQuerySet:
-        return self.filter(due_at__lte=now).order_by("due_at")
+    def due(self, now: datetime | None) -> BucketQuerySet:
+        """Due at `now`, the earliest first; None: all that wait."""
+        return self.waiting() if now is None else self.filter(due_at__lte=now).order_by("due_at")
 
     def lock_free(self) -> BucketQuerySet:
         return self.select_for_update(skip_locked=True)
@@ -273,11 +274,6 @@ class BucketQuerySet(models.QuerySet):
         """Count so many orders less; the first statement locks what the second reads."""
         self.update(open_count=F("open_count") - number)
         self.filter(open_count__lte=0).empty()
-
-    def next_sequence(self) -> int:
-        """Take the number of the next batch of this one bucket, whose row is locked by it."""
-        self.update(sequence=F("sequence") + 1)
-        return int(self.values_list("sequence", flat=True).get())
 
 
 class Bucket(models.Model):

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
@@ -31,21 +31,6 @@ RECHECK = timedelta(seconds=1)
 STALE = timedelta(seconds=10)
 
 
-class Waiting(Protocol):
-    """A bucket, as far as these rules care."""
-
-    @property
-    def open_count(self) -> int: ...
-    @property
-    def urged(self) -> str: ...
-    @property
-    def idle_at(self) -> datetime | None: ...
-    @property
-    def cap_at(self) -> datetime | None: ...
-    @property
-    def source_partition(self) -> int | None: ...
-
-
 @dataclass(frozen=True)
 class DueDecision:
     """Either the rule that makes a bucket due, or when to look at it again."""
@@ -55,7 +40,11 @@ class DueDecision:
 
 
 def decide(
-    bucket: Waiting, now: datetime, caught_up: Mapping[int, datetime | None], max_batch: int, pressed: bool
+    bucket: Bucket | Candidate,
+    now: datetime,
+    caught_up: Mapping[int, datetime | None],
+    max_batch: int,
+    pressed: bool,
 ) -> DueDecision:
     """Decide about one candidate.
 
@@ -220,16 +209,13 @@ def _locked(stream: str, now: datetime | None, most: int) -> list[Candidate]:
 
 
 def _lock_one(stream: str, now: datetime | None, bucket: int) -> list[Candidate]:
-    of_stream = Bucket.objects.of_stream(stream)
-    rows = (of_stream.waiting() if now is None else of_stream.due(now)).filter(pk=bucket)
-    return [Candidate._make(row) for row in rows.lock_free().values_list(*Candidate._fields)]
+    rows = Bucket.objects.of_stream(stream).due(now).filter(pk=bucket).lock_free()
+    return [Candidate._make(row) for row in rows.values_list(*Candidate._fields)]
 
 
 @compiled
 def _candidates(stream: str, now: datetime | None, most: int) -> QuerySet[Any, Any]:
-    of_stream = Bucket.objects.of_stream(stream)
-    rows = of_stream.waiting() if now is None else of_stream.due(now)
-    return rows.lock_free().values_list(*Candidate._fields)[:most]
+    return Bucket.objects.of_stream(stream).due(now).lock_free().values_list(*Candidate._fields)[:most]
 
 
 def caught_up_of(stream: Stream) -> dict[int, datetime | None]:

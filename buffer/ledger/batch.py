@@ -52,16 +52,10 @@ class Prepared:
 
     def add(self, tracked: Tracked) -> None:
         self.tracked.append(tracked)
-        record, (_, reference, deltas, whole), payload_hash = tracked
-        group = tracked.group
+        group, (_, reference, deltas, whole) = tracked.group, tracked.movements
         rows = self.rows.setdefault(group, {})
-        rest = (record.partition, record.offset, record.timestamp, payload_hash)
-        for stock, delta in deltas.items():
-            known = rows.get((reference, stock))
-            if known is None:
-                rows[reference, stock] = (reference, stock, delta, *rest)
-            elif known[2] != delta:
-                self.contradicts = True
+        for row in tracked.rows():
+            self.contradicts |= rows.setdefault(row[:2], row)[2] != row[2]
         self.stocks.update(deltas)
         if whole:
             stocks = self.wholes.setdefault(group, {}).setdefault(reference, set(deltas))
