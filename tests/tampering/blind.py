@@ -101,7 +101,7 @@ BLIND = {
     "outbox.OperatorAction": "",
     "outbox.OfferedRight": "gone",
     "throttler.Customer": "gone held=True purge_before=now weight=+1 weight=-1",
-    "throttler.Lane": "drained=+1 epoch=+1 epoch=-1 first=-1 next_due_at=now oldest_at=null waits=+1",
+    "throttler.Lane": "drained=+1 first=-1 oldest_at=null waits=+1",
     "throttler.LanePartition": "decided=+1 epoch=+1 epoch=-1 position=+1 position=-1 read=+1 read=-1",
     "throttler.LaneOwner": "gone starts=+1 starts=-1 transactions=False",
     "throttler.OutputDivision": "gone version=+1 version=-1",

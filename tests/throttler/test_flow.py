@@ -112,7 +112,7 @@ def test_a_throttler_that_does_not_report_any_more_is_a_need(worked):
 
 
 def test_gauges_say_backlog_age_life_lag_and_letters(worked):
-    report_owner("one", [0], 0, True, worked.now, "a")
+    report_owner("one", [0], True, worked.now, "a")
     take_name("two", True, worked.now, "a")
     take_name("two", True, worked.now, "b")
     found = {(one.gauge, *one.labels.values()): one.value for one in FLOW.gauges(worked.now)}
@@ -153,12 +153,12 @@ def test_it_is_drained_when_all_is_read_and_nothing_waits(worked):
 
 
 def test_the_doctor_says_what_is_stopped_and_what_is_not_exactly_once(worked):
-    report_owner("one", [0], 0, False, worked.now)
+    report_owner("one", [0], False, worked.now)
     Watermark.objects.update(alarm="offsets are gone")
     named = {name: (right, text) for name, right, text in FLOW.diagnose()}
     assert named["throttler"] == (False, "notifications-in/0: offsets are gone")
     assert "one runs without" in named["throttler transactions"][1]
-    report_owner("two", [1], 0, True, worked.now)
+    report_owner("two", [1], True, worked.now)
     LaneOwner.objects.filter(pk="one").update(updated_at=worked.now - timedelta(minutes=1))
     assert doctor_on_transactions() == "used"
     LaneOwner.objects.update(updated_at=worked.now - timedelta(minutes=1))

@@ -98,7 +98,7 @@ def passed(offset: int) -> None:
 
 def lane(drained: int, seen: int, customer: str = "acme") -> None:
     Lane.objects.all().delete()
-    about = {"epoch": 1, "backlog": seen - drained, "first": drained + 1, "updated_at": database_now()}
+    about = {"backlog": seen - drained, "first": drained + 1, "updated_at": database_now()}
     Lane.objects.create(customer_id=customer, partition=5, drained=drained, seen=seen, **about)
 
 

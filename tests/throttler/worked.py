@@ -37,7 +37,7 @@ class Worked:
     def lane(self, customer: str, backlog: int, drained: int, seen: int) -> MirrorLane:
         told = {"tat": [0], "quota": []}
         oldest = microseconds(self.now) - 60_000_000
-        return MirrorLane(customer, backlog, drained + 1, drained, seen, self.day, oldest, None, told)
+        return MirrorLane(customer, backlog, drained + 1, drained, seen, self.day, oldest, told)
 
     def row(self, customer: str, offset: int) -> OverflowRow:
         created = microseconds(self.now)

@@ -26,12 +26,11 @@ from throttler.customers.situation import MOST_LANES, ttl_of
 from throttler.lanes.models import Lane
 from throttler.messages import NAMED, READABLE, moment_of
 from throttler.overflow.configured import store_of_settings
-from throttler.overflow.store import LaneRange, OverflowRow, OverflowStore
+from throttler.overflow.store import LAST_OFFSET, LaneRange, OverflowRow, OverflowStore
 
 PAGE = 50
 SUBJECT = "throttler.overflowmessage"
 SEARCHED = 1000  # rows of a page that is searched
-FURTHEST = 2**63 - 2
 Context = dict[str, Any]
 
 
@@ -164,7 +163,7 @@ def _chosen(lanes: Sequence[Lane], partition: str) -> Lane | None:
 def _number(text: str) -> int | None:
     """An offset or a partition; None for anything else."""
     found = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
-    return found if found is None or found <= FURTHEST else None
+    return found if found is None or found < LAST_OFFSET else None
 
 
 def _headers(stored: bytes, shown: bool) -> Iterator[tuple[str, str]]:

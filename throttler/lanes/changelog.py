@@ -63,13 +63,8 @@ def lane_record_from(value: bytes) -> LaneRecord:
     return _lane.decode(value)
 
 
-def lane_from(customer: str, value: bytes) -> LaneState:
-    """The lane a record describes; every row of its backlog is in the store. Raises msgspec.DecodeError."""
-    return lane_of(customer, lane_record_from(value))
-
-
 def lane_of(customer: str, found: LaneRecord) -> LaneState:
-    """The same, of a record that is decoded."""
+    """The lane a record describes; every row of its backlog is in the store."""
     lane = LaneState(customer)
     lane.first, lane.drained, lane.seen = found.first, found.drained, found.seen
     lane.backlog, lane.day = found.backlog, found.day

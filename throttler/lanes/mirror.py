@@ -33,10 +33,10 @@ MINUTES = int(PERIOD / timedelta(minutes=1))
 
 LANES = Upsert(
     Lane,
-    columns="customer_id backlog waits first drained seen day oldest_at next_due_at limiter",
-    constants="partition topic_id epoch updated_at",
+    columns="customer_id backlog waits first drained seen day oldest_at limiter",
+    constants="partition topic_id updated_at",
     key="partition customer_id",
-    update=new("topic_id epoch backlog waits first drained seen day oldest_at next_due_at limiter updated_at"),
+    update=new("topic_id backlog waits first drained seen day oldest_at limiter updated_at"),
 )
 PERIODS = Upsert(
     CustomerPeriod,
@@ -65,7 +65,7 @@ POSITIONS = Upsert(
 NAMES = Upsert(
     LaneOwner,
     columns="name transactions process",
-    constants="partitions demand starts updated_at",
+    constants="partitions starts updated_at",
     key="name",
     # MySQL assigns from left to right: what is compared changes last.
     update={
@@ -92,8 +92,8 @@ class Recalled:
 class MirrorLane:
     """A lane after a committed transaction; times are microseconds since 1970.
 
-    `oldest_us`: when the oldest message that waits was created, None: nobody has read it yet. `next_due_us`: when the
-    next one may leave, None: held. `waits`: how many of the backlog the store does not have yet. `limiter`: `{"tat": …, "quota": …}` as in the changelog.
+    `oldest_us`: when the oldest message that waits was created, None: nobody has read it yet. `waits`: how
+    many of the backlog the store does not have yet. `limiter`: `{"tat": …, "quota": …}` as in the changelog.
     """
 
     customer_id: str
@@ -103,17 +103,16 @@ class MirrorLane:
     seen: int
     day: date | None
     oldest_us: int | None
-    next_due_us: int | None
     limiter: Mapping[str, Any]
     waits: int = 0
 
     @classmethod
-    def of(cls, lane: LaneState, oldest_us: int | None, next_due_us: int | None) -> MirrorLane:
+    def of(cls, lane: LaneState, oldest_us: int | None) -> MirrorLane:
         """The lane as it is now."""
         tat, quota = to_plain(lane.limiter)
         return cls(
             lane.customer, lane.backlog, lane.first, lane.drained, lane.seen, lane.day,
-            oldest_us, next_due_us, {"tat": tat, "quota": quota}, lane.waits,
+            oldest_us, {"tat": tat, "quota": quota}, lane.waits,
         )  # fmt: skip
 
 
@@ -198,33 +197,22 @@ def is_superseded(number: int, epoch: int, process: str, now: datetime) -> bool:
 
 def take_name(name: str, transactions: bool, now: datetime, process: str = "") -> None:
     """A process begins, before it joins the group: whoever had the name before reports and mirrors nothing any more."""
-    NAMES.run([(name, int(transactions), process)], {"partitions": "[]", "demand": 0.0, "starts": 1, "updated_at": now})
+    NAMES.run([(name, int(transactions), process)], {"partitions": "[]", "starts": 1, "updated_at": now})
 
 
-def report_owner(
-    name: str, partitions: Iterable[int], demand: float, transactions: bool, now: datetime, process: str = ""
-) -> bool:
-    """A process works: what it owns, and what it asks of the output rate. `process` tells those of one name apart.
+def report_owner(name: str, partitions: Iterable[int], transactions: bool, now: datetime, process: str = "") -> bool:
+    """A process works: what it owns, and whether it uses transactions. `process` tells those of one name apart.
 
     False: another process has the name and has reported within a minute; after that its row may be that of a backup.
     """
     mine = Q(process=process) | Q(updated_at__lt=now - SILENT)
     values = {
-        "partitions": sorted(partitions), "demand": float(demand), "transactions": transactions, "process": process,
-        "updated_at": now,
+        "partitions": sorted(partitions), "transactions": transactions, "process": process, "updated_at": now,
     }  # fmt: skip
     found = LaneOwner.objects.filter(pk=name)
     if found.filter(mine).update(**values):
         return True
     return not found.exists() and _create(LaneOwner, name=name, **values)
-
-
-def retire_owner(name: str, process: str = "") -> None:
-    """A process ends and asks for nothing any more; another one that has its name by now is left alone.
-
-    Its partitions stay with it until others report them: without a mirror of them no day of the buffer is dropped.
-    """
-    LaneOwner.objects.filter(pk=name, process=process).update(demand=0)
 
 
 def _take(partition: MirrorPartition, now: datetime) -> bool:
@@ -262,15 +250,13 @@ def _empty_all(partition: MirrorPartition, now: datetime) -> None:
     """Nothing of what others mirrored waits, as far as the lanes given do not say so: they were drained unseen."""
     rest = Lane.objects.filter(partition=partition.number, backlog__gt=0)
     rest.update(
-        backlog=0, waits=0, drained=F("seen"), day=None, oldest_at=None, next_due_at=None,
-        topic_id=partition.topic_id, epoch=partition.epoch, updated_at=now,
+        backlog=0, waits=0, drained=F("seen"), day=None, oldest_at=None,
+        topic_id=partition.topic_id, updated_at=now,
     )  # fmt: skip
 
 
 def _write_lanes(partition: MirrorPartition, now: datetime) -> None:
-    constants = {
-        "partition": partition.number, "topic_id": partition.topic_id, "epoch": partition.epoch, "updated_at": now,
-    }  # fmt: skip
+    constants = {"partition": partition.number, "topic_id": partition.topic_id, "updated_at": now}
     rows = [_lane_row(lane) for lane in sorted(partition.lanes, key=lambda lane: lane.customer_id)]
     for chunk in batched(rows, CHUNK):
         LANES.run(chunk, constants)
@@ -279,8 +265,7 @@ def _write_lanes(partition: MirrorPartition, now: datetime) -> None:
 def _lane_row(lane: MirrorLane) -> tuple[Any, ...]:
     return (
         lane.customer_id, lane.backlog, lane.waits, lane.first, lane.drained, lane.seen,
-        lane.day and lane.day.isoformat(), _moment(lane.oldest_us if lane.backlog else None),
-        _moment(lane.next_due_us), as_json(lane.limiter),
+        lane.day and lane.day.isoformat(), _moment(lane.oldest_us if lane.backlog else None), as_json(lane.limiter),
     )  # fmt: skip
 
 

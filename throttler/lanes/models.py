@@ -20,7 +20,6 @@ class Lane(models.Model):
     customer_id = IdentifierField()
     partition = models.IntegerField()
     topic_id = models.CharField(max_length=36, default="")
-    epoch = models.BigIntegerField(help_text="Of the owner that wrote this: an older one changes nothing.")
     backlog = models.BigIntegerField()
     waits = models.BigIntegerField(default=0, help_text="Messages of the backlog that the store does not have yet.")
     first = models.BigIntegerField(help_text="The offset with which this backlog began.")
@@ -28,7 +27,6 @@ class Lane(models.Model):
     seen = models.BigIntegerField(help_text="The last offset decided.")
     day = models.DateField(null=True, help_text="Of the oldest row that waits.")
     oldest_at = models.DateTimeField(null=True, help_text="When the oldest message that waits was created.")
-    next_due_at = models.DateTimeField(null=True, help_text="When the next one may leave; empty: held.")
     limiter = models.JSONField(default=dict, help_text="tat and quotas, as in the changelog.")
     updated_at = models.DateTimeField()
 
@@ -68,11 +66,13 @@ class LaneOwnerQuerySet(models.QuerySet["LaneOwner"]):
 
 
 class LaneOwner(models.Model):
-    """A throttler process that works now, and what it asks of the shared output rate."""
+    """A throttler process that works now, or whose partitions nobody else has reported since.
+
+    They stay with it when it ends: without a newer mirror of them no day of the buffer is dropped.
+    """
 
     name = IdentifierField(max_length=100, primary_key=True, help_text="--instance, or a random name.")
     partitions = models.JSONField(default=list)
-    demand = models.FloatField(default=0, help_text="The weights of its lanes that are due.")
     transactions = models.BooleanField(default=True, help_text="False: at-least-once (KAFKA_TRANSACTIONS=off).")
     process = models.CharField(max_length=36, default="", help_text="Which process has the name now.")
     starts = models.IntegerField(default=1, help_text="How many processes have had the name.")

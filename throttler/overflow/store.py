@@ -82,13 +82,6 @@ class OverflowStore(ABC):
     def oldest_day(self) -> date | None:
         """The first day that rows can be stored under; None when every day can."""
 
-    def browse(
-        self, partition: int, customer_id: str, topic_id: str, after_offset: int, day: date, limit: int
-    ) -> list[OverflowRow]:
-        """A page of a lane behind an offset, for people."""
-        lane = LaneRange(partition, customer_id, topic_id, after_offset, LAST_OFFSET, day, limit)
-        return self.read([lane])[partition, customer_id]
-
     def searched(self, limit: int) -> int | None:
         """How many rows of a lane `find` looks at, in pages of `limit`; None: all, by an index."""
         return PAGES * limit

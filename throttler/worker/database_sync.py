@@ -33,7 +33,6 @@ from throttler.lanes.mirror import (
     known_of,
     mirror,
     report_owner,
-    retire_owner,
     take_name,
 )
 from throttler.lanes.models import OutputDivision
@@ -210,7 +209,7 @@ class DatabaseSync:
         self._wanted.set()
 
     def close(self, patience: float = 2.0) -> None:
-        """Mirror once more and retire; given up after `patience` seconds."""
+        """Mirror once more, and leave the others our part of the output rate; given up after `patience` seconds."""
         self._ending.set()
         self._wanted.set()
         self._thread.join(patience)
@@ -294,10 +293,7 @@ class DatabaseSync:
                 self._write(left[-1], now)
                 left.pop()
                 self._share()
-            weight = float(self.owner.rules.drain.schedule.due_weight)
-            report_owner(
-                self.name, list(self.owner.parts), weight, self.transactions, now, self.owner.reflection.process
-            )
+            report_owner(self.name, list(self.owner.parts), self.transactions, now, self.owner.reflection.process)
         except Exception:
             self.owner.post(self.owner.not_mirrored, left)
             raise
@@ -329,4 +325,3 @@ class DatabaseSync:
         self._mirror()
         if self.sharing:
             self.sharing.leave()
-        retire_owner(self.name, self.owner.reflection.process)

@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from throttler.customers.policy_cache import PolicyCache
 from throttler.engine.admission import Decisions
 from throttler.engine.drain import Drain
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes.mirror import MirrorCounts, MirrorLane, MirrorPartition
 from throttler.lanes.state import LaneState
-from throttler.limits.limiter import next_due
 
 HOUR_US = 3_600_000_000
 CHARTED_US = 12 * HOUR_US  # after the last message over the rate
@@ -34,8 +32,8 @@ class PendingChanges:
 class Snapshot:
     """Notes what committed transactions changed. One thread; the snapshots are for another."""
 
-    def __init__(self, drain: Drain, terms: PolicyCache, process: str) -> None:
-        self.drain, self.terms, self.process = drain, terms, process
+    def __init__(self, drain: Drain, process: str) -> None:
+        self.drain, self.process = drain, process
         self._told: dict[int, PendingChanges] = {}
 
     def adopted(self, part: OwnedPartition, now: int) -> None:
@@ -85,9 +83,7 @@ class Snapshot:
         counts, told.counts = told.counts, {}
         complete, told.complete = told.complete, False
         whole, told.whole = told.whole, False
-        lanes = [
-            self._lane(part, lane, now) for name, last in changed.items() if (lane := part.lanes.get(name) or last)
-        ]
+        lanes = [self._lane(part, lane) for name, last in changed.items() if (lane := part.lanes.get(name) or last)]
         self._forget_old(told, now)
         return MirrorPartition(
             part.number, part.topic_id, part.epoch, part.committed, part.decided, dict(part.totals), lanes, complete,
@@ -95,11 +91,9 @@ class Snapshot:
             part.read if part.read < part.decided else None,
         )  # fmt: skip
 
-    def _lane(self, part: OwnedPartition, lane: LaneState, now: int) -> MirrorLane:
+    def _lane(self, part: OwnedPartition, lane: LaneState) -> MirrorLane:
         page = self.drain.pages.get((part.number, lane.customer))
-        terms = self.terms.of(lane.customer)
-        due = None if terms.held or not lane.backlog else next_due(terms.rates, lane.limiter, now)
-        return MirrorLane.of(lane, page[0].created_us if page else None, due)
+        return MirrorLane.of(lane, page[0].created_us if page else None)
 
     def _counts(self, part: OwnedPartition, customer: str, found: Counter[str]) -> MirrorCounts:
         lane = part.lanes.get(customer)

@@ -128,7 +128,7 @@ class ThrottlerParts:
         process = uuid4().hex
         self.owner = PartitionOwner(
             self.producer, rules, WriteBehind(rows, topic_ids, letters), handler, PageReader(store),
-            Repairs(rules.drain, Rereader(store, process)), Snapshot(rules.drain, terms, process), clock,
+            Repairs(rules.drain, Rereader(store, process)), Snapshot(rules.drain, process), clock,
         )  # fmt: skip
         self.upkeep = DatabaseSync(self.owner, name, transactions, self.sharing)
         self.backend = OwnerBackend(self.owner, self.upkeep, topic_name(INPUT))

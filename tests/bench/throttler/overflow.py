@@ -54,7 +54,7 @@ def fill(waiting: int, before: int = 0) -> None:
     Lane.objects.update_or_create(
         customer_id=CUSTOMER, partition=0,
         defaults={
-            "epoch": 1, "topic_id": TOPIC, "backlog": waiting, "first": 0, "drained": -1, "seen": next(OFFSETS),
+            "topic_id": TOPIC, "backlog": waiting, "first": 0, "drained": -1, "seen": next(OFFSETS),
             "day": TODAY, "oldest_at": now, "updated_at": now,
         },
     )  # fmt: skip

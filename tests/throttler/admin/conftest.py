@@ -38,9 +38,9 @@ def add_lane(
     now = database_now()
     today = microseconds(now) - microseconds(now) % DAY_US
     values = {
-        "partition": 5, "topic_id": TOPIC_ID, "epoch": 1, "backlog": backlog, "first": 1_000, "drained": 2_000,
+        "partition": 5, "topic_id": TOPIC_ID, "backlog": backlog, "first": 1_000, "drained": 2_000,
         "seen": 90_000, "day": (now - age).date() if backlog else None, "oldest_at": now - age if backlog else None,
-        "next_due_at": now, "updated_at": now,
+        "updated_at": now,
         "limiter": {"tat": [microseconds(now)], "quota": [[DAY_US, today, 39_060]]}, **told,
     }  # fmt: skip
     return Lane.objects.create(customer_id=name, **values)

@@ -18,7 +18,7 @@ TODAY = NOW - 12 * HOUR
 
 @pytest.mark.django_db
 def test_the_quota_comes_from_the_mirror():
-    told = {"topic_id": "t", "epoch": 1, "first": 1, "drained": 0, "seen": 9, "updated_at": NOON}
+    told = {"topic_id": "t", "first": 1, "drained": 0, "seen": 9, "updated_at": NOON}
     limiter = {"tat": [NOW], "quota": [[DAY, TODAY, 10_000]]}
     Lane.objects.create(customer_id="C-7", partition=0, backlog=4, limiter=limiter, **told)
     Customer.objects.create(customer_id="C-7", rates="10/s;10000/day", created_at=NOON, updated_at=NOON)

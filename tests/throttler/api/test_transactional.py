@@ -156,9 +156,7 @@ def test_who_was_taken_over_writes_no_answer(sender, topic):
 def test_the_forecast_comes_from_the_mirror(sender):
     now = database_now()
     Customer.objects.create(customer_id="acme", rates="2/s", ttl_seconds=10, created_at=now, updated_at=now)
-    Lane.objects.create(
-        customer_id="acme", partition=1, epoch=1, backlog=19, first=0, drained=0, seen=9, updated_at=now
-    )
+    Lane.objects.create(customer_id="acme", partition=1, backlog=19, first=0, drained=0, seen=9, updated_at=now)
     LaneOwner.objects.create(name="a", updated_at=now)
     expected = {"backlog": 19, "eta_seconds": 11, "would_expire": 1}
     assert sender.post(PATH, BODY).json().items() >= expected.items()

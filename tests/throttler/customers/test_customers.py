@@ -194,7 +194,7 @@ def test_a_change_without_a_reason_is_refused():
 
 
 def test_a_purge_says_how_many_wait_and_a_dry_run_changes_nothing():
-    lane = {"topic_id": "t", "epoch": 1, "first": 1, "drained": 0, "seen": 9, "updated_at": database_now()}
+    lane = {"topic_id": "t", "first": 1, "drained": 0, "seen": 9, "updated_at": database_now()}
     for partition, backlog in enumerate((1200, 40)):
         Lane.objects.create(customer_id="C-7", partition=partition, backlog=backlog, **lane)
     assert "1,240 messages wait" in customers("purge", "C-7", dry_run=True)

@@ -115,7 +115,9 @@ def test_what_was_decided_before_is_neither_sent_nor_counted_again(desk):
 
 
 def test_what_waits_is_stored_again_under_its_lanes_day(desk):
-    lane = desk.part.lanes["acme"] = changelog.lane_from("acme", changelog.lane_bytes(waiting_lane(desk), 1, "t"))
+    lane = desk.part.lanes["acme"] = changelog.lane_of(
+        "acme", changelog.lane_record_from(changelog.lane_bytes(waiting_lane(desk), 1, "t"))
+    )
     desk.take(7)
     desk.take(8)
     assert [row.offset for _decoded, row in desk.out.rows] == [8]
@@ -161,7 +163,7 @@ def test_the_changelog_gives_back_what_it_was_told(desk):
     for offset in (10, 11):
         desk.take(offset)
     lane = desk.part.lanes["acme"]
-    found = changelog.lane_from("acme", changelog.lane_bytes(lane, 7, "t"))
+    found = changelog.lane_of("acme", changelog.lane_record_from(changelog.lane_bytes(lane, 7, "t")))
     names = ("customer", "first", "drained", "seen", "backlog", "day")
     assert [getattr(found, name) for name in names] == [getattr(lane, name) for name in names]
     assert (found.limiter.tat, found.waits) == (lane.limiter.tat, 0)

@@ -81,7 +81,7 @@ def test_offsets_and_changelog_travel_with_it(producer, part):
     assert (producer.begun, producer.metadata) == (1, "metadata")
     assert producer.offsets == {("p.notifications-in", 3): 12}
     (key, content), gone, (mine, position) = [found[1:3] for found in producer.sent["p.notifications-changelog"]]
-    lane = changelog.lane_from("acme", content)
+    lane = changelog.lane_of("acme", changelog.lane_record_from(content))
     assert (key, lane.backlog, lane.seen) == (b"acme", 1, 11)
     assert gone == (b"gone", None)
     assert (mine, changelog.partition_from(position).decided) == (changelog.PARTITION_KEY, 12)

@@ -18,7 +18,6 @@ from throttler.lanes.mirror import (
     MirrorPartition,
     mirror,
     report_owner,
-    retire_owner,
     take_name,
 )
 from throttler.lanes.state import LaneState
@@ -31,8 +30,8 @@ SECOND = timedelta(seconds=1)
 DAY = date(2026, 11, 23)
 
 
-def lane(customer="c1", backlog=3, first=5, drained=4, seen=7, day=DAY, oldest_us=1_000_000, due=2_000_000):
-    return MirrorLane(customer, backlog, first, drained, seen, day, oldest_us, due, {"tat": [1], "quota": []})
+def lane(customer="c1", backlog=3, first=5, drained=4, seen=7, day=DAY, oldest_us=1_000_000):
+    return MirrorLane(customer, backlog, first, drained, seen, day, oldest_us, {"tat": [1], "quota": []})
 
 
 def partition(*lanes, epoch=2, number=0, **more):
@@ -51,10 +50,9 @@ def backlogs():
 def test_a_mirror_says_lanes_totals_and_position():
     assert write(partition(lane(), reach=LogEnd(15, NOW)))
     row = Lane.objects.get()
-    assert (row.customer_id, row.partition, row.topic_id, row.epoch, row.day) == ("c1", 0, TOPIC_ID, 2, DAY)
+    assert (row.customer_id, row.partition, row.topic_id, row.day) == ("c1", 0, TOPIC_ID, DAY)
     assert (row.backlog, row.first, row.drained, row.seen) == (3, 5, 4, 7)
-    assert (row.oldest_at, row.next_due_at) == (moment_of(1_000_000), moment_of(2_000_000))
-    assert (row.limiter, row.updated_at) == ({"tat": [1], "quota": []}, NOW)
+    assert (row.oldest_at, row.limiter, row.updated_at) == (moment_of(1_000_000), {"tat": [1], "quota": []}, NOW)
     assert counters.by_scope("throttler") == {"0": {"live": 4, "buffered": 3}}
     mark = Watermark.objects.get()
     assert (mark.next_offset, mark.topic_id, mark.end_offset, mark.caught_up_at) == (10, TOPIC_ID, 15, NOW)
@@ -66,11 +64,11 @@ def test_a_lane_of_the_owner_is_mirrored_as_it_is():
     state = LaneState("c9")
     state.buffer(7, DAY)
     state.limiter.tat, state.waits = 5, 1
-    found = MirrorLane.of(state, None, None)
-    assert found == MirrorLane("c9", 1, 7, 6, 7, DAY, None, None, {"tat": [5], "quota": []}, waits=1)
+    found = MirrorLane.of(state, None)
+    assert found == MirrorLane("c9", 1, 7, 6, 7, DAY, None, {"tat": [5], "quota": []}, waits=1)
     assert write(partition(found, read=11))
     row = Lane.objects.get()
-    assert (row.oldest_at, row.next_due_at, row.waits, LanePartition.objects.get().read) == (None, None, 1, 11)
+    assert (row.oldest_at, row.waits, LanePartition.objects.get().read) == (None, 1, 11)
 
 
 def test_a_lane_that_is_empty_has_no_oldest_message():
@@ -139,7 +137,7 @@ def test_after_a_restore_waits_what_the_lanes_given_say():
     assert write(partition(lane("c2", backlog=2), epoch=3, complete=True), NOW + SECOND)
     assert backlogs() == {"c1": 0, "c2": 2, "c3": 3}
     gone = Lane.objects.get(customer_id="c1")
-    assert (gone.drained, gone.day, gone.oldest_at, gone.next_due_at) == (7, None, None, None)
+    assert (gone.drained, gone.day, gone.oldest_at) == (7, None, None)
 
 
 def test_after_a_database_came_back_from_a_backup_waits_what_the_lanes_given_say():
@@ -233,34 +231,30 @@ def test_customers_whose_names_look_alike_have_a_lane_each():
     assert backlogs() == {name: number + 1 for number, name in enumerate(names)}
 
 
-def test_an_owner_reports_and_retires():
-    report_owner("one", {2, 0}, 4.5, True, NOW)
-    report_owner("two", [1], 0, False, NOW)
-    report_owner("one", [2], 1, True, NOW + SECOND)
-    rows = LaneOwner.objects.order_by("name").values_list("partitions", "demand", "transactions", "updated_at")
-    assert list(rows) == [([2], 1.0, True, NOW + SECOND), ([1], 0.0, False, NOW)]
-    retire_owner("one")
-    one = LaneOwner.objects.get(name="one")
-    assert (one.demand, one.partitions) == (0, [2])
+def test_an_owner_reports():
+    report_owner("one", {2, 0}, True, NOW)
+    report_owner("two", [1], False, NOW)
+    report_owner("one", [2], True, NOW + SECOND)
+    rows = LaneOwner.objects.order_by("name").values_list("partitions", "transactions", "updated_at")
+    assert list(rows) == [([2], True, NOW + SECOND), ([1], False, NOW)]
 
 
 def test_a_name_says_how_many_processes_have_had_it():
     for process in ("a", "a", "b", "b", "c"):
         take_name("one", True, NOW, process)
-        assert report_owner("one", [0], 0, True, NOW, process)
+        assert report_owner("one", [0], True, NOW, process)
     row = LaneOwner.objects.get()
     assert (row.starts, row.process, row.partitions) == (3, "c", [0])
 
 
 def test_a_process_whose_name_was_taken_does_not_report_until_a_minute_is_over():
-    report_owner("one", [0], 5, True, NOW, "a")
+    report_owner("one", [0], True, NOW, "a")
     take_name("one", True, NOW + SECOND, "b")
     row = LaneOwner.objects.values().get()
-    assert (row["process"], row["partitions"], row["demand"]) == ("b", [0], 5), "it takes over a second later"
-    assert not report_owner("one", [1], 7, True, NOW + 61 * SECOND, "a")
-    retire_owner("one", "a")
+    assert (row["process"], row["partitions"]) == ("b", [0]), "it takes over a second later"
+    assert not report_owner("one", [1], True, NOW + 61 * SECOND, "a")
     assert LaneOwner.objects.values().get() == row
-    assert report_owner("one", [1], 7, True, NOW + 62 * SECOND, "a"), "the row is that of a backup"
+    assert report_owner("one", [1], True, NOW + 62 * SECOND, "a"), "the row is that of a backup"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -271,5 +265,5 @@ def test_of_two_owners_that_write_at_once_the_newer_one_stays():
         race(*[partial(write, one) for one in found])
         write(found[1], NOW + SECOND)
         row = Lane.objects.get(partition=number)
-        assert (row.epoch, row.backlog, LanePartition.objects.get(pk=number).epoch) == (3, 3, 3)
+        assert (row.backlog, LanePartition.objects.get(pk=number).epoch) == (3, 3)
         assert not write(found[0], NOW + SECOND)

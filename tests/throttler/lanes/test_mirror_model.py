@@ -54,7 +54,7 @@ class Mirrored(World):
     def tell(self):
         part = self.part
         changed = part.backlogged() if self.complete else self.changed.values()
-        lanes = [MirrorLane.of(lane, None, None) for lane in changed]
+        lanes = [MirrorLane.of(lane, None) for lane in changed]
         told = MirrorPartition(
             0, TOPIC_ID, part.epoch, part.position, part.decided, dict(part.totals), lanes,
             complete=self.complete, process=str(self.process), read=part.read,

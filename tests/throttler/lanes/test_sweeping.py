@@ -22,14 +22,14 @@ def now():
 
 def test_a_lane_that_has_been_empty_for_an_hour_goes(now):
     for name, backlog, age in (("old", 0, 61), ("waits", 1, 600), ("new", 0, 59)):
-        numbers = {"first": 1, "drained": 1, "seen": 1, "epoch": 1, "partition": 0}
+        numbers = {"first": 1, "drained": 1, "seen": 1, "partition": 0}
         Lane.objects.create(customer_id=name, backlog=backlog, updated_at=now - age * MINUTE, **numbers)
     assert sweep(now) == 1
     assert set(Lane.objects.values_list("customer_id", flat=True)) == {"waits", "new"}
 
 
 def test_the_hourly_task_sweeps():
-    numbers = {"first": 1, "drained": 1, "seen": 1, "epoch": 1, "partition": 0}
+    numbers = {"first": 1, "drained": 1, "seen": 1, "partition": 0}
     Lane.objects.create(customer_id="old", backlog=0, updated_at=database_now() - 61 * MINUTE, **numbers)
     assert sweep_mirror() == "1 rows swept"
     assert not Lane.objects.exists()
@@ -52,9 +52,9 @@ def test_five_minutes_are_kept_for_a_week(now):
 
 def test_an_owner_goes_when_others_report_its_partitions(now):
     old = now - timedelta(days=2)
-    report_owner("retired", [], 0, True, old)
-    report_owner("replaced", [0], 0, True, old)
-    report_owner("last", [1], 0, True, old)
-    report_owner("works", [0], 0, True, now)
+    report_owner("retired", [], True, old)
+    report_owner("replaced", [0], True, old)
+    report_owner("last", [1], True, old)
+    report_owner("works", [0], True, now)
     assert sweep(now) == 2
     assert set(LaneOwner.objects.values_list("name", flat=True)) == {"last", "works"}

@@ -47,7 +47,7 @@ class World:
         )
         for key, value in self.log.items():
             if key != changelog.PARTITION_KEY:
-                self.part.lanes[key.decode()] = changelog.lane_from(key.decode(), value)
+                self.part.lanes[key.decode()] = changelog.lane_of(key.decode(), changelog.lane_record_from(value))
         self.read, self.jobs, self.waiting, self.asked = self.committed, 0, [], []
         self.drainer = Drain({0: self.part}, lambda _customer: TERMS, DAY_US)
 

@@ -21,7 +21,7 @@ BEFORE = datetime.combine(OLD, datetime.min.time(), UTC)
 
 def waits(day, at=NOW, backlog=1):
     return Lane.objects.create(
-        customer_id="c1", partition=0, epoch=1, backlog=backlog, first=1, drained=0, seen=9, day=day, updated_at=at
+        customer_id="c1", partition=0, backlog=backlog, first=1, drained=0, seen=9, day=day, updated_at=at
     )
 
 

@@ -121,12 +121,6 @@ def test_a_row_of_a_day_that_is_gone_is_stored_under_the_oldest(store):
     assert offsets(store.read([lane(day=store.oldest_day() or TODAY - 50 * DAY)])) == [1, 2]
 
 
-def test_a_page_for_people_goes_on_behind_an_offset(store):
-    store.store([row(offset) for offset in range(6)])
-    page = store.browse(0, "c1", row(0).topic_id, after_offset=2, day=TODAY - DAY, limit=2)
-    assert [one.offset for one in page] == [3, 4]
-
-
 def test_many_lanes_are_counted_each_in_its_own_range(store):
     store.store([row(offset, f"c{number}") for number in range(250) for offset in range(number % 4)])
     store.store([row(1, "c3", day=TODAY - DAY), row(9, "c3"), row(1, "c3", topic_id="another")])

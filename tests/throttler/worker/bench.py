@@ -119,7 +119,7 @@ class Bench:
         self.owner = PartitionOwner(
             self.producer, self.rules, WriteBehind(self.store, {}, letters), handler, self.pages,
             Repairs(self.rules.drain, SimpleNamespace(found=queue.SimpleQueue(), ask=self.asked.append)),
-            Snapshot(self.rules.drain, terms, "p"), self.clock,
+            Snapshot(self.rules.drain, "p"), self.clock,
         )  # fmt: skip
         self.gate = gate()
         self.settled = Counter()

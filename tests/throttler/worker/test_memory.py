@@ -6,13 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from tests.throttler.worker.bench import Bench
-from throttler.customers.policy_cache import PolicyCache
 from throttler.engine.admission import Decisions
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes import changelog
 from throttler.lanes.state import LaneState
 from throttler.limits.limiter import LimiterState
-from throttler.limits.rate import parse_rates
 from throttler.worker.round import QUIET_US, SECOND_US, SECONDS, LaneEviction
 from throttler.worker.snapshot import Snapshot
 
@@ -95,14 +93,14 @@ def test_an_owner_logs_null_for_what_it_forgets(settings):
         value for topic, _partition, key, value in bench.producer.committed if key == b"a" and "changelog" in topic
     ]
     assert logged[-1] is None
-    assert changelog.lane_from("a", logged[0]).backlog == 0
+    assert changelog.lane_of("a", changelog.lane_record_from(logged[0])).backlog == 0
 
 
 def test_a_lane_that_is_forgotten_before_the_mirror_is_told_is_told_as_it_was_last(part, memory):
     """What is purged leaves at once, and a customer on hold has no rate to recover from: both within a second."""
     held = lane(part, tat=0)
     held.buffer(7, date(2026, 11, 24))
-    reflection = Snapshot(SimpleNamespace(pages={}), PolicyCache(parse_rates("0/s")), "p")
+    reflection = Snapshot(SimpleNamespace(pages={}), "p")
     reflection.adopted(part, NOW)
     [first] = reflection.snapshot([part], NOW)
     held.leave(7)

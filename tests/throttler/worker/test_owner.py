@@ -9,7 +9,7 @@ import pytest
 from config.kafka import client
 from config.kafka.transaction import RefusedByGroup, Unknown
 from tests.throttler.worker.bench import Bench
-from throttler.lanes.changelog import lane_from
+from throttler.lanes.changelog import lane_of, lane_record_from
 from throttler.worker.consumer_backend import OwnerBackend, RestoredPlacing
 from throttler.worker.owner import partitions_dropped
 
@@ -179,7 +179,7 @@ def test_a_clock_that_went_forward_by_itself_gives_nothing_back(bench, seconds, 
     bench.owner.post(bench.owner.give_up, {0})
     before, expected = len(bench.producer.numbers()), bench.clock.now()
     bench.time += seconds * 1_000_000
-    bench.adopt(position=10, decided=10, lanes={"a": lane_from("a", value)}, expected_us=expected)
+    bench.adopt(position=10, decided=10, lanes={"a": lane_of("a", lane_record_from(value))}, expected_us=expected)
     bench.arrive(range(10, 30))
     bench.turn()
     assert len(bench.producer.numbers()) - before == left
@@ -199,7 +199,7 @@ def test_a_restore_forgets_nothing_of_what_left_late(bench, fate, late_us):
     (value,) = [value for *_rest, key, value in bench.producer.sent if key == b"a" and b"tat" in value]
     bench.slow(0)
     bench.owner.post(bench.owner.give_up, {0})
-    bench.adopt(position=10, decided=10, lanes={"a": lane_from("a", value)}, late_us=late_us)
+    bench.adopt(position=10, decided=10, lanes={"a": lane_of("a", lane_record_from(value))}, late_us=late_us)
     before = len(bench.producer.numbers())
     bench.arrive(range(10, 30))
     bench.turn()

@@ -1,0 +1,16 @@
+"""Columns that owners wrote each second and nobody read."""
+
+from django.db import migrations
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ("throttler", "0001_schema"),
+    ]
+
+    operations = [
+        migrations.RemoveField(model_name="lane", name="epoch"),
+        migrations.RemoveField(model_name="lane", name="next_due_at"),
+        migrations.RemoveField(model_name="laneowner", name="demand"),
+    ]
