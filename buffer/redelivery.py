@@ -32,7 +32,7 @@ GONE = "the order is not in the buffer any more"
 def take_back(stream: Stream, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
     """Store the records at their own positions and the next revision, in the caller's transaction."""
     returns, refused = returns_of(letters)
-    found = refusals(refused)
+    effects = refusals(refused)
     handler = Ingest(stream)
     for back in returns:
         batch = back.batch
@@ -42,26 +42,26 @@ def take_back(stream: Stream, letters: Sequence[DeadLetter], now: datetime) -> d
         for letter, record in back.pairs:
             key = places.get(id(record))
             at = f"waits at {key[2]} for its batch" if key else "was read"
-            found[letter.pk] = failed.get(letter.pk) or Effect("waiting", f"order {at}")
-    return found
+            effects[letter.pk] = failed.get(letter.pk) or Effect("waiting", f"order {at}")
+    return effects
 
 
 def judge(stream: Stream, letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
     """What storing them would do; a record that the gate still refuses would fail again."""
     returns, refused = returns_of(letters)
-    found = not_eligible(refused)
+    judgements = not_eligible(refused)
     handler = Ingest(stream)
     for back in returns:
         batch = back.batch
         batch.prepared = handler.prepare(batch)
-        found |= foreseen(batch.prepared.letters)
+        judgements |= foreseen(batch.prepared.letters)
         rows = _rows(stream, batch.prepared.records)
         sent = _batches(row.batch for row in rows.values())
         for key, records in batch.prepared.records.items():
             for _row, record in records:
                 at = Position(batch.topic_ids[record.topic], record.partition, record.offset, record.timestamp)
-                found[record.letter_id] = _foresee(at, key, rows.get(key), sent)
-    return found
+                judgements[record.letter_id] = _foresee(at, key, rows.get(key), sent)
+    return judgements
 
 
 def effect(stream: Stream, letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
@@ -69,7 +69,7 @@ def effect(stream: Stream, letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     returns, _refused = returns_of(letters)
     carried = _batches(letter.carrier for letter in letters if letter.carrier)
     again = successors(letters, set_aside.STEP)
-    found: dict[UUID, Effect] = {}
+    effects: dict[UUID, Effect] = {}
     for back in returns:
         keys = _keys(stream, back)
         rows = _rows(stream, keys.values())
@@ -78,17 +78,17 @@ def effect(stream: Stream, letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
             at = Position(letter.topic_id, record.partition, record.offset, record.timestamp)
             row = rows.get(keys[letter.pk]) if letter.pk in keys else None
             if after := again.get(letter.pk):
-                found[letter.pk] = Effect("failed_again", after.error, successor=after.pk)
+                effects[letter.pk] = Effect("failed_again", after.error, successor=after.pk)
             elif letter.carrier:
-                found[letter.pk] = effect_of_batch(letter.carrier, carried.get(letter.carrier))
+                effects[letter.pk] = effect_of_batch(letter.carrier, carried.get(letter.carrier))
             else:
-                found[letter.pk] = _effect_of_order(at, row, batches)
-    return found
+                effects[letter.pk] = _effect_of_order(at, row, batches)
+    return effects
 
 
 def faults(stream: Stream, letter: DeadLetter) -> list[str]:
-    """What gate and window say against its record; nothing is written."""
-    return [found.error for found in Ingest(stream).prepare(batch_of(letter)).letters]
+    """What the gate and the months that are kept say against its record; nothing is written."""
+    return [refused.error for refused in Ingest(stream).prepare(batch_of(letter)).letters]
 
 
 def identity(stream: Stream, letter: DeadLetter) -> str:
@@ -122,14 +122,14 @@ def _foresee(at: Position, key: OrderKey, row: StoredOrder | None, batches: Mapp
 
 def _keys(stream: Stream, back: ReturnedBatch) -> dict[UUID, OrderKey]:
     """The order of each letter whose record the gate lets through."""
-    found = {}
+    keys = {}
     for letter, record in back.pairs:
         try:
             message = stream.gate.decode(record.value)
         except InvalidRecord:
             continue
-        found[letter.pk] = (stream.month_of(message), message.order_id, message.location_id)
-    return found
+        keys[letter.pk] = (stream.month_of(message), message.order_id, message.location_id)
+    return keys
 
 
 def _rows(stream: Stream, keys: Iterable[OrderKey]) -> dict[OrderKey, StoredOrder]:

@@ -102,8 +102,8 @@ def _every_order_has_its_batch(stream: str) -> Check:
     orphaned = BufferedEvent.objects.of_stream(stream).orphaned(
         Batch.objects.all(), EVENTS.value(oldest) if oldest else 0
     )
-    found = orphaned.values("order_id", "location_id", "batch_id")[:OFFENDERS]
-    return Check(f"{stream}: every claimed or sent order has its batch", rows=[dict(row) for row in found])
+    orders = orphaned.values("order_id", "location_id", "batch_id")[:OFFENDERS]
+    return Check(f"{stream}: every claimed or sent order has its batch", rows=list(orders))
 
 
 def _buckets_match(stream: str) -> Check:
@@ -134,7 +134,7 @@ def _every_full_bucket_is_looked_at(stream: str) -> Check:
 def _one_row_per_order(stream: str) -> Check:
     orders = BufferedEvent.objects.of_stream(stream).values("order_id", "location_id")
     twice = orders.annotate(number=Count("id")).filter(number__gt=1).order_by()
-    return Check(f"{stream}: no order in two months", rows=[dict(row) for row in twice[:OFFENDERS]])
+    return Check(f"{stream}: no order in two months", rows=list(twice[:OFFENDERS]))
 
 
 def _every_order_is_as_it_came() -> Check:
@@ -243,10 +243,10 @@ class Published:
     @classmethod
     def of(cls, topic: str) -> Published:
         with Reader(topic) as reader:
-            found = cls({(tp.topic, tp.partition): begin for tp, begin in reader.begins.items()}, reader.marks())
+            published = cls({(tp.topic, tp.partition): begin for tp, begin in reader.begins.items()}, reader.marks())
             for records in reader.batches():
-                found.add(records)
-        return found
+                published.add(records)
+        return published
 
     def add(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -270,21 +270,21 @@ def _sent_batches_are_in_the_topic(stream: Stream) -> Check:
     """Each stands where its row says, with the frozen bytes; those older than the topic's log are left out."""
     topic = topic_name(stream.output)
     published = Published.of(topic)
-    looked_for = found = 0
+    looked_for = standing = 0
     missing: list[dict[str, Any]] = []
     for row in _sent(stream):
         place, offset, sent_at = (topic, row["output_partition"]), row["output_offset"], row["sent_at"]
         if sent_at and published.is_gone(place, offset, sent_at):
             continue
         looked_for += 1
-        there = published.digests.get(place, {}).get(offset) == (row["content_hash"] or _computed(row["pk"]))
-        found += there
-        if not there:
+        stands = published.digests.get(place, {}).get(offset) == (row["content_hash"] or _computed(row["pk"]))
+        standing += stands
+        if not stands:
             missing.append({"batch": str(row["pk"]), "topic": topic, "partition": place[1], "offset": offset})
     later = _sent_since(topic, published, missing)
     missing = [row for row in missing if row not in later]
     name = f"{stream.name}: every sent batch stands in {topic} where its row says"
-    return Check(name, looked_for - len(later), found, missing[:OFFENDERS])
+    return Check(name, looked_for - len(later), standing, missing[:OFFENDERS])
 
 
 def _sent_since(topic: str, published: Published, missing: list[dict[str, Any]]) -> list[dict[str, Any]]:

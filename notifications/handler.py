@@ -44,10 +44,10 @@ class EmailHandler(MessageHandler):
 
     def _send_one(self, message: Message) -> Outcome:
         try:
-            found = content.decode(message.payload)
+            mail = content.decode(message.payload)
         except ValueError as error:
             return Outcome("permanent", f"not a mail: {channels.said(error)}")
-        return self.channel.send(found, str(message.id))
+        return self.channel.send(mail, str(message.id))
 
     def settled(self, results: Sequence[tuple[Message, Outcome]], now: datetime) -> None:
         deliveries.accept([pair for pair in results if pair[1].ok], self.channel.provider, now)

@@ -31,10 +31,10 @@ def next_order_event(rng: random.Random) -> str:
         action, statuses = ("pay" if draw < 0.82 else "cancel"), [Order.Status.PENDING]
     else:
         action, statuses = "refund", [Order.Status.PAID, Order.Status.PART_REFUNDED]
-    found = list(Order.objects.filter(status__in=statuses).newest_first()[:RECENT])
-    if not found:
+    orders = list(Order.objects.filter(status__in=statuses).newest_first()[:RECENT])
+    if not orders:
         return _create(rng)
-    order = rng.choice(found)
+    order = rng.choice(orders)
     left = order.total_amount - order.refunded_amount
     amount = rng.choice([left, max(1, left // 3)]) if action == "refund" else 0
     try:

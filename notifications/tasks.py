@@ -13,5 +13,5 @@ def apply_webhooks() -> str:
     with only_one("apply_webhooks", 300) as mine:
         if not mine:
             return "another process is at it"
-        found = apply_open(database_now())
-        return ", ".join(f"{number} {verdict}" for verdict, number in sorted(found.items())) or "nothing"
+        verdicts = apply_open(database_now())
+        return ", ".join(f"{number} {verdict}" for verdict, number in sorted(verdicts.items())) or "nothing"

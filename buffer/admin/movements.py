@@ -71,17 +71,17 @@ def of_reference(key: str, most: int) -> list[InventoryTracking]:
     Both are ranges of the primary key: the reference is its first column.
     """
     rows = InventoryTracking.objects.order_by("reference_id", "reference_type", "stock_id")
-    found = list(rows.filter(reference_id=key)[:most])
+    hits = list(rows.filter(reference_id=key)[:most])
     try:
         whole = part_of(key, None)
     except InvalidRecord:
-        return found
+        return hits
     orders = rows.filter(reference_type="PURCHASE_ORDER")
     if whole != key:
-        found += orders.filter(reference_id=whole)[: most - len(found)]
+        hits += orders.filter(reference_id=whole)[: most - len(hits)]
     # Its receipts: everything that begins with "whole/"; "0" follows "/".
-    found += orders.filter(reference_id__gt=f"{whole}/", reference_id__lt=f"{whole}0")[: most - len(found)]
-    return found
+    hits += orders.filter(reference_id__gt=f"{whole}/", reference_id__lt=f"{whole}0")[: most - len(hits)]
+    return hits
 
 
 KINDS = {

@@ -232,7 +232,7 @@ def _cut_batches(
 ) -> tuple[list[LeasedBatch], int]:
     """Returns the batches that are leased at once, and how many orders were taken."""
     events = _open_events(stream, [bucket for bucket, _ in chosen], most)
-    round_.tried = [event for found in events.values() for event in found]
+    round_.tried = [event for waiting in events.values() for event in waiting]
     frozen: list[Cut] = []
     topic_id = _topic_id(stream)
     for bucket, verdict in chosen:
@@ -269,9 +269,9 @@ def _open_events(stream: Stream, buckets: Sequence[Candidate], most: int | None 
     if len(buckets) == 1 and buckets[0].open_count > most:
         rows = rows.oldest_first()[:most]
     with through(BufferedEvent, OPEN):
-        found = list(fast_rows(rows.values_list(*Claimed._fields)))
+        events = list(fast_rows(rows.values_list(*Claimed._fields)))
     grouped: defaultdict[str, list[Claimed]] = defaultdict(list)
-    for event in sorted(map(Claimed._make, found)):
+    for event in sorted(map(Claimed._make, events)):
         grouped[event.location_id].append(event)
     return grouped
 

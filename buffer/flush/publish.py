@@ -6,7 +6,6 @@ import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -160,7 +159,9 @@ def park(batch: LeasedBatch, error: str, now: datetime) -> None:
     topic, pk = topic_name(streams()[batch.stream].output), str(batch.pk)
     key, value = batch.location_id.encode(), batch.payload.encode()
     record = Replayed(topic, -1, batch.attempts, int(now.timestamp() * 1000), key, value)
-    told: dict[str, Any] = {"business_key": pk}
-    if before := newest_letter(batch.pk):
-        told |= {"revision": before.revision + 1, "predecessor": before.pk}
-    bury([Letter(batch.stream, STEP, "batch_refused", error, record, pk, **told)], "", now)
+    before = newest_letter(batch.pk)
+    revision, predecessor = (before.revision + 1, before.pk) if before else (0, None)
+    letter = Letter(
+        batch.stream, STEP, "batch_refused", error, record, pk, revision, business_key=pk, predecessor=predecessor
+    )
+    bury([letter], "", now)

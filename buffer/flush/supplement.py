@@ -34,23 +34,23 @@ Missing = dict[OrderKey, dict[uuid.UUID, str]]  # the messages of discarded supp
 GONE = "the order is no longer in the buffer: its month was dropped"
 NOT_SENT_YET = "its batch is cut but not sent yet: try again when it is"
 NEWER_TAKEN = "nothing to do: a newer version of the order has been taken"
-SAID = "revision payload_hash topic_id source_partition source_offset source_timestamp payload"
+CONTENT = "revision payload_hash topic_id source_partition source_offset source_timestamp payload"
 
 
-def _rewrite(said: str, more: str, guard: str) -> Rewrite:
+def _rewrite(changes: str, constants: str, guard: str) -> Rewrite:
     return Rewrite(
         BufferedEvent,
         key="id partition_key",
-        changes=said,
-        constants=f"updated_at {more}",
+        changes=changes,
+        constants=f"updated_at {constants}",
         guard=f"old.revision < new.revision AND {guard}",
         prune="partition_key",
     )
 
 
 # Of the status as it is stored, which is unchanged: whether a claimed order was sent is said by its batch.
-REPLACE = _rewrite(f"status {SAID}", "", "old.status = new.status")
-REOPEN = _rewrite(SAID, "status batch_id", "old.status = 'discarded'")
+REPLACE = _rewrite(f"status {CONTENT}", "", "old.status = new.status")
+REOPEN = _rewrite(CONTENT, "status batch_id", "old.status = 'discarded'")
 
 
 class LateRecord(NamedTuple):
@@ -105,12 +105,12 @@ def send_late(stream: Stream, letters: Sequence[DeadLetter], now: datetime) -> d
     """
     if not letters:
         return {}
-    found, refused = _said(stream, letters)
-    events = _events(stream, found, lock=True)
+    records, refused = _records_of(stream, letters)
+    events = _events(stream, records, lock=True)
     work = Corrections(
         stream, now, _missing(stream, events), effects={pk: Effect("refused", why) for pk, why in refused.items()}
     )
-    for late in sorted(found, key=lambda late: (late.key, late.at.timestamp, late.at.partition, late.at.offset)):
+    for late in sorted(records, key=lambda late: (late.key, late.at.timestamp, late.at.partition, late.at.offset)):
         event = events.get(late.key)
         if event is None or event.status == Status.CLAIMED:
             work.effects[late.letter.pk] = Effect("refused", NOT_SENT_YET if event else GONE)
@@ -124,12 +124,12 @@ def send_late(stream: Stream, letters: Sequence[DeadLetter], now: datetime) -> d
 
 def foresee(stream: Stream, letters: Sequence[DeadLetter]) -> dict[uuid.UUID, Judgement]:
     """What `send_late` would do now: the same questions in the same order, with nothing locked or written."""
-    found, refused = _said(stream, letters)
-    events = _events(stream, found, lock=False)
+    records, refused = _records_of(stream, letters)
+    events = _events(stream, records, lock=False)
     missing = _missing(stream, events)
     judged = {
         late.letter.pk: _foresee(stream, late, events.get(late.key), missing.get(late.key, {}).values())
-        for late in found
+        for late in records
     }
     return judged | {pk: would_refuse(why) for pk, why in refused.items()}
 
@@ -140,18 +140,18 @@ def _foresee(stream: Stream, late: LateRecord, event: BufferedEvent | None, miss
     if not late.is_news_to(event, missing):
         return Judgement(True, "Changes nothing.", "A newer version of the order has been taken.", "idle")
     if event.status != Status.SENT:
-        done = "Its message is replaced." if event.status == Status.PENDING else "It was discarded and waits again."
-        return Judgement(True, "The order goes into the next batch.", done, "ok")
+        result = "Its message is replaced." if event.status == Status.PENDING else "It was discarded and waits again."
+        return Judgement(True, "The order goes into the next batch.", result, "ok")
     items = _difference(stream, late.payload, event.payload, missing)
     if not items:
         return Judgement(True, "Sends nothing.", "The quantities are those that were sent.", "idle")
-    said = f"The difference to what was sent: {plural(len(items), 'SKU', 'SKUs')}."
-    return Judgement(True, "Sends a supplement.", said, "ok")
+    detail = f"The difference to what was sent: {plural(len(items), 'SKU', 'SKUs')}."
+    return Judgement(True, "Sends a supplement.", detail, "ok")
 
 
-def _said(stream: Stream, letters: Sequence[DeadLetter]) -> tuple[list[LateRecord], dict[uuid.UUID, str]]:
-    """Where late records stand and what they say; and why others cannot be read."""
-    found, refused = [], {}
+def _records_of(stream: Stream, letters: Sequence[DeadLetter]) -> tuple[list[LateRecord], dict[uuid.UUID, str]]:
+    """The late records of these letters; and why others cannot be read."""
+    records, refused = [], {}
     for letter in letters:
         try:
             record = record_of(letter)
@@ -161,19 +161,19 @@ def _said(stream: Stream, letters: Sequence[DeadLetter]) -> tuple[list[LateRecor
             continue
         at = Position(letter.topic_id, record.partition, record.offset, record.timestamp)
         key = (stream.month_of(message), message.order_id, message.location_id)
-        found.append(LateRecord(letter, at, (record.value or b"").decode(), key))
-    return found, refused
+        records.append(LateRecord(letter, at, (record.value or b"").decode(), key))
+    return records, refused
 
 
-def _events(stream: Stream, found: Sequence[LateRecord], *, lock: bool) -> dict[OrderKey, BufferedEvent]:
+def _events(stream: Stream, records: Sequence[LateRecord], *, lock: bool) -> dict[OrderKey, BufferedEvent]:
     """The stored orders that these are about."""
-    months, orders = {late.key[0] for late in found}, {late.key[1] for late in found}
+    months, orders = {late.key[0] for late in records}, {late.key[1] for late in records}
     rows = BufferedEvent.objects.of_stream(stream.name).in_months(months).filter(order_id__in=orders).order_by("id")
     rows = rows.annotate(stored=F("status__stored"))
-    wanted = {late.key for late in found}
+    keys = {late.key for late in records}
     events = rows.select_for_update() if lock else rows
     keyed = {(event.partition_key, event.order_id, event.location_id): event for event in events}
-    return {key: event for key, event in keyed.items() if key in wanted}
+    return {key: event for key, event in keyed.items() if key in keys}
 
 
 def _missing(stream: Stream, events: Mapping[OrderKey, BufferedEvent]) -> Missing:
@@ -181,14 +181,14 @@ def _missing(stream: Stream, events: Mapping[OrderKey, BufferedEvent]) -> Missin
     originals = {event.batch_id for event in events.values() if event.status == Status.SENT}
     if not originals:
         return {}
-    wanted = {(event.batch_id, event.order_id): key for key, event in events.items()}
+    keys = {(event.batch_id, event.order_id): key for key, event in events.items()}
     rows = Batch.objects.missing().of_streams([stream.name]).filter(supplement_of__in=list(originals))
-    found: Missing = {}
+    supplements: Missing = {}
     for pk, original, payload in rows.order_by("sequence").values_list("pk", "supplement_of", "payload"):
         (order,) = msgspec.json.decode(payload)["order_ids"]
-        if key := wanted.get((original, order)):
-            found.setdefault(key, {})[pk] = payload
-    return found
+        if key := keys.get((original, order)):
+            supplements.setdefault(key, {})[pk] = payload
+    return supplements
 
 
 def _difference(stream: Stream, new: str, old: str, missing: Collection[str]) -> list[dict[str, Any]]:
@@ -211,9 +211,9 @@ def _correct(work: Corrections, event: BufferedEvent, late: LateRecord) -> Effec
         work.made_up += work.missing.pop(late.key, {})
         if not items:
             return Effect("resolved", "nothing to send: the quantities are those that were sent")
-        said = f"{late.at.topic_id}/{late.at.partition}/{late.at.offset}"
+        place = f"{late.at.topic_id}/{late.at.partition}/{late.at.offset}"
         # With what it makes up for: the same position said something else before.
-        batch_id = uuid.uuid5(event.batch_id, "/".join([said, *sorted(map(str, missing))]))
+        batch_id = uuid.uuid5(event.batch_id, "/".join([place, *sorted(map(str, missing))]))
         work.supplements.append((event, batch_id, late.at, items))
         return Effect("waiting", f"sent as supplement {batch_id} of batch {event.batch_id}", carrier=batch_id)
     if status == Status.PENDING:
@@ -250,8 +250,8 @@ def _write(work: Corrections) -> None:
 
 
 def _row(event: BufferedEvent, *stored: str) -> tuple[Any, ...]:
-    said = (event.revision, event.payload_hash, *_position(event), event.payload)
-    return (event.pk, event.partition_key, *stored, *said)
+    content = (event.revision, event.payload_hash, *_position(event), event.payload)
+    return (event.pk, event.partition_key, *stored, *content)
 
 
 def _run(change: Rewrite, rows: Sequence[tuple[Any, ...]], constants: dict[str, Any]) -> None:
@@ -275,8 +275,8 @@ def _sequences(work: Corrections) -> dict[str, int]:
     buckets = Bucket.objects.of_stream(work.stream.name)
     for location, number in sorted(wanted.items()):
         buckets.filter(location_id=location).update(sequence=F("sequence") + number)
-    found = dict(buckets.filter(location_id__in=wanted).values_list("location_id", "sequence")) if wanted else {}
-    return {location: found[location] - number for location, number in wanted.items()}
+    last = dict(buckets.filter(location_id__in=wanted).values_list("location_id", "sequence")) if wanted else {}
+    return {location: last[location] - number for location, number in wanted.items()}
 
 
 def _supplement(

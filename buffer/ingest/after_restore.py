@@ -124,11 +124,11 @@ MARK_SENT = Rewrite(
 
 def mark_sent(stream: Stream, keys: Iterable[OrderKey], sent: SentOrders, now: datetime) -> set[str]:
     """Mark those of these pending orders as sent whose very version was; returns the locations to recount."""
-    found = [(key, version) for key in keys if (version := sent.find(key[1], key[2]))]
-    changes = [(*key[1:], at.partition, at.offset, uuid_text(at.batch_id)) for key, at in found]
-    months = sorted({key[0] for key, _ in found})
+    versions = [(key, version) for key in keys if (version := sent.find(key[1], key[2]))]
+    changes = [(*key[1:], at.partition, at.offset, uuid_text(at.batch_id)) for key, at in versions]
+    months = sorted({key[0] for key, _ in versions})
     constants = {"stream": stream.name, "status": BufferedEvent.Status.SENT.value, "updated_at": now}
-    return {key[2] for key, _ in found} if MARK_SENT.run(changes, constants, months) else set()
+    return {key[2] for key, _ in versions} if MARK_SENT.run(changes, constants, months) else set()
 
 
 def unknown_batches(sent: SentOrders) -> set[uuid.UUID]:

@@ -205,13 +205,13 @@ class Ingest(LetterHandler, Replayable):
         constants = {"stream": self.name, "topic_id": topic_id, "created_at": now, "updated_at": now}
         return EVENTS.run(rows, {**NEW_EVENT, **constants})
 
-    def _settle_changed(self, prepared: Prepared, found: list[Changed], outcome: StoredBatch) -> list[OrderKey]:
+    def _settle_changed(self, prepared: Prepared, rows: list[Changed], outcome: StoredBatch) -> list[OrderKey]:
         """Count inserted and updated rows, and the new events of each location; returns the keys."""
         outcomes, arrivals = outcome.outcomes, outcome.arrivals
-        changed: list[OrderKey] = [row[:3] for row in found]
-        new = [row for row in found if row[3] == 0]
+        changed: list[OrderKey] = [row[:3] for row in rows]
+        new = [row for row in rows if row[3] == 0]
         accepted = Counter([row[4] for row in new])
-        for partition, number in Counter([row[4] for row in found]).items():
+        for partition, number in Counter([row[4] for row in rows]).items():
             outcomes[partition, "accepted"] += accepted[partition]
             outcomes[partition, "superseded"] += number - accepted[partition]
         for key in prepared.repeated.intersection(changed):
@@ -219,7 +219,7 @@ class Ingest(LetterHandler, Replayable):
                 outcomes[row[4], "superseded"] += 1
             outcomes[prepared.rows[key][4], "superseded"] -= 1
         numbers = Counter([row[2] for row in new])
-        for location, partition in {row[2]: row[4] for row in found}.items():
+        for location, partition in {row[2]: row[4] for row in rows}.items():
             arrivals[location] = (arrivals.get(location, (0, 0))[0] + numbers[location], partition)
         return changed
 

@@ -50,27 +50,27 @@ class Track(LetterHandler, Replayable):
         """What `prepare` finds, for those that write nothing."""
         prepared = Prepared()
         known = sources()
-        for found in batch.records:
-            source = known[found.topic]
+        for record in batch.records:
+            source = known[record.topic]
             try:
-                effect = source.effect(source.gate.decode(found.value)) if _counts(source, found) else None
+                effect = source.effect(source.gate.decode(record.value)) if _counts(source, record) else None
             except InvalidRecord as refusal:
-                self._refuse(prepared, batch, found, refusal)
+                self._refuse(prepared, batch, record, refusal)
                 continue
             if effect is None:
-                prepared.skipped[found.topic, found.partition] += 1
+                prepared.skipped[record.topic, record.partition] += 1
             elif isinstance(effect, Movements):
-                prepared.add(Tracked(found, effect, short_hash(found.value)))
+                prepared.add(Tracked(record, effect, short_hash(record.value)))
             else:
-                prepared.changes.append((found, effect))
-        prepared.read.update([(found.topic, found.partition) for found in batch.records])
+                prepared.changes.append((record, effect))
+        prepared.read.update([(record.topic, record.partition) for record in batch.records])
         return prepared
 
-    def _refuse(self, prepared: Prepared, batch: RecordBatch, found: Record, refusal: InvalidRecord) -> None:
+    def _refuse(self, prepared: Prepared, batch: RecordBatch, record: Record, refusal: InvalidRecord) -> None:
         if refusal.reason == "equal_ends" and settings.LEDGER_EQUAL_ENDS == "skip":
-            prepared.skipped[found.topic, found.partition] += 1
+            prepared.skipped[record.topic, record.partition] += 1
         else:
-            prepared.letters.append(self.letter(batch, found, "decode", refusal.reason, str(refusal)))
+            prepared.letters.append(self.letter(batch, record, "decode", refusal.reason, str(refusal)))
 
     def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
         """The references of a prepared batch, and its stocks where their quantity decides."""
@@ -109,10 +109,10 @@ class Track(LetterHandler, Replayable):
         prepared: Prepared = batch.prepared
         fresh, accepted = None, prepared.tracked
         if settings.LEDGER_NEGATIVE_STOCK == "allow" and not prepared.contradicts and self._exist(prepared.stocks):
-            before = transaction.savepoint()
+            savepoint = transaction.savepoint()
             fresh = self._record(batch, now)
             if fresh is None:
-                transaction.savepoint_rollback(before)
+                transaction.savepoint_rollback(savepoint)
         if fresh is None:
             fresh, accepted = self._record_classified(batch, applied, now)
         adjust_stocks(_sums(fresh), now)
@@ -151,7 +151,7 @@ class Track(LetterHandler, Replayable):
         while True:
             classifier = self._classifier(batch, InventoryStock.objects.locked(batch.prepared.stocks))
             verdicts = [(tracked, classifier.verdict(tracked)) for tracked in batch.prepared.tracked]
-            before = transaction.savepoint()
+            savepoint = transaction.savepoint()
             inserted = sum(
                 len(insert_movements(group, sorted(rows.values()), batch.topic_ids.get(group[0], ""), now))
                 for group, rows in sorted(classifier.wanted.items())
@@ -159,12 +159,12 @@ class Track(LetterHandler, Replayable):
             if inserted == sum(map(len, classifier.wanted.values())):
                 break
             # Another worker recorded one of these keys since they were read; now it can be seen.
-            transaction.savepoint_rollback(before)
+            transaction.savepoint_rollback(savepoint)
         for tracked, verdict in verdicts:
             if verdict.is_refusal:
                 about = {"key": tracked.movements.reference_id, "template": verdict.template}
-                said = (verdict.outcome, verdict.text)
-                applied.letters.append(self.letter(batch, tracked.record, "effect", *said, **about))
+                refusal = (verdict.outcome, verdict.text)
+                applied.letters.append(self.letter(batch, tracked.record, "effect", *refusal, **about))
                 applied.settle(tracked.record, "parked")
         return classifier.wanted, [tracked for tracked, verdict in verdicts if not verdict.is_refusal]
 
@@ -183,31 +183,31 @@ class Track(LetterHandler, Replayable):
     def _settle(self, accepted: Iterable[Tracked], fresh: Fresh, applied: Applied) -> None:
         """Give each record its outcome; a key belongs to the first record that named it."""
         nothing: dict[Key, Row] = {}
-        for found, movements, _payload_hash in accepted:
-            left = fresh.get((found.topic, movements.reference_type), nothing)
-            mine = 0
+        for record, movements, _payload_hash in accepted:
+            left = fresh.get((record.topic, movements.reference_type), nothing)
+            added = 0
             for stock in movements.deltas:
                 if left.pop((movements.reference_id, stock), None) is not None:
-                    mine += 1
-            applied.settle(found, "applied" if mine else "duplicate")
-            if mine:
-                applied.movements[found.topic, found.partition] += mine
+                    added += 1
+            applied.settle(record, "applied" if added else "duplicate")
+            if added:
+                applied.movements[record.topic, record.partition] += added
                 if applied.replayed:
-                    self._note(movements, found, applied)
+                    self._note(movements, record, applied)
 
-    def _note(self, movements: Movements, found: Record, applied: Applied) -> None:
+    def _note(self, movements: Movements, record: Record, applied: Applied) -> None:
         """Note for a replay what the outcome of later records may depend on."""
-        applied.change(_reference(movements), found)
+        applied.change(_reference(movements), record)
         for stock in movements.deltas if settings.LEDGER_NEGATIVE_STOCK == "park" else ():
-            applied.change(stock, found)
+            applied.change(stock, record)
 
     def _follow(self, batch: RecordBatch, applied: Applied, now: datetime) -> None:
         changes = batch.prepared.changes
-        changed = {id(found) for found in mirror(changes, batch.topic_ids, now)} if changes else set()
-        for found, change in changes:
-            applied.settle(found, "applied" if id(found) in changed else "duplicate")
-            if id(found) in changed:
-                applied.change(change, found)
+        changed = {id(record) for record in mirror(changes, batch.topic_ids, now)} if changes else set()
+        for record, change in changes:
+            applied.settle(record, "applied" if id(record) in changed else "duplicate")
+            if id(record) in changed:
+                applied.change(change, record)
 
     def _count(self, batch: RecordBatch, read: Mapping[Place, int], applied: Applied, now: datetime) -> None:
         counts: Counter[tuple[str, str, str]] = Counter()
@@ -232,8 +232,8 @@ class Track(LetterHandler, Replayable):
         return False
 
 
-def _counts(source: Source, found: Record) -> bool:
-    return found.value is not None or not source.tombstones
+def _counts(source: Source, record: Record) -> bool:
+    return record.value is not None or not source.tombstones
 
 
 def _reference(movements: Movements) -> tuple[str, str]:
@@ -329,9 +329,9 @@ def ensure_inventory_item(variants: Newest, now: datetime) -> list[Record]:
     """One item per product variant, in bulk and self-idempotent; returns the records that changed one."""
     constants = {"created_at": now, "updated_at": now}
     rows = variants.rows()
-    told = ITEMS.run([row for row in rows if row[1] is not None], constants)
-    same = [(key, "", *rest) for key, merchant_id, *rest in rows if merchant_id is None]
-    return variants.records(key for (key,) in [*told, *ITEMS_OF_THE_SAME_MERCHANT.run(same, constants)])
+    changed = ITEMS.run([row for row in rows if row[1] is not None], constants)
+    unnamed = [(key, "", *rest) for key, merchant_id, *rest in rows if merchant_id is None]
+    return variants.records(key for (key,) in [*changed, *ITEMS_OF_THE_SAME_MERCHANT.run(unnamed, constants)])
 
 
 def mirror(

@@ -69,7 +69,7 @@ class StockQuerySet(models.QuerySet):
         return dict(self._among(stock_ids, "pk", "quantity"))
 
     def existing(self, stock_ids: Iterable[str]) -> set[str]:
-        return {found for (found,) in self._among(stock_ids, "pk")}
+        return {stock_id for (stock_id,) in self._among(stock_ids, "pk")}
 
     def _among(self, stock_ids: Iterable[str], *columns: str) -> Iterator[tuple]:
         # SQLite takes 32 766 parameters, and a message may name thousands of stocks.

@@ -35,42 +35,42 @@ class MovementLetters(Letters):
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
         """What would move; a letter whose record is refused before any look at the database would fail again."""
         returns, refused = _returns(letters)
-        found = not_eligible(refused)
+        judgements = not_eligible(refused)
         handler = Track()
         for back in returns:
             batch = back.batch
             batch.prepared = handler.decode(batch)
-            found |= foreseen(batch.prepared.letters)
-            found |= _judged(back, batch.prepared, handler.foresee(batch))
-        return found
+            judgements |= foreseen(batch.prepared.letters)
+            judgements |= _judged(back, batch.prepared, handler.foresee(batch))
+        return judgements
 
     def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
         """Record and adjust at the next revision, in the caller's transaction; what did not fail is proven by its rows."""
         returns, refused = _returns(letters)
-        found = refusals(refused)
+        effects = refusals(refused)
         handler = Track()
         for back in returns:
             batch = back.batch
             batch.prepared = handler.prepare(batch)
             applied = handler.apply(batch, now)
             failed = failed_again(applied.letters)
-            found |= failed | _proofs(back, batch.prepared, failed)
-        return found
+            effects |= failed | _proofs(back, batch.prepared, failed)
+        return effects
 
     def effect(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
         """What the ledger's rows say of letters that were taken back."""
-        found: dict[UUID, Effect] = {}
+        effects: dict[UUID, Effect] = {}
         handler = Track()
         for back in _returns(letters)[0]:
-            found |= _proofs(back, handler.decode(back.batch), ())
-        return found
+            effects |= _proofs(back, handler.decode(back.batch), ())
+        return effects
 
     def faults(self, letter: DeadLetter) -> list[str]:
         """What the gate and the function of its topic say against its record; nothing is written."""
         returns, refused = _returns([letter])
         handler = Track()
-        buried = [found.error for back in returns for found in handler.decode(back.batch).letters]
-        return [*refused.values(), *buried]
+        letters = [buried for back in returns for buried in handler.decode(back.batch).letters]
+        return [*refused.values(), *(buried.error for buried in letters)]
 
     def identity(self, letter: DeadLetter) -> str:
         """The reference that its record moves stock for, or the merchant or variant that it is about."""
@@ -104,15 +104,15 @@ def _proofs(back: ReturnedBatch, prepared: Prepared, failed: Iterable[UUID]) -> 
     refused = {id(letter.record) for letter in prepared.letters}
     recorded = _recorded(movements.values())
     stored = _stored(prepared.changes)
-    found: dict[UUID, Effect] = {}
+    effects: dict[UUID, Effect] = {}
     for letter, record in back.pairs:
         if letter.pk in failed or id(record) in refused:
             continue
         if moves := movements.get(id(record)):
-            found[letter.pk] = _proof(moves, recorded)
+            effects[letter.pk] = _proof(moves, recorded)
         else:
-            found[letter.pk] = stored.get(id(record)) or Effect("resolved", NO_EFFECT)
-    return found
+            effects[letter.pk] = stored.get(id(record)) or Effect("resolved", NO_EFFECT)
+    return effects
 
 
 def _recorded(movements: Iterable[Movements]) -> Mapping[tuple[str, str, str], int]:
@@ -163,14 +163,14 @@ def _judged(back: ReturnedBatch, prepared: Prepared, verdicts: Mapping[int, Verd
     movements = {id(tracked.record): tracked.movements for tracked in prepared.tracked}
     followed = {id(record) for record, _ in prepared.changes}
     refused = {id(letter.record) for letter in prepared.letters}
-    found = {}
+    judgements = {}
     for letter, record in back.pairs:
-        this = id(record)
-        if moves := movements.get(this):
-            found[letter.id] = _foresee(moves, verdicts[this])
-        elif this not in refused:
-            found[letter.id] = FOLLOWED if this in followed else SAYS_NOTHING
-    return found
+        number = id(record)
+        if moves := movements.get(number):
+            judgements[letter.id] = _foresee(moves, verdicts[number])
+        elif number not in refused:
+            judgements[letter.id] = FOLLOWED if number in followed else SAYS_NOTHING
+    return judgements
 
 
 def _foresee(moves: Movements, verdict: Verdict) -> Judgement:

@@ -73,8 +73,8 @@ def insert_movements(group: Group, rows: Sequence[Row], topic_id: str, now: date
 def read_known(reference_type: str, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], KnownMovement]:
     """What is known of these (reference, stock)."""
     columns = ["reference_id", "stock_id", *KnownMovement._fields]
-    found = RECORD.read(list(keys), columns, {"reference_type": reference_type})
-    return {(row[0], row[1]): KnownMovement._make(row[2:]) for row in found}
+    rows = RECORD.read(list(keys), columns, {"reference_type": reference_type})
+    return {(row[0], row[1]): KnownMovement._make(row[2:]) for row in rows}
 
 
 def read_stocks(reference_type: str, references: Iterable[str]) -> dict[str, set[str]]:

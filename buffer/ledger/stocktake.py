@@ -57,13 +57,13 @@ def import_stock(path: Path, *, dry_run: bool, say: Callable[[str], None]) -> Im
 
     Lines that were imported before are left alone, so a file can be imported again after a crash.
     """
-    found = Imported()
-    lines = list(_lines(path, found.refused))
+    expected = Imported()
+    lines = list(_lines(path, expected.refused))
     for chunk in batched(lines, CHUNK):
-        found.known += _count_known(chunk, found.refused)
-    found.opened = len(lines) - found.known
-    if found.refused or dry_run:
-        return found
+        expected.known += _count_known(chunk, expected.refused)
+    expected.opened = len(lines) - expected.known
+    if expected.refused or dry_run:
+        return expected
     done = Imported()
     for chunk in batched(lines, CHUNK):
         _make_places(chunk)

@@ -74,8 +74,8 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
         order_id = key.removeprefix("order:")  # the aggregate of its messages
         if is_uuid(order_id):
             return list(orders.filter(pk=order_id))
-        if found := NUMBER.fullmatch(key):
-            return list(orders.numbered(found["number"])[:MOST_FOUND])
+        if match := NUMBER.fullmatch(key):
+            return list(orders.numbered(match["number"])[:MOST_FOUND])
         try:
             return list(orders.of_any_case(recipients.check(key))[:MOST_FOUND])
         except ValueError:

@@ -27,8 +27,8 @@ class BearerToken(HttpBearer):
         if caller is None:
             return None
         if caller.is_expired(timezone.now()):
-            told = f"The token expired at {caller.expires_at:%Y-%m-%d %H:%M:%S} UTC. Ask for a new one."
-            raise Problem("token_expired", told, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
+            detail = f"The token expired at {caller.expires_at:%Y-%m-%d %H:%M:%S} UTC. Ask for a new one."
+            raise Problem("token_expired", detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
         wait = ALLOWANCE.wait(caller)
         if wait:
             raise Problem("rate_limited", retry_after=wait)

@@ -126,9 +126,9 @@ def list_orders(
         rows = rows.filter(status=status)
     if after is not None:
         rows = rows.after(after)
-    found = list(rows[: limit + 1])
-    page = found[:limit]
-    following = page[-1].pk if len(found) > limit else None
+    orders = list(rows[: limit + 1])
+    page = orders[:limit]
+    following = page[-1].pk if len(orders) > limit else None
     return _json(200, {"orders": with_messages(page), "next": following}).response()
 
 

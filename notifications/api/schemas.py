@@ -133,10 +133,10 @@ def order_data(order: Order) -> dict[str, Any]:
 
 def with_messages(orders: Sequence[Order]) -> list[dict[str, Any]]:
     """Orders as OrderWithMessages, in the given sequence."""
-    found = defaultdict(list)
+    messages = defaultdict(list)
     for mail in mails_of(orders):
-        found[mail.event.order_id].append(_message_data(mail))
-    return [{**order_data(order), "messages": found[order.pk]} for order in orders]
+        messages[mail.event.order_id].append(_message_data(mail))
+    return [{**order_data(order), "messages": messages[order.pk]} for order in orders]
 
 
 def _message_data(mail: OrderMail) -> dict[str, Any]:

@@ -156,8 +156,8 @@ def _shown(operation: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 def _fields(schema: dict[str, Any], whole: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Name, type and description of each field of a body."""
-    found = whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    return [(name, part.get("type", ""), part.get("description", "")) for name, part in found["properties"].items()]
+    body = whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return [(name, part.get("type", ""), part.get("description", "")) for name, part in body["properties"].items()]
 
 
 def _pretty(value: Any) -> str:

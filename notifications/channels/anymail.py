@@ -127,13 +127,13 @@ class Anymail(Channel):
         return {"client_params": {**params, "config": {**params.get("config", {}), **limits}}}
 
 
-def accepted(told: Any, provider: str) -> Outcome:
+def accepted(status: Any, provider: str) -> Outcome:
     """The outcome of a send that raised nothing: some refusals come without an exception."""
-    if status_of(told.esp_response) >= 400:
-        return outcome_of(told.esp_response, provider)
-    if told.message_id or told.status & TAKEN:
-        return Outcome("sent", receipt=str(told.message_id or "")[:300])
-    return Outcome("ambiguous", f"{provider} says {', '.join(sorted(map(str, told.status)))}")
+    if status_of(status.esp_response) >= 400:
+        return outcome_of(status.esp_response, provider)
+    if status.message_id or status.status & TAKEN:
+        return Outcome("sent", receipt=str(status.message_id or "")[:300])
+    return Outcome("ambiguous", f"{provider} says {', '.join(sorted(map(str, status.status)))}")
 
 
 def outcome_of(response: Any, provider: str) -> Outcome:
@@ -166,15 +166,15 @@ def _without_answer(error: AnymailError) -> Outcome:
 
 def causes(error: BaseException) -> Iterator[BaseException]:
     """The error, what it was raised from, and what those carry as argument or reason."""
-    waiting, seen = [error], set()
+    waiting, known = [error], set()
     while waiting:
-        found = waiting.pop()
-        if id(found) in seen:
+        cause = waiting.pop()
+        if id(cause) in known:
             continue
-        seen.add(id(found))
-        yield found
-        inner = [found.__cause__, found.__context__, getattr(found, "reason", None), *found.args]
-        waiting += [cause for cause in inner if isinstance(cause, BaseException)]
+        known.add(id(cause))
+        yield cause
+        inner = [cause.__cause__, cause.__context__, getattr(cause, "reason", None), *cause.args]
+        waiting += [error for error in inner if isinstance(error, BaseException)]
 
 
 def status_of(response: Any) -> int:
@@ -209,8 +209,8 @@ def words_of(response: Any) -> str:
         inner = errors[0]
     if not isinstance(inner, dict):
         return ""
-    found = (inner.get(name) for name in ("message", "Message", "description", "error"))
-    return next((text for text in found if isinstance(text, str)), "")
+    texts = (inner.get(name) for name in ("message", "Message", "description", "error"))
+    return next((text for text in texts if isinstance(text, str)), "")
 
 
 def _json(response: Any) -> Any:

@@ -32,7 +32,7 @@ class News(NamedTuple):
     detail: str = ""
 
 
-class Heard(NamedTuple):
+class NewsEffect(NamedTuple):
     """The effect of a piece of news: whether it changed the row, and whether its status holds after all of them."""
 
     changed: bool
@@ -115,8 +115,8 @@ def accept(results: Sequence[tuple[Message, Outcome]], provider: str, now: datet
     """A row for each message that was sent, in the transaction that settles it."""
     rows = []
     for message, outcome in sorted(results, key=lambda pair: pair[0].id):
-        found = content.decode(message.payload)
-        rows.append((message.id, found.order_id, found.to, outcome.receipt))
+        mail = content.decode(message.payload)
+        rows.append((message.id, mail.order_id, mail.to, outcome.receipt))
     write(rows, provider, now)
 
 
@@ -136,19 +136,19 @@ def write(rows: Sequence[tuple[uuid.UUID, str, str, str]], provider: str, now: d
     ACCEPT.run(kept, {"provider": provider, "status": delivery_status.ACCEPTED, "detail": "", **times})
 
 
-def move(said: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.UUID, list[Heard]]:
+def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.UUID, list[NewsEffect]]:
     """Apply news to deliveries; returns the effect of each piece.
 
     The rows are locked, the next state is computed here, and every UPDATE names the old one.
     """
-    told: dict[uuid.UUID, list[Heard]] = {}
+    effects: dict[uuid.UUID, list[NewsEffect]] = {}
     changed: dict[str, list[tuple[str | None, ...]]] = {}
-    for row in Delivery.objects.of_messages(said).locked():
+    for row in Delivery.objects.of_messages(news).locked():
         was = row.status
-        changes = [_hear(row, news) for news in said[row.message_id]]
-        told[row.message_id] = [
-            Heard(changes_it, (row.status, row.status_at) == news.standing)
-            for news, changes_it in zip(said[row.message_id], changes, strict=True)
+        changes = [_take_in(row, report) for report in news[row.message_id]]
+        effects[row.message_id] = [
+            NewsEffect(changes_it, (row.status, row.status_at) == report.standing)
+            for report, changes_it in zip(news[row.message_id], changes, strict=True)
         ]
         if any(changes):
             changed.setdefault(was, []).append(_values(row))
@@ -157,10 +157,10 @@ def move(said: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
         if moved != len(rows):
             # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
             raise RuntimeError(f"moved {moved} of {len(rows)} locked deliveries")
-    return told
+    return effects
 
 
-def _hear(row: Delivery, news: News) -> bool:
+def _take_in(row: Delivery, news: News) -> bool:
     """Change the row in memory; returns whether it changed."""
     before = (row.status, row.status_at, row.delivered_at, row.bounced_at, row.complained_at)
     now = stronger(Standing(row.status, row.status_at), news.standing)

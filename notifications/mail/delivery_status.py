@@ -28,6 +28,6 @@ class Standing(NamedTuple):
         return (STRENGTH[self.status], self.at.timestamp() if middle else 0.0, TIE.get(self.status, 0))
 
 
-def stronger(one: Standing, other: Standing) -> Standing:
+def stronger(first: Standing, second: Standing) -> Standing:
     """Which of two statuses holds. Neither the order of reports nor repeats change the result."""
-    return max(one, other, key=lambda standing: (standing.weight, -standing.at.timestamp()))
+    return max(first, second, key=lambda standing: (standing.weight, -standing.at.timestamp()))

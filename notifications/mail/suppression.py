@@ -72,18 +72,18 @@ def hash_of(address: str) -> str:
 
 def reasons(addresses: Iterable[str]) -> dict[str, str]:
     """`{address: why}` of those that are suppressed, in one query."""
-    asked = [address for address in addresses if address]
-    if not asked:
+    named = [address for address in addresses if address]
+    if not named:
         return {}
-    rows = Suppression.objects.of(asked).values_list("address_hash", "reason")
-    found = {address_hash: Suppression.Reason(reason).label for address_hash, reason in rows}
-    return {address: str(found[hash_of(address)]) for address in asked if hash_of(address) in found}
+    rows = Suppression.objects.of(named).values_list("address_hash", "reason")
+    labels = {address_hash: Suppression.Reason(reason).label for address_hash, reason in rows}
+    return {address: str(labels[hash_of(address)]) for address in named if hash_of(address) in labels}
 
 
-def suppress(found: Mapping[str, tuple[str, str]], now: datetime) -> None:
+def suppress(reasons: Mapping[str, tuple[str, str]], now: datetime) -> None:
     """Write down `{address: (reason, note)}`; a known address keeps its time, and a complaint its reason."""
     rows = {
-        hash_of(address): (hash_of(address), address, reason, note[:300]) for address, (reason, note) in found.items()
+        hash_of(address): (hash_of(address), address, reason, note[:300]) for address, (reason, note) in reasons.items()
     }
     SUPPRESS.run([rows[key] for key in sorted(rows)], {"since": now})
 
@@ -97,9 +97,9 @@ def add(addresses: Sequence[str], operator: Operator, reason: str) -> int:
         suppress(dict.fromkeys(fresh, ("manual", reason)), database_now())
         keys = dict(Suppression.objects.of(fresh).values_list("address_hash", "pk"))
         for address in fresh:
-            found = hash_of(address)
+            key = hash_of(address)
             actions.record(
-                operator, "suppress", f"address {found}", reason=reason, subject_type=SUBJECT, subject_id=keys[found]
+                operator, "suppress", f"address {key}", reason=reason, subject_type=SUBJECT, subject_id=keys[key]
             )
     return len(fresh)
 

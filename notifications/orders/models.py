@@ -43,8 +43,8 @@ class OrderQuerySet(models.QuerySet["Order"]):
         """The aggregates of the orders that this id, or number in a mail, may mean."""
         if is_uuid(key):
             return [Order(pk=uuid.UUID(key)).aggregate]
-        found = NUMBER.fullmatch(key)
-        return [order.aggregate for order in self.numbered(found["number"])[:MOST_FOUND]] if found else []
+        match = NUMBER.fullmatch(key)
+        return [order.aggregate for order in self.numbered(match["number"])[:MOST_FOUND]] if match else []
 
     def after(self, order_id: uuid.UUID) -> OrderQuerySet:
         """The orders that follow in a list whose newest order is first."""

@@ -42,18 +42,18 @@ def parsed(body: bytes) -> Any:
     except NOT_JSON:
         pass
     try:
-        found = json.loads(text_of(body), strict=False)
-        return json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+        value = json.loads(text_of(body), strict=False)
+        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         raise Malformed(f"the body is no JSON: {error}"[:200]) from error
 
 
 def parsed_record(body: bytes) -> Record:
     """A JSON object. Malformed if the body is something else."""
-    found = parsed(body)
-    if not isinstance(found, dict):
+    value = parsed(body)
+    if not isinstance(value, dict):
         raise Malformed("the body is no object")
-    return found
+    return value
 
 
 def parts_of(body: bytes) -> list[bytes]:
@@ -90,8 +90,8 @@ def text(value: Any) -> str:
 
 def texts(value: Any) -> list[str]:
     """The texts in a list, or a lone one."""
-    found = value if isinstance(value, list) else [value]
-    return [each for each in found if isinstance(each, str) and each]
+    values = value if isinstance(value, list) else [value]
+    return [item for item in values if isinstance(item, str) and item]
 
 
 def number(value: Any) -> float | None:

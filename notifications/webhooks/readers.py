@@ -80,13 +80,13 @@ def mailgun(body: bytes, headers: Headers) -> list[Event]:
         temporary = text(event.get("severity")) == "temporary"
         kind = DEFERRED if temporary else MAILGUN_ADDRESS.get(text(event.get("reason")), REJECTED)
     provider_id = text(record(record(event.get("message")).get("headers")).get("message-id"))
-    said = record(event.get("delivery-status"))
+    status = record(event.get("delivery-status"))
     # The signature covers timestamp and token only: a token that is used once cannot carry another body.
     return [
         Event(kind, identity(text(signature.get("token"))), text_of(body),
               ours(record(event.get("user-variables")).get("message_id")), f"<{provider_id}>" if provider_id else "",
               text(event.get("recipient")), moment(event.get("timestamp")),
-              text(said.get("message")) or text(said.get("description")) or text(event.get("reason")))
+              text(status.get("message")) or text(status.get("description")) or text(event.get("reason")))
     ]  # fmt: skip
 
 

@@ -52,9 +52,9 @@ def within(when: datetime, now: datetime, past: timedelta = PAST) -> None:
 
 
 def matches(expected: Iterable[bytes], given: Iterable[bytes]) -> bool:
-    """Whether one of the given is one of the expected; every pair is compared, whatever was found."""
-    found = [hmac.compare_digest(one, other) for one in list(expected) for other in list(given)]
-    return any(found)
+    """Whether one of the given is one of the expected; every pair is compared, whatever the first ones gave."""
+    results = [hmac.compare_digest(mine, theirs) for mine in list(expected) for theirs in list(given)]
+    return any(results)
 
 
 def sha256(secret: bytes, message: bytes) -> bytes:
@@ -206,10 +206,10 @@ def _check(envelope: Envelope, body: bytes, now: datetime) -> None:
     algorithm: Any = {"1": SHA1, "2": SHA256}.get(envelope.signature_version)
     if algorithm is None:
         raise Forged("SignatureVersion")
-    found = certificates.read(envelope.signing_cert_u_r_l, now)
-    key = found.public_key()
-    valid = found.not_valid_before_utc <= now <= found.not_valid_after_utc
-    if not valid or found.issuer == found.subject or not isinstance(key, RSAPublicKey):
+    certificate = certificates.read(envelope.signing_cert_u_r_l, now)
+    key = certificate.public_key()
+    valid = certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
+    if not valid or certificate.issuer == certificate.subject or not isinstance(key, RSAPublicKey):
         raise Forged("SigningCertURL")
     try:
         key.verify(decoded(envelope.signature), canonical(envelope, body), PKCS1v15(), algorithm())
@@ -266,5 +266,5 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 def fetch(url: str) -> bytes:
     """Only addresses that CERTIFICATE or CONFIRMATION allow come here. OSError when there is no answer."""
     with urllib.request.build_opener(NoRedirect).open(url, timeout=SNS_SECONDS) as answer:
-        found: bytes = answer.read(LARGEST_CERTIFICATE)
-    return found
+        body: bytes = answer.read(LARGEST_CERTIFICATE)
+    return body

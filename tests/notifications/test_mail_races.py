@@ -54,8 +54,8 @@ def test_two_that_apply_the_same_events_apply_each_once(transactional_db, email)
 
 
 def test_events_of_one_mail_in_several_hands_end_where_one_hand_would(transactional_db, email, monkeypatch):  # noqa: F811
-    hear = deliveries._hear
-    monkeypatch.setattr(deliveries, "_hear", lambda *given: time.sleep(0.01) or hear(*given))
+    hear = deliveries._take_in
+    monkeypatch.setattr(deliveries, "_take_in", lambda *given: time.sleep(0.01) or hear(*given))
     for number in range(8):
         message = paid(f"u{number}@example.com")
         go(email)

@@ -25,12 +25,12 @@ class Command(VisibleCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            found = import_stock(options["file"], dry_run=options["dry_run"], say=self.stdout.write)
+            imported = import_stock(options["file"], dry_run=options["dry_run"], say=self.stdout.write)
         except BadSetting as error:
             raise CommandError(str(error)) from error
-        for reason in found.refused[:SHOWN]:
+        for reason in imported.refused[:SHOWN]:
             self.stderr.write(reason)
-        if found.refused:
-            raise CommandError(f"{options['file']}: {len(found.refused)} lines are refused")
+        if imported.refused:
+            raise CommandError(f"{options['file']}: {len(imported.refused)} lines are refused")
         verb = "would be opened" if options["dry_run"] else "opened"
-        self.stdout.write(f"{found.opened:,} stocks {verb}, {found.known:,} were there already")
+        self.stdout.write(f"{imported.opened:,} stocks {verb}, {imported.known:,} were there already")

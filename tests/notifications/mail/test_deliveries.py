@@ -16,13 +16,13 @@ from tests.row_locks import locks_asked_for
 def test_a_delivery_that_changed_although_it_is_locked_is_not_overwritten(email, monkeypatch):  # noqa: F811
     message = paid()
     go(email)
-    hear = deliveries._hear
+    hear = deliveries._take_in
 
     def meanwhile(*given):
         Delivery.objects.update(status="bounced")
         return hear(*given)
 
-    monkeypatch.setattr(deliveries, "_hear", meanwhile)
+    monkeypatch.setattr(deliveries, "_take_in", meanwhile)
     now = database_now()
     with locks_asked_for() as locks, pytest.raises(RuntimeError, match="moved 0 of 1"):
         move({message.pk: [News(Standing("delivered", now))]}, now)
