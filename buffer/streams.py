@@ -18,6 +18,7 @@ from config.gate import Gate
 
 GROUP = "buffer-ingest"
 Identifier = Annotated[str, msgspec.Meta(min_length=1, max_length=IDENTIFIER_LENGTH)]
+Items = list[dict[str, object]]  # of a batch: `sku` and `quantity`
 Quantity = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
 
 
@@ -85,7 +86,7 @@ class Stream:
                 return 0
         return at.year * 100 + at.month
 
-    def summarise(self, payloads: Iterable[str]) -> list[dict[str, Any]]:
+    def summarise(self, payloads: Iterable[str]) -> Items:
         """Quantities of many messages, summed by SKU and sorted."""
         sums: defaultdict[str, int] = defaultdict(int)
         for payload in payloads:
@@ -93,7 +94,7 @@ class Stream:
                 sums[item.sku] += item.quantity
         return [{"sku": sku, "quantity": sums[sku]} for sku in sorted(sums)]
 
-    def difference(self, new: str, old: str | None, missing: Iterable[str] = ()) -> list[dict[str, Any]]:
+    def difference(self, new: str, old: str | None, missing: Iterable[str] = ()) -> Items:
         """Signed quantities by SKU that turn `old` (None: nothing was sent) into `new`; zeros are left out.
 
         `missing` holds messages of supplements that `old` counts although they were never sent.

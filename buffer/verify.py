@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import NamedTuple
+from uuid import UUID
 
 from django.db.models import Count, F, Q, Sum
 
@@ -127,7 +128,7 @@ def _every_full_bucket_is_looked_at(stream: str) -> Check:
     latest = database_now() + all_streams()[stream].idle + GRACE
     late = filled.filter(due_at__gt=F("cap_at")).filter(due_at__gt=latest)
     lost = filled.filter(due_at=None) | late
-    rows: Any = lost.order_by("pk").values("location_id", "open_count", "due_at")[:OFFENDERS]
+    rows = lost.order_by("pk").values("location_id", "open_count", "due_at")[:OFFENDERS]
     return Check(f"{stream}: every filled bucket is held or due", rows=[] if is_under_way(stream) else list(rows))
 
 
@@ -185,7 +186,7 @@ KEYS = 500
 def _refused_has_a_letter(stream: str, batches: BatchQuerySet) -> Check:
     """A batch is parked or discarded only after the broker refused it; burial keys are kept for ever."""
     refused = batches.filter(status__in=["parked", "discarded"]).values_list("pk", "status")
-    lost: list[Any] = []
+    lost: list[dict[str, str]] = []
     for chunk in by_key(refused, KEYS):
         letters = BurialKey.objects.filter(group="", topic_id__in=[str(pk) for pk, _ in chunk])
         known = set(letters.values_list("topic_id", flat=True))
@@ -195,7 +196,7 @@ def _refused_has_a_letter(stream: str, batches: BatchQuerySet) -> Check:
 
 def _open_letters_are_parked(stream: str, batches: BatchQuerySet) -> Check:
     """A refused batch is published again only after its letter was taken back."""
-    early: list[Any] = []
+    early: list[str] = []
     for chunk in by_key(batches.claimed().values_list("pk"), KEYS):
         letters = DeadLetter.objects.open().filter(step=STEP, business_key__in=[str(pk) for (pk,) in chunk])
         early += letters.values_list("business_key", flat=True)
@@ -261,6 +262,16 @@ class Published:
         return older or offset < self.begins.get(place, 0)
 
 
+class BatchInTopic(NamedTuple):
+    """A sent batch, as far as this asks: the fields are its columns."""
+
+    pk: UUID
+    output_partition: int
+    output_offset: int
+    sent_at: datetime | None
+    content_hash: str
+
+
 def _digest_of(record: Record) -> str:
     headers = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers or ()}
     return content_hash((record.value or b"").decode("utf-8", "replace"), headers)
@@ -271,44 +282,47 @@ def _sent_batches_are_in_the_topic(stream: Stream) -> Check:
     topic = topic_name(stream.output)
     published = Published.of(topic)
     looked_for = standing = 0
-    missing: list[dict[str, Any]] = []
-    for row in _sent(stream):
-        place, offset, sent_at = (topic, row["output_partition"]), row["output_offset"], row["sent_at"]
-        if sent_at and published.is_gone(place, offset, sent_at):
+    missing: list[BatchInTopic] = []
+    for batch in _sent(stream):
+        place = (topic, batch.output_partition)
+        if batch.sent_at and published.is_gone(place, batch.output_offset, batch.sent_at):
             continue
         looked_for += 1
-        stands = published.digests.get(place, {}).get(offset) == (row["content_hash"] or _computed(row["pk"]))
-        standing += stands
-        if not stands:
-            missing.append({"batch": str(row["pk"]), "topic": topic, "partition": place[1], "offset": offset})
+        if published.digests.get(place, {}).get(batch.output_offset) == (batch.content_hash or _computed(batch.pk)):
+            standing += 1
+        else:
+            missing.append(batch)
     later = _sent_since(topic, published, missing)
-    missing = [row for row in missing if row not in later]
+    rows = [
+        {"batch": str(batch.pk), "topic": topic, "partition": batch.output_partition, "offset": batch.output_offset}
+        for batch in missing
+        if batch not in later
+    ]
     name = f"{stream.name}: every sent batch stands in {topic} where its row says"
-    return Check(name, looked_for - len(later), standing, missing[:OFFENDERS])
+    return Check(name, looked_for - len(later), standing, rows[:OFFENDERS])
 
 
-def _sent_since(topic: str, published: Published, missing: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _sent_since(topic: str, published: Published, missing: list[BatchInTopic]) -> list[BatchInTopic]:
     """Those that came after the topic was read, and are in the log by now."""
     if not missing:
         return []
     with Reader(topic) as reader:
         ends = reader.marks()
     return [
-        row
-        for row in missing
-        for place in [(topic, row["partition"])]
-        if published.ends.get(place, 0) <= row["offset"] < ends.get(place, 0)
+        batch
+        for batch in missing
+        for place in [(topic, batch.output_partition)]
+        if published.ends.get(place, 0) <= batch.output_offset < ends.get(place, 0)
     ]
 
 
-def _sent(stream: Stream) -> Iterator[dict[str, Any]]:
-    names = ("pk", "output_partition", "output_offset", "sent_at", "content_hash")
-    rows = Batch.objects.sent().of_streams([stream.name]).exclude(output_offset=None).values_list(*names)
+def _sent(stream: Stream) -> Iterator[BatchInTopic]:
+    rows = Batch.objects.sent().of_streams([stream.name]).exclude(output_offset=None).values_list(*BatchInTopic._fields)
     for chunk in by_key(rows, CHUNK):
-        yield from (dict(zip(names, row, strict=True)) for row in chunk)
+        yield from map(BatchInTopic._make, chunk)
 
 
-def _computed(batch_id: Any) -> str:
+def _computed(batch_id: UUID) -> str:
     """Of a batch that was frozen before its digest was kept."""
     row = Batch.objects.filter(pk=batch_id).values_list("payload", "headers").first()
     return content_hash(*row) if row else ""

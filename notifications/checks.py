@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from email.utils import parseaddr
 from importlib.util import find_spec
-from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
@@ -18,13 +17,13 @@ NEED_CRYPTOGRAPHY = {"sendgrid", "amazon_ses"}
 
 
 @register(Tags.compatibility)
-def mail_can_leave(app_configs: Any, **_: Any) -> list[CheckMessage]:
+def mail_can_leave(app_configs: object, **_: object) -> list[CheckMessage]:
     """The chosen channel exists, its sender is an address, and a lease is long enough to use it."""
     return [*_sender(), *_channel(), *_lease(), *_webhooks()]
 
 
 @register(Tags.security, deploy=True)
-def mail_really_leaves(app_configs: Any, **_: Any) -> list[CheckMessage]:
+def mail_really_leaves(app_configs: object, **_: object) -> list[CheckMessage]:
     """Warn of channels that only pretend to send."""
     if settings.EMAIL_CHANNEL in ("memory", "console") and not settings.DEMO:
         return [Error(f"EMAIL_CHANNEL is {settings.EMAIL_CHANNEL}: nobody gets any mail.", id="spillway.E040")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from django.conf import settings
@@ -61,7 +61,7 @@ class EmailHandler(MessageHandler):
     def when_uncertain(self) -> Literal["retry", "hold"]:
         return "hold" if settings.EMAIL_UNCERTAIN == "hold" else "retry"
 
-    def check(self, payload: Any) -> None:
+    def check(self, payload: object) -> None:
         try:
             if not isinstance(payload, Mail):
                 msgspec.convert(payload, Mail)

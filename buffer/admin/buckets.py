@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 from django.conf import settings
@@ -90,7 +89,7 @@ class BatchAdmin(Revealing, ReadOnlyAdmin):
     def find(self, key: str) -> Iterable[Batch]:
         return list(Batch.objects.filter(pk=key).defer("payload", "headers", "event_ids")) if is_uuid(key) else []
 
-    def detail(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: Batch) -> dict[str, object]:
         message, sight = msgspec.json.decode(row.payload), self.sight(request, row)
         rows = BufferedEvent.objects.in_months(row.months).filter(pk__in=row.event_ids[:MOST_EVENTS])
         buckets = Bucket.objects.filter(stream=row.stream, location_id=row.location_id)
@@ -121,7 +120,7 @@ def went_to(row: Batch) -> str:
 
 
 # -- Buckets -----------------------------------------------------------------------------------------------
-BUCKETS: dict[str, Any] = {"nouns": ("warehouse", "warehouses")}
+NOUNS = ("warehouse", "warehouses")
 FLUSH = Lever(
     name="flush", verb="Flush now", past="Asked for a batch of", icon="send",
     right="flush_bucket", keep="Not now",
@@ -129,21 +128,21 @@ FLUSH = Lever(
     detail="An order that arrives later goes into the next batch; the warehouse gets one message more.",
     question="Flush", act=levers.flush_now,
     ready=BucketQuerySet.flushable,
-    why_not=explain.why_not_flush, **BUCKETS,
+    why_not=explain.why_not_flush, nouns=NOUNS,
 )  # fmt: skip
 HOLD = Lever(
     name="hold", verb="Hold", past="Held", icon="pause", right="hold_bucket", keep="Let it run",
     promise="Nothing leaves until somebody releases it.",
     detail="Orders go on arriving and wait. A batch that is already cut is still published.",
     act=levers.hold, ready=BucketQuerySet.running,
-    why_not=lambda row: f"{row.location_id} is held already.", **BUCKETS,
+    why_not=lambda row: f"{row.location_id} is held already.", nouns=NOUNS,
 )  # fmt: skip
 RELEASE = Lever(
     name="release", verb="Release", past="Released", icon="play", right="hold_bucket", keep="Keep holding",
     promise="What waits there is judged at once.",
     detail="Orders that waited longer than the cap leave with the next round of the flusher.",
     act=levers.release, ready=BucketQuerySet.held,
-    why_not=lambda row: f"{row.location_id} is not held.", **BUCKETS,
+    why_not=lambda row: f"{row.location_id} is not held.", nouns=NOUNS,
 )  # fmt: skip
 RECENT_BATCHES = 10
 OPEN_EVENTS = 50
@@ -194,7 +193,7 @@ class BucketAdmin(ReadOnlyAdmin):
     def find(self, key: str) -> Iterable[Bucket]:
         return list(Bucket.objects.filter(stream__in=list(streams()), location_id=key)[:MOST_FOUND])
 
-    def detail(self, request: HttpRequest, row: Bucket) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: Bucket) -> dict[str, object]:
         now = timezone.now()
         batches = Batch.objects.filter(stream=row.stream, location_id=row.location_id).order_by("-sequence")
         events = BufferedEvent.objects.pending().at(row.stream, [row.location_id]).oldest_first()
@@ -252,7 +251,7 @@ class BufferedEventAdmin(Revealing, ReadOnlyAdmin):
         rows = BufferedEvent.objects.in_months(explain.months_kept()).filter(stream__in=list(streams()), order_id=key)
         return list(rows.defer("payload")[:MOST_FOUND])
 
-    def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, object]:
         batches = Batch.objects.defer("payload", "headers", "event_ids")
         batch, sight = batches.filter(pk=row.batch_id).first(), self.sight(request, row)
         letters = list(DeadLetter.objects.filter(business_key=row.order_id).newest_first()[:MOST_FOUND])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
@@ -52,7 +51,7 @@ class MovementAdmin(ReadOnlyAdmin):
     def find(self, key: str) -> Iterable[InventoryTracking]:
         return of_reference(key, MOST_FOUND)
 
-    def detail(self, request: HttpRequest, row: InventoryTracking) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: InventoryTracking) -> dict[str, object]:
         same = InventoryTracking.objects.of_reference(row.reference_type, row.reference_id)
         letters = DeadLetter.objects.filter(business_key=row.reference_id).newest_first()
         return {
@@ -125,7 +124,7 @@ def movements(stock_id: str, before: str = "", after: str = "") -> tuple[int, Mo
     return quantity, _page(lines, newer=back is not None, older=len(rows) > PAGE)
 
 
-def _page(lines: list[Any], *, newer: bool, older: bool) -> MovementPage:
+def _page(lines: list[BalanceLine], *, newer: bool, older: bool) -> MovementPage:
     if not lines:
         return MovementPage(lines)
     first, last = lines[0], lines[-1]

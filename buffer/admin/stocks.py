@@ -8,7 +8,6 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
-from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -16,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from buffer.admin.movements import movements
-from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
+from buffer.ledger.models import Captured, InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.stocktake import MadeAlready, take_stock
 from config.admin import humanize, svg
 from config.admin.html import chip
@@ -73,7 +72,7 @@ class StockAdmin(ReadOnlyAdmin):
     def find(self, key: str) -> Iterable[InventoryStock]:
         return list(InventoryStock.objects.filter(pk=key))
 
-    def detail(self, request: HttpRequest, row: InventoryStock) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: InventoryStock) -> dict[str, object]:
         quantity, page = movements(row.pk, request.GET.get("before", ""), request.GET.get("after", ""))
         trend = page.trend
         return {
@@ -158,23 +157,22 @@ class CapturedAdmin(ReadOnlyAdmin):
     changed = age_column("updated_at", "Changed")
 
     @admin.display(description="State")
-    def state(self, row: Any) -> str:
+    def state(self, row: Captured) -> str:
         return "At its source" if row.active else chip("discarded", "Deleted at its source")
 
-    def facts(self, row: Any) -> list[tuple[str, Any]]:
+    def facts(self, row: InventoryItem | InventoryLocation) -> list[tuple[str, object]]:
         position = f"partition {row.source_partition}, offset {row.source_offset:,}"
         change = ("Last change", position if row.source_offset >= 0 else humanize.UNKNOWN)
         merchant = ("Merchant", row.merchant_id or humanize.UNKNOWN)
         return [merchant, ("State", self.state(row)), change, ("Stocks", _stocks(row))]
 
-    def detail(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: InventoryItem | InventoryLocation) -> dict[str, object]:
         return {"title": f"{str(self.opts.verbose_name).capitalize()} {row}", "facts": self.facts(row)}
 
 
-def _stocks(row: Any) -> str:
+def _stocks(row: InventoryItem | InventoryLocation) -> str:
     """Links to the first few stocks of an item or a location, by their index."""
-    found: models.QuerySet[InventoryStock] = row.inventorystock_set.order_by("pk")
-    keys = found.values_list("pk", flat=True)[: MOST_FOUND + 1]
+    keys = row.inventorystock_set.order_by("pk").values_list("pk", flat=True)[: MOST_FOUND + 1]
     links = [format_html('<a href="{}">{}</a>', reverse(PAGE, args=[quote(pk)]), pk) for pk in keys]
     shown = format_html(", ".join(["{}"] * len(links[:MOST_FOUND])), *links[:MOST_FOUND]) if links else "none"
     return format_html("{} and more", shown) if len(links) > MOST_FOUND else shown

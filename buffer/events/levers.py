@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 
@@ -65,7 +64,7 @@ def _shrink_buckets(rows: Sequence[BufferedEvent], now: datetime) -> None:
     counters.add(counts, now)
 
 
-def _done(operator: Operator, verb: str, ids: Sequence[int], changed: int, reason: str, **detail: Any) -> int:
+def _done(operator: Operator, verb: str, ids: Sequence[int], changed: int, reason: str, **detail: object) -> int:
     if changed:
         model = "bufferedevent" if verb == "withdraw" else "bucket"
         actions.record(

@@ -12,6 +12,7 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Case, Count, DateTimeField, Exists, F, OuterRef, Q, Transform, Value, When
 from django.db.models.expressions import Col
+from django.db.models.sql.compiler import SQLCompiler
 
 from config.fields import IdentifierField, IsStatus, StatusField
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
@@ -31,7 +32,7 @@ class EventStatusField(StatusField):
 
     AS_STORED = frozenset({"pending", "discarded"})  # no batch changes how they are read
 
-    def get_col(self, alias: str, output_field: Any = None) -> Col:
+    def get_col(self, alias: str, output_field: models.Field | None = None) -> Col:
         return StatusCol(alias, self, output_field)
 
 
@@ -42,7 +43,7 @@ class StatusCol(Col):
     even one row with parallel workers, which takes 50 ms instead of 2.
     """
 
-    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
         status, params = super().as_sql(compiler, connection)
         return (
             f"CASE WHEN {status} = 'claimed' AND NOT {self._waits(compiler)} THEN 'sent' ELSE {status} END",
@@ -52,7 +53,7 @@ class StatusCol(Col):
     def stored(self) -> Col:
         return Col(self.alias, self.target, self.output_field)
 
-    def _waits(self, compiler: Any) -> str:
+    def _waits(self, compiler: SQLCompiler) -> str:
         """Whether its batch is unsent; one that was deleted had been sent or discarded."""
         names = [self.alias, "batch_id"] if self.alias else ["batch_id"]
         mine = ".".join(map(compiler.quote_name_unless_alias, names))
@@ -63,7 +64,7 @@ class StatusCol(Col):
 class IsEventStatus(IsStatus):
     """`status="pending"` without a look at any batch, so that the indexes on the column serve it."""
 
-    def process_lhs(self, compiler: Any, connection: BaseDatabaseWrapper, lhs: Any = None) -> Any:
+    def process_lhs(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, lhs: Any = None) -> Any:
         plain = isinstance(self.lhs, StatusCol) and self.rhs in EventStatusField.AS_STORED
         return super().process_lhs(compiler, connection, self.lhs.stored() if plain else lhs)
 
@@ -75,7 +76,9 @@ class Stored(Transform):
     lookup_name = "stored"
     output_field = IdentifierField()
 
-    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, *_: Any, **__: Any) -> tuple[str, Any]:
+    def as_sql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, *_: object, **__: object
+    ) -> tuple[str, Any]:
         column: Any = self.lhs
         return compiler.compile(column.stored())
 
@@ -86,7 +89,7 @@ NO_BATCH = uuid.UUID(int=0)
 NO_BATCH_TEXT = models.Value(NO_BATCH.hex, output_field=models.CharField())
 
 
-class EventQuerySet(models.QuerySet):
+class EventQuerySet(models.QuerySet["BufferedEvent"]):
     """Rows of the event buffer; big, so every query names an index prefix."""
 
     def pending(self) -> EventQuerySet:
@@ -99,7 +102,7 @@ class EventQuerySet(models.QuerySet):
     def in_batches(self, batches: models.QuerySet) -> EventQuerySet:
         return self.claimed_rows().filter(batch_id__in=batches.values("pk"))
 
-    def orphaned(self, batches: models.QuerySet, since: Any) -> EventQuerySet:
+    def orphaned(self, batches: models.QuerySet, since: object) -> EventQuerySet:
         """Rows of the months from `since` on whose batch is not among `batches`: they read as sent."""
         rows = self.claimed_rows().filter(partition_key__gte=since)
         return rows.exclude(Exists(batches.filter(pk=OuterRef("batch_id"))))
@@ -136,12 +139,12 @@ class EventQuerySet(models.QuerySet):
         """
         return self.select_for_update(skip_locked=True)
 
-    def discard_claimed(self, batch: Any, now: datetime) -> int:
+    def discard_claimed(self, batch: Batch, now: datetime) -> int:
         """Discard the orders of a batch that is not sent; returns how many."""
         rows = self.in_months(batch.months).filter(id__in=batch.event_ids, batch_id=batch.pk, status="claimed")
         return rows.update(status="discarded", updated_at=now)
 
-    def discarded_with(self, batch: Any) -> EventQuerySet:
+    def discarded_with(self, batch: Batch) -> EventQuerySet:
         """The orders that were discarded with this batch, and were not opened again."""
         return self.in_months(batch.months).filter(id__in=batch.event_ids, batch_id=batch.pk, status="discarded")
 
@@ -222,7 +225,7 @@ class BufferedEvent(models.Model):
 EMPTY = {"open_count": 0, "urged": "", "due_at": None, "first_arrival": None, "cap_at": None}
 
 
-class BucketQuerySet(models.QuerySet):
+class BucketQuerySet(models.QuerySet["Bucket"]):
     """One row per location; what is due is found through (stream, due_at), however much is pending."""
 
     def of_stream(self, stream: str) -> BucketQuerySet:
@@ -332,7 +335,7 @@ class BatchQuerySet(ClaimQuerySet):
     def at(self, locations: Iterable[str]) -> BatchQuerySet:
         return self.filter(location_id__any=frozenset(locations))
 
-    def put(self, status: str, **changes: Any) -> int:
+    def put(self, status: str, **changes: object) -> int:
         """Give them this status and take back their leases; returns how many."""
         return self.update(status=status, lease_token=None, lease_until=None, **changes)
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import transaction
@@ -19,7 +19,7 @@ from buffer.flush.set_aside import Unfrozen, is_refusal, set_aside
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
 from config.database.queries import compiled, fast_rows, through
-from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text, uuid_writer
+from config.database.upsert import Rewrite, Row, Upsert, timestamp_text, uuid_text, uuid_writer
 from config.payload import as_json
 from config.telemetry import metrics
 from config.telemetry.logs import log
@@ -214,7 +214,7 @@ def _lock_one(stream: str, now: datetime | None, bucket: int) -> list[Candidate]
 
 
 @compiled
-def _candidates(stream: str, now: datetime | None, most: int) -> QuerySet[Any, Any]:
+def _candidates(stream: str, now: datetime | None, most: int) -> QuerySet[Bucket, tuple[object, ...]]:
     return Bucket.objects.of_stream(stream).due(now).lock_free().values_list(*Candidate._fields)[:most]
 
 
@@ -237,7 +237,10 @@ def _cut_batches(
     topic_id = _topic_id(stream)
     for bucket, verdict in chosen:
         slices = enumerate(cut(stream, events.get(bucket.location_id, ())), start=bucket.sequence + 1)
-        batches = [_frozen(stream, bucket.location_id, n, part, now, topic_id) for n, part in slices]
+        try:
+            batches = [freeze(stream, bucket.location_id, n, part, now, topic_id) for n, part in slices]
+        except Exception as error:
+            raise Unfrozen(f"{type(error).__name__}: {error}") from error
         frozen.append((bucket, verdict, batches))
     leased = _store_batches(stream, frozen, now, round_)
     _claim_events([batch for _, _, batches in frozen for batch in batches], now)
@@ -245,13 +248,6 @@ def _cut_batches(
     taken = sum(len(batch.events) for _, _, batches in frozen for batch in batches)
     counters.add({(stream.name, "flush", "open"): -taken}, now)
     return leased, taken
-
-
-def _frozen(stream: Stream, *what: Any) -> Frozen:
-    try:
-        return freeze(stream, *what)
-    except Exception as error:
-        raise Unfrozen(f"{type(error).__name__}: {error}") from error
 
 
 OPEN = "bufferedevent_open"  # the index of what waits
@@ -302,7 +298,7 @@ def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_:
     blocked = set(unsent.values_list("location_id", flat=True))
     until = timestamp_text(now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS))
     leased, unleased = (uuid_text(round_.token), until), (None, None)
-    rows: list[tuple[Any, ...]] = []
+    rows: list[Row] = []
     ours: list[LeasedBatch] = []
     reasons: Counter[str] = Counter()
     text = uuid_writer()
@@ -354,7 +350,7 @@ def _claim_events(batches: Sequence[Frozen], now: datetime) -> None:
 RETRY_EMPTY = timedelta(seconds=1)
 
 
-def _after(bucket: Candidate, batches: Sequence[Frozen], now: datetime) -> tuple[Any, ...]:
+def _after(bucket: Candidate, batches: Sequence[Frozen], now: datetime) -> Row:
     """The bucket's row after the cut; what is left over is due at once."""
     taken = sum(len(batch.events) for batch in batches)
     left = bucket.open_count - taken

@@ -70,6 +70,7 @@ class Flusher:
             (due - now).total_seconds()
             for stream in self.streams
             for due in Bucket.objects.of_stream(stream.name).waiting().values_list("due_at", flat=True)[:1]
+            if due
         ]
         return max(SHORTEST_SLEEP, min([LONGEST_SLEEP, *waits]))
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from django.db.models import F
@@ -17,10 +17,10 @@ from buffer.events.models import NO_BATCH, Batch, Bucket, BufferedEvent
 from buffer.events.positions import OrderKey, Position
 from buffer.flush import set_aside
 from buffer.flush.freeze import content_hash, headers_of, iso
-from buffer.streams import Stream
+from buffer.streams import Items, Stream
 from config.admin.humanize import plural
 from config.database.retry import Stale
-from config.database.upsert import Rewrite, uuid_text
+from config.database.upsert import Rewrite, Row, uuid_text
 from config.gate import InvalidRecord
 from config.payload import as_json, digest
 from config.redelivery import Effect, Judgement, Refusal
@@ -91,7 +91,7 @@ class Corrections:
     effects: dict[uuid.UUID, Effect] = field(default_factory=dict)
     changed: dict[int, BufferedEvent] = field(default_factory=dict)
     reopened: set[int] = field(default_factory=set)
-    supplements: list[tuple[BufferedEvent, uuid.UUID, Position, list[dict[str, Any]]]] = field(default_factory=list)
+    supplements: list[tuple[BufferedEvent, uuid.UUID, Position, Items]] = field(default_factory=list)
     arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)
     made_up: list[uuid.UUID] = field(default_factory=list)
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -191,7 +191,7 @@ def _missing(stream: Stream, events: Mapping[OrderKey, BufferedEvent]) -> Missin
     return supplements
 
 
-def _difference(stream: Stream, new: str, old: str, missing: Collection[str]) -> list[dict[str, Any]]:
+def _difference(stream: Stream, new: str, old: str, missing: Collection[str]) -> Items:
     return stream.difference(new, old, missing) if missing else stream.difference(new, old)
 
 
@@ -249,12 +249,12 @@ def _write(work: Corrections) -> None:
     counters.add(work.counts, work.now)
 
 
-def _row(event: BufferedEvent, *stored: str) -> tuple[Any, ...]:
+def _row(event: BufferedEvent, *stored: str) -> Row:
     content = (event.revision, event.payload_hash, *_position(event), event.payload)
     return (event.pk, event.partition_key, *stored, *content)
 
 
-def _run(change: Rewrite, rows: Sequence[tuple[Any, ...]], constants: dict[str, Any]) -> None:
+def _run(change: Rewrite, rows: Sequence[Row], constants: Mapping[str, object]) -> None:
     changed = change.run(rows, constants, prune=sorted({row[1] for row in rows}))
     if changed != len(rows):
         raise Stale(f"{len(rows) - changed} of {len(rows)} locked orders have changed")
@@ -284,7 +284,7 @@ def _supplement(
     event: BufferedEvent,
     batch_id: uuid.UUID,
     at: Position,
-    items: list[dict[str, Any]],
+    items: Items,
     sequence: int,
 ) -> Batch:
     message = {

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -16,7 +16,7 @@ from buffer.ingest.batch import Row
 from buffer.streams import Stream
 from config.database.chunks import batched
 from config.database.upsert import Rewrite, uuid_text
-from config.kafka import RecordBatch, topic_name
+from config.kafka import Record, RecordBatch, topic_name
 from config.kafka.positions import TopicPartition
 from config.kafka.reader import Reader
 from config.payload import Excerpt
@@ -85,7 +85,7 @@ def read_sent(stream: Stream, topic_id: str) -> SentOrders:
     return sent
 
 
-def _skip(sent: SentOrders, record: Any) -> None:
+def _skip(sent: SentOrders, record: Record) -> None:
     """Anybody may write into the topic. A batch of it that nobody can unpack may have been ours: that is an error."""
     sent.foreign += 1
     if isinstance(record.value, Excerpt):
@@ -93,7 +93,7 @@ def _skip(sent: SentOrders, record: Any) -> None:
         log.error("sent_batch_unreadable", place=place, error=record.value.lost)
 
 
-def versions_in(record: Any, topic_id: str) -> Sequence[tuple[tuple[str, str], Version]] | None:
+def versions_in(record: Record, topic_id: str) -> Sequence[tuple[tuple[str, str], Version]] | None:
     """The orders of a published batch; none if it was made of another incarnation of the topic. None: it is not ours."""
     headers = dict(record.headers or ())
     try:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -107,7 +106,7 @@ class Ingest(LetterHandler, Replayable):
                 prepared.outside[record.partition] += 1
                 continue
             if not first <= month <= last:
-                prepared.letters.append(self._outside(batch, record, message, first, last))
+                prepared.letters.append(self._outside(batch, record, message.order_id, first, last))
                 continue
             key = (month, message.order_id, message.location_id)
             text = value.decode() if value else ""
@@ -133,9 +132,9 @@ class Ingest(LetterHandler, Replayable):
     def _refused(self, batch: RecordBatch, record: Record, refusal: InvalidRecord) -> Letter:
         return self.letter(batch, record, "decode", refusal.reason, str(refusal))
 
-    def _outside(self, batch: RecordBatch, record: Record, message: Any, first: int, last: int) -> Letter:
+    def _outside(self, batch: RecordBatch, record: Record, order_id: str, first: int, last: int) -> Letter:
         text = f"ordered_at is outside the window {first} … {last} that the buffer keeps"
-        return self.letter(batch, record, "window", "outside_window", text, message.order_id)
+        return self.letter(batch, record, "window", "outside_window", text, order_id)
 
     # -- on the writer's thread, inside its transaction ------------------------------------------------
 
@@ -226,7 +225,7 @@ class Ingest(LetterHandler, Replayable):
     def _classify(self, batch: RecordBatch, rows: list[Row], topic_id: str, outcome: StoredBatch) -> list[Letter]:
         """Classify every record of the orders that the upsert left alone, oldest first; returns their letters."""
         letters: list[Letter] = []
-        seen: list[tuple[Any, ...]] = []
+        seen: list[Sequence[object]] = []
         for stored in EVENTS.read(EVENTS.keys_of(rows), StoredOrder._fields, {"stream": self.name}):
             order, key = OrderClassifier(StoredOrder._make(stored)), stored[:3]
             for row, record in batch.prepared.records[key]:

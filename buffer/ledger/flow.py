@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any
 
 from django.conf import settings
 from django.db import connection
@@ -207,7 +206,7 @@ def _no_half_transfer() -> Check:
     transfers = InventoryTracking.objects.filter(reference_type="TRANSFER").values("reference_id")
     ends = transfers.annotate(ends=Count("stock_id"), total=Sum("delta"))
     half = ends.exclude(ends=2, total=0).order_by()
-    offenders: list[Any] = [{**row, "total": int(row["total"])} for row in half[:OFFENDERS]]
+    offenders = [{**row, "total": int(row["total"])} for row in half[:OFFENDERS]]
     return Check(f"{NAME}: every transfer has two ends that cancel out", rows=offenders)
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -16,6 +15,7 @@ from buffer.ledger.batch import Applied, Key, MovementClassifier, Place, Prepare
 from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.statements import NAME, Group, Row, adjust_stocks, insert_movements, read_known, read_stocks
 from buffer.ledger.topics import Merchant, Movements, Source, Variant, sources
+from config.database.upsert import Row as Values
 from config.database.upsert import Upsert, new
 from config.gate import InvalidRecord
 from config.kafka import Record, RecordBatch, Tally, topic_name
@@ -299,9 +299,9 @@ class Newest:
 
     def __init__(self, topic_ids: Mapping[str, str]) -> None:
         self.topic_ids = topic_ids
-        self.changes: dict[str, tuple[Position, Record, tuple[Any, ...]]] = {}
+        self.changes: dict[str, tuple[Position, Record, Values]] = {}
 
-    def add(self, key: str, record: Record, values: tuple[Any, ...]) -> None:
+    def add(self, key: str, record: Record, values: Values) -> None:
         topic_id = self.topic_ids.get(record.topic, "")
         at = Position(topic_id, record.partition, record.offset, record.timestamp)
         known = self.changes.get(key)
@@ -312,7 +312,7 @@ class Newest:
         """The merchant of a variant, as far as this batch has named it."""
         return self.changes[key][2][1] if key in self.changes else None
 
-    def rows(self) -> list[tuple[Any, ...]]:
+    def rows(self) -> list[Values]:
         return [values for _key, (_at, _record, values) in sorted(self.changes.items())]
 
     def records(self, keys: Iterable[str]) -> list[Record]:

@@ -57,7 +57,7 @@ class InventoryItem(Captured):
 CHUNK = 5000
 
 
-class StockQuerySet(models.QuerySet):
+class StockQuerySet(models.QuerySet["InventoryStock"]):
     """One row per stock; adjusted only together with the movement that says why."""
 
     def locked(self, stock_ids: Iterable[str]) -> dict[str, int]:
@@ -105,7 +105,7 @@ class InventoryStock(models.Model):
         return self.id
 
 
-class TrackingQuerySet(models.QuerySet):
+class TrackingQuerySet(models.QuerySet["InventoryTracking"]):
     """Rows of the ledger; it grows for ever, so every query names an index prefix."""
 
     def of_reference(self, reference_type: str, reference_id: str) -> TrackingQuerySet:

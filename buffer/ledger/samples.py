@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -83,11 +82,11 @@ MAKERS: list[Callable[[random.Random, str], Message]] = [_paid, _received, _cook
 WEIGHTS = [50, 8, 20, 18, 4]
 
 
-def _line(field: str, stock: str, quantity: int) -> dict[str, Any]:
+def _line(field: str, stock: str, quantity: int) -> dict[str, object]:
     return {field: stock, "quantity": quantity}
 
 
-def _message(topic: str, key: str, body: dict[str, Any]) -> Message:
+def _message(topic: str, key: str, body: Mapping[str, object]) -> Message:
     return topic, key, msgspec.json.encode(body)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from buffer.ledger.models import InventoryStock, InventoryTracking
 from config.database.upsert import Upsert
@@ -88,5 +88,4 @@ def read_stocks(reference_type: str, references: Iterable[str]) -> dict[str, set
 
 def adjust_stocks(sums: Mapping[str, int], now: datetime) -> None:
     """Add to the stocks, in sorted order; in the transaction that recorded exactly these sums."""
-    rows: list[Any] = sorted(sums.items())
-    ADJUST.run(rows, {"created_at": now, "updated_at": now})
+    ADJUST.run(sorted(sums.items()), {"created_at": now, "updated_at": now})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.conf import settings
@@ -36,7 +37,7 @@ def address_seen(sight: Visibility, address: str) -> str:
 
 
 # -- Deliveries --------------------------------------------------------------------------------------------
-def _suppress(keys: list[Any], operator: Operator, reason: str) -> int:
+def _suppress(keys: list[UUID], operator: Operator, reason: str) -> int:
     people = Delivery.objects.of_messages(keys).values_list("recipient", flat=True)
     return suppression.add(list(people), operator, reason)
 
@@ -88,11 +89,11 @@ class DeliveryAdmin(Revealing, ReadOnlyAdmin):
 
     def find(self, key: str) -> Iterable[Delivery]:
         if is_uuid(key):
-            return list(Delivery.objects.of_messages([key]))  # type: ignore[list-item]
+            return list(Delivery.objects.of_messages([UUID(key)]))
         names = [*settings.CHANNELS, *PROVIDERS, settings.EMAIL_ESP]
         return list(Delivery.objects.filter(provider__in=names, provider_message_id=key)[:MOST_FOUND])
 
-    def detail(self, request: HttpRequest, row: Delivery) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: Delivery) -> dict[str, object]:
         sight = self.sight(request, row)
         address = address_seen(sight, row.recipient)
         return {
@@ -169,7 +170,7 @@ class SuppressionAdmin(Revealing, ReadOnlyAdmin):
     def find(self, key: str) -> Iterable[Suppression]:
         return list(Suppression.objects.of([key])) if "@" in key else ()
 
-    def detail(self, request: HttpRequest, row: Suppression) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: Suppression) -> dict[str, object]:
         sight = self.sight(request, row)
         facts = [
             ("Address", address_seen(sight, row.address)),
@@ -179,7 +180,7 @@ class SuppressionAdmin(Revealing, ReadOnlyAdmin):
         ]
         return {"facts": facts, "sight": sight}
 
-    def save_model(self, request: HttpRequest, obj: Suppression, form: Any, change: bool) -> None:
+    def save_model(self, request: HttpRequest, obj: Suppression, form: object, change: bool) -> None:
         suppression.add([obj.address], operator_of(request.user), obj.note)
         obj.__dict__.update(Suppression.objects.of([obj.address]).get().__dict__)
 
@@ -189,7 +190,7 @@ class SuppressionAdmin(Revealing, ReadOnlyAdmin):
         messages.success(request, f"{obj} is suppressed.")
         return HttpResponseRedirect(reverse("admin:notifications_suppression_change", args=[obj.pk]))
 
-    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> None:  # type: ignore[override]
+    def log_addition(self, request: HttpRequest, obj: object, message: object) -> None:  # type: ignore[override]
         """Nothing: the operator action records it, with its reason and without the address."""
 
 
@@ -239,7 +240,7 @@ class WebhookEventAdmin(Revealing, ReadOnlyAdmin):
         by_message = list(rows.filter(message_id=key)[:MOST_FOUND])
         return [*rows.filter(pk=key), *by_message]
 
-    def detail(self, request: HttpRequest, row: WebhookEvent) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: WebhookEvent) -> dict[str, object]:
         sight = self.sight(request, row)
         return {
             "title": f"{row.get_kind_display().capitalize()}, says {row.provider}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -81,7 +80,7 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
         except ValueError:
             return ()
 
-    def detail(self, request: HttpRequest, row: Order) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: Order) -> dict[str, object]:
         sight = self.sight(request, row)
         return {
             "title": f"Order {short(row.pk)}",

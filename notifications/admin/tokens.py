@@ -18,7 +18,7 @@ from config.admin import humanize
 from config.admin.html import chip
 from config.admin.levers import Lever, operator_of
 from config.admin.pages import ReadOnlyAdmin, Segments, age_column
-from notifications.api.tokens import ApiToken, fault_of_customer, fault_of_name, issue, revoke
+from notifications.api.tokens import ApiToken, ApiTokenQuerySet, fault_of_customer, fault_of_name, issue, revoke
 
 
 def _why_not(token: ApiToken) -> str:
@@ -65,7 +65,9 @@ class StateOfToken(Segments):
     choices_in_words = [("valid", "Valid"), ("all", "All")]
 
     def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        return queryset.valid(timezone.now()) if self.chosen() == "valid" else queryset  # type: ignore[attr-defined]
+        if isinstance(queryset, ApiTokenQuerySet) and self.chosen() == "valid":
+            return queryset.valid(timezone.now())
+        return queryset
 
 
 @admin.register(ApiToken)
@@ -83,7 +85,9 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)
 
-    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **more: Any) -> Any:
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **more: Any
+    ) -> HttpResponse:
         # One save button: the next page shows the token whichever was pressed.
         context |= {"show_save_and_add_another": False, "show_save_and_continue": False}
         return super().render_change_form(request, context, *args, **more)
@@ -100,7 +104,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     def speed(self, row: ApiToken) -> str:
         return humanize.rate(row.allowed_rate) if row.allowed_rate else "unlimited"
 
-    def detail(self, request: HttpRequest, row: ApiToken) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: ApiToken) -> dict[str, object]:
         facts = [
             ("For", self.belongs(row)),
             ("Begins with", f"spillway_{row.prefix}_"),
@@ -113,11 +117,10 @@ class ApiTokenAdmin(ReadOnlyAdmin):
             facts.append(("Revoked", f"{row.revoked_at:%Y-%m-%d %H:%M:%S} UTC by {row.revoked_by}"))
         return {"title": row.name, "facts": facts, "state": row.state(timezone.now())}
 
-    def save_model(self, request: HttpRequest, obj: ApiToken, form: Any, change: bool) -> None:
-        more: dict[str, Any] = {"customer_id": obj.customer_id, "rate": obj.rate, "expires_at": obj.expires_at}
-        token, text = issue(obj.name, operator_of(request.user), **more)
-        obj.__dict__.update(token.__dict__)
-        request.issued_token = text  # type: ignore[attr-defined]
+    def save_model(self, request: HttpRequest, obj: ApiToken, form: object, change: bool) -> None:
+        operator, customer = operator_of(request.user), obj.customer_id
+        token, text = issue(obj.name, operator, customer_id=customer, rate=obj.rate, expires_at=obj.expires_at)
+        obj.__dict__.update(token.__dict__, text=text)
 
     def response_add(self, request: HttpRequest, obj: ApiToken, post_url_continue: str | None = None) -> HttpResponse:
         """Show the token once, on this page: a message would be stored in a cookie or a session."""
@@ -126,7 +129,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
             "title": f"Token {obj.name}",
             "opts": self.opts,
             "row": obj,
-            "token": request.issued_token,  # type: ignore[attr-defined]
+            "token": obj.text,
         }
         response = TemplateResponse(request, "admin/notifications/apitoken/issued.html", context)
         add_never_cache_headers(response)

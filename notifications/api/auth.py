@@ -19,6 +19,12 @@ from notifications.api.tokens import ApiToken
 from outbox.api.problems import Problem
 
 
+class CallerRequest(HttpRequest):
+    """A request that BearerToken let in."""
+
+    auth: ApiToken
+
+
 class BearerToken(HttpBearer):
     """`request.auth` is the caller's ApiToken; it sends for the customer `customer_id`. Subclasses check more."""
 

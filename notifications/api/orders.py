@@ -14,7 +14,7 @@ from ninja import Path, Query, Router
 
 from config.database.clock import database_now
 from config.gate import Gate, InvalidRecord
-from notifications.api.auth import OrderToken
+from notifications.api.auth import CallerRequest, OrderToken
 from notifications.api.schemas import (
     ORDER_ID,
     NewOrder,
@@ -48,7 +48,7 @@ OrderId = Annotated[UUID, Path(examples=[ORDER_ID])]
     operation_id="create_order",
     summary="Create an order",
 )
-def create_order(request: HttpRequest, order: NewOrder, key: Key) -> HttpResponse:
+def create_order(request: CallerRequest, order: NewOrder, key: Key) -> HttpResponse:
     """The order is pending, and nobody is told yet."""
 
     def plan() -> tuple[datetime, Callable[[], Answer]]:
@@ -64,7 +64,7 @@ def create_order(request: HttpRequest, order: NewOrder, key: Key) -> HttpRespons
     operation_id="pay_order",
     summary="Mark an order as paid",
 )
-def pay_order(request: HttpRequest, order_id: OrderId, key: Key) -> HttpResponse:
+def pay_order(request: CallerRequest, order_id: OrderId, key: Key) -> HttpResponse:
     """Only from pending. The mail about it is promised in the same transaction."""
     return _change(request, key, order_id, "pay", _object(request))
 
@@ -75,7 +75,7 @@ def pay_order(request: HttpRequest, order_id: OrderId, key: Key) -> HttpResponse
     operation_id="cancel_order",
     summary="Cancel an order",
 )
-def cancel_order(request: HttpRequest, order_id: OrderId, key: Key) -> HttpResponse:
+def cancel_order(request: CallerRequest, order_id: OrderId, key: Key) -> HttpResponse:
     """Only from pending. A paid order is refunded instead."""
     return _change(request, key, order_id, "cancel", _object(request))
 
@@ -86,7 +86,7 @@ def cancel_order(request: HttpRequest, order_id: OrderId, key: Key) -> HttpRespo
     operation_id="refund_order",
     summary="Refund an order, or part of it",
 )
-def refund_order(request: HttpRequest, order_id: OrderId, refund: Refund, key: Key) -> HttpResponse:
+def refund_order(request: CallerRequest, order_id: OrderId, refund: Refund, key: Key) -> HttpResponse:
     """Only from paid and part_refunded; never more than is left."""
     return _change(request, key, order_id, "refund", refund.model_dump(), refund.amount)
 
@@ -133,7 +133,7 @@ def list_orders(
 
 
 def _change(
-    request: HttpRequest, key: str, order_id: UUID, action: Action, body: dict, amount: int = 0
+    request: CallerRequest, key: str, order_id: UUID, action: Action, body: dict, amount: int = 0
 ) -> HttpResponse:
     def plan() -> tuple[datetime, Callable[[], Answer]]:
         try:
@@ -149,8 +149,8 @@ def _change(
     return _once(request, path, key, body, plan)
 
 
-def _once(request: HttpRequest, path: str, key: str, body: dict, plan: Callable) -> HttpResponse:
-    scope = f"{request.auth.pk} {request.method} {path}"  # type: ignore[attr-defined]
+def _once(request: CallerRequest, path: str, key: str, body: dict, plan: Callable) -> HttpResponse:
+    scope = f"{request.auth.pk} {request.method} {path}"
     canonical = msgspec.json.encode(body, order="sorted")
     try:
         return once(Asked.of(scope, key, canonical), plan, changes.until_done).response()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from ninja import Schema
@@ -116,7 +116,7 @@ class OrderPage(Schema):
 
 
 # -- Orders as these bodies --------------------------------------------------------------------------------
-def order_data(order: Order) -> dict[str, Any]:
+def order_data(order: Order) -> dict[str, object]:
     """An order as OrderOut."""
     return {
         "id": order.pk,
@@ -131,7 +131,7 @@ def order_data(order: Order) -> dict[str, Any]:
     }
 
 
-def with_messages(orders: Sequence[Order]) -> list[dict[str, Any]]:
+def with_messages(orders: Sequence[Order]) -> list[dict[str, object]]:
     """Orders as OrderWithMessages, in the given sequence."""
     messages = defaultdict(list)
     for mail in mails_of(orders):
@@ -139,7 +139,7 @@ def with_messages(orders: Sequence[Order]) -> list[dict[str, Any]]:
     return [{**order_data(order), "messages": messages[order.pk]} for order in orders]
 
 
-def _message_data(mail: OrderMail) -> dict[str, Any]:
+def _message_data(mail: OrderMail) -> dict[str, object]:
     message, delivery = mail.message, mail.delivery
     return {
         "id": mail.event.message_id,

@@ -18,6 +18,8 @@ from config.gate import Gate
 from notifications.api.auth import BearerToken
 from outbox.api.problems import CONTENT_TYPE, KINDS, Problem, problem_of
 
+Json = dict[str, Any]
+
 DESCRIPTION = """\
 Every call carries Authorization: Bearer and a token; tokens are made in the admin or with create_token, and shown once.
 Every POST carries an Idempotency-Key: after a timeout or a 503 send the same request again under the same key, and
@@ -28,7 +30,7 @@ Amounts are whole numbers in minor units. Times are UTC."""
 class StrictParser(Parser):
     """Parses JSON through the decode gate: refuses what one of the databases could not store."""
 
-    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+    def parse_body(self, request: HttpRequest) -> Json:
         return Gate.of(dict[str, Any], settings.API_MAX_BYTES).decode(request.body)
 
 
@@ -75,7 +77,7 @@ for path in settings.API_ROUTERS:
 METHODS = ("post", "get", "put", "patch", "delete")
 
 
-def completed(schema: dict[str, Any]) -> dict[str, Any]:
+def completed(schema: Json) -> Json:
     """The schema with the type, headers and an example of every refusal, and an example of every answer."""
     for operation in operations(schema):
         for parameter in operation["parameters"]:
@@ -95,7 +97,7 @@ def completed(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _refusal(response: dict[str, Any], content: dict[str, Any], status: int) -> None:
+def _refusal(response: Json, content: Json, status: int) -> None:
     kinds = {code: kind for code, kind in KINDS.items() if kind.status == status}
     content["examples"] = {
         code: {"summary": kind.title, "value": json.loads(Problem(code).answer().body)} for code, kind in kinds.items()
@@ -111,7 +113,7 @@ def _refusal(response: dict[str, Any], content: dict[str, Any], status: int) -> 
         }
 
 
-def operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def operations(schema: Json) -> Iterator[Json]:
     """Every operation of every path, with its method and path."""
     for path, item in schema["paths"].items():
         for method in METHODS:
@@ -121,7 +123,7 @@ def operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 yield operation
 
 
-def example_of(schema: dict[str, Any], whole: dict[str, Any]) -> Any:
+def example_of(schema: Json, whole: Json) -> object:
     """A value that the schema describes, from the examples of its parts."""
     if "$ref" in schema:
         return example_of(whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]], whole)
@@ -134,7 +136,7 @@ def example_of(schema: dict[str, Any], whole: dict[str, Any]) -> Any:
     return {name: example_of(part, whole) for name, part in schema.get("properties", {}).items()}
 
 
-def _shown(operation: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+def _shown(operation: Json, schema: Json) -> Json:
     """One operation as the page shows it."""
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
     method, _, path = operation["x-place"].partition(" ")
@@ -154,11 +156,11 @@ def _shown(operation: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _fields(schema: dict[str, Any], whole: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _fields(schema: Json, whole: Json) -> list[tuple[str, str, str]]:
     """Name, type and description of each field of a body."""
     body = whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return [(name, part.get("type", ""), part.get("description", "")) for name, part in body["properties"].items()]
 
 
-def _pretty(value: Any) -> str:
+def _pretty(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) if value is not None else ""

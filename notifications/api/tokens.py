@@ -76,6 +76,8 @@ class ApiToken(models.Model):
     revoked_at = models.DateTimeField(null=True, editable=False)
     revoked_by = models.CharField(max_length=150, default="", editable=False)
 
+    text: str  # of one that was just made; stored nowhere
+
     objects = ApiTokenQuerySet.as_manager()
 
     class Meta:

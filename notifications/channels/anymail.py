@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Protocol
 
 from anymail.exceptions import (
     AnymailConfigurationError,
@@ -15,7 +15,7 @@ from anymail.exceptions import (
     AnymailSerializationError,
     AnymailUnsupportedFeature,
 )
-from anymail.message import AnymailMessage
+from anymail.message import AnymailMessage, AnymailStatus
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.mail import get_connection
@@ -47,6 +47,19 @@ NOBODY_THERE = {
 }
 NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
 STILL_AT_IT = ("concurrent", "in progress", "1601")
+
+
+class HttpAnswer(Protocol):
+    """What `requests` returns."""
+
+    status_code: int
+    text: str
+    headers: Mapping[str, str]
+
+    def json(self) -> Any: ...
+
+
+Answer = HttpAnswer | dict[str, Any]  # a dict is boto3's
 
 
 class Session:
@@ -86,7 +99,7 @@ class Anymail(Channel):
             line.drop()
 
     def _try(self, line: Session, mail: Mail, key: str) -> Outcome:
-        message: Any = None
+        message: AnymailMessage | None = None
         try:
             message = self._message(mail, key)
             backend = line.backend or line.open(self.provider, self._options())
@@ -99,7 +112,7 @@ class Anymail(Channel):
             return Outcome("permanent", f"the provider refuses the recipient: {said(error)}")
         except NEVER as error:
             # Anymail raises the same while it reads an answer: then the mail may have been sent.
-            answer = message.anymail_status.esp_response if hasattr(message, "anymail_status") else None
+            answer = message.anymail_status.esp_response if message else None
             if answer is None:
                 return Outcome("permanent", said(error), unclear=True)
             return outcome_of(answer, self.provider)
@@ -127,7 +140,7 @@ class Anymail(Channel):
         return {"client_params": {**params, "config": {**params.get("config", {}), **limits}}}
 
 
-def accepted(status: Any, provider: str) -> Outcome:
+def accepted(status: AnymailStatus, provider: str) -> Outcome:
     """The outcome of a send that raised nothing: some refusals come without an exception."""
     if status_of(status.esp_response) >= 400:
         return outcome_of(status.esp_response, provider)
@@ -136,7 +149,7 @@ def accepted(status: Any, provider: str) -> Outcome:
     return Outcome("ambiguous", f"{provider} says {', '.join(sorted(map(str, status.status)))}")
 
 
-def outcome_of(response: Any, provider: str) -> Outcome:
+def outcome_of(response: Answer, provider: str) -> Outcome:
     """The outcome of a provider's answer: for the mail, the channel and the retry."""
     status, code, words = status_of(response), code_of(response), words_of(response)
     text = said(f"{provider} answers {status}{f' {code}' if code else ''}")
@@ -177,14 +190,14 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         waiting += [error for error in inner if isinstance(error, BaseException)]
 
 
-def status_of(response: Any) -> int:
+def status_of(response: Answer) -> int:
     """The HTTP status; 0 when there is none."""
     if isinstance(response, dict):  # boto3
         return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     return int(getattr(response, "status_code", 0))
 
 
-def code_of(response: Any) -> Any:
+def code_of(response: Answer) -> str | int | None:
     """The provider's own code: a number or a word, never the text, which may name people."""
     body = response if isinstance(response, dict) else _json(response)
     if not isinstance(body, dict):
@@ -197,7 +210,7 @@ def code_of(response: Any) -> Any:
     return code if isinstance(code, int) or (isinstance(code, str) and code.replace("_", "").isalnum()) else None
 
 
-def words_of(response: Any) -> str:
+def words_of(response: Answer) -> str:
     """What the provider says beside its code; empty for a page of HTML, which some proxy wrote."""
     body = response if isinstance(response, dict) else _json(response)
     if body is None:
@@ -213,18 +226,18 @@ def words_of(response: Any) -> str:
     return next((text for text in texts if isinstance(text, str)), "")
 
 
-def _json(response: Any) -> Any:
+def _json(response: HttpAnswer) -> Any:
     try:
         return response.json()
     except ValueError:
         return None
 
 
-def body_of(response: Any) -> str:
+def body_of(response: Answer) -> str:
     return str(response) if isinstance(response, dict) else str(response.text)
 
 
-def retry_after(response: Any) -> float:
+def retry_after(response: Answer) -> float:
     """Seconds to wait as told: `Retry-After` as a number or a date, else `ratelimit-reset`; 0 when not told."""
     headers = response["ResponseMetadata"].get("HTTPHeaders", {}) if isinstance(response, dict) else response.headers
     text = headers.get("retry-after") or headers.get("ratelimit-reset") or ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 Fault = Literal["account", "limit", "message", ""]
 
@@ -23,9 +23,9 @@ WAITS = (("day", 3600.0), ("daily", 3600.0), ("hour", 900.0))
 class KnownAnswers:
     """Codes of a provider, and words of its texts in lower case."""
 
-    account: Collection[Any] = ()
-    limit: Collection[Any] = ()
-    message: Collection[Any] = ()
+    account: Collection[str | int] = ()
+    limit: Collection[str | int] = ()
+    message: Collection[str | int] = ()
     account_words: tuple[str, ...] = ()
     limit_words: tuple[str, ...] = ()
     message_words: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ PROVIDERS = {
 }  # fmt: skip
 
 
-def fault_of_api(provider: str, status: int, code: Any, text: str) -> Fault:
+def fault_of_api(provider: str, status: int, code: str | int | None, text: str) -> Fault:
     """Whose fault a 4xx of a provider's API is, by its own code, its words, then the status."""
     known, words = PROVIDERS.get(provider, KnownAnswers()), text.casefold()
     if code in known.account or any(word in words for word in known.account_words):

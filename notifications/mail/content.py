@@ -81,7 +81,7 @@ def render(event_type: str, order: Any, amount: int = 0) -> Mail:
     )
 
 
-def _plain(template: str, context: dict[str, Any]) -> str:
+def _plain(template: str, context: dict[str, object]) -> str:
     """A rendered template as a plain `str`: JSON encoders do not know Django's SafeString."""
     return str.__str__(render_to_string(template, context)).strip() + "\n"
 
@@ -92,7 +92,7 @@ def identity(key: str, date: datetime) -> dict[str, str]:
     return {"Date": format_datetime(date), "Message-ID": f"<{digest(key.encode())}@{domain}>"}
 
 
-def short(order_id: Any) -> str:
+def short(order_id: object) -> str:
     """The last, random digits of the id: short enough to read over the telephone."""
     return str(order_id).replace("-", "")[-10:].upper()
 

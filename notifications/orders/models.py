@@ -6,7 +6,6 @@ import re
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, models
 from django.db.models import F, OuterRef, Q, Subquery
@@ -177,7 +176,7 @@ def order_as_it_is(order_id: uuid.UUID) -> Order | None:
 
 
 @compiled
-def _values_of(order_id: uuid.UUID) -> models.QuerySet[Any, Any]:
+def _values_of(order_id: uuid.UUID) -> models.QuerySet[Order, tuple[object, ...]]:
     return Order.objects.with_last_message().filter(pk=order_id).values_list(*ORDER_FIELDS, "last_message_id")
 
 

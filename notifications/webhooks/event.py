@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from config.payload import digest
 from notifications.mail import delivery_status
@@ -29,7 +28,7 @@ class Event:
     detail: str = ""
 
 
-def identity(*parts: Any) -> str:
+def identity(*parts: object) -> str:
     """A dedup id from the parts that identify an event, for providers whose own id changes or is missing."""
     return digest("\x1f".join(map(str, parts)).encode())
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import uuid
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 Record = dict[str, Any]
+T = TypeVar("T")
 
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 NOT_JSON = (msgspec.MsgspecError, UnicodeError, RecursionError)
@@ -23,7 +24,7 @@ class Malformed(ValueError):
 
 
 # -- a whole body ------------------------------------------------------------------------------------------
-def read(body: bytes, shape: Any) -> Any:
+def read(body: bytes, shape: type[T]) -> T:
     """JSON as `shape`. Malformed says why not."""
     try:
         return msgspec.json.decode(body, type=shape)
@@ -72,29 +73,29 @@ def text_of(body: bytes) -> str:
 
 
 # -- a value -----------------------------------------------------------------------------------------------
-def record(value: Any) -> Record:
+def record(value: object) -> Record:
     return value if isinstance(value, dict) else {}
 
 
-def records(value: Any) -> list[Record]:
+def records(value: object) -> list[Record]:
     """The objects in a list; its other elements are left out."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """A text, or a whole number as one."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         return ""
     return str(value)
 
 
-def texts(value: Any) -> list[str]:
+def texts(value: object) -> list[str]:
     """The texts in a list, or a lone one."""
     values = value if isinstance(value, list) else [value]
     return [item for item in values if isinstance(item, str) and item]
 
 
-def number(value: Any) -> float | None:
+def number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -121,7 +122,7 @@ def moment(value: Any) -> datetime | None:
         return None
 
 
-def ours(value: Any) -> uuid.UUID | None:
+def ours(value: object) -> uuid.UUID | None:
     """Our message's id from a field that the provider returns; None if it is missing or not ours."""
     try:
         return uuid.UUID(str(value)) if value else None

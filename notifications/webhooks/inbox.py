@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -14,7 +13,7 @@ from django.db import models, transaction
 
 from config.database.chunks import delete_in_chunks
 from config.database.retry import Remedy, remedy_for
-from config.database.upsert import Upsert, timestamp_text, uuid_text
+from config.database.upsert import Row, Upsert, timestamp_text, uuid_text
 from config.fields import IdentifierField, in_ascii, storable
 from config.telemetry import metrics
 from config.telemetry.logs import log
@@ -109,7 +108,7 @@ def store(events: Sequence[Event], provider: str, headers: Mapping[str, str], no
     )
 
 
-def _store(rows: Sequence[tuple[Any, ...]], constants: Mapping[str, Any]) -> list[UUID]:
+def _store(rows: Sequence[Row], constants: Mapping[str, object]) -> list[UUID]:
     """One that the database refuses is found by halves, and stored in ASCII: a provider repeats all of a request."""
     try:
         with transaction.atomic():
@@ -123,13 +122,13 @@ def _store(rows: Sequence[tuple[Any, ...]], constants: Mapping[str, Any]) -> lis
     return [*_store(rows[:middle], constants), *_store(rows[middle:], constants)]
 
 
-def _cut(row: Sequence[Any]) -> tuple[Any, ...]:
+def _cut(row: Row) -> Row:
     """The columns that have a length; escaped they are longer."""
     name, dedup_id, kind, body, message_id, provider_id, recipient, detail, occurred = row
     return name, dedup_id[:200], kind, body, message_id, provider_id[:200], recipient[:254], detail[:300], occurred
 
 
-def _row(event: Event, now: datetime) -> tuple[Any, ...]:
+def _row(event: Event, now: datetime) -> Row:
     message_id = uuid_text(event.message_id) if event.message_id else None
     # The status with the latest time holds: a provider's clock that runs ahead must not win for ever.
     occurred = min(event.occurred_at or now, now + timedelta(seconds=60))

@@ -8,7 +8,7 @@ provider itself cannot tell, `deferred` says that the mail was not delivered yet
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from uuid import UUID
 
 from notifications.mail.delivery_status import ACCEPTED, BOUNCED, COMPLAINED, DEFERRED, DELIVERED, REJECTED
 from notifications.webhooks.event import OTHER, Event, identity
@@ -58,7 +58,7 @@ def resend(body: bytes, headers: Headers) -> list[Event]:
     ]  # fmt: skip
 
 
-def metadata_in(headers: Any) -> Any:
+def metadata_in(headers: object) -> UUID | None:
     """Our id in the X-Metadata header, among the mail's headers as they list them."""
     named = [each for each in records(headers) if text(each.get("name")).lower() == "x-metadata"]
     return from_metadata(named[0].get("value")) if named else None
@@ -198,5 +198,5 @@ def bounced(kind: str, sub_type: str) -> str:
 
 def people_in(part: Record) -> list[str]:
     """The recipients an SES event is about: plain addresses, or objects that hold one."""
-    listed: list[Any] = next((part[name] for name in SES_PEOPLE if isinstance(part.get(name), list)), [])
+    listed: list[object] = next((part[name] for name in SES_PEOPLE if isinstance(part.get(name), list)), [])
     return texts([each.get("emailAddress") if isinstance(each, dict) else each for each in listed])

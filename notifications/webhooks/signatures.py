@@ -10,7 +10,7 @@ import re
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,6 +23,9 @@ PAST, FUTURE = timedelta(seconds=300), timedelta(seconds=60)
 MAILGUN_PAST = timedelta(hours=9)
 
 Headers = Mapping[str, str]
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 
 class Forged(Exception):
@@ -165,7 +168,7 @@ class Envelope(msgspec.Struct, rename="pascal"):
     signature: str
     signature_version: str
     signing_cert_u_r_l: str = msgspec.field(name="SigningCertURL")
-    subscribe_u_r_l: Any = msgspec.field(name="SubscribeURL", default=None)
+    subscribe_u_r_l: object = msgspec.field(name="SubscribeURL", default=None)
 
 
 def verify_sns(topics: Sequence[str], headers: Headers, body: bytes, now: datetime) -> None:
@@ -228,10 +231,10 @@ class Certificates:
     """Certificates by their address, which changes with the certificate: each is fetched once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Any] = {}
+        self._known: dict[str, Certificate] = {}
         self._next_fetch: datetime | None = None
 
-    def read(self, url: str, now: datetime) -> Any:
+    def read(self, url: str, now: datetime) -> Certificate:
         """The x509 certificate at `url`. Unavailable when it cannot be read, or another one was fetched just now."""
         if url not in self._known:
             if self._next_fetch and now < self._next_fetch:
@@ -244,7 +247,7 @@ class Certificates:
 certificates = Certificates()
 
 
-def _load(url: str) -> Any:
+def _load(url: str) -> Certificate:
     from cryptography import x509
 
     try:
@@ -259,7 +262,7 @@ def _load(url: str) -> Any:
 class NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect could lead anywhere."""
 
-    def redirect_request(self, *_: Any, **__: Any) -> None:
+    def redirect_request(self, *_: object, **__: object) -> None:
         return None
 
 

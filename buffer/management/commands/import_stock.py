@@ -23,7 +23,7 @@ class Command(VisibleCommand):
         parser.add_argument("file", type=Path, metavar="FILE.csv")
         parser.add_argument("--dry-run", action="store_true", help="say what would be done, change nothing")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         try:
             imported = import_stock(options["file"], dry_run=options["dry_run"], say=self.stdout.write)
         except BadSetting as error:

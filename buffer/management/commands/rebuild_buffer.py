@@ -20,7 +20,7 @@ class Command(VisibleCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--dry-run", action="store_true", help="read and count, change nothing")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         try:
             for result in rebuild(self.stderr.write, dry_run=options["dry_run"]):
                 self.stdout.write(

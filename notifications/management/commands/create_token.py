@@ -21,7 +21,7 @@ class Command(VisibleCommand):
         words = "the last day or moment on which it is valid, UTC: 2027-01-31 or 2027-01-31T12:00"
         parser.add_argument("--expires", metavar="WHEN", help=words)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         operator = operator_of_terminal()
         try:
             until = end_of(options["expires"]) if options["expires"] else None
