@@ -114,7 +114,7 @@ def test_a_big_file_goes_in_chunks(load, monkeypatch):
 
 
 # -- adjustments -------------------------------------------------------------------------------------
-def test_a_stocktake_sets_the_quantity_and_leaves_a_movement_and_a_trail():
+def test_a_stocktake_sets_the_quantity_and_leaves_a_movement_and_an_operator_action():
     stocks(A=10)
     done = adjust_stock("A", counted=7, adjustment_id="take-1", operator=ME, reason="counted twice")
     assert (done.delta, done.quantity, done.known) == (-3, 7, False)
