@@ -180,14 +180,11 @@ def _sent_was_counted(stream: str, batches: BatchQuerySet) -> Check:
     return Check(f"{stream}: batches sent = sent batches + swept by retention", totals.get("batches_sent", 0), there)
 
 
-KEYS = 500
-
-
 def _refused_has_a_letter(stream: str, batches: BatchQuerySet) -> Check:
     """A batch is parked or discarded only after the broker refused it; burial keys are kept for ever."""
     refused = batches.filter(status__in=["parked", "discarded"]).values_list("pk", "status")
     lost: list[dict[str, str]] = []
-    for chunk in by_key(refused, KEYS):
+    for chunk in by_key(refused, CHUNK):
         letters = BurialKey.objects.filter(group="", topic_id__in=[str(pk) for pk, _ in chunk])
         known = set(letters.values_list("topic_id", flat=True))
         lost += [{"batch": str(pk), "status": status} for pk, status in chunk if str(pk) not in known]
@@ -197,7 +194,7 @@ def _refused_has_a_letter(stream: str, batches: BatchQuerySet) -> Check:
 def _open_letters_are_parked(stream: str, batches: BatchQuerySet) -> Check:
     """A refused batch is published again only after its letter was taken back."""
     early: list[str] = []
-    for chunk in by_key(batches.claimed().values_list("pk"), KEYS):
+    for chunk in by_key(batches.claimed().values_list("pk"), CHUNK):
         letters = DeadLetter.objects.open().filter(step=STEP, business_key__in=[str(pk) for (pk,) in chunk])
         early += letters.values_list("business_key", flat=True)
     return Check(f"{stream}: no batch waits whose letter is open", rows=sorted(early)[:OFFENDERS])

@@ -71,6 +71,5 @@ def _webhooks() -> Iterator[CheckMessage]:
     for name in sorted(named & NEED_CRYPTOGRAPHY):
         if find_spec("cryptography") is None:
             yield Error(
-                f"EMAIL_WEBHOOK_SECRETS: {name} needs the package cryptography (extra anymail).",
-                id="spillway.E044",
+                f"EMAIL_WEBHOOK_SECRETS: {name} needs the package cryptography (extra anymail).", id="spillway.E044"
             )

@@ -7,7 +7,4 @@ from django.urls import path
 from notifications.api.site import api
 from notifications.webhooks.views import receive
 
-urlpatterns = [
-    path("webhooks/email/<slug:esp>", receive),
-    path("", api.urls),
-]
+urlpatterns = [path("webhooks/email/<slug:esp>", receive), path("", api.urls)]

@@ -39,12 +39,7 @@ class StateOfBatch(Segments):
     title = "state"
     parameter_name = "state"
     field = "status"
-    words = {
-        "claimed": "Waiting to publish",
-        "sent": "Sent",
-        "parked": "Dead letter",
-        "discarded": "Discarded",
-    }
+    words = {"claimed": "Waiting to publish", "sent": "Sent", "parked": "Dead letter", "discarded": "Discarded"}
     choices_in_words = [("all", "All"), *words.items()]
 
 
@@ -167,10 +162,7 @@ class BucketAdmin(ReadOnlyAdmin):
     list_filter = [StateOfBucket]
     search_fields = ["pk"]
     search_help_text = "Paste a location id, capitals included. Exact match."
-    empty = (
-        "Nothing waits",
-        "A warehouse appears here with its first order, and leaves when its batch is cut.",
-    )
+    empty = ("Nothing waits", "A warehouse appears here with its first order, and leaves when its batch is cut.")
     count_open = number_column("open_count", "Orders")
     oldest = age_column("first_arrival", "Oldest")
     newest = age_column("last_arrival", "Newest")

@@ -184,10 +184,7 @@ class ItemAdmin(CapturedAdmin):
     list_display = ["item", "state", "merchant_id", "changed"]
     search_fields = ["pk"]
     search_help_text = "Paste an item id, capitals included. Exact match."
-    empty = (
-        "No items yet",
-        "An item appears with its first product variant, or when import_stock brings it in.",
-    )
+    empty = ("No items yet", "An item appears with its first product variant, or when import_stock brings it in.")
 
     @admin.display(description="Item")
     def item(self, row: InventoryItem) -> str:

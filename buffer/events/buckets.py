@@ -49,12 +49,7 @@ def arrive(stream: Stream, arrivals: Mapping[str, tuple[int, int]], now: datetim
         (location, number, partition, at_once if number >= stream.max_batch else soon)
         for location, (number, partition) in sorted(arrivals.items())
     ]
-    times = {
-        "first_arrival": now,
-        "last_arrival": now,
-        "idle_at": now + stream.idle,
-        "cap_at": now + stream.cap,
-    }
+    times = {"first_arrival": now, "last_arrival": now, "idle_at": now + stream.idle, "cap_at": now + stream.cap}
     names = {"stream": stream.name, "topic": topic_name(stream.topic)}
     _arrivals(stream.max_batch).run(rows, {**NEW_BUCKET, **names, **times})
 

@@ -45,10 +45,7 @@ class StatusCol(Col):
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
         status, params = super().as_sql(compiler, connection)
-        return (
-            f"CASE WHEN {status} = 'claimed' AND NOT {self._waits(compiler)} THEN 'sent' ELSE {status} END",
-            params,
-        )
+        return (f"CASE WHEN {status} = 'claimed' AND NOT {self._waits(compiler)} THEN 'sent' ELSE {status} END", params)
 
     def stored(self) -> Col:
         return Col(self.alias, self.target, self.output_field)
@@ -203,9 +200,7 @@ class BufferedEvent(models.Model):
         indexes = [
             # The claim's own order; partial where the database can, so that sent rows cost nothing.
             models.Index(
-                fields=["stream", "location_id", "id"],
-                name="bufferedevent_open",
-                condition=Q(status="pending"),
+                fields=["stream", "location_id", "id"], name="bufferedevent_open", condition=Q(status="pending")
             )
         ]
         permissions = [("withdraw_bufferedevent", "Can withdraw an order before it is claimed")]

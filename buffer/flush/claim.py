@@ -40,11 +40,7 @@ class DueDecision:
 
 
 def decide(
-    bucket: Bucket | Candidate,
-    now: datetime,
-    caught_up: Mapping[int, datetime | None],
-    max_batch: int,
-    pressed: bool,
+    bucket: Bucket | Candidate, now: datetime, caught_up: Mapping[int, datetime | None], max_batch: int, pressed: bool
 ) -> DueDecision:
     """Decide about one candidate.
 

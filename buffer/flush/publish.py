@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -47,7 +47,9 @@ def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]
         now = database_now()
         ours = Batch.objects.claimed().of_streams([stream.name for stream in wanted]).oldest_first()
         candidates = list(ours.lock_free(now).defer("event_ids", "months")[:BATCHES_A_ROUND])
-        batches = in_order(candidates, _unsent_at(candidates))
+        locations = {batch.location_id for batch in candidates}
+        unsent = Batch.objects.claimed().at(locations).values_list("stream", "location_id", "sequence")
+        batches = in_order(candidates, unsent) if candidates else []
         until = now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS)
         Batch.objects.lease([batch.pk for batch in batches], token, until, now)
     return token, list(map(_leased, batches))
@@ -58,12 +60,7 @@ def _leased(batch: Batch) -> LeasedBatch:
     return LeasedBatch(batch.pk, batch.stream, batch.location_id, batch.payload, batch.headers, orders, batch.attempts)
 
 
-def _unsent_at(candidates: Sequence[Batch]) -> list[tuple[str, str, int]]:
-    rows = Batch.objects.claimed().at({batch.location_id for batch in candidates})
-    return list(rows.values_list("stream", "location_id", "sequence")) if candidates else []
-
-
-def in_order(candidates: Sequence[Batch], unsent: Sequence[tuple[str, str, int]]) -> list[Batch]:
+def in_order(candidates: Sequence[Batch], unsent: Iterable[tuple[str, str, int]]) -> list[Batch]:
     """Those candidates that come before every unsent batch of their location which is not a candidate."""
     mine = {(batch.stream, batch.location_id, batch.sequence) for batch in candidates}
     first_foreign: defaultdict[tuple[str, str], float] = defaultdict(lambda: float("inf"))

@@ -280,12 +280,7 @@ def _sequences(work: Corrections) -> dict[str, int]:
 
 
 def _supplement(
-    work: Corrections,
-    event: BufferedEvent,
-    batch_id: uuid.UUID,
-    at: Position,
-    items: Items,
-    sequence: int,
+    work: Corrections, event: BufferedEvent, batch_id: uuid.UUID, at: Position, items: Items, sequence: int
 ) -> Batch:
     message = {
         "batch_id": str(batch_id),

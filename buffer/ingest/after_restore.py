@@ -12,7 +12,6 @@ import msgspec
 
 from buffer.events.models import Batch, BufferedEvent
 from buffer.events.positions import OrderKey
-from buffer.ingest.batch import Row
 from buffer.streams import Stream
 from config.database.chunks import batched
 from config.database.upsert import Rewrite, uuid_text
@@ -47,10 +46,6 @@ class SentOrders:
         """Whether this delivery is newer than what was sent, and so late."""
         version = self.find(order_id, location_id)
         return version is not None and version.partition == partition and offset > version.offset
-
-    def late(self, rows: Iterable[Row]) -> set[tuple[int, int]]:
-        """(partition, offset) of the deliveries that came after what was sent."""
-        return {(row[4], row[5]) for row in rows if self.comes_after(row[1], row[2], row[4], row[5])}
 
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # as a column takes it
@@ -149,9 +144,13 @@ class Regain:
 
     def split(self, batch: RecordBatch) -> list[RecordBatch]:
         """Records up to the version that was sent, and records after it: those are late."""
-        rows = (row for rows in batch.prepared.records.values() for row, _record in rows)
-        late = self.sent.late(rows)
-        parts: tuple[list, list] = ([], [])
+        late = {
+            (record.partition, record.offset)
+            for (_month, order_id, location_id), rows in batch.prepared.records.items()
+            for _row, record in rows
+            if self.sent.comes_after(order_id, location_id, record.partition, record.offset)
+        }
+        parts: tuple[list[Record], list[Record]] = ([], [])
         for record in batch.records:
             parts[(record.partition, record.offset) in late].append(record)
         return [RecordBatch(part, batch.topic_ids, revision=batch.revision) for part in parts]

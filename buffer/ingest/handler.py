@@ -15,16 +15,7 @@ from buffer.events.buckets import arrive, recount_buckets
 from buffer.events.models import BufferedEvent
 from buffer.events.positions import NEWER, OrderKey
 from buffer.ingest.after_restore import Regain, mark_sent, read_sent, unknown_batches
-from buffer.ingest.batch import (
-    REASONS,
-    Changed,
-    OrderClassifier,
-    Prepared,
-    Row,
-    StoredBatch,
-    StoredOrder,
-    position,
-)
+from buffer.ingest.batch import REASONS, Changed, OrderClassifier, Prepared, Row, StoredBatch, StoredOrder, position
 from buffer.partitioned import retained_months
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
@@ -54,12 +45,7 @@ EVENTS = Upsert(
     returning="partition_key order_id location_id revision source_partition",
     prune="partition_key",
 )
-NEW_EVENT = {
-    "status": BufferedEvent.Status.PENDING.value,
-    "revision": 0,
-    "seen_topic_id": "",
-    "seen_hash": "",
-}
+NEW_EVENT = {"status": BufferedEvent.Status.PENDING.value, "revision": 0, "seen_topic_id": "", "seen_hash": ""}
 # Both places, under the payload that the row was classified by.
 SEEN = Rewrite(
     BufferedEvent,
@@ -99,7 +85,7 @@ class Ingest(LetterHandler, Replayable):
             try:
                 message = decode(value)
             except InvalidRecord as refusal:
-                prepared.letters.append(self._refused(batch, record, refusal))
+                prepared.letters.append(self.letter(batch, record, "decode", refusal.reason, str(refusal)))
                 continue
             month = month_of(message)
             if month < first and batch.from_log:
@@ -128,9 +114,6 @@ class Ingest(LetterHandler, Replayable):
     def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
         """The orders of a prepared batch."""
         return batch.prepared.records
-
-    def _refused(self, batch: RecordBatch, record: Record, refusal: InvalidRecord) -> Letter:
-        return self.letter(batch, record, "decode", refusal.reason, str(refusal))
 
     def _outside(self, batch: RecordBatch, record: Record, order_id: str, first: int, last: int) -> Letter:
         text = f"ordered_at is outside the window {first} … {last} that the buffer keeps"
@@ -180,7 +163,8 @@ class Ingest(LetterHandler, Replayable):
         prepared: Prepared = batch.prepared
         topic_id = next(iter(batch.topic_ids.values()), "")
         rows = prepared.ordered
-        changed = self._settle_changed(prepared, self._upsert(rows, topic_id, now), outcome)
+        constants = {"stream": self.name, "topic_id": topic_id, "created_at": now, "updated_at": now}
+        changed = self._settle_changed(prepared, EVENTS.run(rows, {**NEW_EVENT, **constants}), outcome)
         outcome.letters += prepared.letters
         if len(changed) < len(rows):
             known = set(changed)
@@ -199,10 +183,6 @@ class Ingest(LetterHandler, Replayable):
         recounted = recount_buckets(self.stream, outcome.settled, now)
         outcome.settle_letters(bury(outcome.letters, topic_name(self.group), now))
         self._count(outcome, revision, now, recounted)
-
-    def _upsert(self, rows: Packed, topic_id: str, now: datetime) -> list[Changed]:
-        constants = {"stream": self.name, "topic_id": topic_id, "created_at": now, "updated_at": now}
-        return EVENTS.run(rows, {**NEW_EVENT, **constants})
 
     def _settle_changed(self, prepared: Prepared, rows: list[Changed], outcome: StoredBatch) -> list[OrderKey]:
         """Count inserted and updated rows, and the new events of each location; returns the keys."""

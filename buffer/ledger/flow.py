@@ -147,10 +147,7 @@ def _ledger(numbers: Numbers) -> Stage:
         "Ledger",
         f"{total:,}",
         "movements",
-        [
-            f"unknown stock: {settings.LEDGER_UNKNOWN_STOCK}",
-            f"negative stock: {settings.LEDGER_NEGATIVE_STOCK}",
-        ],
+        [f"unknown stock: {settings.LEDGER_UNKNOWN_STOCK}", f"negative stock: {settings.LEDGER_NEGATIVE_STOCK}"],
         reverse("admin:buffer_inventorytracking_changelist"),
         trend=trend[:-1],
     )

@@ -14,7 +14,7 @@ from buffer.events.positions import NEWER, Position
 from buffer.ledger.batch import Applied, Key, MovementClassifier, Place, Prepared, Tracked, Verdict
 from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.statements import NAME, Group, Row, adjust_stocks, insert_movements, read_known, read_stocks
-from buffer.ledger.topics import Merchant, Movements, Source, Variant, sources
+from buffer.ledger.topics import Merchant, Movements, Variant, sources
 from config.database.upsert import Row as Values
 from config.database.upsert import Upsert, new
 from config.gate import InvalidRecord
@@ -53,7 +53,8 @@ class Track(LetterHandler, Replayable):
         for record in batch.records:
             source = known[record.topic]
             try:
-                effect = source.effect(source.gate.decode(record.value)) if _counts(source, record) else None
+                tombstone = record.value is None and source.tombstones
+                effect = None if tombstone else source.effect(source.gate.decode(record.value))
             except InvalidRecord as refusal:
                 self._refuse(prepared, batch, record, refusal)
                 continue
@@ -75,7 +76,7 @@ class Track(LetterHandler, Replayable):
     def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
         """The references of a prepared batch, and its stocks where their quantity decides."""
         prepared: Prepared = batch.prepared
-        references = {_reference(tracked.movements) for tracked in prepared.tracked}
+        references = {tracked.movements.reference for tracked in prepared.tracked}
         stocks = prepared.stocks if settings.LEDGER_NEGATIVE_STOCK == "park" else ()
         return {*references, *stocks, *(change for _record, change in prepared.changes)}
 
@@ -192,14 +193,10 @@ class Track(LetterHandler, Replayable):
             applied.settle(record, "applied" if added else "duplicate")
             if added:
                 applied.movements[record.topic, record.partition] += added
-                if applied.replayed:
-                    self._note(movements, record, applied)
-
-    def _note(self, movements: Movements, record: Record, applied: Applied) -> None:
-        """Note for a replay what the outcome of later records may depend on."""
-        applied.change(_reference(movements), record)
-        for stock in movements.deltas if settings.LEDGER_NEGATIVE_STOCK == "park" else ():
-            applied.change(stock, record)
+            if added and applied.replayed:  # what the outcome of later records may depend on
+                applied.change(movements.reference, record)
+                for stock in movements.deltas if settings.LEDGER_NEGATIVE_STOCK == "park" else ():
+                    applied.change(stock, record)
 
     def _follow(self, batch: RecordBatch, applied: Applied, now: datetime) -> None:
         changes = batch.prepared.changes
@@ -230,14 +227,6 @@ class Track(LetterHandler, Replayable):
         """Never: nothing waits here. Each second the stocks that were seen are forgotten."""
         self._stocks.clear()
         return False
-
-
-def _counts(source: Source, record: Record) -> bool:
-    return record.value is not None or not source.tombstones
-
-
-def _reference(movements: Movements) -> tuple[str, str]:
-    return movements.reference_type, movements.reference_id
 
 
 def _sums(fresh: Fresh) -> dict[str, int]:

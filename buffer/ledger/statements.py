@@ -27,11 +27,7 @@ RECORD = Upsert(
 
 # Only read: all that a reference moved.
 REFERENCE = Upsert(
-    InventoryTracking,
-    columns="reference_id",
-    constants="reference_type",
-    key="reference_id reference_type",
-    update={},
+    InventoryTracking, columns="reference_id", constants="reference_type", key="reference_id reference_type", update={}
 )
 
 # An upsert locks in the order of its rows, which an UPDATE joined to them does not: two workers at the same

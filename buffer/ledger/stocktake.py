@@ -212,14 +212,7 @@ def take_stock(stock_id: str, counted: int, seen: int, adjustment_id: str, opera
         return adjust_stock(stock_id, adjustment_id=adjustment_id, operator=operator, reason=reason, counted=counted)
 
 
-def adjust_stock(
-    stock_id: str,
-    *,
-    adjustment_id: str,
-    operator: Operator,
-    reason: str,
-    counted: int,
-) -> Adjusted:
+def adjust_stock(stock_id: str, *, adjustment_id: str, operator: Operator, reason: str, counted: int) -> Adjusted:
     """Set a stock to what was `counted`.
 
     Nothing moves the stock between the look at its quantity and the movement. The same `adjustment_id` again

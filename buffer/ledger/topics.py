@@ -92,6 +92,10 @@ class Movements(NamedTuple):
     deltas: dict[str, int]
     whole: bool = False
 
+    @property
+    def reference(self) -> tuple[str, str]:
+        return self.reference_type, self.reference_id
+
 
 class Merchant(NamedTuple):
     """A merchant exists, or does not any more: it needs a default location."""

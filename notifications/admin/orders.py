@@ -28,10 +28,7 @@ class StatusOfOrder(Segments):
     title = "status"
     parameter_name = "status"
     field = "status"
-    choices_in_words = [
-        ("all", "All"),
-        *((status.value, status.label.capitalize()) for status in Order.Status),
-    ]
+    choices_in_words = [("all", "All"), *((status.value, status.label.capitalize()) for status in Order.Status)]
 
 
 @admin.register(Order)

@@ -21,10 +21,6 @@ MESSAGE_ID = "0198c2b4-9a44-7f02-8d1e-60b7c3f5a902"
 StatusName = Literal["pending", "paid", "cancelled", "part_refunded", "refunded"]
 
 
-def _address(value: str) -> str:
-    return recipients.check(value)
-
-
 def _currency(value: str) -> str:
     if value not in CODES:
         raise ValueError("not a currency of ISO 4217, in capitals")
@@ -33,7 +29,7 @@ def _currency(value: str) -> str:
 
 Address = Annotated[
     str,
-    AfterValidator(_address),
+    AfterValidator(recipients.check),
     Field(
         description="One bare address. Its domain is kept in lower-case punycode.",
         examples=["ada@example.com"],
@@ -57,9 +53,7 @@ class NewOrder(Input):
     user_email: Address
     total_amount: Amount
     currency: Annotated[
-        str,
-        AfterValidator(_currency),
-        Field(description="ISO 4217.", examples=["EUR"], min_length=3, max_length=3),
+        str, AfterValidator(_currency), Field(description="ISO 4217.", examples=["EUR"], min_length=3, max_length=3)
     ]
 
 

@@ -106,10 +106,7 @@ def _refusal(response: Json, content: Json, status: int) -> None:
     response["content"] = {CONTENT_TYPE: content}
     if status in (409, 429, 503):
         response["headers"] = {
-            "Retry-After": {
-                "schema": {"type": "integer"},
-                "description": "Seconds; with 409 only while in progress.",
-            }
+            "Retry-After": {"schema": {"type": "integer"}, "description": "Seconds; with 409 only while in progress."}
         }
 
 

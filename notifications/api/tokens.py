@@ -184,7 +184,10 @@ def revoke(token_ids: Sequence[int], operator: Operator, reason: str) -> int:
 
 
 def identify(text: str) -> ApiToken | None:
-    """The token with this text that is not revoked; the caller looks whether it has expired. One indexed look-up, then a comparison that takes the same time for any."""
+    """The unrevoked token with this text; it may have expired.
+
+    One indexed look-up, then a comparison that takes the same time whatever was found.
+    """
     mark, _, rest = text.partition("_")
     prefix = rest.partition("_")[0]
     known = len(prefix) == 2 * PREFIX_BYTES and mark == MARK and prefix.isascii() and prefix.isalnum()

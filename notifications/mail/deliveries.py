@@ -11,13 +11,12 @@ from django.conf import settings
 from django.db import models
 
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
-from config.fields import IdentifierField, storable
+from config.fields import IDENTIFIER_LENGTH, IdentifierField, storable
 from config.uuid7 import smallest_uuid7
 from notifications.mail import content, delivery_status
 from notifications.mail.delivery_status import Standing, stronger
 from outbox.channels.handlers import Message, Outcome
 
-LONGEST_ID = 200
 TIMES = {
     delivery_status.DELIVERED: "delivered_at",
     delivery_status.BOUNCED: "bounced_at",
@@ -128,7 +127,7 @@ def write(rows: Sequence[tuple[uuid.UUID, str, str, str]], provider: str, now: d
     # One day of margin for the clock of the rotation.
     oldest = smallest_uuid7(int((now - timedelta(days=settings.OUTBOX_RETENTION_DAYS - 1)).timestamp() * 1000))
     kept = [
-        (uuid_text(message_id), order_id[:LONGEST_ID], recipient, storable(provider_id, LONGEST_ID))
+        (uuid_text(message_id), order_id[:IDENTIFIER_LENGTH], recipient, storable(provider_id))
         for message_id, order_id, recipient, provider_id in rows
         if message_id >= oldest
     ]

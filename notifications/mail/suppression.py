@@ -59,9 +59,7 @@ SUPPRESS = Upsert(
     constants="since",
     key="address_hash",
     # A complaint replaces a bounce as the reason: whoever lifts the suppression must know.
-    update={
-        "reason": "CASE WHEN old.reason = 'complaint' THEN old.reason ELSE new.reason END",
-    },
+    update={"reason": "CASE WHEN old.reason = 'complaint' THEN old.reason ELSE new.reason END"},
 )
 
 

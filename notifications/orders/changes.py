@@ -124,10 +124,7 @@ def carry_out(planned: PlannedChange) -> Order:
     """Write the change and its mail inside the caller's transaction. Raises Stale if the order has changed since."""
     seen, after, step = planned.seen, planned.after, planned.step
     taken = Order.objects.as_seen(seen).update(
-        status=after.status,
-        refunded_amount=after.refunded_amount,
-        version=after.version,
-        updated_at=after.updated_at,
+        status=after.status, refunded_amount=after.refunded_amount, version=after.version, updated_at=after.updated_at
     )
     if taken != 1:
         raise Stale

@@ -111,7 +111,7 @@ class Order(models.Model):
             models.CheckConstraint(
                 condition=Q(refunded_amount__gte=0, refunded_amount__lte=F("total_amount")),
                 name="order_refunds_within_total",
-            ),
+            )
         ]
 
     def __str__(self) -> str:

@@ -6,12 +6,12 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
+from config.fields import IDENTIFIER_LENGTH
 from config.payload import digest
 from notifications.mail import delivery_status
 from notifications.webhooks.fields import Malformed, Record, moment, ours, parsed, parts_of, record, text, text_of
 
 OTHER = "other"  # opened, clicked, and whatever providers add: stored, without effect
-LONGEST_ID = 200
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def generic(body: bytes) -> list[Event]:
 
 def _generic(raw: bytes, item: Record) -> Event:
     dedup_id, kind = item.get("id"), item.get("event")
-    if not isinstance(dedup_id, str) or not 0 < len(dedup_id) <= LONGEST_ID:
-        raise Malformed(f"an event needs an id of 1 to {LONGEST_ID} characters")
+    if not isinstance(dedup_id, str) or not 0 < len(dedup_id) <= IDENTIFIER_LENGTH:
+        raise Malformed(f"an event needs an id of 1 to {IDENTIFIER_LENGTH} characters")
     if not isinstance(kind, str):
         raise Malformed("`event` is no text")
     return Event(

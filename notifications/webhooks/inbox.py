@@ -133,8 +133,8 @@ def _row(event: Event, now: datetime) -> Row:
     # The status with the latest time holds: a provider's clock that runs ahead must not win for ever.
     occurred = min(event.occurred_at or now, now + timedelta(seconds=60))
     return (
-        uuid_text(uuid7()), storable(event.dedup_id, 200), event.kind, event.raw.replace("\x00", "\ufffd"), message_id,
-        storable(event.provider_message_id, 200), storable(event.recipient, 254),
+        uuid_text(uuid7()), storable(event.dedup_id), event.kind, event.raw.replace("\x00", "\ufffd"), message_id,
+        storable(event.provider_message_id), storable(event.recipient, 254),
         storable(event.detail, 300), timestamp_text(occurred),
     )  # fmt: skip
 
