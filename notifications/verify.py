@@ -1,4 +1,4 @@
-"""What must hold of orders: each edge has its event, each event its message, and refunds add up."""
+"""What must hold of orders: each change has its event, each event its message, and refunds add up."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CHUNK = 2000
 def checks() -> Iterator[Check]:
     """All invariants of orders, in one snapshot."""
     with consistent_snapshot():
-        yield _every_edge_has_its_event()
+        yield _every_change_has_its_event()
         yield _refunds_add_up()
         yield _status_is_the_last_event()
         yield _every_event_has_its_message()
         yield _every_sent_mail_has_its_delivery()
 
 
-def _every_edge_has_its_event() -> Check:
+def _every_change_has_its_event() -> Check:
     events = Order.objects.annotate(number=Count("events"), last=Coalesce(Max("events__number"), 0))
     orders = events.exclude(version=F("number"), last=F("number"))
     return Check(

@@ -51,7 +51,7 @@ def state_of(bucket: Bucket, now: datetime) -> str:
 
 
 def why(bucket: Bucket, now: datetime) -> tuple[str, str]:
-    """Whether it is due, by the flusher's own rules: the verdict, and what it follows from."""
+    """Whether it is due, by the flusher's own rules: the answer, and what it follows from."""
     stream = streams().get(bucket.stream)
     if stream is None:
         return "Its stream is not configured.", "Nothing is read or flushed for it."
@@ -61,9 +61,9 @@ def why(bucket: Bucket, now: datetime) -> tuple[str, str]:
         return "Nothing waits here.", "The next order starts its clock."
     pressed = counters.totals(stream.name).get("open", 0) >= settings.BUFFER_HIGH_WATER
     caught_up = caught_up_of(stream)
-    verdict = decide(bucket, now, caught_up, stream.max_batch, pressed)
-    if verdict.reason:
-        return "Due now.", RULES[verdict.reason].format(**_limits(stream))
+    decision = decide(bucket, now, caught_up, stream.max_batch, pressed)
+    if decision.reason:
+        return "Due now.", RULES[decision.reason].format(**_limits(stream))
     read_at = caught_up.get(bucket.source_partition) if bucket.source_partition is not None else None
     return "Not due yet.", " ".join(_outlook(bucket, stream, read_at, now))
 

@@ -1,1 +1,1 @@
-"""What waits: events, buckets, batches, and the sentences about them."""
+"""What waits: events, buckets, batches, with their queries."""

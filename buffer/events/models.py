@@ -1,4 +1,4 @@
-"""Orders that wait for their batch, buckets, batches: the tables and the sentences to ask for them."""
+"""Orders that wait for their batch, buckets, batches: the tables and their queries."""
 
 from __future__ import annotations
 

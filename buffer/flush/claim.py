@@ -173,11 +173,11 @@ def _choose(stream: Stream, now: datetime, round_: Round, only: int | None) -> l
     expected = 0
     for bucket in candidates:
         round_.looked_at += 1
-        verdict = decide(bucket, now, caught_up, stream.max_batch, pressed=horizon is None)
-        if verdict.look_again is not None:
-            put_off.append((bucket.id, timestamp_text(verdict.look_again)))
+        decision = decide(bucket, now, caught_up, stream.max_batch, pressed=horizon is None)
+        if decision.look_again is not None:
+            put_off.append((bucket.id, timestamp_text(decision.look_again)))
         elif not chosen or expected + bucket.open_count <= EVENTS_A_ROUND:
-            chosen.append((bucket, verdict))
+            chosen.append((bucket, decision))
             expected += bucket.open_count
     LOOK_AGAIN.run(put_off)
     return chosen
@@ -231,13 +231,13 @@ def _cut_batches(
     round_.tried = [event for waiting in events.values() for event in waiting]
     frozen: list[Cut] = []
     topic_id = _topic_id(stream)
-    for bucket, verdict in chosen:
+    for bucket, decision in chosen:
         slices = enumerate(cut(stream, events.get(bucket.location_id, ())), start=bucket.sequence + 1)
         try:
             batches = [freeze(stream, bucket.location_id, n, part, now, topic_id) for n, part in slices]
         except Exception as error:
             raise Unfrozen(f"{type(error).__name__}: {error}") from error
-        frozen.append((bucket, verdict, batches))
+        frozen.append((bucket, decision, batches))
     leased = _store_batches(stream, frozen, now, round_)
     _claim_events([batch for _, _, batches in frozen for batch in batches], now)
     RELEASE.run([_after(bucket, batches, now) for bucket, _, batches in frozen])
@@ -298,12 +298,12 @@ def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_:
     ours: list[LeasedBatch] = []
     reasons: Counter[str] = Counter()
     text = uuid_writer()
-    for bucket, verdict, batches in frozen:
+    for bucket, decision, batches in frozen:
         location = bucket.location_id
         free = location not in blocked
         for batch in batches:
             events = [event.id for event in batch.events]
-            frame = (batch.sequence, verdict.reason, batch.months[-1], len(events))
+            frame = (batch.sequence, decision.reason, batch.months[-1], len(events))
             content = (
                 as_json(batch.months),
                 batch.content_hash,
@@ -315,7 +315,7 @@ def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_:
             if free:
                 sent = (batch.batch_id, stream.name, location, batch.payload, batch.headers, len(events))
                 ours.append(LeasedBatch(*sent))
-        reasons[verdict.reason] += len(batches)
+        reasons[decision.reason] += len(batches)
     STORE.run(rows, {**NEW_BATCH, "stream": stream.name, "claimed_at": now})
     log.info("batches_cut", stream=stream.name, **reasons)
     for reason, number in reasons.items():

@@ -27,7 +27,7 @@ NOBODY = hashlib.sha256(b"").hexdigest()
 
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
-    """Sentences about tokens."""
+    """Queries of tokens."""
 
     def unrevoked(self) -> ApiTokenQuerySet:
         return self.filter(revoked_at__isnull=True)

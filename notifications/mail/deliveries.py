@@ -39,7 +39,7 @@ class NewsEffect(NamedTuple):
 
 
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
-    """Sentences about deliveries. Partitioned by the message's id: name it, and one partition is read."""
+    """Queries of deliveries. Partitioned by the message's id: name it, and one partition is read."""
 
     def of_messages(self, ids: Iterable[uuid.UUID]) -> DeliveryQuerySet:
         return self.filter(message_id__in=list(ids))

@@ -18,7 +18,7 @@ from outbox.audit_log import actions
 
 
 class SuppressionQuerySet(models.QuerySet["Suppression"]):
-    """Sentences about suppressed addresses."""
+    """Queries of suppressed addresses."""
 
     def of(self, addresses: Iterable[str]) -> SuppressionQuerySet:
         return self.filter(address_hash__in={hash_of(address) for address in addresses if address})

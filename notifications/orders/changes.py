@@ -47,7 +47,7 @@ class Busy(Exception):
 
 @dataclass(frozen=True)
 class Transition:
-    """An edge of the state machine: the event's name, and the order's values after it."""
+    """A transition of the state machine: the event's name, and the order's values after it."""
 
     event_type: str
     status: str
@@ -57,7 +57,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """A step that was possible when `seen` was read, with the mail that tells of it."""
+    """A transition that was possible when `seen` was read, with the mail about it."""
 
     seen: Order
     step: Transition
@@ -66,7 +66,7 @@ class PlannedChange:
 
 
 def next_step(order: Order, action: Action, amount: int = 0) -> Transition:
-    """The edge that `action` takes from here. Impossible when there is none."""
+    """The transition that `action` makes from here. Impossible when there is none."""
     if action == "pay" and order.status == Status.PENDING:
         return Transition(Kind.PAID.value, Status.PAID.value, 0)
     if action == "cancel" and order.status == Status.PENDING:

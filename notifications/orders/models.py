@@ -1,4 +1,4 @@
-"""Orders, what happened to each, their mails, and the sentences to ask for them."""
+"""Orders, what happened to each, their mails, and their queries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_FOUND = 20
 
 
 class OrderQuerySet(models.QuerySet["Order"]):
-    """Sentences about orders."""
+    """Queries of orders."""
 
     def of(self, user_email: str) -> OrderQuerySet:
         """Exactly this address; the index is on the one without capitals."""
@@ -124,7 +124,7 @@ class Order(models.Model):
 
 
 class OrderEventQuerySet(models.QuerySet["OrderEvent"]):
-    """Sentences about what happened to orders."""
+    """Queries of what happened to orders."""
 
     def of_orders(self, orders: Iterable[Order]) -> OrderEventQuerySet:
         return self.filter(order__in=[order.pk for order in orders])

@@ -31,7 +31,7 @@ KINDS = [*((status, status) for status in delivery_status.STATUSES), (OTHER, "so
 
 
 class WebhookEventQuerySet(models.QuerySet["WebhookEvent"]):
-    """Sentences about events."""
+    """Queries of events."""
 
     def open(self) -> WebhookEventQuerySet:
         """Stored, and not yet applied: after a crash, or while the message is unknown."""

@@ -1,4 +1,4 @@
-"""Guards of the sentences about events, buckets and batches."""
+"""Guards of the queries of events, buckets and batches."""
 
 import uuid
 
