@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -16,7 +16,6 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import urlencode
-from django.utils.text import capfirst
 
 from config.admin import humanize
 from config.admin.html import chip, in_words
@@ -25,7 +24,6 @@ from config.admin.lists import POSITION, Keyset
 from config.admin.pages import EVERY, LeverState, ReadOnlyAdmin, Segments, age_column
 from config.flows import flows, mask_of
 from config.kafka.headers import shown
-from config.redelivery import Refusal
 from config.telemetry.redaction import DOTS, masked_error
 from config.uuid7 import is_uuid
 from outbox.admin.edit_form import Editing, state_of
@@ -37,8 +35,9 @@ from outbox.audit_log.reveal import Revealing
 from outbox.bookkeeping.progress import BEHIND
 from outbox.groups.fingerprint import cause_in_words
 from outbox.groups.models import FailureGroup
-from outbox.letters import levers as dead_letters
+from outbox.letters import levers
 from outbox.letters.filters import Filter
+from outbox.letters.levers import forecast
 from outbox.letters.models import DeadLetter
 from outbox.letters.transitions import CODES
 from outbox.messages.models import OutboxMessage
@@ -61,30 +60,11 @@ def _page_of(keys: Iterable[UUID]) -> str:
 
 
 # -- Admin page of dead letters, and the levers on them ------------------------------------------------------
-def _discard(keys: list[Any], operator: Operator, reason: str, code: str = "") -> LeverResult:
-    return _each(partial(dead_letters.discard, code=code))(keys, operator, reason)
-
-
-def _each(close: Callable[..., int]) -> Callable[[list[Any], Operator, str], LeverResult]:
-    """Letter by letter: one that refuses must not hide what became of the others."""
-
-    def act(keys: list[Any], operator: Operator, reason: str) -> LeverResult:
-        changed, refused = 0, []
-        for key in keys:
-            try:
-                changed += close([key], operator, reason)
-            except Refusal as refusal:
-                refused.append(f"{capfirst(str(refusal))}.")
-        return LeverResult(changed, refused)
-
-    return act
-
-
-def _requeue(keys: list[Any], operator: Operator, reason: str) -> LeverResult:
-    result = dead_letters.requeue(keys, operator, reason)
-    failed = [f"{letter}: {effect.evidence}." for letter, effect in result.failed]
-    refused = [f"{letter}: {why}." for letter, why in result.refused]
-    return LeverResult(result.requeued + len(failed), refused, failed)
+def _pull(verb: str, keys: list[Any], operator: Operator, reason: str, code: str = "") -> LeverResult:
+    outcome = levers.pull(verb, keys, operator, reason, code)
+    failed = [f"{letter}: {effect.evidence}." for letter, effect in outcome.failed]
+    refused = [f"{letter}: {why}." for letter, why in outcome.refused]
+    return LeverResult(outcome.acted + len(failed), refused, failed)
 
 
 def _why_closed(letter: DeadLetter) -> str:
@@ -113,7 +93,7 @@ REQUEUE = Lever(
     promise="The flow processes each letter again.",
     detail="It is processed at its original position, so it cannot overwrite a later version. "
     "If it fails again, a new letter says why.",
-    act=_requeue,
+    act=partial(_pull, "requeue"),
     **LETTERS,
 )
 RESOLVE = Lever(
@@ -125,7 +105,7 @@ RESOLVE = Lever(
     keep="Leave open",
     promise="Nothing is sent.",
     detail="Resolved letters were dealt with elsewhere. They leave the open count and stay in search.",
-    act=_each(dead_letters.resolve),
+    act=partial(_pull, "resolve"),
     **LETTERS,
 )
 DISCARD = Lever(
@@ -134,7 +114,7 @@ DISCARD = Lever(
     promise="What they carry will never take effect.",
     detail="Discarded letters are marked, not deleted. They leave the open count and stay in search. "
     "A refused batch is discarded with its orders.",
-    act=_discard, harm=True, least=dead_letters.LEASTS["discard"],
+    act=partial(_pull, "discard"), harm=True, least=levers.LEASTS["discard"],
     choices=tuple(CODES.items()), choices_label="Why", **LETTERS,
 )  # fmt: skip
 RESTORE = Lever(
@@ -146,7 +126,7 @@ RESTORE = Lever(
     keep="Leave discarded",
     promise="The letters are open again.",
     detail="Nothing is sent. A refused batch waits for a decision again, with its orders.",
-    act=_each(dead_letters.restore),
+    act=partial(_pull, "restore"),
     nouns=("letter", "letters"),
     ready=lambda rows: rows.filter(status=DeadLetter.Status.DISCARDED),
     why_not=_why_not_restored,
@@ -186,8 +166,8 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
         return super().get_queryset(request).defer(*LARGE)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        levers = self._of_list(request)
-        return super().changelist_view(request, {"lever_states": levers, **(extra_context or {})})
+        offered = self._of_list(request)
+        return super().changelist_view(request, {"lever_states": offered, **(extra_context or {})})
 
     def _of_list(self, request: HttpRequest) -> list[LeverState]:
         """The levers on everything that the list shows; none on the hits of a search, and none when nothing is there."""
@@ -255,7 +235,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
             "sight": sight,
             "key": sight.text(bytes(row.key).decode("utf-8", "backslashreplace")) if row.key else humanize.UNKNOWN,
             "headers": [(name if sight.shown else DOTS, sight.text(value)) for name, value in shown(row.headers)],
-            "forecast": dead_letters.forecast(row) if row.status == DeadLetter.Status.OPEN else None,
+            "forecast": forecast(row) if row.status == DeadLetter.Status.OPEN else None,
             "again": _came_again(row),
             "history": history_of(row, sight, items),
             "copies": copies_of(row, sight),

@@ -1,11 +1,11 @@
-"""Levers on dead letters, one by one or a whole group: requeue, discard, resolve."""
+"""The levers on dead letters: requeue, discard, resolve, restore; one by one, or all open letters of a group."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from datetime import datetime
 
 from django.db import transaction
 
@@ -19,36 +19,47 @@ from outbox.groups.models import FailureGroup
 from outbox.letters import redelivery, transitions
 from outbox.letters.models import DeadLetter
 
-# -- Levers on dead letters: requeue, discard, resolve; for the admin and the command ------------------------
 # Characters of the reason.
 LEASTS = {"requeue": LEAST_REASON, "resolve": LEAST_REASON, "restore": LEAST_REASON, "discard": 10}
 TRIES = 5  # after deadlocks
-Act = Callable[..., Mapping[uuid.UUID, Effect]]
 
 
 @dataclass
-class RequeueResult:
-    """How many letters went back in, which could not, and which failed again, with the reason."""
+class LeverOutcome:
+    """How many letters a lever acted on, which it could not, and which failed again at once, with the reason."""
 
-    requeued: int = 0
+    acted: int = 0
     refused: list[tuple[DeadLetter, str]] = field(default_factory=list)
-    failed: list[tuple[DeadLetter, Effect]] = field(default_factory=list)  # at once; the effect names the new letter
+    failed: list[tuple[DeadLetter, Effect]] = field(default_factory=list)  # the effect names the new letter
 
 
-def requeue(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> RequeueResult:
-    """Send letters back to the flow they came from, at their original position; each in a transaction of its own."""
-    result = RequeueResult()
+def act(verb: str, letters: Sequence[DeadLetter], now: datetime, code: str = "") -> Mapping[uuid.UUID, Effect]:
+    """Do it, in the caller's transaction; a letter that somebody else has moved meanwhile is not in the answer."""
+    if verb == "requeue":
+        return redelivery.take_back(letters, now)
+    if verb == "discard":
+        return transitions.discard(letters, now, code)
+    return (transitions.resolve if verb == "resolve" else transitions.restore)(letters, now)
+
+
+def pull(verb: str, letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str, code: str = "") -> LeverOutcome:
+    """Act on letters, each in a transaction of its own: effect, status, group count and audit.
+
+    Requeue sends a letter back to its flow at its original position; nothing is deleted by a discard, whose `code` says
+    why in one word. A letter in another state is left out. A replay batch does the same chunk by chunk, at a rate.
+    """
+    outcome = LeverOutcome()
     for letter_id in letter_ids:
-        letter, effect = _pull(letter_id, operator, "requeue", reason, redelivery.take_back)
+        letter, effect = _pull_one(verb, letter_id, operator, reason, code)
         if letter is None or effect is None:
             continue
         if effect.state == "refused":
-            result.refused.append((letter, effect.evidence))
+            outcome.refused.append((letter, effect.evidence))
         elif effect.state == "failed_again":
-            result.failed.append((letter, effect))
+            outcome.failed.append((letter, effect))
         else:
-            result.requeued += 1
-    return result
+            outcome.acted += 1
+    return outcome
 
 
 def forecast(letter: DeadLetter) -> Judgement:
@@ -56,43 +67,13 @@ def forecast(letter: DeadLetter) -> Judgement:
     return redelivery.foresee([letter], database_now())[letter.pk]
 
 
-def discard(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str, code: str = "") -> int:
-    """Discard letters; nothing is deleted. Returns how many were open.
-
-    Raises Refusal at a letter that cannot be discarded now; those before it stay discarded.
-    """
-    return sum(_close(pk, operator, "discard", reason, partial(redelivery.discard, code=code)) for pk in letter_ids)
-
-
-def resolve(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
-    """Mark letters as dealt with elsewhere; returns how many were open."""
-    return sum(_close(pk, operator, "resolve", reason, redelivery.resolve) for pk in letter_ids)
-
-
-def restore(letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str) -> int:
-    """Open discarded letters again; returns how many were discarded.
-
-    Raises Refusal at a letter whose discard cannot be undone; those before it are open again.
-    """
-    return sum(_close(pk, operator, "restore", reason, redelivery.restore) for pk in letter_ids)
-
-
-def _close(letter_id: uuid.UUID, operator: Operator, verb: str, reason: str, act: Act) -> int:
-    _letter, effect = _pull(letter_id, operator, verb, reason, act)
-    if effect and effect.state == "refused":
-        raise Refusal(effect.evidence)
-    return int(effect is not None)
-
-
-def _pull(
-    letter_id: uuid.UUID, operator: Operator, verb: str, reason: str, act: Act
+def _pull_one(
+    verb: str, letter_id: uuid.UUID, operator: Operator, reason: str, code: str
 ) -> tuple[DeadLetter | None, Effect | None]:
-    """Apply a lever to one letter: effect, status, group count and audit in one transaction."""
-
     def unit() -> tuple[DeadLetter | None, Effect | None]:
         with transaction.atomic():
             letter = DeadLetter.objects.filter(pk=letter_id).first()
-            effect = act([letter], database_now()).get(letter_id) if letter else None
+            effect = act(verb, [letter], database_now(), code).get(letter_id) if letter else None
             if letter and effect and effect.state != "refused":
                 _record(operator, verb, letter, reason, effect)
             return letter, effect

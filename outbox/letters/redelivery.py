@@ -25,10 +25,7 @@ from config.telemetry.logs import log
 from config.telemetry.redaction import masked_error, said
 from outbox.letters.burial import STOPPED, Letter
 from outbox.letters.models import DeadLetter, PayloadRevision, ProofRound
-from outbox.letters.transitions import Move, Status, discard, locked, move, resolve, restore
-
-__all__ = ["discard", "resolve", "restore"]
-
+from outbox.letters.transitions import Move, Status, locked, move
 
 # -- Makes the records of dead letters again -----------------------------------------------------------------
 # As their topic delivered them, and finds the letters of those that failed.

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from config.flows import letters_of
-from config.redelivery import Effect, Judgement, Refusal
+from config.redelivery import Judgement, Refusal
 from outbox.letters import redelivery
 from outbox.letters.filters import STARTS
 from outbox.letters.models import DeadLetter
@@ -59,15 +59,6 @@ def why_not(judgement: Judgement) -> str:
         return ""
     words = [] if judgement.why and judgement.verdict == REFUSED_NOW else [judgement.verdict]
     return " ".join(filter(None, [*words, judgement.why])) or "It cannot be taken back now."
-
-
-def act(verb: str, letters: Sequence[DeadLetter], now: datetime, code: str) -> Mapping[UUID, Effect]:
-    """Do it, in the caller's transaction; a letter that somebody else has moved meanwhile is not in the answer."""
-    if verb == "requeue":
-        return redelivery.take_back(letters, now)
-    if verb == "discard":
-        return redelivery.discard(letters, now, code)
-    return (redelivery.resolve if verb == "resolve" else redelivery.restore)(letters, now)
 
 
 def awaited(verb: str, source: str, step: str = "") -> bool:

@@ -17,6 +17,7 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 from config.telemetry.redaction import masked_error, said
 from outbox.letters import redelivery
+from outbox.letters.levers import act
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY
 from outbox.replay_batches import actions, rules
@@ -59,7 +60,7 @@ def _transact(batch_id: int, token: uuid.UUID, items: Sequence[ReplayItem]) -> i
         letters = _locked(item.letter for item in items)
         why = actions.judge(batch.verb, letters, now)
         ready = [letters[item.letter] for item in items if item.letter in letters and not why.get(item.letter)]
-        effects = actions.act(batch.verb, ready, now, batch.code) if ready else {}
+        effects = act(batch.verb, ready, now, batch.code) if ready else {}
         settle_chunk(batch, [_outcome(batch, item, letters, why, effects) for item in items], now, spent=len(effects))
     return len(items)
 

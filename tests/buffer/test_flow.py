@@ -6,8 +6,7 @@ from buffer.events.models import Batch, BufferedEvent
 from buffer.flush.flusher import Flusher
 from config.admin.levers import Operator
 from config.kafka import Refused
-from config.redelivery import Refusal
-from outbox.letters.levers import discard, requeue
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge
 from tests.conftest import order
@@ -25,10 +24,11 @@ def test_a_batch_that_is_no_longer_parked_is_neither_freed_nor_discarded(ingest,
     Flusher([stream], producer).tick()
     Batch.objects.parked().update(status=status)
     before, letter = Batch.objects.values().get(), DeadLetter.objects.get()
-    [(_, why)] = requeue([letter.pk], ME, "x").refused
+    [(_, why)] = pull("requeue", [letter.pk], ME, "x").refused
     assert why == "the batch is no longer parked"
-    with locks_asked_for() as locks, pytest.raises(Refusal, match="no longer parked"):
-        discard([letter.pk], ME, "x")
+    with locks_asked_for() as locks:
+        [(_, why)] = pull("discard", [letter.pk], ME, "x").refused
+    assert why == "the batch is no longer parked"
     assert (Batch.objects.values().get(), DeadLetter.objects.get().status) == (before, "open")
     assert BufferedEvent.objects.filter(status__stored="claimed").exists()
     assert locks == ["outbox_deadletter", "buffer_batch"]

@@ -64,8 +64,8 @@ def refused(ingest, records, producer, flush) -> DeadLetter:
 
 
 def requeue(letter: DeadLetter) -> None:
-    result = levers.requeue([letter.pk], ME, "try")
-    assert (result.requeued, result.refused) == (1, [])
+    result = levers.pull("requeue", [letter.pk], ME, "try")
+    assert (result.acted, result.refused) == (1, [])
 
 
 def look(letter: DeadLetter) -> tuple[str, str]:
@@ -118,8 +118,8 @@ def test_many_are_taken_back_at_once_and_each_gets_its_own_answer(letter, ingest
     opened = list(DeadLetter.objects.open())
     judged = redelivery.judge(opened, database_now())
     assert sorted(found.eligible for found in judged.values()) == [False] + [True] * 21
-    found = levers.requeue([one.pk for one in opened], ME, "all")
-    assert (found.requeued, len(found.failed)) == (21, 1)
+    found = levers.pull("requeue", [one.pk for one in opened], ME, "all")
+    assert (found.acted, len(found.failed)) == (21, 1)
     flush()
     redelivery.look_after(database_now())
     assert sorted(DeadLetter.objects.values_list("status", flat=True)) == ["failed_again", "open"] + ["resolved"] * 21
@@ -215,9 +215,9 @@ def test_parked_again_stays_so_when_the_next_letter_is_sent_before_anybody_looke
 
 
 def test_a_restored_discard_parks_the_batch_again_with_its_orders(refused, flush):
-    levers.discard([refused.pk], ME, "the warehouse is closed")
+    levers.pull("discard", [refused.pk], ME, "the warehouse is closed")
     assert (Batch.objects.get().status, BufferedEvent.objects.get().status) == ("discarded", "discarded")
-    assert levers.restore([refused.pk], ME, "it is not") == 1
+    assert levers.pull("restore", [refused.pk], ME, "it is not").acted == 1
     assert (Batch.objects.get().status, BufferedEvent.objects.get().status) == ("parked", "claimed")
     requeue(DeadLetter.objects.get())
     flush()
@@ -226,9 +226,9 @@ def test_a_restored_discard_parks_the_batch_again_with_its_orders(refused, flush
 
 
 def test_a_discard_whose_order_went_on_is_not_restored(refused, ingest, records):
-    levers.discard([refused.pk], ME, "the warehouse is closed")
+    levers.pull("discard", [refused.pk], ME, "the warehouse is closed")
     BufferedEvent.objects.update(batch_id="0" * 32)
-    with pytest.raises(levers.Refusal, match="1 of its 1 orders were opened again"):
-        levers.restore([refused.pk], ME, "it is not")
+    ((_letter, why),) = levers.pull("restore", [refused.pk], ME, "it is not").refused
+    assert "1 of its 1 orders were opened again" in why
     assert (DeadLetter.objects.get().status, Batch.objects.get().status) == ("discarded", "discarded")
     BufferedEvent.objects.update(batch_id=Batch.objects.get().pk)

@@ -22,7 +22,7 @@ from config.database.clock import database_now
 from config.database.retry import Remedy, remedy_for
 from config.kafka import RecordBatch as Records
 from config.kafka import Replayed
-from outbox.letters.levers import requeue
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from tests.conftest import TOPIC_ID, MemoryProducer, move_on, order
 
@@ -195,7 +195,9 @@ def test_withdraw_and_claim_do_not_both_get_the_order(ingest, records, stream):
 def test_two_people_requeue_one_letter_once(ingest, records):
     ingest(records(b"{bad"))
     letter = DeadLetter.objects.get()
-    results = race(lambda: requeue([letter.pk], ME, "x").failed, lambda: requeue([letter.pk], ME, "y").failed)
+    results = race(
+        lambda: pull("requeue", [letter.pk], ME, "x").failed, lambda: pull("requeue", [letter.pk], ME, "y").failed
+    )
     assert sorted(map(len, results)) == [0, 1], "it is still no JSON"
     assert DeadLetter.objects.count() == 2
 

@@ -7,7 +7,7 @@ from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.flusher import Flusher
 from config.admin.levers import Operator
 from config.database.retry import Stale
-from outbox.letters.levers import requeue
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge
 from tests.conftest import order
@@ -28,7 +28,7 @@ def late(ingest, records, stream, producer):
 
 def supplement(late: DeadLetter) -> Batch:
     with locks_asked_for() as locks:
-        assert requeue([late.pk], Operator("test"), "x").requeued == 1
+        assert pull("requeue", [late.pk], Operator("test"), "x").acted == 1
     assert locks == ["outbox_deadletter", "buffer_bufferedevent"]
     return Batch.objects.get(reason="supplement")
 
@@ -60,6 +60,6 @@ def test_an_order_that_changes_although_it_is_locked_is_refused(late, stream, mo
 
     monkeypatch.setattr(stream, "difference", meanwhile)
     with pytest.raises(Stale, match="1 of 1 locked orders have changed"):
-        requeue([late.pk], Operator("test"), "x")
+        pull("requeue", [late.pk], Operator("test"), "x")
     assert DeadLetter.objects.get().status == "open"
     assert not Batch.objects.filter(reason="supplement").exists()

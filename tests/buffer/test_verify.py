@@ -19,7 +19,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Refused
 from outbox.bookkeeping.models import FlowCounter, Watermark
-from outbox.letters.levers import discard
+from outbox.letters.levers import pull
 from outbox.letters.models import BurialKey, DeadLetter
 from tests.conftest import order
 
@@ -48,7 +48,7 @@ def busy(ingest, records, stream, producer):
         ingest(records(order(f"order at {location}", location)))
         producer.outcomes = [Refused("too large")]
         send(flusher)
-    discard([DeadLetter.objects.get(business_key=batch_at("DISCARDED").get().pk).pk], ME, "test data")
+    pull("discard", [DeadLetter.objects.get(business_key=batch_at("DISCARDED").get().pk).pk], ME, "test data")
     ingest(records(order("A5", "CLAIMED")))
     Bucket.objects.filter(location_id="CLAIMED").update(urged="manual", due_at=database_now())
     claim(stream)

@@ -16,7 +16,7 @@ from config.kafka.client import new_producer
 from config.processes import worker
 from notifications.tasks import apply_webhooks
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, Watermark
-from outbox.letters.levers import requeue
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from tests.config.conftest import broker, make_topic
 from tests.conftest import order
@@ -52,7 +52,7 @@ def test_records_become_a_batch(make_topic):
     call_command("flush_buffer", once=True)
     assert BufferedEvent.objects.count() == Batch.objects.sent().count() == 1
     call_command("dead_letters", "list")
-    requeue([DeadLetter.objects.get().pk], Operator("M. Okafor"), "look again")
+    pull("requeue", [DeadLetter.objects.get().pk], Operator("M. Okafor"), "look again")
     call_command("dead_letters", "requeue", "--all", "--reason", "once more")
     assert DeadLetter.objects.count() == 2
 
@@ -92,7 +92,7 @@ def test_a_payment_becomes_movements(make_topic, settings):
     payment = {"saleOrderId": "S1", "merchantId": "M1", "items": [{"stockId": "ST-1", "quantity": 2}]}
     produce("PAYMENT_SUCCESS", msgspec.json.encode(payment), b"{")
     call_command("track_inventory", once=True)
-    requeue([DeadLetter.objects.get().pk], Operator("M. Okafor"), "look again")
+    pull("requeue", [DeadLetter.objects.get().pk], Operator("M. Okafor"), "look again")
     call_command("verify", flow="ledger")
     sources.cache_clear()
     assert InventoryTracking.objects.get().delta == -2

@@ -11,7 +11,7 @@ from config.database.clock import database_now
 from outbox.channels import admission
 from outbox.delivery import levers
 from outbox.flow import Outbox
-from outbox.letters.levers import discard, requeue
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from outbox.messages.retention import sweep_keys
 from outbox.models import ChannelState, DeliveryAttempt, IdempotencyKey, OutboxMessage
@@ -84,8 +84,8 @@ def test_swept_keys_are_still_counted(traffic):
 
 def test_a_requeued_letter_sends_its_message_and_a_discarded_one_does_not(traffic, go):
     dead = DeadLetter.objects.get()
-    result = requeue([dead.pk], ANN, "the mailbox exists again")
-    assert (result.requeued, result.refused) == (1, [])
+    result = pull("requeue", [dead.pk], ANN, "the mailbox exists again")
+    assert (result.acted, result.refused) == (1, [])
     assert go(traffic) >= 1
     row = message(OutboxMessage.objects.get(aggregate="order:dead").pk)
     assert (row.state, row.attempts, row.times_revived) == ("sent", 1, 1)
@@ -93,7 +93,7 @@ def test_a_requeued_letter_sends_its_message_and_a_discarded_one_does_not(traffi
 
 
 def test_a_discarded_letter_leaves_its_message_dead(traffic):
-    assert discard([DeadLetter.objects.get().pk], ANN, "nobody wants it") == 1
+    assert pull("discard", [DeadLetter.objects.get().pk], ANN, "nobody wants it").acted == 1
     assert OutboxMessage.objects.get(aggregate="order:dead").state == "dead_lettered"
     assert broken() == []
 

@@ -13,7 +13,7 @@ from outbox.bookkeeping.models import Watermark
 from outbox.delivery import levers
 from outbox.flow import Outbox
 from outbox.groups.models import FailureGroup
-from outbox.letters.levers import requeue
+from outbox.letters.levers import pull
 from outbox.letters.models import BurialKey, DeadLetter
 from outbox.messages.confirm import confirm
 from outbox.messages.retention import sweep_keys
@@ -117,7 +117,7 @@ def test_what_people_and_providers_settle_is_no_finding(traffic, memory, go, lat
     assert confirm(proved, "r-9", database_now())
     assert levers.it_was_sent([asked], ANN, "the provider says so") == 1
     levers.cancel([of("order:waits").get().pk], ANN, "asked")
-    requeue([DeadLetter.objects.get().pk], ANN, "try again")
+    pull("requeue", [DeadLetter.objects.get().pk], ANN, "try again")
     assert message(proved).state == message(asked).state == "sent"
     assert failing() == {}
     go(memory)

@@ -102,13 +102,15 @@ def _notices(number: int) -> None:
 def people_work() -> None:
     """One letter in each state, and groups with an owner and words."""
     notices = list(DeadLetter.objects.filter(source="throttler").open().values_list("pk", flat=True)[:3])
-    levers.discard(notices[:1], ANNA, "A test of the training shop", "test")
-    levers.resolve(notices[1:2], OKAFOR, "The customer was called instead")
+    levers.pull("discard", notices[:1], ANNA, "A test of the training shop", "test")
+    levers.pull("resolve", notices[1:2], OKAFOR, "The customer was called instead")
     mails = list(DeadLetter.objects.filter(source="outbox").open().values_list("pk", flat=True)[:3])
-    levers.requeue(mails, OKAFOR, MENDED)
+    levers.pull("requeue", mails, OKAFOR, MENDED)
     _relay([Outcome("permanent", _refusal(0))])
     BatchWorker(threading.Event()).tick()  # looks for the proof
-    levers.requeue(DeadLetter.objects.filter(source="outbox").open().values_list("pk", flat=True)[:1], OKAFOR, MENDED)
+    levers.pull(
+        "requeue", DeadLetter.objects.filter(source="outbox").open().values_list("pk", flat=True)[:1], OKAFOR, MENDED
+    )
     group = FailureGroup.objects.filter(source="outbox").order_by("-open_count")[0]
     ito = User.objects.get(username="ito")
     groups.take([group.pk], Operator("S. Ito", ito))
@@ -162,7 +164,9 @@ def _running(worker: BatchWorker, group: FailureGroup) -> None:
     _relay([Outcome("permanent", _refusal(0))])
     _step(worker, 1)
     # At least one letter waits for its proof, however far the batch came: on a busy machine all of it is proven by now.
-    levers.requeue(DeadLetter.objects.filter(source="outbox").open().values_list("pk", flat=True)[:1], OKAFOR, MENDED)
+    levers.pull(
+        "requeue", DeadLetter.objects.filter(source="outbox").open().values_list("pk", flat=True)[:1], OKAFOR, MENDED
+    )
 
 
 def _group(source: str) -> FailureGroup:

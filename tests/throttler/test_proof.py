@@ -45,7 +45,7 @@ def letter_at(offset: int, partition: int = 3, headers: list[tuple[str, bytes]] 
 def letter() -> DeadLetter:
     """One that was taken back, and whose message stands at 5/40 of the input."""
     found = letter_at(17)
-    assert levers.requeue([found.pk], Operator("me"), "try").requeued == 1
+    assert levers.pull("requeue", [found.pk], Operator("me"), "try").acted == 1
     return found
 
 
@@ -74,7 +74,7 @@ def test_a_copy_has_a_key_of_its_own_where_that_of_the_letter_was_used(letter):
     cancel(list(OutboxMessage.objects.values_list("pk", flat=True)), Operator("me"), "not wanted")
     assert look(letter) == "discarded"
     OutboxMessage.objects.all().delete()
-    levers.restore([letter.pk], Operator("me"), "it is wanted")
+    levers.pull("restore", [letter.pk], Operator("me"), "it is wanted")
     text, _ = edit(letter, '"recipient": "a"', '"recipient": "b"')
     assert requeue_copy(letter.pk, text, 0, Operator("me"), "the address was wrong").state == "waiting"
     assert OutboxMessage.objects.count() == 1
@@ -161,7 +161,7 @@ def test_a_letter_that_its_own_replay_brings_back_is_no_recurrence(letter, heade
 def test_a_cancelled_message_closes_it_as_discarded_and_a_restored_letter_gets_another(letter):
     OutboxMessage.objects.update(state="cancelled")
     assert look(letter) == "discarded"
-    assert levers.restore([letter.pk], Operator("me"), "again") == 1
-    assert levers.requeue([letter.pk], Operator("me"), "try").requeued == 1
+    assert levers.pull("restore", [letter.pk], Operator("me"), "again").acted == 1
+    assert levers.pull("requeue", [letter.pk], Operator("me"), "try").acted == 1
     assert sorted(OutboxMessage.objects.values_list("state", flat=True)) == ["cancelled", "pending"]
     assert look(letter) == "requeued"

@@ -13,7 +13,7 @@ from config.redelivery import Refusal
 from outbox.channels.handlers import Message
 from outbox.channels.kafka import record_of
 from outbox.letters.burial import Letter, bury
-from outbox.letters.levers import forecast, requeue
+from outbox.letters.levers import forecast, pull
 from outbox.models import DeadLetter, OutboxMessage
 from outbox.topic_replay.requests import contract_name
 from tests.conftest import TOPIC_ID
@@ -55,7 +55,7 @@ def produced(row):
 def test_a_letter_goes_to_the_input_as_it_came_with_the_place_it_had():
     content = value()
     found = letter(content, headers=[("tenant", b"t1"), ("forwarded", b"x/1/2"), ("source", b"y")])
-    assert requeue([found.pk], ME, "repaired").requeued == 1
+    assert pull("requeue", [found.pk], ME, "repaired").acted == 1
     row = OutboxMessage.objects.get()
     record = produced(row)
     assert (row.channel, record.topic, record.value) == ("kafka", topic_name("notifications-in"), content)
@@ -70,9 +70,9 @@ def test_a_letter_goes_to_the_input_as_it_came_with_the_place_it_had():
 
 def test_a_letter_that_is_opened_and_requeued_again_is_sent_once():
     found = letter(value())
-    requeue([found.pk], ME, "repaired")
+    pull("requeue", [found.pk], ME, "repaired")
     DeadLetter.objects.update(status="open")
-    assert requeue([found.pk], ME, "repaired").requeued == 1
+    assert pull("requeue", [found.pk], ME, "repaired").acted == 1
     assert OutboxMessage.objects.count() == 1
 
 
@@ -80,7 +80,7 @@ def test_a_letter_that_is_opened_and_requeued_again_is_sent_once():
 def test_poison_fails_again_and_nothing_is_sent(content):
     found = letter(content, step="decode")
     assert forecast(found).verdict == "Fails again."
-    ((_letter, effect),) = requeue([found.pk], ME, "try").failed
+    ((_letter, effect),) = pull("requeue", [found.pk], ME, "try").failed
     found.refresh_from_db()
     again = DeadLetter.objects.get(pk=effect.successor)
     assert (found.status, again.predecessor, again.revision) == ("failed_again", found.pk, 1)
@@ -89,7 +89,7 @@ def test_poison_fails_again_and_nothing_is_sent(content):
 
 def test_a_letter_about_lost_messages_holds_none_to_send():
     found = letter(None, step="lost")
-    ((_letter, why),) = requeue([found.pk], ME, "try").refused
+    ((_letter, why),) = pull("requeue", [found.pk], ME, "try").refused
     assert "nothing can be sent" in why
     assert "nothing can be sent" in forecast(found).why
 
@@ -97,7 +97,7 @@ def test_a_letter_about_lost_messages_holds_none_to_send():
 def test_a_message_the_outbox_does_not_take_is_refused_and_stays_open(settings):
     settings.OUTBOX_MAX_BYTES = 100
     found = letter(value())
-    ((refused, why),) = requeue([found.pk], ME, "try").refused
+    ((refused, why),) = pull("requeue", [found.pk], ME, "try").refused
     assert "OUTBOX_MAX_BYTES" in why
     assert refused.status == "open"
 

@@ -48,7 +48,7 @@ def measure() -> tuple[tuple[float, float], tuple[float, float], float]:
     from outbox.letters.models import DeadLetter
 
     ids = list(DeadLetter.objects.open().order_by("pk").values_list("pk", flat=True))
-    alone = rate(ids[:ALONE], lambda part: levers.requeue(part, Operator("bench"), "bench"), ALONE)
+    alone = rate(ids[:ALONE], lambda part: levers.pull("requeue", part, Operator("bench"), "bench"), ALONE)
     chunked = rate(ids[ALONE:], take_back, CHUNK)
     DeadLetter.objects.filter(status="resolved").update(status="requeued")
     started = time.perf_counter()

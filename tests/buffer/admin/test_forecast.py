@@ -10,7 +10,7 @@ from buffer.events.models import Batch, BufferedEvent
 from config.admin.levers import Operator
 from config.telemetry.redaction import masked_error
 from config.uuid7 import uuid7
-from outbox.letters.levers import forecast, requeue
+from outbox.letters.levers import forecast, pull
 from outbox.letters.models import DeadLetter
 from tests.config.admin.conftest import flush, page_of
 from tests.conftest import order
@@ -31,7 +31,7 @@ def test_a_late_order_sends_a_supplement(rows):
     said = foretold(rows.late)
     assert (said.tone, said.verdict) == ("ok", "Sends a supplement.")
     assert said.why == "The difference to what was sent: 1 SKU."
-    assert requeue([rows.late.pk], ANN, "w").requeued == 1
+    assert pull("requeue", [rows.late.pk], ANN, "w").acted == 1
     assert Batch.objects.filter(reason="supplement").exists()
 
 
@@ -40,14 +40,14 @@ def test_a_late_order_whose_batch_is_not_sent_yet_is_refused(rows):
     said = foretold(rows.late)
     assert said.verdict == "It would be refused now."
     assert "not sent yet" in said.why
-    [(_, why)] = requeue([rows.late.pk], ANN, "w").refused
+    [(_, why)] = pull("requeue", [rows.late.pk], ANN, "w").refused
     assert why in said.why.lower()
 
 
 def test_a_letter_that_is_older_than_what_was_taken_changes_nothing(rows):
     BufferedEvent.objects.filter(pk=rows.done.pk).update(source_offset=10**9, source_timestamp=2**61)
     assert foretold(rows.late).verdict == "Changes nothing."
-    requeue([rows.late.pk], ANN, "w")
+    pull("requeue", [rows.late.pk], ANN, "w")
     assert "nothing to do" in DeadLetter.objects.get(pk=rows.late.pk).note
 
 
@@ -55,7 +55,7 @@ def test_a_letter_that_is_older_than_what_was_taken_changes_nothing(rows):
 def test_an_order_that_was_never_sent_goes_into_the_next_batch(rows, status, note):
     BufferedEvent.objects.filter(pk=rows.done.pk).update(status=status)
     assert foretold(rows.late).verdict == "The order goes into the next batch."
-    requeue([rows.late.pk], ANN, "w")
+    pull("requeue", [rows.late.pk], ANN, "w")
     assert note in DeadLetter.objects.get(pk=rows.late.pk).note
 
 
@@ -64,7 +64,7 @@ def test_the_same_quantities_send_nothing(ingest, records, stream, producer):
     flush(stream, producer)
     ingest(records(order("A1", remark="other bytes")))
     assert foretold(DeadLetter.objects.get()).verdict == "Sends nothing."
-    requeue(DeadLetter.objects.values_list("pk", flat=True), ANN, "w")
+    pull("requeue", DeadLetter.objects.values_list("pk", flat=True), ANN, "w")
     assert "nothing to send" in DeadLetter.objects.get().note
 
 
@@ -76,7 +76,7 @@ def test_an_order_whose_month_is_gone_is_refused(rows):
 def test_what_cannot_be_read_fails_again(rows):
     said = foretold(rows.undecodable)
     assert (said.verdict, said.why) == ("Fails again.", masked_error(rows.undecodable.error))
-    requeue([rows.undecodable.pk], ANN, "w")
+    pull("requeue", [rows.undecodable.pk], ANN, "w")
     assert DeadLetter.objects.get(pk=rows.undecodable.pk).status == "failed_again"
 
 

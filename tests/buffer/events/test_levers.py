@@ -16,7 +16,7 @@ from config.kafka import Refused
 from outbox.audit_log.models import OperatorAction
 from outbox.groups.models import FailureGroup
 from outbox.letters.burial import AlarmedWatermarks
-from outbox.letters.levers import discard, requeue, resolve
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from tests.conftest import order
 from tests.row_locks import locks_asked_for
@@ -120,7 +120,7 @@ def test_a_late_event_is_sent_as_the_signed_difference(ingest, records, flush, p
     flush()
     original = Batch.objects.get()
     ingest(records(order(items={"S1": 3, "S2": 1, "S4": 7})))
-    assert requeue([letter("late_event").pk], ME, "customer called").requeued == 1
+    assert pull("requeue", [letter("late_event").pk], ME, "customer called").acted == 1
     flush()
     message = producer.values[-1]
     assert message["supplement_of"] == str(original.pk)
@@ -137,7 +137,7 @@ def test_supplements_add_up(ingest, records, flush, producer):
     flush()
     for quantity in (8, 2):
         ingest(records(order(items={"S1": quantity})))
-        requeue([letter("late_event").pk], ME, "x")
+        pull("requeue", [letter("late_event").pk], ME, "x")
         flush()
     assert sum(item["quantity"] for value in producer.values for item in value["items"]) == 2
 
@@ -148,8 +148,8 @@ def test_an_older_letter_never_overrules_a_newer_one(ingest, records, flush, pro
     ingest(records(order(items={"S1": 2})))
     ingest(records(order(items={"S1": 3})))
     older, newer = DeadLetter.objects.order_by("offset")
-    requeue([newer.pk], ME, "x")
-    requeue([older.pk], ME, "x")
+    pull("requeue", [newer.pk], ME, "x")
+    pull("requeue", [older.pk], ME, "x")
     flush()
     assert sum(item["quantity"] for value in producer.values for item in value["items"]) == 3
     older.refresh_from_db()
@@ -164,8 +164,8 @@ def test_a_supplement_waits_for_its_original(ingest, records, stream, producer):
     levers.flush_now([bucket().pk], ME, "x")
     claim(stream)  # cut, not sent
     ingest(records(order(items={"S1": 9})))
-    result = requeue([letter("late_event").pk], ME, "x")
-    assert result.requeued == 0
+    result = pull("requeue", [letter("late_event").pk], ME, "x")
+    assert result.acted == 0
     assert "not sent yet" in result.refused[0][1]
     assert DeadLetter.objects.get().status == "open"
 
@@ -174,7 +174,7 @@ def test_an_empty_difference_sends_nothing(ingest, records, flush, producer):
     ingest(records(order(items={"S1": 5})))
     flush()
     ingest(records(order(items={"S1": 5}, note="other bytes, same quantities")))
-    assert requeue([letter("late_event").pk], ME, "x").requeued == 1
+    assert pull("requeue", [letter("late_event").pk], ME, "x").acted == 1
     flush()
     assert len(producer.sent) == 1
     assert "nothing to send" in DeadLetter.objects.get().note
@@ -184,7 +184,7 @@ def test_a_late_event_reopens_a_withdrawn_order(ingest, records, flush, producer
     ingest(records(order()))
     levers.withdraw([BufferedEvent.objects.get().pk], ME, "mistake")
     ingest(records(order(items={"S1": 4})))
-    requeue([letter("late_event").pk], ME, "wanted after all")
+    pull("requeue", [letter("late_event").pk], ME, "wanted after all")
     flush()
     assert producer.values[0]["items"] == [{"sku": "S1", "quantity": 4}]
 
@@ -192,9 +192,9 @@ def test_a_late_event_reopens_a_withdrawn_order(ingest, records, flush, producer
 def test_poison_that_is_requeued_comes_back_as_a_new_letter(ingest, records):
     ingest(records(b"{bad"))
     first = letter("invalid_json")
-    result = requeue([first.pk], ME, "try")
+    result = pull("requeue", [first.pk], ME, "try")
     ((failed, effect),) = result.failed
-    assert (result.requeued, failed.pk) == (0, first.pk)
+    assert (result.acted, failed.pk) == (0, first.pk)
     first.refresh_from_db()
     again = DeadLetter.objects.open().get()
     assert (first.status, first.successor, again.predecessor) == ("failed_again", again.pk, first.pk)
@@ -215,7 +215,7 @@ def test_what_the_database_still_refuses_hides_nothing_of_the_others(ingest, rec
         return usual(flow, letters, now)
 
     monkeypatch.setattr(StreamLetters, "take_back", refuse_first)
-    result = requeue([first.pk, second.pk], ME, "try")
+    result = pull("requeue", [first.pk, second.pk], ME, "try")
     assert [row.pk for row, _ in result.failed] == [second.pk]
     assert [(row.pk, why) for row, why in result.refused] == [
         (first.pk, "the database still refuses it: value out of range")
@@ -230,8 +230,8 @@ def test_a_stopped_partition_is_a_letter_that_cannot_be_requeued(stream):
         positions.stop("buffer-ingest", {("transfer-requests", 3): "the topic was created again"}, database_now())
     stopped = letter("partition_stopped")
     assert (stopped.source, stopped.partition) == (stream.name, 3)
-    assert requeue([stopped.pk], ME, "try").refused[0][1].startswith("a stopped partition is no record")
-    assert resolve([stopped.pk], ME, "accepted") == 1
+    assert pull("requeue", [stopped.pk], ME, "try").refused[0][1].startswith("a stopped partition is no record")
+    assert pull("resolve", [stopped.pk], ME, "accepted").acted == 1
 
 
 def test_a_letter_is_handled_at_its_own_position(ingest, records, settings):
@@ -243,7 +243,7 @@ def test_a_letter_is_handled_at_its_own_position(ingest, records, settings):
     streams()["transfer-requests"].__dict__.pop("gate", None)
     settings.BUFFER_MAX_EVENT_BYTES = 100_000
     try:
-        assert requeue([letter("too_large").pk], ME, "limit raised").requeued == 1
+        assert pull("requeue", [letter("too_large").pk], ME, "limit raised").acted == 1
     finally:
         streams()["transfer-requests"].__dict__.pop("gate", None)
     assert BufferedEvent.objects.get().payload == order(items={"S1": 2}).decode()
@@ -254,10 +254,10 @@ def test_a_refused_batch_is_freed_or_discarded_by_its_letter(ingest, records, fl
     producer.outcomes = [Refused("too large"), Refused("too large")]
     flush()
     first, second = DeadLetter.objects.order_by("id")
-    assert requeue([first.pk], ME, "limit raised").requeued == 1
+    assert pull("requeue", [first.pk], ME, "limit raised").acted == 1
     flush()
     assert Batch.objects.sent().count() == 1
-    assert discard([second.pk], ME, "ordered again by hand") == 1
+    assert pull("discard", [second.pk], ME, "ordered again by hand").acted == 1
     assert set(BufferedEvent.objects.values_list("status", flat=True)) == {"sent", "discarded"}
     assert not Batch.objects.claimed().exists()
 
@@ -265,9 +265,9 @@ def test_a_refused_batch_is_freed_or_discarded_by_its_letter(ingest, records, fl
 def test_a_double_click_is_one_deed(ingest, records):
     ingest(records(b"{bad", b"{worse"))
     ids = list(DeadLetter.objects.values_list("pk", flat=True))
-    assert discard(ids, ME, "x") == 2
-    assert discard(ids, ME, "x") == 0
-    assert resolve(ids, ME, "x") == 0
-    assert requeue(ids, ME, "x").requeued == 0
+    assert pull("discard", ids, ME, "x").acted == 2
+    assert pull("discard", ids, ME, "x").acted == 0
+    assert pull("resolve", ids, ME, "x").acted == 0
+    assert pull("requeue", ids, ME, "x").acted == 0
     assert OperatorAction.objects.count() == 2
     assert FailureGroup.objects.get().open_count == 0

@@ -13,7 +13,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Failed
 from outbox.bookkeeping import counters
-from outbox.letters.levers import requeue
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge
 from tests.conftest import order
@@ -84,7 +84,7 @@ def test_a_zombie_does_not_settle_what_its_heir_still_holds(claimed, stream, pro
 def test_a_supplement_counts_as_a_batch_and_not_as_orders(claimed, ingest, records, stream, producer):
     publish(claimed.batches, claimed.token, producer)
     ingest(records(order("A1", items={"S1": 5})))
-    requeue([DeadLetter.objects.get().pk], Operator("test"), "x")
+    pull("requeue", [DeadLetter.objects.get().pk], Operator("test"), "x")
     token, batches = lease_unsent([stream])
     publish(batches, token, producer)
     assert sent() == (2, 2)

@@ -15,7 +15,7 @@ from config.database.clock import database_now
 from outbox.bookkeeping import counters
 from outbox.letters import redelivery
 from outbox.letters.edits import requeue_copy
-from outbox.letters.levers import discard, requeue
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from outbox.letters.verify import every_letter_was_counted, letters_are_as_they_came, what_failed_again_is_linked
 from tests.buffer.flush.test_flusher import urge
@@ -61,7 +61,7 @@ def states() -> dict[str, str]:
 
 
 def give_back(*letters: DeadLetter) -> None:
-    assert requeue([letter.pk for letter in letters], ME, "tried again").requeued == len(letters)
+    assert pull("requeue", [letter.pk for letter in letters], ME, "tried again").acted == len(letters)
 
 
 def test_an_order_that_no_batch_can_hold_stops_neither_its_warehouse_nor_the_others(ingest, records, flush, refused):
@@ -217,7 +217,7 @@ def test_what_the_producer_took_back_meanwhile_is_not_sent_when_it_comes_back(in
 def test_its_letter_may_be_discarded(ingest, records, flush, refused):
     ingest(records(order("A1", items=POISON)))
     flush()
-    assert discard([DeadLetter.objects.get().pk], ME, "a test order") == 1
+    assert pull("discard", [DeadLetter.objects.get().pk], ME, "a test order").acted == 1
     assert states() == {"A1": "discarded"}
 
 

@@ -17,7 +17,7 @@ from config.probes.verify import prove
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import FlowCounter, Watermark
 from outbox.letters.burial import AlarmedWatermarks
-from outbox.letters.levers import requeue
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_last_hour
 from tests.buffer.ledger.conftest import (
@@ -109,8 +109,8 @@ def test_deleted_rows_that_a_replay_puts_back_are_right_again():
 # -- dead letters ------------------------------------------------------------------------------------
 def send_back(reason: str) -> str:
     letter = DeadLetter.objects.open().get(reason=reason)
-    result = requeue([letter.pk], ME, "try again")
-    assert result.requeued + len(result.failed) == 1
+    result = pull("requeue", [letter.pk], ME, "try again")
+    assert result.acted + len(result.failed) == 1
     return DeadLetter.objects.get(pk=letter.pk).note
 
 
@@ -138,7 +138,7 @@ def test_a_letter_of_a_stopped_partition_is_no_record(busy):
         AlarmedWatermarks("ledger").stop("buffer-track", {(PAID, 3): "the topic was created again"}, database_now())
     assert letters() == ["invalid_json", "partition_stopped"]
     letter = DeadLetter.objects.get(reason="partition_stopped")
-    assert requeue([letter.pk], ME, "try").refused[0][1].startswith("a stopped partition")
+    assert pull("requeue", [letter.pk], ME, "try").refused[0][1].startswith("a stopped partition")
     assert failing() == []
 
 

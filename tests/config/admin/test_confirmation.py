@@ -155,7 +155,7 @@ def test_several_at_once_from_the_list_and_back_to_its_filters(boss, rows):
 def test_a_refusal_names_its_cause_and_spares_the_others(boss, rows):
     Batch.objects.filter(pk=rows.parked.pk).update(status="sent")
     response = pull(boss, DeadLetter, "discard", rows.refused, rows.late)
-    assert said(response)[-1] == "Discarded 1 of 2 letters. The batch is no longer parked."
+    assert said(response)[-1] == f"Discarded 1 of 2 letters. {rows.refused}: the batch is no longer parked."
 
 
 @pytest.mark.parametrize(

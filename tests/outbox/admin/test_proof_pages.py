@@ -41,7 +41,7 @@ def pull(client, lever: str, letter: DeadLetter, **more: str) -> str:
 
 
 def test_a_requeued_letter_is_on_its_way_until_it_is_proven(boss, letter, memory, go):
-    levers.requeue([letter.pk], ME, "try")
+    levers.pull("requeue", [letter.pk], ME, "try")
     html = text(boss, letter)
     assert "On its way." in html
     assert "No proof of its effect yet." in html
@@ -55,7 +55,7 @@ def test_a_requeued_letter_is_on_its_way_until_it_is_proven(boss, letter, memory
 def test_revisions_lead_to_each_other(boss, letter, memory, go, django_assert_max_num_queries):
     chain = [letter]
     for _ in range(3):
-        levers.requeue([chain[-1].pk], ME, "try")
+        levers.pull("requeue", [chain[-1].pk], ME, "try")
         memory.answers = [PERMANENT]
         go(memory)
         look()
@@ -74,7 +74,7 @@ def test_the_timeline_has_the_tries_of_the_message(boss, letter, memory, go):
     tries = re.findall(r"<b>(Try \d+: [^<]*)</b>", html)
     assert tries == ["Try 1: refused"]
     assert html.index("Became a dead letter") < html.index("Try 1: refused"), "newest first"
-    levers.requeue([letter.pk], ME, "try")
+    levers.pull("requeue", [letter.pk], ME, "try")
     go(memory)
     tries = re.findall(r"<b>(Try \d+: [^<]*)</b>", text(boss, letter))
     assert tries == ["Try 1: sent", "Try 1: refused"]  # it has all its tries again

@@ -36,7 +36,7 @@ def subject_of(action: OperatorAction) -> tuple[str, str]:
 )
 def test_a_lever_on_a_letter_names_it_and_both_states(scripted, verb, before, after):  # noqa: F811
     (pk,) = letters(1)
-    getattr(levers, verb)([pk], ANNA, "because it is so")
+    levers.pull(verb, [pk], ANNA, "because it is so")
     (action,) = OperatorAction.objects.all()
     assert subject_of(action) == ("outbox.deadletter", str(pk))
     assert (action.before, action.after) == ({"status": before}, {"status": after})
@@ -44,8 +44,8 @@ def test_a_lever_on_a_letter_names_it_and_both_states(scripted, verb, before, af
 
 def test_a_restored_letter_is_open_after_it(scripted):  # noqa: F811
     (pk,) = letters(1)
-    levers.discard([pk], ANNA, "because it is so")
-    levers.restore([pk], ANNA, "by mistake")
+    levers.pull("discard", [pk], ANNA, "because it is so")
+    levers.pull("restore", [pk], ANNA, "by mistake")
     last = OperatorAction.objects.order_by("pk").last()
     assert (last.before, last.after) == ({"status": "discarded"}, {"status": "open"})
 
@@ -84,7 +84,7 @@ def test_each_lever_of_a_batch_is_one_action_on_its_page(boss, scripted):  # noq
 
 def test_the_worker_seals_what_was_done(scripted):  # noqa: F811
     (pk,) = letters(1)
-    levers.resolve([pk], ANNA, "by phone")
+    levers.pull("resolve", [pk], ANNA, "by phone")
     step()
     assert ActionSeal.objects.get().action == OperatorAction.objects.get().pk
 

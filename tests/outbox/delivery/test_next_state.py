@@ -8,7 +8,7 @@ import pytest
 from config.admin.levers import Operator
 from outbox.channels.handlers import Message, Outcome
 from outbox.delivery.next_state import Limits, next_state
-from outbox.letters.levers import requeue
+from outbox.letters.levers import pull
 from outbox.models import DeadLetter, OutboxMessage
 from tests.outbox.scripted import PERMANENT, promise
 
@@ -53,7 +53,7 @@ def test_each_revival_that_fails_is_a_letter_of_its_own(memory, go):
         go(memory)
         letter = DeadLetter.objects.open().get()
         assert letter.revision == revision
-        assert requeue([letter.pk], Operator("me"), "the mailbox exists again").requeued == 1
+        assert pull("requeue", [letter.pk], Operator("me"), "the mailbox exists again").acted == 1
 
 
 @pytest.mark.django_db

@@ -209,8 +209,8 @@ def test_a_success_of_a_straggler_does_not_forget_the_letters(memory, go):
 def test_a_letter_that_somebody_dealt_with_meanwhile_is_left_alone(memory, go):
     refuse(memory, go, *[DENIED] * 5)
     one, other, *_ = DeadLetter.objects.order_by("pk").values_list("pk", flat=True)
-    levers.discard([one], ME, "not wanted any more")
-    levers.requeue([other], ME, "try this one")
+    levers.pull("discard", [one], ME, "not wanted any more")
+    levers.pull("requeue", [other], ME, "try this one")
     admission.resume("memory", ME, "mended")
     assert go(memory) == 4
     assert DeadLetter.objects.get(pk=one).status == "discarded"

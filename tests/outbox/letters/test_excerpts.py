@@ -28,8 +28,8 @@ def buried(value=b"v", key=b"k", headers=(), **about) -> DeadLetter:
 
 
 def refusal_of(letter: DeadLetter) -> str:
-    result = levers.requeue([letter.pk], Operator("me"), "again")
-    assert result.requeued == 0
+    result = levers.pull("requeue", [letter.pk], Operator("me"), "again")
+    assert result.acted == 0
     assert DeadLetter.objects.get().status == "open"
     return result.refused[0][1]
 

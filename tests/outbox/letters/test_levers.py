@@ -7,7 +7,7 @@ from django.db import DataError, IntegrityError, OperationalError
 
 from config.admin.levers import Operator
 from outbox.flow import OutboxLetters
-from outbox.letters.levers import discard, requeue, resolve
+from outbox.letters.levers import LeverOutcome, pull
 from outbox.models import DeadLetter, FailureGroup, OperatorAction, OutboxMessage
 from tests.outbox.scripted import PERMANENT, promise
 
@@ -39,7 +39,7 @@ def fail(monkeypatch):
 @pytest.mark.parametrize("length", [10, 200, 5000])
 def test_what_the_database_refuses_is_said_in_a_short_line(letter, fail, error, length):
     fail(error("x" * length + "\nDETAIL: (ada@example.com)"))
-    ((refused, why),) = requeue([letter.pk], ME, "try").refused
+    ((refused, why),) = pull("requeue", [letter.pk], ME, "try").refused
     assert (refused, refused.status) == (letter, "open")
     assert why == "the database still refuses it: " + "x" * min(length, 200)
 
@@ -48,17 +48,17 @@ def test_a_database_that_is_away_refuses_nothing(letter, fail):
     """The caller tries again later, or says that it is away: the letter has nothing to do with it."""
     fail(OperationalError("the connection is closed"))
     with pytest.raises(OperationalError):
-        requeue([letter.pk], ME, "try")
+        pull("requeue", [letter.pk], ME, "try")
     assert DeadLetter.objects.open().count() == 1
 
 
-@pytest.mark.parametrize("lever", [resolve, discard, lambda *given: requeue(*given).requeued])
-@pytest.mark.parametrize("before", [resolve, discard])
-def test_what_is_closed_is_not_closed_again(letter, lever, before):
-    assert before([letter.pk], ME, "done") == 1
+@pytest.mark.parametrize("verb", ["resolve", "discard", "requeue"])
+@pytest.mark.parametrize(("before", "state"), [("resolve", "resolved"), ("discard", "discarded")])
+def test_what_is_closed_is_not_closed_again(letter, verb, before, state):
+    assert pull(before, [letter.pk], ME, "done").acted == 1
     assert FailureGroup.objects.get().open_count == 0
-    assert lever([letter.pk], ME, "again") == 0
-    assert DeadLetter.objects.get().status == {resolve: "resolved", discard: "discarded"}[before]
+    assert pull(verb, [letter.pk], ME, "again") == LeverOutcome()
+    assert DeadLetter.objects.get().status == state
     assert FailureGroup.objects.get().open_count == 0
     assert OutboxMessage.objects.get().state == "dead_lettered"
     assert OperatorAction.objects.get().reason == "done"

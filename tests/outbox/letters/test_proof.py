@@ -37,7 +37,7 @@ def again(letter: DeadLetter) -> DeadLetter:
 
 
 def requeue(letter: DeadLetter) -> None:
-    assert levers.requeue([letter.pk], ME, "try").requeued == 1
+    assert levers.pull("requeue", [letter.pk], ME, "try").acted == 1
     assert counts() == (0, 1)
 
 
@@ -85,7 +85,7 @@ def test_dead_again_stays_so_when_the_next_letter_is_sent_before_anybody_looked(
     memory.answers = [PERMANENT]
     go(memory)
     after = DeadLetter.objects.open().get()
-    assert levers.requeue([after.pk], ME, "try").requeued == 1
+    assert levers.pull("requeue", [after.pk], ME, "try").acted == 1
     go(memory)
     assert look() == 2
     assert (again(letter).status, again(letter).successor) == ("failed_again", after.pk)
@@ -99,7 +99,7 @@ def test_a_later_letter_from_before_it_was_taken_back_is_no_failure(letter, memo
     memory.answers = [PERMANENT]
     go(memory)
     assert DeadLetter.objects.filter(revision=1).count() == 1
-    assert levers.requeue([letter.pk], ME, "try").requeued == 1
+    assert levers.pull("requeue", [letter.pk], ME, "try").acted == 1
     assert look() == 0
     go(memory)
     assert look() == 1
@@ -154,13 +154,13 @@ def test_a_message_made_anew_that_fails_is_the_next_revision(letter, memory, go)
 def test_what_is_on_its_way_or_was_cancelled_is_refused(letter, state):
     OutboxMessage.objects.update(state=state)
     assert not redelivery.judge([letter], database_now())[letter.pk].eligible
-    assert levers.requeue([letter.pk], ME, "try").refused
+    assert levers.pull("requeue", [letter.pk], ME, "try").refused
     assert (again(letter).status, counts()) == ("open", (1, 0))
 
 
 def test_what_was_sent_meanwhile_is_resolved_at_once(letter):
     OutboxMessage.objects.update(state="sent", receipt="r-9", sent_at=database_now())
-    assert levers.requeue([letter.pk], ME, "try").requeued == 1
+    assert levers.pull("requeue", [letter.pk], ME, "try").acted == 1
     assert (again(letter).status, again(letter).evidence) == ("resolved", "sent, receipt r-9")
     assert counts() == (0, 0)
 
@@ -203,19 +203,19 @@ def test_a_round_goes_on_where_a_chunk_ended(letter):
 def test_an_edge_names_the_old_state(letter):
     """A letter that somebody closed after it was read is not in the answer, and nothing happens to its message."""
     stale = again(letter)
-    levers.discard([letter.pk], ME, "nobody wants it")
+    levers.pull("discard", [letter.pk], ME, "nobody wants it")
     with transaction.atomic():
         assert redelivery.take_back([stale], database_now()) == {}
     assert (again(letter).status, OutboxMessage.objects.get().state) == ("discarded", "dead_lettered")
 
 
 def test_a_discarded_letter_is_restored(letter):
-    levers.discard([letter.pk], ME, "a mistake, as it turned out", code="duplicate")
+    levers.pull("discard", [letter.pk], ME, "a mistake, as it turned out", code="duplicate")
     assert (again(letter).code, counts(), FailureGroup.objects.get().state) == ("duplicate", (0, 0), "resolved")
-    assert levers.restore([letter.pk], ME, "it was none") == 1
+    assert levers.pull("restore", [letter.pk], ME, "it was none").acted == 1
     assert (again(letter).status, again(letter).code, counts()) == ("open", "", (1, 0))
     assert FailureGroup.objects.get().state != "resolved"
-    assert levers.restore([letter.pk], ME, "again") == 0
+    assert levers.pull("restore", [letter.pk], ME, "again").acted == 0
     assert [action.verb for action in OperatorAction.objects.order_by("pk")] == ["discard", "restore"]
 
 

@@ -53,7 +53,7 @@ def revived() -> set[int]:
 
 def test_two_buttons_on_one_letter_are_one_deed(letters):
     first = letters[0].pk
-    found = race(*[lambda who=who: levers.requeue([first], who, "go").requeued for who in (ANN, BOB)])
+    found = race(*[lambda who=who: levers.pull("requeue", [first], who, "go").acted for who in (ANN, BOB)])
     assert sorted(found) == [0, 1]
     assert (OutboxMessage.objects.filter(times_revived=1).count(), counts()) == (1, (MANY - 1, 1))
     assert OperatorAction.objects.count() == 1
@@ -62,7 +62,8 @@ def test_two_buttons_on_one_letter_are_one_deed(letters):
 def test_requeue_and_discard_at_once_leave_one_of_the_two(letters):
     chosen = [letter.pk for letter in letters]
     requeued, discarded = race(
-        lambda: levers.requeue(chosen, ANN, "go").requeued, lambda: levers.discard(chosen, BOB, "nobody wants it")
+        lambda: levers.pull("requeue", chosen, ANN, "go").acted,
+        lambda: levers.pull("discard", chosen, BOB, "nobody wants it").acted,
     )
     assert requeued + discarded == MANY
     assert OutboxMessage.objects.filter(state="pending").count() == requeued
@@ -99,7 +100,7 @@ def test_a_round_meets_a_letter_that_is_taken_back_just_now(letters, memory, go)
 
 def test_two_restores_open_each_letter_once(letters):
     chosen = [letter.pk for letter in letters]
-    levers.discard(chosen, ANN, "nobody wants them")
-    found = race(*[lambda who=who: levers.restore(chosen, who, "they do") for who in (ANN, BOB)])
+    levers.pull("discard", chosen, ANN, "nobody wants them")
+    found = race(*[lambda who=who: levers.pull("restore", chosen, who, "they do").acted for who in (ANN, BOB)])
     assert sum(found) == MANY
     assert counts() == (MANY, 0)

@@ -62,7 +62,7 @@ def test_a_preview_says_how_many_are_eligible_and_why_others_are_not(scripted, s
 
 def test_letters_named_one_by_one_get_their_verdict_whatever_their_state():
     ids = letters(3)
-    levers.resolve([ids[0]], BELA, REASON)
+    levers.pull("resolve", [ids[0]], BELA, REASON)
     batch = previewed(ids=[str(pk) for pk in ids])
     assert counts(batch) == {"eligible": 2, "skipped": 1}
     assert batch.skipped_why == {"It is resolved already.": 1}
@@ -76,7 +76,7 @@ def test_filters_narrow_the_set():
     assert previewed(status="open", source="swift").pinned == 3
     DeadLetter.objects.filter(pk=first[0]).update(created_at=database_now() - timedelta(days=2))
     assert previewed(before=(database_now() - timedelta(days=1)).isoformat()).pinned == 1
-    levers.discard(first[:2], BELA, REASON)
+    levers.pull("discard", first[:2], BELA, REASON)
     assert previewed("restore", all=True).pinned == 2
 
 

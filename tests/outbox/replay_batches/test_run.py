@@ -128,7 +128,7 @@ def test_a_canary_whose_letters_others_took_is_chosen_anew(scripted):
     worker = step(1, fresh())
     chosen = list(ReplayItem.objects.filter(canary=True).values_list("letter", flat=True))
     assert len(chosen) == 2
-    levers.resolve(chosen, BELA, REASON)
+    levers.pull("resolve", chosen, BELA, REASON)
     step(1, worker)
     step(1, worker)
     again = set(ReplayItem.objects.filter(canary=True).values_list("letter", flat=True))
@@ -212,7 +212,7 @@ def test_the_next_worker_only_judges_what_is_out_of_a_batch_that_stands(scripted
 def test_skipped_letters_are_no_verdicts(scripted):
     ids = letters(60)
     batch = confirmed()
-    levers.resolve(ids[:50], BELA, REASON)
+    levers.pull("resolve", ids[:50], BELA, REASON)
     run_until(batch, "done")
     assert counts(batch) == {"verified": 10, "skipped": 50}
     assert batch.ring == "." * 10

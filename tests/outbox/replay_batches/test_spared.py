@@ -67,8 +67,8 @@ def statuses():
 def test_letters_that_others_moved_meanwhile_are_skipped_with_the_reason(scripted):
     ids = letters(4)
     batch = confirmed()
-    levers.resolve([ids[0]], BELA, REASON)
-    levers.discard([ids[1]], BELA, REASON)
+    levers.pull("resolve", [ids[0]], BELA, REASON)
+    levers.pull("discard", [ids[1]], BELA, REASON)
     DeadLetter.objects.filter(pk=ids[2]).delete()
     run_until(batch, "done")
     assert scripted.taken == ["K3"]

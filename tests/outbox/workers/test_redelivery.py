@@ -40,7 +40,7 @@ def look(letter: DeadLetter) -> tuple[str, str]:
 def test_it_is_resolved_when_the_message_is_in_a_final_state(memory, go):
     letter = letter_about(hint(promise()))
     assert redelivery.judge([letter], database_now())[letter.pk].eligible
-    assert levers.requeue([letter.pk], Operator("me"), "try").requeued == 1
+    assert levers.pull("requeue", [letter.pk], Operator("me"), "try").acted == 1
     assert look(letter) == ("requeued", "")
     go(memory)
     assert look(letter) == ("resolved", "its message is sent")
@@ -49,21 +49,21 @@ def test_it_is_resolved_when_the_message_is_in_a_final_state(memory, go):
 def test_a_message_that_retention_took_had_ended():
     old = database_now() - timedelta(days=400)
     letter = letter_about(hint(smallest_uuid7(int(old.timestamp() * 1000))))
-    levers.requeue([letter.pk], Operator("me"), "try")
+    levers.pull("requeue", [letter.pk], Operator("me"), "try")
     assert look(letter) == ("resolved", "its message ended and was dropped")
 
 
 def test_a_young_message_that_nobody_knows_proves_nothing():
     letter = letter_about(hint(smallest_uuid7(int(database_now().timestamp() * 1000))))
-    levers.requeue([letter.pk], Operator("me"), "try")
+    levers.pull("requeue", [letter.pk], Operator("me"), "try")
     assert look(letter) == ("requeued", "")
 
 
 def test_what_names_no_message_is_resolved_and_what_is_no_hint_fails_again():
     letter = letter_about(b'{"op": "d", "before": {"id": "x"}, "after": null}')
-    levers.requeue([letter.pk], Operator("me"), "try")
+    levers.pull("requeue", [letter.pk], Operator("me"), "try")
     assert look(letter) == ("resolved", "the record names no new message: nothing is missing")
     DeadLetter.objects.update(status="open", payload=b"{bad", evidence="")
-    ((failed, effect),) = levers.requeue([letter.pk], Operator("me"), "try").failed
+    ((failed, effect),) = levers.pull("requeue", [letter.pk], Operator("me"), "try").failed
     after = DeadLetter.objects.get(pk=effect.successor)
     assert (after.predecessor, after.revision, after.status) == (failed.pk, 1, "open")

@@ -55,7 +55,7 @@ def relay() -> None:
 
 def requeue() -> None:
     letter = DeadLetter.objects.get(status="open")
-    assert levers.requeue([letter.pk], Operator("me"), "the setting was wrong").requeued == 1
+    assert levers.pull("requeue", [letter.pk], Operator("me"), "the setting was wrong").acted == 1
     relay()
 
 

@@ -146,7 +146,7 @@ def test_who_comes_second_is_told_who_was_faster(receipt):
 
 
 def test_a_letter_that_was_discarded_meanwhile_is_not_edited(receipt):
-    levers.discard([receipt.pk], Operator("bob"), "nobody wants it")
+    levers.pull("discard", [receipt.pk], Operator("bob"), "nobody wants it")
     with pytest.raises(Refusal, match=r"bob: discard"):
         send(receipt, edited(receipt, FIXED))
     assert again(receipt).status == "discarded"

@@ -211,7 +211,7 @@ def test_a_letter_that_is_open_again_after_an_edit_is_not_what_the_second_editor
     carrier = OutboxMessage.objects.get(pk=again(copied).carrier)
     cancel([carrier.pk], ANN, "not wanted any more")
     redelivery.look_after(database_now())
-    levers.restore([copied.pk], ANN, "it is wanted after all")
+    levers.pull("restore", [copied.pk], ANN, "it is wanted after all")
     assert again(copied).status == "open"
     with pytest.raises(Refusal, match="Somebody was faster"):
         send(copied, text_of(copied).replace("1", "3"), seen=0)

@@ -243,11 +243,11 @@ def test_an_edit_that_came_between_is_told_once_although_the_letter_is_open_agai
 
 
 def test_the_page_says_why_a_letter_cannot_be_edited(letter, senior):
-    levers.discard([letter.pk], Operator("Bob"), "nobody wants it")
+    levers.pull("discard", [letter.pk], Operator("Bob"), "nobody wants it")
     html = senior.get(page(letter)).content.decode()
     assert "Bob: discard" in html
     assert "Somebody was faster" not in html
-    levers.restore([letter.pk], Operator("Bob"), "somebody does")
+    levers.pull("restore", [letter.pk], Operator("Bob"), "somebody does")
     DeadLetter.objects.filter(pk=letter.pk).update(payload=b"\xff")
     assert "Its payload is no text." in senior.get(page(letter)).content.decode()
     html = senior.get(change(letter)).content.decode()

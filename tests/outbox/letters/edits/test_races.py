@@ -47,7 +47,8 @@ def test_of_two_editors_one_is_faster(letter):
 
 def test_an_editor_and_a_lever_at_once_are_one_deed(letter):
     found, discarded = race(
-        lambda: edit(letter, "ann", 3), lambda: levers.discard([letter.pk], Operator("bob"), "nobody wants it")
+        lambda: edit(letter, "ann", 3),
+        lambda: levers.pull("discard", [letter.pk], Operator("bob"), "nobody wants it").acted,
     )
     assert (found == "resolved") != bool(discarded)
     assert found == "resolved" or "bob: discard" in found
