@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Protocol
 
 import kafka
 import kafka.errors
@@ -17,11 +18,12 @@ from kafka import TopicPartition as TopicPartition
 from kafka.admin import ConfigResource as ConfigResource
 from kafka.admin import ConfigResourceType as ConfigResourceType
 from kafka.admin import MemberToRemove as MemberToRemove
+from kafka.structs import OffsetAndTimestamp
 
 from config.kafka.internals import DamagedBatch as DamagedBatch
 from config.kafka.internals import unpack_leanly
+from config.kafka.records import Record
 
-# -- Connections to Kafka, with the options Spillway depends on ----------------------------------------------
 KafkaError = kafka.errors.KafkaError
 RetriableError = kafka.errors.RetriableError
 KafkaTimeoutError = kafka.errors.KafkaTimeoutError
@@ -61,11 +63,49 @@ GROUP_MOVED_ON = (
 TopicAlreadyExistsError = kafka.errors.TopicAlreadyExistsError
 
 MAX_REQUEST_BYTES = 1_048_576
+Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
-def connection_options() -> dict[str, Any]:
+class GroupMetadata(Protocol):
+    """Who a member of a group is, in one generation: a transaction names it, so that the broker can refuse an old one."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def generation_id(self) -> int: ...  # -1: in no group
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def group_instance_id(self) -> str | None: ...
+
+
+class Client(Protocol):
+    """What is used of a `kafka.KafkaConsumer`; its private parts are in internals.py. Its calls raise KafkaError."""
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None: ...
+    def assignment(self) -> set[TopicPartition]: ...
+    def beginning_offsets(self, partitions: Sequence[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]: ...
+    def close(self, autocommit: bool) -> None: ...
+    def commit(self, offsets: Offsets, timeout_ms: int) -> None: ...
+    def commit_async(self, offsets: Offsets) -> object: ...
+    def committed(self, partition: TopicPartition, timeout_ms: int) -> int | None: ...
+    def end_offsets(self, partitions: Sequence[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]: ...
+    def group_metadata(self) -> GroupMetadata: ...
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
+    def partitions_for_topic(self, topic: str) -> set[int] | None: ...
+    def pause(self, *partitions: TopicPartition) -> None: ...
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]: ...
+    def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int: ...
+    def resume(self, *partitions: TopicPartition) -> None: ...
+    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+    def subscribe(self, topics: Sequence[str], listener: kafka.AsyncConsumerRebalanceListener) -> None: ...
+
+
+def connection_options() -> dict[str, object]:
     """Options every client shares: where the broker is and how to prove who we are."""
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "bootstrap_servers": settings.KAFKA_BOOTSTRAP_SERVERS,
         "security_protocol": settings.KAFKA_SECURITY_PROTOCOL,
         "api_version": settings.KAFKA_API_VERSION,
@@ -81,10 +121,10 @@ def connection_options() -> dict[str, Any]:
     return {**options, **{name: value for name, value in optional.items() if value}}
 
 
-def new_consumer(group: str | None, **overrides: Any) -> kafka.KafkaConsumer:
+def new_consumer(group: str | None, **overrides: object) -> Client:
     """A consumer that never commits, resets or reads aborted records by itself (its defaults do all three)."""
     session = settings.KAFKA_SESSION_TIMEOUT_MS
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         **connection_options(),
         "group_id": group,
         "enable_auto_commit": False,
@@ -107,9 +147,9 @@ def heartbeat_ms() -> int:
     return max(settings.KAFKA_SESSION_TIMEOUT_MS // 5, 300)
 
 
-def new_producer(**overrides: Any) -> kafka.KafkaProducer:
+def new_producer(**overrides: object) -> kafka.KafkaProducer:
     """An idempotent producer that waits for all replicas."""
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         **connection_options(),
         "acks": "all",
         "enable_idempotence": True,
@@ -125,10 +165,10 @@ def new_producer(**overrides: Any) -> kafka.KafkaProducer:
     return kafka.KafkaProducer(**{**options, **overrides})
 
 
-def new_transactional_producer(transactional_id: str, limit: float, **overrides: Any) -> kafka.KafkaProducer:
+def new_transactional_producer(transactional_id: str, limit: float, **overrides: object) -> kafka.KafkaProducer:
     """A producer of transactions none of whose own waits is longer than `limit` seconds."""
     milliseconds = int(limit * 1000)
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "transactional_id": transactional_id,
         "transaction_timeout_ms": 10_000,
         "delivery_timeout_ms": milliseconds,
@@ -141,7 +181,7 @@ def new_transactional_producer(transactional_id: str, limit: float, **overrides:
     return new_producer(**{**options, **overrides})
 
 
-def new_admin(**overrides: Any) -> kafka.KafkaAdminClient:
+def new_admin(**overrides: object) -> kafka.KafkaAdminClient:
     """An administration client; the embedded broker has no administration API."""
     return kafka.KafkaAdminClient(**{**connection_options(), "request_timeout_ms": 10_000, **overrides})
 

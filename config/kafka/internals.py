@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import kafka
 import kafka.errors
 from django.conf import settings
-from kafka.consumer.fetcher import Fetcher, IsolationLevel
+from kafka.consumer.fetcher import CompletedFetch, Fetcher, IsolationLevel
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.record.abc import ABCRecordBatch
+from kafka.record.memory_records import MemoryRecords
 
 from config.kafka.wire_format import FURTHEST, Received, decompress, unpack, unpack_beginning, unpack_newest
 from config.payload import WHOLE_BYTES, UnreadableBatch, keepable
@@ -45,7 +47,7 @@ def unpack_damaged(consumer: kafka.KafkaConsumer) -> None:
     consumer._fetcher.PartitionRecords = SalvagedRecords
 
 
-def _parsed(parse: Callable[[Any], Any], fetched: Any) -> Any:
+def _parsed(parse: Callable, fetched: CompletedFetch) -> Fetcher.PartitionRecords | None:
     """Say of which partition an answer of the broker holds no batch: the client's own error does not."""
     try:
         return parse(fetched)
@@ -69,7 +71,9 @@ class LeanRecords(Fetcher.PartitionRecords):
 
     salvages = False
 
-    def _unpack_records(self, tp: Any, records: Any, *_deserializers: Any) -> Iterator[Any]:
+    def _unpack_records(
+        self, tp: kafka.TopicPartition, records: MemoryRecords, *_deserializers: object
+    ) -> Iterator[Read]:
         try:
             while (batch := records.next_batch()) is not None:
                 found, end = self._records_of(batch, records, tp)
@@ -82,7 +86,9 @@ class LeanRecords(Fetcher.PartitionRecords):
             self.drain()  # the client asks for more until it is told that there is none
             raise DamagedBatch(tuple(tp), self.next_fetch_offset, error) from error
 
-    def _records_of(self, batch: Any, records: Any, tp: Any) -> tuple[Sequence[Any], int]:
+    def _records_of(
+        self, batch: ABCRecordBatch, records: MemoryRecords, tp: kafka.TopicPartition
+    ) -> tuple[Sequence[Read], int]:
         """The records of a batch, and the offset behind it; ValueError if it is damaged."""
         if not 0 <= batch.magic <= 2:
             raise ValueError(f"format {batch.magic} is unknown")
@@ -102,7 +108,7 @@ class LeanRecords(Fetcher.PartitionRecords):
         except Exception as error:  # noqa: BLE001 (whatever a codec or the client raises: the next batch may be fine)
             return [self._stand_in(batch, tp, last, error)], last + 1
 
-    def _last_offset_salvaged(self, batch: Any, records: Any, last: int) -> int:
+    def _last_offset_salvaged(self, batch: ABCRecordBatch, records: MemoryRecords, last: int) -> int:
         """Where a damaged batch ends, if what its header says fits its neighbours; else ValueError."""
         following = records._next_slice
         if following is not None:
@@ -111,16 +117,16 @@ class LeanRecords(Fetcher.PartitionRecords):
             raise ValueError("wrong checksum, and its offsets fit nothing")
         return last
 
-    def _content_of(self, batch: Any, tp: Any) -> Sequence[Any]:
+    def _content_of(self, batch: ABCRecordBatch, tp: kafka.TopicPartition) -> Sequence[Read]:
         return _unpacked(batch, tp.topic, tp.partition)
 
-    def _stand_in(self, batch: Any, tp: Any, last: int, error: Exception) -> Any:
+    def _stand_in(self, batch: ABCRecordBatch, tp: kafka.TopicPartition, last: int, error: Exception) -> Read:
         lost, raw = _lost(batch, last, error), bytes(batch._buffer)
         at = _time_of(batch.max_timestamp if batch.magic >= 2 else None)
         value = UnreadableBatch.of(raw, lost)
         return Received(tp.topic, tp.partition, batch.base_offset, at, None, value, [])
 
-    def _is_for_us(self, batch: Any) -> bool:
+    def _is_for_us(self, batch: ABCRecordBatch) -> bool:
         """Neither the mark at the end of a transaction nor part of one that was aborted."""
         if batch.magic < 2:
             return True
@@ -140,7 +146,7 @@ class SalvagedRecords(LeanRecords):
     salvages = True
 
 
-def _lost(batch: Any, last: int, error: Exception) -> str:
+def _lost(batch: ABCRecordBatch, last: int, error: Exception) -> str:
     offsets = f"offsets {batch.base_offset} to {last}" if batch.magic >= 2 else f"the offsets up to {last}"
     why = " ".join(str(error).split())[:300] or type(error).__name__
     return f"the batch of {offsets} cannot be read by anybody: {why}"
@@ -164,10 +170,13 @@ class NewestOfBatch:
     values: dict[bytes, bytes | None]
 
 
+Read = Received | NewestOfBatch
+
+
 class NewestRecords(SalvagedRecords):
     """What was fetched of a compacted topic, of which nobody wants to know more than the last value of each key."""
 
-    def _content_of(self, batch: Any, tp: Any) -> Sequence[Any]:
+    def _content_of(self, batch: ABCRecordBatch, tp: kafka.TopicPartition) -> Sequence[Read]:
         if batch.magic < 2:
             return [
                 NewestOfBatch(record.offset, record.timestamp, {record.key or b"": record.value})
@@ -178,12 +187,12 @@ class NewestRecords(SalvagedRecords):
             raise ValueError(TOO_LARGE)
         return [NewestOfBatch(batch.last_offset, batch.max_timestamp, unpack_newest(data, batch.records_count))]
 
-    def _stand_in(self, batch: Any, tp: Any, last: int, error: Exception) -> Any:
+    def _stand_in(self, batch: ABCRecordBatch, tp: kafka.TopicPartition, last: int, error: Exception) -> Read:
         key = UNREADABLE + f"offsets {batch.base_offset} to {last}".encode()
         return NewestOfBatch(last, 0, {key: _lost(batch, last, error).encode()})
 
 
-def _data_of(batch: Any) -> tuple[bytes, bool]:
+def _data_of(batch: ABCRecordBatch) -> tuple[bytes, bool]:
     """The batch without its header, and whether it is all of it."""
     data = bytes(memoryview(batch._buffer)[batch._pos :])
     if batch.compression_type:
@@ -191,7 +200,7 @@ def _data_of(batch: Any) -> tuple[bytes, bool]:
     return data, True
 
 
-def _unpacked(batch: Any, topic: str, partition: int) -> list[Received]:
+def _unpacked(batch: ABCRecordBatch, topic: str, partition: int) -> list[Received]:
     if batch.magic < 2:
         return _legacy(batch, topic, partition)
     data, whole = _data_of(batch)
@@ -211,7 +220,7 @@ def _unpacked(batch: Any, topic: str, partition: int) -> list[Received]:
     return found
 
 
-def _legacy(batch: Any, topic: str, partition: int) -> list[Received]:
+def _legacy(batch: ABCRecordBatch, topic: str, partition: int) -> list[Received]:
     """Written before Kafka 0.11: read by the client's own code, which trusts the lengths in a compressed one."""
     if batch.compression_type and (batch.magic or batch.compression_type != batch.CODEC_LZ4):
         _key, value = batch._read_key_value(batch.KEY_OFFSET_V1 if batch.magic else batch.KEY_OFFSET_V0)
@@ -283,7 +292,9 @@ def partition_count(consumer: kafka.KafkaConsumer, topic: str) -> int:
     return len(consumer._client.cluster.partitions_for_topic(topic) or ())
 
 
-def committed_of(consumer: kafka.KafkaConsumer, tps: Sequence[Any], timeout_ms: int) -> dict[Any, int]:
+def committed_of(
+    consumer: kafka.KafkaConsumer, tps: Sequence[kafka.TopicPartition], timeout_ms: int
+) -> dict[kafka.TopicPartition, int]:
     """The group's committed offsets of these partitions in one request; KafkaTimeoutError while some are pending.
 
     The public call asks for one partition at a time, each with a limit of its own. An answer that came too late for
@@ -294,13 +305,17 @@ def committed_of(consumer: kafka.KafkaConsumer, tps: Sequence[Any], timeout_ms: 
     return {tp: committed.offset for tp, committed in found.items() if committed.offset >= 0}
 
 
-def committed_before(consumer: kafka.KafkaConsumer, tps: Sequence[Any], timeout_ms: int) -> dict[Any, int]:
+def committed_before(
+    consumer: kafka.KafkaConsumer, tps: Sequence[kafka.TopicPartition], timeout_ms: int
+) -> dict[kafka.TopicPartition, int]:
     """The same without those that are pending: answered at once by a broker that is there."""
     with _uncommitted(consumer._coordinator):
         return committed_of(consumer, tps, timeout_ms)
 
 
-def ends_of_logs(consumer: kafka.KafkaConsumer, tps: Sequence[Any], timeout_ms: int) -> dict[Any, int]:
+def ends_of_logs(
+    consumer: kafka.KafkaConsumer, tps: Sequence[kafka.TopicPartition], timeout_ms: int
+) -> dict[kafka.TopicPartition, int]:
     """The ends as a reader of uncommitted records sees them, on a read-committed connection.
 
     A committed reader's end lies before the oldest open transaction, whoever left it open.
@@ -310,7 +325,7 @@ def ends_of_logs(consumer: kafka.KafkaConsumer, tps: Sequence[Any], timeout_ms: 
 
 
 @contextmanager
-def _uncommitted(asking: Any) -> Iterator[None]:
+def _uncommitted(asking: Fetcher | ConsumerCoordinator) -> Iterator[None]:
     """Outside of poll() the client sends nothing but what it is asked for."""
     before, asking._isolation_level = asking._isolation_level, IsolationLevel.READ_UNCOMMITTED
     try:
@@ -374,6 +389,8 @@ async def nap(consumer: kafka.KafkaConsumer, seconds: float) -> None:
     await consumer._net.sleep(seconds)
 
 
-async def commit_inside(consumer: kafka.KafkaConsumer, offsets: dict[Any, Any], timeout_ms: int) -> None:
+async def commit_inside(
+    consumer: kafka.KafkaConsumer, offsets: Mapping[kafka.TopicPartition, kafka.OffsetAndMetadata], timeout_ms: int
+) -> None:
     """Commit inside a rebalance callback, where the client refuses every call that blocks."""
     await consumer._coordinator._commit_offsets_sync_async(offsets, timeout_ms)

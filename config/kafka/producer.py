@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from config.kafka import client, producer_internals
+from config.kafka.producer_internals import FutureRecordMetadata
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
@@ -66,20 +66,19 @@ SendResult = Sent | Refused | Failed
 class Producer:
     """Sends messages and waits for their acknowledgement; safe to keep for the life of a process."""
 
-    def __init__(self, *, patience: float = 35.0, **overrides: Any) -> None:
+    def __init__(self, *, patience: float = 35.0, **overrides: object) -> None:
         self.patience = patience
         self.overrides = overrides
-        self._client: Any = None
+        self._client: client.kafka.KafkaProducer | None = None
         self._lock = threading.Lock()
 
     def send_all(self, messages: Sequence[Outgoing]) -> list[SendResult]:
         """One outcome per message, in their order. Raises nothing the broker can cause."""
         with self._lock:
-            outcomes = self._send(messages)
-            suspects = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, _Fatal)]
-            for index in suspects:
-                outcomes[index] = self._send_alone(messages[index])
-        return outcomes
+            outcomes = zip(messages, self._send(messages), strict=True)
+            return [
+                self._send_alone(message) if isinstance(outcome, _Fatal) else outcome for message, outcome in outcomes
+            ]
 
     def close(self) -> None:
         """Give the connection back; what was sent has been waited for."""
@@ -90,7 +89,7 @@ class Producer:
         (outcome,) = self._send([message])
         return Refused(outcome.error) if isinstance(outcome, _Fatal) else outcome
 
-    def _send(self, messages: Sequence[Outgoing]) -> list[Any]:
+    def _send(self, messages: Sequence[Outgoing]) -> list[SendResult | _Fatal]:
         absent: dict[str, Failed] = {}  # topics whose partitions nobody knew: each is waited for once
         started = [absent.get(message.topic) or self._start(message, absent) for message in messages]
         deadline = time.monotonic() + self.patience
@@ -106,7 +105,7 @@ class Producer:
             with suppress(client.KafkaError):  # every message has a verdict of its own
                 self._client.flush(timeout=self.patience)
 
-    def _start(self, message: Outgoing, absent: dict[str, Failed]) -> Any:
+    def _start(self, message: Outgoing, absent: dict[str, Failed]) -> SendResult | _Fatal | FutureRecordMetadata:
         if message.size > client.MAX_REQUEST_BYTES:
             return Refused(f"{message.size} bytes, the broker takes {client.MAX_REQUEST_BYTES}")
         try:
@@ -122,7 +121,7 @@ class Producer:
         except client.KafkaError as error:
             return _Fatal(_text(error))
 
-    def _result_of(self, future: Any, deadline: float) -> Any:
+    def _result_of(self, future: FutureRecordMetadata, deadline: float) -> SendResult | _Fatal:
         """Wait for one future; flush() alone would not do, it returns too early when a batch was split."""
         try:
             found = future.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -150,7 +149,7 @@ class _Fatal:
     error: str
 
 
-def _is_the_end(started: Any, outcome: Any) -> bool:
+def _is_the_end(started: object, outcome: object) -> bool:
     """Whether the client is unusable: after a fatal error, or a message it accepted that was not answered in time."""
     return isinstance(outcome, _Fatal) or (isinstance(outcome, Failed) and outcome is not started)
 

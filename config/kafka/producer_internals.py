@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import kafka
 import kafka.errors
-from kafka.producer.future import FutureRecordMetadata
+from kafka.producer.future import FutureProduceResult, FutureRecordMetadata
 from kafka.producer.producer_batch import ProducerBatch
+from kafka.producer.transaction_manager import TransactionalRequestResult
 
+from config.kafka.client import GroupMetadata, Offsets
 from config.kafka.wire_format import HEADER, PackedRecords, packed, partition_of
 
 
@@ -64,7 +65,7 @@ def send_batch(producer: kafka.KafkaProducer, topic: str, partition: int, record
 def send_record(
     producer: kafka.KafkaProducer, topic: str, partition: int | None, key: bytes | None, value: bytes | None,
     headers: list[tuple[str, bytes | None]],
-) -> Any:  # fmt: skip
+) -> FutureRecordMetadata:  # fmt: skip
     """The producer's send(), for headers without a value as well: these it refuses."""
     if all(content is not None for _name, content in headers):
         return producer.send(topic, value, key, headers, partition)
@@ -84,7 +85,7 @@ def wake(producer: kafka.KafkaProducer) -> None:
 class RecordFutures:
     """The futures of a batch's records. Only a batch that the client splits, because it is too large, needs them."""
 
-    def __init__(self, of_batch: Any, count: int) -> None:
+    def __init__(self, of_batch: FutureProduceResult, count: int) -> None:
         self.of_batch, self.count = of_batch, count
         self.made: list[FutureRecordMetadata] = []
 
@@ -116,12 +117,14 @@ def errors_of(batch: ProducerBatch, deadline: float) -> list[tuple[int, Exceptio
     return found
 
 
-def init_transactions(producer: kafka.KafkaProducer) -> Any:
+def init_transactions(producer: kafka.KafkaProducer) -> TransactionalRequestResult:
     """What init_transactions() waits for, to be waited for with a limit."""
     return _asked(producer, producer._transaction_manager.initialize_transactions())
 
 
-def send_offsets(producer: kafka.KafkaProducer, offsets: dict[Any, Any], metadata: Any) -> Any:
+def send_offsets(
+    producer: kafka.KafkaProducer, offsets: Offsets, metadata: GroupMetadata
+) -> TransactionalRequestResult:
     """What send_offsets_to_transaction() waits for without a limit.
 
     kafka-python 3.0.12 keeps the offsets of a transaction that the group refused, and sends them with those of the next
@@ -132,16 +135,16 @@ def send_offsets(producer: kafka.KafkaProducer, offsets: dict[Any, Any], metadat
     return _asked(producer, manager.send_offsets_to_transaction(offsets, metadata))
 
 
-def begin_commit(producer: kafka.KafkaProducer) -> Any:
+def begin_commit(producer: kafka.KafkaProducer) -> TransactionalRequestResult:
     """What commit_transaction() waits for without a limit."""
     return _asked(producer, producer._transaction_manager.begin_commit())
 
 
-def begin_abort(producer: kafka.KafkaProducer) -> Any:
+def begin_abort(producer: kafka.KafkaProducer) -> TransactionalRequestResult:
     """What abort_transaction() waits for without a limit."""
     return _asked(producer, producer._transaction_manager.begin_abort())
 
 
-def _asked(producer: kafka.KafkaProducer, result: Any) -> Any:
+def _asked(producer: kafka.KafkaProducer, result: TransactionalRequestResult) -> TransactionalRequestResult:
     producer._sender.wakeup()
     return result

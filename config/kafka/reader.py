@@ -9,6 +9,7 @@ from typing import Any
 
 from config.kafka import client, internals
 from config.kafka.positions import Log, TopicPartition
+from config.kafka.records import Record
 
 # -- Read a topic once, from one offset to another, without a group and without committing anything ----------
 PATIENCE = 10.0  # seconds a question to the broker may take
@@ -40,7 +41,7 @@ class ReadConnection:
     goes on from where this has read.
     """
 
-    def __init__(self, group: str | None = None, **overrides: Any) -> None:
+    def __init__(self, group: str | None = None, **overrides: object) -> None:
         options = {"auto_offset_reset": "earliest", **overrides}
         self.consumer = client.new_consumer(group, **options)
         internals.unpack_damaged(self.consumer)
@@ -53,7 +54,7 @@ class ReadConnection:
     def close(self) -> None:
         self.consumer.close(autocommit=False)
 
-    def partitions_of(self, topic: str, wanted: Iterable[int] | None = None) -> list[Any]:
+    def partitions_of(self, topic: str, wanted: Iterable[int] | None = None) -> list[client.TopicPartition]:
         """The topic's partitions, or the wanted ones of them; raises MissingTopic."""
         deadline = time.monotonic() + JUST_MADE
         while not (count := self._count(topic)):
@@ -94,7 +95,7 @@ class ReadConnection:
                 found |= self._settled([tp], PENDING_MS / 1000) or {}
         return GroupOffsets(found, frozenset(tp.partition for tp in tps) - found.keys())
 
-    def _settled(self, tps: Sequence[Any], patience: float) -> dict[int, int | None] | None:
+    def _settled(self, tps: Sequence[client.TopicPartition], patience: float) -> dict[int, int | None] | None:
         """All of them; None while one is pending."""
         try:
             found = internals.committed_of(self.consumer, tps, _ms(patience))
@@ -115,9 +116,9 @@ class Reader:
         self.topic, self.topic_id = topic, ""
         self.connection = connection or ReadConnection()
         self.consumer, self.own = self.connection.consumer, connection is None
-        self.begins: dict[Any, int] = {}
-        self.ends: dict[Any, int] = {}
-        self.reading: set[Any] = set()
+        self.begins: dict[client.TopicPartition, int] = {}
+        self.ends: dict[client.TopicPartition, int] = {}
+        self.reading: set[client.TopicPartition] = set()
         self._moved = 0.0
         try:
             self.add(partitions)
@@ -136,7 +137,7 @@ class Reader:
             self.connection.close()
 
     @property
-    def tps(self) -> list[Any]:
+    def tps(self) -> list[client.TopicPartition]:
         return sorted(self.ends)
 
     @property
@@ -177,25 +178,25 @@ class Reader:
         self._look_after_the_broker(bool(found))
         return {number: part for number, part in parts.items() if part}
 
-    def batches(self) -> Iterator[Sequence[Any]]:
+    def batches(self) -> Iterator[Sequence[Record]]:
         """Every record below the ends, from the beginning, some thousand at a time."""
         self._start(self.ends)
         while self.reading:
             yield from self.step(0.5).values()
 
-    def _start(self, tps: Iterable[Any]) -> None:
+    def _start(self, tps: Iterable[client.TopicPartition]) -> None:
         new = {tp for tp in tps if self.begins[tp] < self.ends[tp]}
         self._assign(self.reading - set(tps) | new)
         for tp in new:
             self.consumer.seek(tp, self.begins[tp])
         self._moved = time.monotonic()
 
-    def _assign(self, tps: set[Any]) -> None:
+    def _assign(self, tps: set[client.TopicPartition]) -> None:
         if tps != self.reading:
             self.consumer.assign(list(tps))
             self.reading = tps
 
-    def _has_ended(self, tp: Any) -> bool:
+    def _has_ended(self, tp: client.TopicPartition) -> bool:
         position = self.consumer.position(tp, timeout_ms=_ms(PATIENCE))
         return position is not None and position >= self.ends[tp]
 
@@ -207,7 +208,7 @@ class Reader:
             self._moved = time.monotonic()
 
 
-def record_at(topic: str, partition: int, offset: int) -> Any | None:
+def record_at(topic: str, partition: int, offset: int) -> Record | None:
     """The record at a position; None if the log holds none there. KafkaError after a few seconds without an answer."""
     consumer = client.new_consumer(None, bootstrap_timeout_ms=PERSON_MS)
     internals.unpack_damaged(consumer)
@@ -260,7 +261,7 @@ class Part:
     """Some records of one partition, and the offset below which all have been given."""
 
     partition: int
-    records: Sequence[Any]
+    records: Sequence[Record]
     position: int
 
 
@@ -294,17 +295,10 @@ class Timeframe:
         if not any(first.values()) and any(begins[tp] < ends[tp] for tp in self.tps):
             return {tp.partition: Bounds(begins[tp], ends[tp]) for tp in self.tps}
         starts, stops = self._search(max(0, self.since - self.slack)), self._search(self.until + self.slack)
-        return {
-            tp.partition: Bounds(
-                min(ends[tp], starts[tp].offset) if starts[tp] else ends[tp],
-                min(ends[tp], stops[tp].offset) if stops[tp] else ends[tp],
-            )
-            for tp in self.tps
-        }
+        return {tp.partition: Bounds(_offset(starts[tp], ends[tp]), _offset(stops[tp], ends[tp])) for tp in self.tps}
 
-    def _search(self, timestamp: int) -> Mapping[Any, Any]:
-        wanted = dict.fromkeys(self.tps, timestamp)
-        return dict(self.consumer.offsets_for_times(wanted, timeout_ms=ANSWER_MS))
+    def _search(self, timestamp: int) -> dict[client.TopicPartition, client.OffsetAndTimestamp | None]:
+        return self.consumer.offsets_for_times(dict.fromkeys(self.tps, timestamp), timeout_ms=ANSWER_MS)
 
     def parts(self, bounds: Mapping[int, Bounds], size: int) -> Iterator[Part]:
         """Partition by partition, `size` records at a time, so that two runs do exactly the same steps.
@@ -314,7 +308,7 @@ class Timeframe:
         for tp in self.tps:
             here = bounds.get(tp.partition)
             if here and here.start < here.end:
-                held: list[Any] = []
+                held: list[Record] = []
                 for found, position in self._polls(tp, here):
                     held += found
                     while len(held) >= size:
@@ -323,7 +317,7 @@ class Timeframe:
                     yield Part(tp.partition, [], held[0].offset if held else position)
                 yield Part(tp.partition, held, here.end)
 
-    def _polls(self, tp: Any, bounds: Bounds) -> Iterator[tuple[list[Any], int]]:
+    def _polls(self, tp: client.TopicPartition, bounds: Bounds) -> Iterator[tuple[list[Record], int]]:
         self.consumer.assign([tp])
         self.consumer.seek(tp, bounds.start)
         position, moved = bounds.start, time.monotonic()
@@ -340,5 +334,9 @@ class Timeframe:
             position = reached
             yield [r for r in found if r.offset < bounds.end and self._holds(r)], position
 
-    def _holds(self, record: Any) -> bool:
+    def _holds(self, record: Record) -> bool:
         return bool(self.since <= record.timestamp < self.until)
+
+
+def _offset(first: client.OffsetAndTimestamp | None, end: int) -> int:
+    return min(first.offset, end) if first else end

@@ -6,9 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from config.kafka.positions import Mark
-
-TopicPartition = tuple[str, int]
+from config.kafka.positions import Mark, TopicPartition
 
 
 class Record(Protocol):
@@ -89,7 +87,7 @@ class RecordBatch:
             yield RecordBatch(part, self.topic_ids, revision=self.revision, from_log=self.from_log)
 
 
-def cut(records: Sequence[Any], most_bytes: int) -> Iterator[Sequence[Any]]:
+def cut(records: Sequence[Record], most_bytes: int) -> Iterator[Sequence[Record]]:
     """Split a poll so that no statement grows beyond what a server takes as one packet."""
     start = size = 0
     for index, record in enumerate(records):

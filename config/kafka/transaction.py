@@ -74,11 +74,11 @@ class TransactionalProducer:
     than `limit` seconds, which is kept below the broker's transaction timeout of 10 s.
     """
 
-    def __init__(self, transactional_id: str, limit: float = 8.0, **overrides: Any) -> None:
+    def __init__(self, transactional_id: str, limit: float = 8.0, **overrides: object) -> None:
         self.transactional_id = transactional_id
         self.limit = limit
         self.overrides = overrides
-        self._client: Any = None
+        self._client: client.kafka.KafkaProducer = None
         self._dead = "rebuild() has not been called"
         self._refused: RefusedRecord | None = None
         self._failed = ""  # why the client took no more records of this transaction
@@ -91,7 +91,7 @@ class TransactionalProducer:
         """Whether begin() makes sense; otherwise rebuild()."""
         return not self._dead
 
-    def rebuild(self, member: Any = None) -> None:
+    def rebuild(self, member: client.GroupMetadata | None = None) -> None:
         """A new client of the same id, which settles the old one's transaction; raises KafkaError: try again later.
 
         `member`: the group's metadata of a member with a name. While another one has the name, nothing is built: it
@@ -145,7 +145,7 @@ class TransactionalProducer:
         batch.sends.append((self._sends, len(record)))
         self._sends += 1
 
-    def commit(self, offsets: Mapping[tuple[str, int], int], metadata: Any) -> Verdict:
+    def commit(self, offsets: Mapping[tuple[str, int], int], metadata: client.GroupMetadata) -> Verdict:
         """The verdict on everything since begin(); `metadata` as the consumer had it when it was assigned."""
         deadline = time.monotonic() + self.limit
         try:
@@ -223,7 +223,9 @@ class TransactionalProducer:
         error, batch, position = max(suspects, key=lambda found: found[1].sends[found[2]][1])
         return RefusedRecord(batch.sends[position][0], batch.topic, batch.partition, _text(error))
 
-    def _offsets(self, offsets: Mapping[tuple[str, int], int], metadata: Any, deadline: float) -> RefusedByGroup | None:
+    def _offsets(
+        self, offsets: Mapping[tuple[str, int], int], metadata: client.GroupMetadata, deadline: float
+    ) -> RefusedByGroup | None:
         if not offsets:
             return None
         if metadata.generation_id < 0:  # a broker takes such offsets from anybody
@@ -285,7 +287,7 @@ def _asked(question: Callable[[Any], Any], limit: float) -> Any:
     return answer
 
 
-def _wait(result: Any, deadline: float) -> None:
+def _wait(result: producer_internals.TransactionalRequestResult, deadline: float) -> None:
     if not result.wait(timeout_ms=max(0.0, deadline - time.monotonic()) * 1000):
         raise client.KafkaTimeoutError(NO_ANSWER)
 

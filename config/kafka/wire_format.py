@@ -7,13 +7,13 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import cramjam
 import lz4.frame
 import msgspec
 import zstandard
 from kafka.partitioner.default import murmur2
+from kafka.producer.producer_batch import ProducerBatch
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.util import calc_crc32c
 
@@ -334,7 +334,7 @@ class PackedBatch:
     partition: int
     body: bytearray = field(default_factory=lambda: bytearray(HEADER.size))
     sends: list[tuple[int, int]] = field(default_factory=list)
-    sent: Any = None
+    sent: ProducerBatch | None = None
 
 
 class PackedRecords:

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from config.kafka import Record, topic_name
+from config.kafka.client import GroupMetadata
+from config.kafka.headers import Header
 from config.kafka.positions import TopicPartition
+from config.kafka.transaction import Verdict
 from throttler.engine.admission import Decisions, Decoded, unpacked
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes import changelog
@@ -21,8 +24,10 @@ class Sender(Protocol):
     """What sends: a `TransactionalProducer`."""
 
     def begin(self) -> None: ...
-    def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Any]) -> None: ...
-    def commit(self, offsets: Mapping[TopicPartition, int], metadata: Any) -> Any: ...
+    def send(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Header]
+    ) -> None: ...
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> Verdict: ...
 
 
 class OutputTransaction:
@@ -38,8 +43,8 @@ class OutputTransaction:
 
     def run(
         self, decisions: Decisions, parts: Sequence[OwnedPartition], forgotten: Iterable[tuple[OwnedPartition, str]],
-        metadata: Any, began_us: int = 0,
-    ) -> Any:  # fmt: skip
+        metadata: GroupMetadata, began_us: int = 0,
+    ) -> Verdict:  # fmt: skip
         """Send all of it in one transaction; returns the producer's verdict. `parts`: those whose offset moves on."""
         self.producer.begin()
         self._send_messages(decisions)

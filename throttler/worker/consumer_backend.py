@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from config.kafka import RecordBatch, client, internals, producer_internals
+from config.kafka import Record, RecordBatch, client, internals, producer_internals
 from config.kafka.consumer.ports import ConsumerStopped, Follower
 from config.kafka.consumer.writer import LogEndSeen
+from config.kafka.headers import Header
 from config.kafka.positions import Start, Stopped, TopicPartition
 from config.kafka.transaction import Committed, RefusedRecord, Unknown, Verdict, remove_static_member
 from config.telemetry.logs import log
@@ -67,7 +67,7 @@ class RestoredPlacing:
         self._restored: dict[int, RestoredPartition | RefusedPartition] = {}
         self._resets: dict[int, tuple[OwnedPartition, RestoredPartition]] = {}
 
-    def place(self, consumer: Any, waiting: set[TopicPartition]) -> Mapping[TopicPartition, Start | Stopped]:
+    def place(self, consumer: client.Client, waiting: set[TopicPartition]) -> Mapping[TopicPartition, Start | Stopped]:
         """What is restored of `waiting`. Before the customers' rates are known nothing is: nobody's rate is guessed."""
         if not self.ready():
             return {}
@@ -143,12 +143,14 @@ class PlainSender:
     def __init__(self, limit: float = 8.0) -> None:
         self.limit = limit
         self.offsets: queue.SimpleQueue[Offsets] = queue.SimpleQueue()
-        self._client: Any = None
-        self._sent: list[tuple[Any, RefusedRecord]] = []  # a future, and what is said of its record if it is refused
+        self._client: client.kafka.KafkaProducer = None
+        self._sent: list[
+            tuple[producer_internals.FutureRecordMetadata, RefusedRecord]
+        ] = []  # a future, and what is said of its record if it is refused
         self._refused: RefusedRecord | None = None
         self._error = ""
 
-    def rebuild(self, _member: Any = None) -> None:
+    def rebuild(self, _member: client.GroupMetadata | None = None) -> None:
         """A new client; raises KafkaError: try again later."""
         self.close()
         milliseconds = int(self.limit * 1000)
@@ -159,7 +161,7 @@ class PlainSender:
     def begin(self) -> None:
         self._sent, self._refused, self._error = [], None, ""
 
-    def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Any]) -> None:
+    def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Header]) -> None:
         if self._error or self._refused:
             return
         record = RefusedRecord(len(self._sent), topic, partition, "")
@@ -173,7 +175,7 @@ class PlainSender:
         except (client.KafkaError, ValueError) as error:
             self._error = _text(error)
 
-    def commit(self, offsets: Offsets, metadata: Any) -> Verdict:
+    def commit(self, offsets: Offsets, metadata: client.GroupMetadata) -> Verdict:
         """Wait for every record; the offsets follow once all of them are there."""
         deadline = time.monotonic() + self.limit
         for future, record in self._sent:
@@ -241,10 +243,10 @@ class OwnerBackend:
         self._raise_failure()
         return {(self.topic, number) for number in partitions_dropped(self.owner)}
 
-    def deal(self, records: Sequence[Any]) -> Iterable[tuple[Any, list[Any]]]:
+    def deal(self, records: Sequence[Record]) -> Iterable[tuple[None, list[Record]]]:
         return [(None, list(records))] if records else []
 
-    def submit(self, _to: Any, batch: RecordBatch, timeout: float) -> bool:
+    def submit(self, _to: None, batch: RecordBatch, timeout: float) -> bool:
         """Hand over a batch; False when enough is with the owner still after `timeout` seconds."""
         self._raise_failure()
         size = len(batch.records)
@@ -304,7 +306,7 @@ class OwnerBackend:
 class TransactionCommitter:
     """Offsets travel in the owner's transactions; this only waits for the one in hand before partitions go."""
 
-    def __init__(self, consumer: Any, owner: PartitionOwner) -> None:
+    def __init__(self, consumer: client.Client, owner: PartitionOwner) -> None:
         self.consumer, self.owner = consumer, owner
 
     def commit_soon(self) -> bool:
@@ -324,7 +326,7 @@ class TransactionCommitter:
 class PlainCommitter(TransactionCommitter):
     """Commits what a `PlainSender` has sent, from the polling thread."""
 
-    def __init__(self, consumer: Any, owner: PartitionOwner, sender: PlainSender) -> None:
+    def __init__(self, consumer: client.Client, owner: PartitionOwner, sender: PlainSender) -> None:
         super().__init__(consumer, owner)
         self.sender = sender
 
@@ -348,7 +350,7 @@ class PlainCommitter(TransactionCommitter):
             except client.KafkaError as error:
                 log.warning("offset_commit_failed", error=str(error))
 
-    def _new(self) -> dict[Any, Any]:
+    def _new(self) -> client.Offsets:
         offsets: dict[TopicPartition, int] = {}
         while not self.sender.offsets.empty():
             offsets |= self.sender.offsets.get()
@@ -365,7 +367,7 @@ class OwnerFollower(Follower):
     ) -> None:  # fmt: skip
         self.owner, self.placing, self.group, self.instance, self.told = owner, placing, group, instance, told
 
-    def assigned(self, partitions: set[TopicPartition], metadata: Any) -> None:
+    def assigned(self, partitions: set[TopicPartition], metadata: client.GroupMetadata) -> None:
         self.placing.epoch = metadata.generation_id
         self.placing.forget({number for _topic, number in partitions})
         self.owner.member = metadata

@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 
 from config.kafka import client
+from config.kafka.client import GroupMetadata
 from config.kafka.positions import Mark
 from config.kafka.transaction import Committed, FencedInstance, RefusedByGroup, RefusedRecord, Verdict
 from config.telemetry import metrics
@@ -41,6 +42,8 @@ class PartitionOwner:
     read again from Kafka; unknown, the producer is made anew first, which settles the transaction one way or the other.
     """
 
+    metadata: GroupMetadata  # of the generation in which the partitions were adopted
+
     def __init__(
         self, producer: Any, rules: RoundContext, stowing: WriteBehind, handler: RowHandler, pages: PageReader,
         repairs: Repairs, reflection: Snapshot, clock: SteadyClock,
@@ -49,9 +52,8 @@ class PartitionOwner:
         self.repairs, self.reflection, self.clock = repairs, reflection, clock
         self.sending = OutputTransaction(producer)
         self.parts = rules.parts
-        self.metadata: Any = None
-        self.member: Any = None  # the same as it is now, also while a transaction of before is in hand
-        self._refusal: tuple[Any, RefusedByGroup] | None = None  # the group's last, and as what it did not take us
+        self.member: GroupMetadata | None = None  # the same as it is now, also while a transaction of before is in hand
+        self._refusal: tuple[GroupMetadata, RefusedByGroup] | None = None  # the last, and the member it was for
         self.dropped: queue.SimpleQueue[set[int]] = queue.SimpleQueue()  # partitions that have to be placed anew
         self.snapshots: queue.SimpleQueue[list[MirrorPartition]] = queue.SimpleQueue()
         self.failure: BaseException | None = None
@@ -97,7 +99,7 @@ class PartitionOwner:
 
     # -- what others post ---------------------------------------------------------------------------
 
-    def assigned(self, metadata: Any) -> None:
+    def assigned(self, metadata: GroupMetadata) -> None:
         """The generation and member id that every transaction from now on names: never those of later."""
         self.metadata = metadata
 

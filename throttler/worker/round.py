@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from config.kafka import Record
-from config.kafka.transaction import RefusedRecord
+from config.kafka.client import GroupMetadata
+from config.kafka.transaction import RefusedRecord, Verdict
 from config.kafka.wire_format import partition_of
 from config.telemetry import metrics
 from config.telemetry.logs import log
@@ -209,7 +210,7 @@ class OwnerRound:
         self.sent = [part for part in self.rules.parts.values() if part.touched or part.position != part.committed]
         return bool(self.sent)
 
-    def send(self, sending: OutputTransaction, metadata: Any) -> Any:
+    def send(self, sending: OutputTransaction, metadata: GroupMetadata) -> Verdict:
         """One transaction; returns its verdict."""
         return sending.run(self.out, self.sent, self.gone, metadata, self.began_us)
 

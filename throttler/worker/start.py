@@ -163,7 +163,7 @@ class ThrottlerParts:
         """Whether lanes may be restored: the customers' rates are known, and that it is we who own them."""
         return self.upkeep.ready.is_set() and not self.owner.outdated
 
-    def parts(self, consumer: Any) -> Parts:
+    def parts(self, consumer: client.Client) -> Parts:
         self.owner.repairs.heard = partial(internals.confirmed_at, consumer)
         if self.sharing:
             self.sharing.group.heard = self.owner.repairs.heard

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from django.db import close_old_connections
 
@@ -34,7 +33,7 @@ class WatermarkPlacing:
         self.told = False  # that an offset is pending
         self._resets: dict[TopicPartition, Mark] = {}  # where those begin again whose reset is accepted
 
-    def place(self, consumer: Any, waiting: set[TopicPartition]) -> Mapping[TopicPartition, Start | Stopped]:
+    def place(self, consumer: client.Client, waiting: set[TopicPartition]) -> Mapping[TopicPartition, Start | Stopped]:
         """All of `waiting`, or none of them when the writers, the database or the broker need longer."""
         deadline = time.monotonic() + LIMIT
         if not self.backend.drain(patience=LIMIT / 2):
@@ -68,7 +67,7 @@ class WatermarkPlacing:
         self.stop.wait(LIMIT)
 
     def _place(
-        self, consumer: Any, waiting: set[TopicPartition], deadline: float
+        self, consumer: client.Client, waiting: set[TopicPartition], deadline: float
     ) -> Mapping[TopicPartition, Start | Stopped]:
         close_old_connections()
         marks = self.positions.load(self.group, self.topics)
@@ -89,7 +88,7 @@ class WatermarkPlacing:
         return starts
 
     def _logs_of(
-        self, consumer: Any, waiting: set[TopicPartition], ids: Mapping[str, str], deadline: float
+        self, consumer: client.Client, waiting: set[TopicPartition], ids: Mapping[str, str], deadline: float
     ) -> dict[TopicPartition, Log] | None:
         """What the broker says of these partitions; None while a transaction with offsets of the group is open."""
 
@@ -124,7 +123,7 @@ class WatermarkPlacing:
 class Offsets:
     """Commits what the writers have finished. The watermark in the database is the truth; this tells Kafka's tools."""
 
-    def __init__(self, consumer: Any, writers: Writers) -> None:
+    def __init__(self, consumer: client.Client, writers: Writers) -> None:
         self.consumer = consumer
         self.writers = writers
         self._written: dict[TopicPartition, int] = {}
@@ -152,7 +151,7 @@ class Offsets:
             except client.KafkaError as error:
                 _failed(error)
 
-    def _new(self) -> dict[Any, Any]:
+    def _new(self) -> client.Offsets:
         ends: dict[TopicPartition, int] = {}
         for done in self.writers.finished():
             if done.sequence:
@@ -185,7 +184,7 @@ def consumer_of(
     group = topic_name(handler.group)
     topics = [topic_name(topic) for topic in handler.topics]
 
-    def parts_of(consumer: Any) -> Parts:
+    def parts_of(consumer: client.Client) -> Parts:
         backend = Writers(handler, positions, group, writers)
         placing = WatermarkPlacing(handler, positions, group, topics, backend, stop, accept_reset=accept_reset)
         return Parts(backend, Offsets(consumer, backend), placing, accept_damage=accept_reset)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from config.kafka import client, internals
 from config.kafka.consumer.writer import LogEndSeen
@@ -33,7 +32,7 @@ class Watch:
 class LogEnds:
     """Watches the ends of the partitions a consumer owns."""
 
-    def __init__(self, consumer: Any, group: str) -> None:
+    def __init__(self, consumer: client.Client, group: str) -> None:
         self.consumer = consumer
         self.group = group
         self.watches: dict[TopicPartition, Watch] = {}
@@ -108,7 +107,7 @@ class LogEnds:
     def reported(self) -> None:
         self.fresh = {}
 
-    def _note_ends(self, read: list[Any]) -> None:
+    def _note_ends(self, read: list[client.TopicPartition]) -> None:
         taken_at = time.monotonic()
         self.next_look = taken_at + INTERVAL
         try:

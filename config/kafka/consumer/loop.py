@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -13,7 +14,7 @@ from config.kafka.consumer.log_ends import LogEnds
 from config.kafka.consumer.membership import Membership
 from config.kafka.consumer.ports import Backend, Committer, ConsumerStopped, PartsOf, Placing, RecordSource
 from config.kafka.positions import Start, Stopped, TopicPartition
-from config.kafka.records import RecordBatch, cut
+from config.kafka.records import Record, RecordBatch, cut
 from config.kafka.topics import topic_name
 from config.telemetry.logs import log
 
@@ -41,7 +42,7 @@ class Consumer:
         self.topics = [topic_name(topic) for topic in source.topics]
         self.group = topic_name(source.group)
         self.member = Membership(self.group, self.topics, source.name, stop, self, **options)
-        self.pending: list[Any] = []
+        self.pending: list[Record] = []
 
     def run(self, *, once: bool = False, until_idle: float | None = None) -> None:
         """Work until `stop`; `once` ends at the log end seen first, `until_idle` after that many quiet seconds."""
@@ -113,7 +114,7 @@ class Consumer:
             return 1000
         return 20 if self.member.unplaced else 10 if self.pending else 100
 
-    def _submit_all(self, records: list[Any]) -> None:
+    def _submit_all(self, records: list[Record]) -> None:
         shares = self.backend.deal(records)
         parts = [(to, part) for to, share in shares for part in cut(share, settings.KAFKA_POLL_BYTES)]
         for number, (to, part) in enumerate(parts):
@@ -123,7 +124,7 @@ class Consumer:
                 self.member.start_over({(record.topic, record.partition) for record in left})
                 return
 
-    def _submit(self, to: Any, records: Any) -> bool:
+    def _submit(self, to: Any, records: Sequence[Record]) -> bool:
         """Decode a batch and hand it to the backend; while that is busy, keep polling to stay in the group."""
         batch = RecordBatch(records, self.member.topic_ids)
         try:

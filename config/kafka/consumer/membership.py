@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from config.kafka import client, internals
 from config.kafka.consumer.ports import ConsumerStopped, Follower
 from config.kafka.positions import Start, Stopped, TopicPartition
+from config.kafka.records import Record
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
@@ -19,22 +20,22 @@ from config.telemetry.logs import log
 class Owner(Protocol):
     """Whoever reads the partitions."""
 
-    def assigned(self, partitions: Iterable[Any]) -> None: ...
-    async def revoked(self, partitions: Iterable[Any]) -> None: ...
-    def lost(self, partitions: Iterable[Any]) -> None: ...
+    def assigned(self, partitions: Iterable[client.TopicPartition]) -> None: ...
+    async def revoked(self, partitions: Iterable[client.TopicPartition]) -> None: ...
+    def lost(self, partitions: Iterable[client.TopicPartition]) -> None: ...
 
 
-def listener_for(owner: Owner) -> Any:
+def listener_for(owner: Owner) -> client.kafka.AsyncConsumerRebalanceListener:
     """A listener that runs on the client's own thread, where heartbeats go on while it waits."""
 
     class Listener(client.kafka.AsyncConsumerRebalanceListener):
-        async def on_partitions_assigned(self, assigned: Any) -> None:
+        async def on_partitions_assigned(self, assigned: set[client.TopicPartition]) -> None:
             owner.assigned(assigned)
 
-        async def on_partitions_revoked(self, revoked: Any) -> None:
+        async def on_partitions_revoked(self, revoked: set[client.TopicPartition]) -> None:
             await owner.revoked(revoked)
 
-        async def on_partitions_lost(self, lost: Any) -> None:
+        async def on_partitions_lost(self, lost: set[client.TopicPartition]) -> None:
             owner.lost(lost)
 
     return Listener()
@@ -43,7 +44,7 @@ def listener_for(owner: Owner) -> Any:
 # -- Membership of a group: join, poll, pause, stopped partitions, topics that changed, and leaving ----------
 TRIES = 3  # of fetching what is damaged: it may have been damaged on the way
 
-Fenced = Callable[[Any], bool]
+Fenced = Callable[[client.Client], bool]
 
 
 class Holder(Protocol):
@@ -63,6 +64,8 @@ class Membership:
     one has others.
     """
 
+    consumer: client.Client  # since `connect`
+
     def __init__(
         self, group: str, topics: list[str], name: str, stop: threading.Event, holder: Holder, *,
         follower: Follower | None = None, instance: str = "", is_fenced: Fenced = lambda _consumer: False,
@@ -70,7 +73,6 @@ class Membership:
     ) -> None:  # fmt: skip
         self.group, self.topics, self.name, self.stop, self.holder = group, topics, name, stop, holder
         self.follower, self.instance, self.is_fenced = follower or Follower(), instance, is_fenced
-        self.consumer: Any = None
         self.stopped: dict[TopicPartition, str] = {}
         self.unplaced: set[TopicPartition] = set()
         # Unplaced, too: what was found out about them, and when by the monotonic clock. Whoever slept longer than its
@@ -85,7 +87,7 @@ class Membership:
         self.tries: dict[TopicPartition, tuple[int, int]] = {}
         self.taken_over = False  # another process has our name: what the group knows under it is not ours
 
-    def connect(self) -> Any:
+    def connect(self) -> client.Client:
         named = {"group_instance_id": self.instance} if self.instance else {}
         self.consumer = client.new_consumer(self.group, **named)
         return self.consumer
@@ -103,7 +105,7 @@ class Membership:
 
     # -- polling ------------------------------------------------------------------------------------
 
-    def poll(self, timeout_ms: int) -> list[Any]:
+    def poll(self, timeout_ms: int) -> list[Record]:
         """The records of the partitions that run."""
         try:
             internals.keep_rejoining(self.consumer)
@@ -172,7 +174,7 @@ class Membership:
 
     # -- partitions come and go ---------------------------------------------------------------------
 
-    def assigned(self, partitions: Iterable[Any]) -> None:
+    def assigned(self, partitions: Iterable[client.TopicPartition]) -> None:
         """Pause what is new; where to start is decided outside the client's callback, where waiting is allowed."""
         self.joined, self.rejoining = True, False
         new = set()
@@ -183,16 +185,16 @@ class Membership:
         self.unplaced |= new
         self.follower.assigned(new, self.consumer.group_metadata())
 
-    async def revoked(self, partitions: Iterable[Any]) -> None:
+    async def revoked(self, partitions: Iterable[client.TopicPartition]) -> None:
         self.rejoining = True
         await self.holder.finish()
         self._release(partitions, lost=False)
 
-    def lost(self, partitions: Iterable[Any]) -> None:
+    def lost(self, partitions: Iterable[client.TopicPartition]) -> None:
         self.rejoining = True
         self._release(partitions, lost=True)
 
-    def _release(self, partitions: Iterable[Any], *, lost: bool) -> None:
+    def _release(self, partitions: Iterable[client.TopicPartition], *, lost: bool) -> None:
         gone = {(tp.topic, tp.partition) for tp in partitions}
         self.forget(gone)
         self.follower.released(gone, lost)
@@ -203,10 +205,10 @@ class Membership:
         self.full -= gone  # whoever starts them again runs them
         for tp in gone & self.stopped.keys():
             self._show_stopped(tp, False)
-        memories: tuple[dict[TopicPartition, Any], ...] = (self.stopped, self.doubted, self.tries)
-        for memory in memories:
-            for tp in gone & memory.keys():
-                del memory[tp]
+        for tp in gone:
+            self.stopped.pop(tp, None)
+            self.doubted.pop(tp, None)
+            self.tries.pop(tp, None)
 
     def start_over(self, partitions: set[TopicPartition]) -> None:
         """Drop what was polled of these partitions and is not with the backend; they are placed anew."""

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from config.kafka.client import Client, GroupMetadata
 from config.kafka.consumer.writer import LogEndSeen
 from config.kafka.positions import Start, Stopped, TopicPartition
-from config.kafka.records import RecordBatch
+from config.kafka.records import Record, RecordBatch
 
 
 class ConsumerStopped(Exception):
@@ -23,7 +24,7 @@ class RecordSource(Protocol):
     topics: list[str]
     gathers: bool
 
-    def prepare(self, batch: RecordBatch) -> Any: ...
+    def prepare(self, batch: RecordBatch) -> object: ...
 
 
 class Backend(Protocol):
@@ -48,7 +49,7 @@ class Backend(Protocol):
     def lost(self) -> set[TopicPartition]:
         """Partitions of which it has dropped what it was given: they are read again."""
 
-    def deal(self, records: Sequence[Any]) -> Iterable[tuple[Any, list[Any]]]: ...
+    def deal(self, records: Sequence[Record]) -> Iterable[tuple[Any, list[Record]]]: ...
     def submit(self, to: Any, batch: RecordBatch, timeout: float) -> bool: ...
     def beat(self, ends: Mapping[TopicPartition, LogEndSeen]) -> None: ...
     def drain(self, patience: float) -> bool: ...
@@ -71,7 +72,7 @@ class Committer(Protocol):
 class Placing(Protocol):
     """Decides where partitions start."""
 
-    def place(self, consumer: Any, waiting: set[TopicPartition]) -> Mapping[TopicPartition, Start | Stopped]:
+    def place(self, consumer: Client, waiting: set[TopicPartition]) -> Mapping[TopicPartition, Start | Stopped]:
         """Where to start in those of `waiting` that are decided; the others are asked for again after the next poll.
 
         It takes a second at most: the client drops a join that completes between two polls. A RetriableError says
@@ -88,7 +89,7 @@ class Placing(Protocol):
 class Follower:
     """Is told what becomes of the membership; to be overridden where that matters."""
 
-    def assigned(self, partitions: set[TopicPartition], metadata: Any) -> None:
+    def assigned(self, partitions: set[TopicPartition], metadata: GroupMetadata) -> None:
         """Inside the client's callback: `metadata` names the generation, the member and its instance."""
 
     def released(self, partitions: set[TopicPartition], lost: bool) -> None:
@@ -111,4 +112,4 @@ class Parts:
     accept_damage: bool = False  # go on behind what is damaged, as an operator said
 
 
-PartsOf = Callable[[Any], Parts]  # from the Kafka client that has just been made
+PartsOf = Callable[[Client], Parts]

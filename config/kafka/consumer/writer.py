@@ -43,18 +43,18 @@ class Handler(ABC):
         """Decode; never raises for bad input (that is a verdict, kept for `write`)."""
 
     @abstractmethod
-    def write(self, batch: RecordBatch, now: Any) -> None:
+    def write(self, batch: RecordBatch, now: datetime) -> None:
         """Store `batch.prepared`, its dead letters and its counters."""
 
     @abstractmethod
-    def park(self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: Any) -> None:
+    def park(self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime) -> None:
         """Bury the one record that the database refuses."""
 
     def pressure(self) -> bool:
         """Whether to stop reading for a while; asked once a second, outside a transaction."""
         return False
 
-    def each_second(self, now: Any) -> None:  # noqa: B027 (most have nothing to say)
+    def each_second(self, now: datetime) -> None:  # noqa: B027 (most have nothing to say)
         """Store what belongs to no single batch: about once a second, in a short transaction."""
 
     def repair(self) -> None:  # noqa: B027 (nothing to make is the usual case)
@@ -272,7 +272,7 @@ class Writer:
             log.warning("beat_failed", worker=self.handler.name, error=str(error).strip())
 
     @staticmethod
-    def _reach(end: LogEndSeen, now: Any) -> LogEnd:
+    def _reach(end: LogEndSeen, now: datetime) -> LogEnd:
         # The log was looked at a moment before the database said what time it is.
         age = timedelta(seconds=max(0.0, time.monotonic() - end.taken_at))
         return LogEnd(end.end_offset, now - age if end.caught_up else None, end.passed)
@@ -299,10 +299,10 @@ class Writers:
         self.sequence = 0  # of the batch submitted last
         self.done_sequence = 0  # up to here every batch is in the database
 
-    def deal(self, records: Sequence[Any]) -> Iterator[tuple[Writer, list[Any]]]:
+    def deal(self, records: Sequence[Record]) -> Iterator[tuple[Writer, list[Record]]]:
         """Who stores which records of a poll; to be submitted in this order."""
-        shares: dict[Writer, list[Any]] = {}
-        place: dict[TopicPartition, list[Any]] = {}
+        shares: dict[Writer, list[Record]] = {}
+        place: dict[TopicPartition, list[Record]] = {}
         for record in records:
             tp = record.topic, record.partition
             share = place.get(tp)
