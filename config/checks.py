@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.module_loading import import_string
 
 from config.database import checks as database_checks  # noqa: F401 (importing registers them)
+from config.database.queries import is_mariadb
 from config.partitions import checks as partition_checks  # noqa: F401 (importing registers them)
 from config.payload import WHOLE_BYTES
 
@@ -20,7 +21,7 @@ LEAST_PACKET = 4 * WHOLE_BYTES  # a payload that is kept whole, written out, and
 
 
 @register(Tags.compatibility)
-def registries_import(app_configs: Any, **_: Any) -> list[CheckMessage]:
+def registries_import(app_configs: object, **_: object) -> list[CheckMessage]:
     """Every dotted path in a registry setting can be imported."""
     paths = [(f"STREAMS[{name!r}]['CLASS']", entry["CLASS"]) for name, entry in settings.STREAMS.items()]
     paths += [(f"MOVEMENTS[{name!r}]", path) for name, path in settings.MOVEMENTS.items()]
@@ -38,7 +39,7 @@ def _import(setting: str, path: str) -> Iterator[CheckMessage]:
 
 
 @register(Tags.security, deploy=True)
-def fit_for_production(app_configs: Any, **_: Any) -> list[CheckMessage]:
+def fit_for_production(app_configs: object, **_: object) -> list[CheckMessage]:
     """Settings that are safe only on a developer's machine."""
     found: list[CheckMessage] = []
     if settings.SECRET_KEY_IS_RANDOM:
@@ -53,7 +54,7 @@ def fit_for_production(app_configs: Any, **_: Any) -> list[CheckMessage]:
 
 
 @register(Tags.database)
-def sessions_are_safe(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+def sessions_are_safe(app_configs: object, databases: Sequence[str] | None = None, **_: object) -> list[CheckMessage]:
     """Isolation, time zone and locking modes that correctness depends on."""
     return [found for alias in databases or () for found in _session(alias)]
 
@@ -90,7 +91,7 @@ def _session(alias: str) -> Iterator[CheckMessage]:
         )
 
 
-def _ends_when_idle(connection: Any) -> bool:
+def _ends_when_idle(connection: BaseDatabaseWrapper) -> bool:
     if connection.vendor != "postgresql":
         return True  # our own backend sees to it
     with connection.cursor() as cursor:
@@ -98,18 +99,18 @@ def _ends_when_idle(connection: Any) -> bool:
         return cursor.fetchone() != ("0",)
 
 
-def _packet(connection: Any) -> int:
+def _packet(connection: BaseDatabaseWrapper) -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT @@global.max_allowed_packet")
         return int(cursor.fetchone()[0])
 
 
-def _zone_and_isolation(connection: Any) -> tuple[str, str]:
+def _zone_and_isolation(connection: BaseDatabaseWrapper) -> tuple[str, str]:
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute("SELECT current_setting('TimeZone'), current_setting('transaction_isolation')")
         else:
-            variable = "tx_isolation" if connection.mysql_is_mariadb else "transaction_isolation"
+            variable = "tx_isolation" if is_mariadb(connection) else "transaction_isolation"
             cursor.execute(f"SELECT @@session.time_zone, @@session.{variable}")
         zone, isolation = cursor.fetchone()
     return str(zone), str(isolation).lower().replace("-", " ")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.lookups import Exact, In
+from django.db.models.sql.compiler import SQLCompiler
 
 from config.payload import as_json
 from config.uuid7 import uuid7 as uuid7  # applied migrations look for it here
@@ -35,7 +36,7 @@ def collation_for(connection: BaseDatabaseWrapper) -> str | None:
     """The collation that compares bytes; None where that is the default."""
     if connection.vendor == "mysql":
         # The default collations merge WH-a, WH-A, WH-á and (where they pad) "WH-a " into one warehouse.
-        return "utf8mb4_nopad_bin" if connection.mysql_is_mariadb else "utf8mb4_0900_bin"  # type: ignore[attr-defined]
+        return "utf8mb4_nopad_bin" if getattr(connection, "mysql_is_mariadb", False) else "utf8mb4_0900_bin"
     return "C" if connection.vendor == "postgresql" else None
 
 
@@ -46,7 +47,7 @@ class IdentifierField(models.CharField):
         kwargs.setdefault("max_length", IDENTIFIER_LENGTH)
         super().__init__(*args, **kwargs)
 
-    def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, Any]:
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, str | None]:
         return {**super().db_parameters(connection), "collation": collation_for(connection)}
 
 
@@ -57,7 +58,7 @@ class StatusField(IdentifierField):
         super().__init__(*args, **kwargs)
         self.flags = dict(flags or {})
 
-    def deconstruct(self) -> Any:
+    def deconstruct(self) -> tuple[str, str, Sequence, dict]:
         """As an IdentifierField: in the database it is one, and migrations know no flags."""
         name, _path, args, kwargs = super().deconstruct()
         return name, f"{IdentifierField.__module__}.{IdentifierField.__qualname__}", args, kwargs
@@ -67,7 +68,7 @@ class StatusField(IdentifierField):
 class IsStatus(Exact):
     """`status="pending"`; on MySQL and MariaDB the flag is compared as well, because the flag is what is indexed."""
 
-    def as_mysql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
+    def as_mysql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, Sequence]:
         sql, params = self.as_sql(compiler, connection)
         flag = self.lhs.output_field.flags.get(self.rhs)
         if not flag:
@@ -87,10 +88,10 @@ class AnyOf(In):
     lookup_name = "any"
     prepare_rhs = False
 
-    def get_prep_lookup(self) -> Any:
+    def get_prep_lookup(self) -> list:
         return list(self.rhs)
 
-    def as_postgresql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
+    def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, Sequence]:
         lhs, params = self.process_lhs(compiler, connection)
         kind = "uuid" if isinstance(self.lhs.output_field, models.UUIDField) else "text"
         array = f"ARRAY(SELECT wanted::{kind} FROM json_array_elements_text(%s::json) wanted)"  # noqa: S608 (a name of ours)
@@ -106,7 +107,7 @@ class OneOf(AnyOf):
 
     lookup_name = "oneof"
 
-    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
         lhs, params = self.process_lhs(compiler, connection)
         values = [str(value) for value in self.rhs]
         if not all(map(str.isidentifier, values)):

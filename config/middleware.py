@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import Any
 
 import structlog
 from django.conf import settings
@@ -135,6 +134,6 @@ def client_address(request: HttpRequest) -> str | None:
     return None
 
 
-def environment(request: HttpRequest) -> dict[str, Any]:
+def environment(request: HttpRequest) -> dict[str, object]:
     """Context processor: which installation this is, for the badge in the header."""
     return {"environment_name": settings.ENVIRONMENT_NAME}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import msgspec
 
 
 # -- JSON as text: what goes into statements, stored messages and answers ------------------------------------
-def as_json(value: Any) -> str:
+def as_json(value: object) -> str:
     """`value` in as few characters as JSON needs; sets become arrays."""
     return msgspec.json.encode(value).decode()
 

@@ -10,6 +10,7 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ModelState
 from django.db.models import Field
@@ -43,13 +44,13 @@ FOREIGN_SEQUENCES = """
 
 @register(Tags.database)
 def values_are_read_as_written(
-    app_configs: Any, databases: Sequence[str] | None = None, **_: Any
+    app_configs: object, databases: Sequence[str] | None = None, **_: object
 ) -> list[CheckMessage]:
     """Settings of the session on which both sides must agree: times, quotes, and what becomes of a value too large."""
     return [message for alias in databases or () for message in _agreement(connections[alias])]
 
 
-def _agreement(connection: Any) -> Iterator[CheckMessage]:
+def _agreement(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
     if connection.vendor == "sqlite":
         return
     with connection.cursor() as cursor:
@@ -83,14 +84,14 @@ def _agreement(connection: Any) -> Iterator[CheckMessage]:
 
 
 @register(Tags.database)
-def text_is_whole(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+def text_is_whole(app_configs: object, databases: Sequence[str] | None = None, **_: object) -> list[CheckMessage]:
     """One order with a character that the database cannot store would hold up all others."""
     looks = {"postgresql": _postgresql, "mysql": _mysql}
     found = [(look, connections[alias]) for alias in databases or () if (look := looks.get(connections[alias].vendor))]
     return [message for look, connection in found for message in look(connection)]
 
 
-def _postgresql(connection: Any) -> Iterator[CheckMessage]:
+def _postgresql(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_database(), current_setting('server_encoding'), pg_client_encoding()")
         name, encoding, spoken = cursor.fetchone()
@@ -108,7 +109,7 @@ def _postgresql(connection: Any) -> Iterator[CheckMessage]:
         )
 
 
-def _mysql(connection: Any) -> Iterator[CheckMessage]:
+def _mysql(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT DATABASE(), @@character_set_database")
         name, makes = cursor.fetchone()
@@ -131,7 +132,7 @@ def _mysql(connection: Any) -> Iterator[CheckMessage]:
     yield from _sequences(connection)
 
 
-def _sequences(connection: Any) -> Iterator[CheckMessage]:
+def _sequences(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
     """A backup of MariaDB names the database of its sequences, and may have been restored under another name."""
     with connection.cursor() as cursor:
         cursor.execute(FOREIGN_SEQUENCES, [])
@@ -154,10 +155,10 @@ class TextColumn(NamedTuple):
     extra: str
 
 
-Found = list[tuple["Field[Any, Any]", TextColumn]]
+Found = list[tuple[Field, TextColumn]]
 
 
-def _columns(connection: Any) -> Iterator[CheckMessage]:
+def _columns(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
     with connection.cursor() as cursor:
         cursor.execute(CATALOGUE)
         columns = {(table, name): TextColumn(*rest) for table, name, *rest in cursor.fetchall()}
@@ -198,7 +199,7 @@ def _mend(connection: Any, table: str, found: Found) -> str:
     return f"{first}ALTER TABLE {quote(table)} DEFAULT CHARACTER SET {WHOLE}, {', '.join(changes)}"
 
 
-def _definition(editor: Any, field: Field[Any, Any], column: TextColumn) -> str:
+def _definition(editor: BaseDatabaseSchemaEditor, field: Field, column: TextColumn) -> str:
     words = [column.kind, f"CHARACTER SET {WHOLE}"]
     if isinstance(field, IdentifierField):
         words.append(f"COLLATE {collation_for(editor.connection)}")
@@ -213,7 +214,7 @@ def _definition(editor: Any, field: Field[Any, Any], column: TextColumn) -> str:
 # -- How far the tables are --------------------------------------------------------------------------------
 @register(Tags.database)
 def squashed_migrations_are_whole(
-    app_configs: Any, databases: Sequence[str] | None = None, **_: Any
+    app_configs: object, databases: Sequence[str] | None = None, **_: object
 ) -> list[CheckMessage]:
     """Django runs it before `migrate`, which would go on beside the gap or end in a traceback."""
     return [
@@ -226,7 +227,7 @@ def squashed_migrations_are_whole(
 States = dict[tuple[str, str], ModelState]
 
 
-def settled_fields(connection: BaseDatabaseWrapper) -> list[Field[Any, Any]]:
+def settled_fields(connection: BaseDatabaseWrapper) -> list[Field]:
     """The fields of all models whose columns no pending migration makes, changes or removes.
 
     Django runs system checks before `migrate`: a check that judged the others would refuse the very command that
@@ -244,7 +245,7 @@ def settled_fields(connection: BaseDatabaseWrapper) -> list[Field[Any, Any]]:
     return [field for field in fields if _is_settled(field, now, then)]
 
 
-def _is_settled(field: Field[Any, Any], now: States, then: States) -> bool:
+def _is_settled(field: Field, now: States, then: States) -> bool:
     """`now`: as far as migrations are applied; `then`: after all of them."""
     owner: Any = field.model._meta.auto_created or field.model
     key = owner._meta.app_label, owner._meta.model_name

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.db.models import QuerySet
+
+from config.database.queries import Row
 
 CHUNK = 2000
 T = TypeVar("T")
@@ -22,7 +24,7 @@ def in_chunks(rows: QuerySet) -> Iterator[QuerySet]:
         yield rows.filter(pk__in=ids)
 
 
-def by_key(rows: QuerySet, size: int) -> Iterator[list[tuple[Any, ...]]]:
+def by_key(rows: QuerySet, size: int) -> Iterator[list[Row]]:
     """The rows of a `values_list()` whose first column is the primary key, by rising key: a short query for each chunk."""
     found = list(rows.order_by("pk")[:size])
     while found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -12,11 +12,12 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
+from config.database.dialects.base import Params, Row, Values
 from config.payload import as_json
 
 
 # -- Rows of a query without Django's converters, for hot loops ----------------------------------------------
-def fast_rows(rows: QuerySet[Any, Any]) -> Iterable[tuple[Any, ...]]:
+def fast_rows(rows: QuerySet) -> Iterable[Row]:
     """The rows of a `values_list()`."""
     connection = connections[rows.db]
     if connection.vendor != "postgresql":
@@ -24,7 +25,7 @@ def fast_rows(rows: QuerySet[Any, Any]) -> Iterable[tuple[Any, ...]]:
     return fetch(connection, *rows.query.sql_with_params())
 
 
-def fetch(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
+def fetch(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[Row]:
     """The rows of a statement on PostgreSQL, with plain columns.
 
     Django reads each time with a loader written in Python: 5 µs each, several in a row. Here psycopg's own
@@ -45,7 +46,7 @@ def fetch(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> l
 # -- Queries whose SQL is built once -------------------------------------------------------------------------
 # For a short query the ORM takes longer to build it than the server to run it.
 # What stands for a value while the SQL is made: nothing that a query would say by itself.
-STAND_INS: dict[type, Callable[[int], Any]] = {
+STAND_INS: dict[type, Callable[[int], object]] = {
     str: lambda number: f"\u2039{number}\u203a",
     datetime: lambda number: datetime(1, 1, 1, 0, 0, 0, number, tzinfo=UTC),
     UUID: lambda number: UUID(int=number),
@@ -61,12 +62,12 @@ class compiled:
     Elsewhere lists become many parameters, so the ORM builds each query anew.
     """
 
-    def __init__(self, make: Callable[..., QuerySet[Any, Any]]) -> None:
+    def __init__(self, make: Callable[..., QuerySet]) -> None:
         self.make = make
         self.__doc__ = make.__doc__
-        self._known: dict[tuple[Any, ...], tuple[str, list[Any]]] = {}
+        self._known: dict[tuple[tuple[str, object], ...], tuple[str, Params]] = {}
 
-    def __call__(self, **values: Any) -> list[tuple[Any, ...]]:
+    def __call__(self, **values: Any) -> list[Row]:
         connection = connections[DEFAULT_DB_ALIAS]
         if connection.vendor != "postgresql":
             return list(self.make(**values))
@@ -77,13 +78,13 @@ class compiled:
         params = [_sent(values[place]) if isinstance(place, Place) else place for place in places]
         return fetch(connection, sql, params)
 
-    def _compile(self, values: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    def _compile(self, values: Values) -> tuple[str, Params]:
         named = [name for name, value in values.items() if type(value) in STAND_INS]
         stand_ins = {name: STAND_INS[type(values[name])](number) for number, name in enumerate(named, 1)}
         sql, params = self.make(**{**values, **stand_ins}).query.sql_with_params()
         return sql, [self._place(param, stand_ins) for param in params]
 
-    def _place(self, param: Any, stand_ins: Mapping[str, Any]) -> Any:
+    def _place(self, param: object, stand_ins: Values) -> object:
         for name, stand_in in stand_ins.items():
             if param == _sent(stand_in):
                 return Place(name)
@@ -99,9 +100,14 @@ class Place(str):
     __slots__ = ()
 
 
-def _sent(value: Any) -> Any:
+def _sent(value: object) -> object:
     """As a lookup gives it to PostgreSQL (`config.fields.AnyOf`)."""
     return as_json(value) if isinstance(value, frozenset) else value
+
+
+def is_mariadb(connection: BaseDatabaseWrapper) -> bool:
+    """Django calls both MySQL; asks the server where the connection has not been opened yet."""
+    return bool(getattr(connection, "mysql_is_mariadb", False))
 
 
 # -- Index hints for locking reads on MariaDB and MySQL, which lock whatever they pass on their way ----------

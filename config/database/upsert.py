@@ -15,12 +15,12 @@ from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from config.database.dialects import BOUNDS, LONGEST_TEXT, Column, Dialect, Lookup, Update, dialect_for, known_dialect
+from config.database.dialects.base import Params, Row, Rows, Values
 
 # -- Upsert a whole batch in one statement, under a guard, and learn which rows changed ----------------------
 # Per-row ORM calls reach 1 000 rows/s and `bulk_create(update_conflicts=True)` cannot express "only while
 # pending and only if newer". One statement per batch with JSON arrays (PostgreSQL, SQLite) or literals (MariaDB, MySQL:
 # docs/adr/0016) reaches 50 000 and more (docs/benchmarks.md). config/database/dialects says how each vendor writes it.
-Row = Sequence[Any]
 KINDS = {
     "AutoField": "int",
     "IntegerField": "int",
@@ -59,7 +59,7 @@ def _kind_of(field: models.Field) -> str:
 class Packed(list[Any]):
     """Rows that were encoded before, on the polling thread: the writer's thread is the one that a batch waits for."""
 
-    def __init__(self, rows: Iterable[Row], using: str = DEFAULT_DB_ALIAS) -> None:
+    def __init__(self, rows: Iterable[Sequence[Any]], using: str = DEFAULT_DB_ALIAS) -> None:
         super().__init__(rows)
         # Which database this is only a connection can tell, and this thread may have none: known once one was used.
         self.dialect = known_dialect(using)
@@ -91,7 +91,7 @@ class Upsert:
     using: str = DEFAULT_DB_ALIAS
     _sql: dict[str, str] = field(default_factory=dict)
 
-    def run(self, rows: Sequence[Row], constants: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    def run(self, rows: Rows, constants: Values | None = None) -> list[Row]:
         """Write `rows` (values in the order of `columns`); returns `returning` of the rows that changed."""
         if not rows:
             return []
@@ -112,9 +112,7 @@ class Upsert:
             found = self.read(self.keys_of(rows), [*self.returning.split(), self.token], fixed)
         return self._changed(dialect, found, values)
 
-    def read(
-        self, keys: Sequence[Row], columns: Sequence[str], fixed: Mapping[str, Any] | None = None
-    ) -> list[tuple[Any, ...]]:
+    def read(self, keys: Rows, columns: Sequence[str], fixed: Values | None = None) -> list[Row]:
         """`columns` of the stored rows with these keys.
 
         `keys` hold the key columns that come from the rows, in the order of `key`; `fixed` the constant ones.
@@ -130,7 +128,7 @@ class Upsert:
             cursor.execute(sql, [*dialect.parameters(keys), *(fixed or {}).values(), *listed])
             return list(cursor.fetchall())
 
-    def keys_of(self, rows: Sequence[Row]) -> list[Row]:
+    def keys_of(self, rows: Rows) -> Rows:
         """The key columns of rows, as `read` wants them."""
         return [[row[position] for position in self._key_positions] for row in rows]
 
@@ -159,7 +157,7 @@ class Upsert:
         names = self.columns.split()
         return [names.index(name) for name in self._key if name in names]
 
-    def _changed(self, dialect: Dialect, found: list[tuple], values: Mapping[str, Any]) -> list[tuple]:
+    def _changed(self, dialect: Dialect, found: list[Row], values: Values) -> list[Row]:
         if not self._verdict(dialect):
             return found
         mine = values[self.token]
@@ -193,13 +191,13 @@ class Upsert:
         )
 
 
-def adapted(connection: BaseDatabaseWrapper, columns: Iterable[Column], values: Mapping[str, Any]) -> list[Any]:
+def adapted(connection: BaseDatabaseWrapper, columns: Iterable[Column], values: Values) -> Params:
     """The values of constant columns as the driver takes them."""
     moment = connection.ops.adapt_datetimefield_value
     return [moment(values[name]) if kind == "timestamp" else values[name] for name, kind in columns]
 
 
-def _incoming(dialect: Dialect, rows: Sequence[Row]) -> list[Any]:
+def _incoming(dialect: Dialect, rows: Rows) -> Params:
     if isinstance(rows, Packed) and rows.dialect is dialect:
         return rows.parameters
     return dialect.incoming_parameters(rows)
@@ -240,7 +238,7 @@ class Rewrite:
     span: str = ""  # instead of `prune`: the key column that partitions, bounded by the rows' extremes
     using: str = DEFAULT_DB_ALIAS
 
-    def run(self, rows: Sequence[Row], constants: Mapping[str, Any] | None = None, prune: Sequence[Any] = ()) -> int:
+    def run(self, rows: Rows, constants: Values | None = None, prune: Params = ()) -> int:
         """Change `rows`; `constants` also holds the values of the `fixed` columns, which are part of the key;
         `prune` lists the partition column's values. Returns how many rows matched."""
         if not rows:

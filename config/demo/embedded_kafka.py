@@ -6,10 +6,9 @@ import ctypes
 import os
 import socket
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
 
 from django.conf import settings
 
@@ -46,7 +45,7 @@ Size = ctypes.c_size_t
 Number = ctypes.c_int32
 
 # Name without its prefix: result, arguments. As declared in rdkafka.h and rdkafka_mock.h.
-FUNCTIONS: dict[str, tuple[Any, ...]] = {
+FUNCTIONS: dict[str, Sequence[type | None]] = {
     "conf_new": (Handle,),
     "conf_set": (Code, Handle, Text, Text, Text, Size),
     "new": (Handle, ctypes.c_int, Handle, Text, Size),
@@ -81,7 +80,7 @@ def load() -> SimpleNamespace:
     return bind(ctypes.CDLL(cimpl.__file__))
 
 
-def bind(library: ctypes.CDLL, functions: Mapping[str, tuple[Any, ...]] = FUNCTIONS) -> SimpleNamespace:
+def bind(library: ctypes.CDLL, functions: Mapping[str, Sequence[type | None]] = FUNCTIONS) -> SimpleNamespace:
     """The functions of `library`, typed: ctypes alone would cut 64-bit handles to an int."""
     bound = SimpleNamespace()
     for name, (result, *arguments) in functions.items():
@@ -152,8 +151,8 @@ class EmbeddedKafka:
 
     def __init__(self, port: int | None = None) -> None:
         self.port = port
-        self._client: Any = None
-        self._handle: Any = None
+        self._client: int | None = None
+        self._handle: int | None = None
 
     def __enter__(self) -> EmbeddedKafka:
         return self.start()
@@ -196,10 +195,10 @@ class EmbeddedKafka:
         self._check(self._library.mock_broker_set_up(self._cluster, BROKER))
 
     @property
-    def _library(self) -> Any:
+    def _library(self) -> SimpleNamespace:
         return load()
 
-    def _new_client(self) -> Any:
+    def _new_client(self) -> int:
         reason = ctypes.create_string_buffer(256)
         conf = self._library.conf_new()
         self._library.conf_set(conf, b"log_level", WARNING, reason, len(reason))
@@ -209,7 +208,7 @@ class EmbeddedKafka:
         return client
 
     @property
-    def _cluster(self) -> Any:
+    def _cluster(self) -> int:
         # librdkafka would follow a null pointer.
         if not self._handle:
             raise EmbeddedKafkaError("the embedded broker does not run")

@@ -46,7 +46,7 @@ def database_from_url(url: str, base_dir: Path, idle_transaction_seconds: int = 
     return config
 
 
-def _options(scheme: str, idle_transaction_seconds: int) -> dict[str, Any]:
+def _options(scheme: str, idle_transaction_seconds: int) -> dict[str, object]:
     if scheme == "sqlite":
         return {
             # A deferred transaction's second writer fails at once, whatever the timeout.

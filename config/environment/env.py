@@ -33,7 +33,7 @@ def split_url(name: str, url: str) -> SplitResult:
     return parts
 
 
-def _once_each(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once_each(members: list[tuple[str, object]]) -> dict[str, object]:
     """An object of JSON; a name that stands twice would hide what was meant by one of them."""
     found = dict(members)
     if len(found) < len(members):
@@ -86,7 +86,7 @@ class Env:
         names = {name.removesuffix("_FILE") for name in os.environ if name.startswith(prefix)}
         return {name.removeprefix(prefix): self._json_or_text(name) for name in sorted(names)}
 
-    def _json_or_text(self, name: str) -> Any:
+    def _json_or_text(self, name: str) -> object:
         value = self.text(name)
         try:
             return json.loads(value, object_pairs_hook=_once_each) if value.startswith("{") else value

@@ -23,6 +23,8 @@ LONGEST_INTEGER = 8  # bytes
 EXACT = 2**53  # a float beyond may be the neighbour of what was meant
 URL_SAFE = str.maketrans("-_", "+/")
 
+Schema = Mapping[str, object]  # Connect's, of a column or a row: `type`, `name`, `fields`, …
+
 
 class Change(NamedTuple):
     """What happened to a row, and its columns as they came: nobody has checked them."""
@@ -30,8 +32,8 @@ class Change(NamedTuple):
     operation: str
     row: Any
     place: str  # where in the record the row stands, as a JSON path
-    types: Mapping[str, Mapping[str, Any]] = {}  # column → its schema, where the record has one
-    before: Any = None  # the row before an update, where the record has it
+    types: Mapping[str, Schema] = {}  # column → its schema, where the record has one
+    before: object = None  # the row before an update, where the record has it
 
 
 class UnavailableValue(Exception):
@@ -44,7 +46,7 @@ def change_of(record: dict[str, Any] | None) -> Change | None:
     A flat row was written, unless the fields that its connector adds say otherwise (`__op`, `__deleted`). It may have
     columns named `op`, `schema` or `payload`.
     """
-    schema: Any = None
+    schema: object = None
     if record is not None and "payload" in record and record.keys() <= {"schema", "payload"}:
         schema, record = record.get("schema"), record["payload"]
     if record is None:
@@ -84,7 +86,7 @@ def _known(operation: object) -> str:
     raise InvalidRecord("unknown_operation", f"the operation {_shown(operation)} is none of Debezium's")
 
 
-def _fields(schema: Any) -> dict[str, Mapping[str, Any]]:
+def _fields(schema: object) -> dict[str, Schema]:
     """The fields of a struct's schema by name; none of what is no schema."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     if not isinstance(fields, list):
@@ -103,12 +105,12 @@ def _shapes(placeholder: str) -> frozenset[str]:
     )
 
 
-def _key(value: Any, schema: Mapping[str, Any] | None) -> str | int | None:
+def _key(value: object, schema: Schema | None) -> str | int | None:
     """Raises ValueError with the reason."""
     if value is None:
         return None
     kind, name = (schema.get("type"), schema.get("name")) if schema else (None, None)
-    if name == DECIMAL:
+    if schema and name == DECIMAL:
         return _decimal(value, _scale(schema))
     if isinstance(value, dict) and value.keys() == {"scale", "value"} and name in (VARIABLE_SCALE, None):
         return _decimal(value["value"], value["scale"])
@@ -123,7 +125,7 @@ def _key(value: Any, schema: Mapping[str, Any] | None) -> str | int | None:
     return _whole(value)
 
 
-def _scale(schema: Any) -> object:
+def _scale(schema: Schema) -> object:
     parameters = schema.get("parameters")
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
     return int(scale) if isinstance(scale, str) and scale.lstrip("-").isdecimal() else scale

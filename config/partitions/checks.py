@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
@@ -18,7 +17,7 @@ NOWHERE = (ImportError, LookupError, ValueError, FieldDoesNotExist)
 
 
 @register(Tags.models)
-def check_models(app_configs: Any, **_: Any) -> list[CheckMessage]:
+def check_models(app_configs: object, **_: object) -> list[CheckMessage]:
     """Databases refuse a unique key without the partition column, and foreign keys to or from the table."""
     try:
         return [message for spec in configured() for message in _check_spec(spec)]
@@ -27,7 +26,7 @@ def check_models(app_configs: Any, **_: Any) -> list[CheckMessage]:
 
 
 @register(Tags.database)
-def check_tables(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+def check_tables(app_configs: object, databases: Sequence[str] | None = None, **_: object) -> list[CheckMessage]:
     """Find tables that are not partitioned, say after `--nomigrations`: they work, but nothing drops their rows."""
     messages: list[CheckMessage] = []
     for using in databases or []:
@@ -90,7 +89,7 @@ def _without_column(model: type[models.Model], name: str, column: str) -> Error:
     )
 
 
-def _foreign_keys(model: type[models.Model]) -> list[models.ForeignKey[Any, Any]]:
+def _foreign_keys(model: type[models.Model]) -> list[models.ForeignKey]:
     """Foreign keys with a constraint, from this model and to it."""
     return [
         field
@@ -102,7 +101,7 @@ def _foreign_keys(model: type[models.Model]) -> list[models.ForeignKey[Any, Any]
     ]
 
 
-def _foreign_key(field: models.ForeignKey[Any, Any]) -> Error:
+def _foreign_key(field: models.ForeignKey) -> Error:
     return Error(
         f"{field} is a foreign key to or from a partitioned table",
         hint="Say db_constraint=False.",

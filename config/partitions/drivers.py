@@ -18,6 +18,7 @@ from django.db.models import Min
 from django.utils.module_loading import import_string
 
 from config.database.clock import database_now
+from config.database.queries import is_mariadb
 from config.database.retry import code_of
 from config.partitions.spec import Keep, Partition, PartitionSpec, bound_of, column_of, day_of, literal, start_of
 
@@ -257,7 +258,7 @@ class MySQL(Driver):
     @property
     def _converts(self) -> bool:
         """MariaDB makes a table of a partition in one step; MySQL exchanges it with an empty one first."""
-        return bool(self.connection.mysql_is_mariadb)  # type: ignore[attr-defined]
+        return is_mariadb(self.connection)
 
     def _aside(self, partition: Partition) -> str:
         return f"{self.table}_{partition.name}"

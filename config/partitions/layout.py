@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from django.db import models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
@@ -142,7 +141,7 @@ class PostgreSQLLayout(Layout):
         for constraint in self.uniques():
             if constraint.name != without:
                 self.editor.add_constraint(self.model, constraint)
-        indexes: list[Any] = self.editor._model_indexes_sql(self.model)  # type: ignore[attr-defined]
+        indexes: list[Statement] = self.editor._model_indexes_sql(self.model)  # type: ignore[attr-defined]
         for sql in indexes:
             self.editor.execute(sql, params=None)
 

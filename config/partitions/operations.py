@@ -10,8 +10,9 @@ from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 from django.utils.module_loading import import_string
 
+from config.database.queries import is_mariadb
 from config.partitions.layout import layout_for
-from config.partitions.spec import PartitionSpec
+from config.partitions.spec import PartitionSpec, column_of
 
 
 class DatabaseOnly(Operation):
@@ -161,8 +162,7 @@ class IndexByFlag(DatabaseOnly):
         if schema_editor.connection.features.supports_partial_indexes:
             return
         quote = schema_editor.quote_name
-        fields = index_named(self.name, model).fields
-        columns = [str(model._meta.get_field(name).column) for name in fields]  # type: ignore[union-attr]
+        columns = [column_of(model, name) for name in index_named(self.name, model).fields]
         indexed = ", ".join(map(quote, [*first, *columns]))
         schema_editor.execute(
             f"ALTER TABLE {quote(model._meta.db_table)} DROP INDEX {quote(self.name)}, {change}, "
@@ -201,5 +201,4 @@ class NumberBySequence(DatabaseOnly):
         return f"Number {self.model_name} by a sequence on MariaDB"
 
     def _applies(self, schema_editor: BaseDatabaseSchemaEditor) -> bool:
-        connection = schema_editor.connection
-        return connection.vendor == "mysql" and bool(connection.mysql_is_mariadb)  # type: ignore[attr-defined]
+        return is_mariadb(schema_editor.connection)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 from django.apps import AppConfig
 from django.conf import settings
@@ -68,7 +68,7 @@ class Plan:
         failed = [step for step in self.steps if step.error]
         return lines + [f"{self.table}: {step.partition.name}: {step.error}" for step in failed]
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """The same for a program: names, ISO dates, reasons."""
         steps = [
             {
@@ -194,7 +194,7 @@ def ensure_partitions(*specs: PartitionSpec, using: str = DEFAULT_DB_ALIAS) -> i
     return sum(step.done for plan in plans for step in plan.steps)
 
 
-def ensure_after_migrate(sender: AppConfig, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
+def ensure_after_migrate(sender: AppConfig, using: str = DEFAULT_DB_ALIAS, **_: object) -> None:
     """Receiver of post_migrate: a fresh or long untouched database accepts rows at once."""
     for spec in configured():
         if spec.app_label != sender.label or not router.allow_migrate_model(using, spec.resolve()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from django.apps import apps
 from django.conf import settings
@@ -98,7 +98,7 @@ class Partition:
     # Names what a drop takes away, once and for ever: record what is dropped under this.
     key: str = ""
     # SQLite deletes in chunks: the chunk ends with this primary key.
-    last: Any = None
+    last: object = None
 
     def covers(self, other: Partition) -> bool:
         """A row of `other` would be stored here."""
@@ -205,9 +205,9 @@ class PartitionSpec:
             first = shift(self.period, first, 1)
         return found
 
-    def rows(self, using: str, partition: Partition) -> models.QuerySet[Any]:
+    def rows(self, using: str, partition: Partition) -> models.QuerySet:
         """The rows in a partition, found by their column, so that no other partition is read."""
-        limits: dict[str, Any] = {}
+        limits: dict[str, object] = {}
         if partition.lower is not None:
             limits[f"{self.column}__gte"] = self.value(partition.lower)
         if partition.upper is not None:

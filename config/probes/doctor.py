@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.core import checks
@@ -138,7 +137,7 @@ def _topic(topic: TopicState) -> Iterator[Finding]:
 
 
 def _where() -> str:
-    config: dict[str, Any] = connection.settings_dict
+    config = connection.settings_dict
     return f"{config['HOST']}:{config['PORT']}/{config['NAME']}" if config["HOST"] else str(config["NAME"])
 
 

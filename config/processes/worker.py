@@ -219,7 +219,7 @@ class WorkerCommand(VisibleCommand):
     def add_metrics_port(self, parser: ArgumentParser, help_text: str) -> None:
         parser.add_argument("--metrics-port", type=int, default=settings.METRICS_PORT, metavar="P", help=help_text)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         # From the first moment on: a worker that is told to stop while it starts ends like any other.
         with stop_on_signal() as stop:
             self._prepare(stop, options)

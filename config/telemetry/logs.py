@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging.config
-from typing import Any
 
 import structlog
+from structlog.typing import Processor
 
 from config.telemetry.redaction import redact, trace_of
 from config.telemetry.visible import visible
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("spillway")
 
-SHARED: list[Any] = [
+SHARED: list[Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
@@ -34,9 +34,9 @@ def configure(options: dict[str, str]) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    renderers: list[Any] = [structlog.processors.JSONRenderer()]
+    renderers: list[Processor] = [structlog.processors.JSONRenderer()]
     if options["format"] == "console":
-        renderers = [structlog.dev.ConsoleRenderer(colors=False), lambda logger, method, line: visible(line)]
+        renderers = [structlog.dev.ConsoleRenderer(colors=False), lambda logger, method, line: visible(str(line))]
     formatter = {
         "()": structlog.stdlib.ProcessorFormatter,
         "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
@@ -61,6 +61,6 @@ def configure(options: dict[str, str]) -> None:
     )
 
 
-def bind(**context: Any) -> None:
+def bind(**context: object) -> None:
     """Add fields (correlation_id, batch_id, …) to every further line of this thread."""
     structlog.contextvars.bind_contextvars(**context)

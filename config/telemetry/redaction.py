@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 
 # -- Texts without what not everybody may see ----------------------------------------------------------------
 # Rows that a database repeats in an error, e-mail addresses, search keys.
@@ -54,14 +53,14 @@ def trace_of(error: BaseException | None, hide: Callable[[str], str] = str) -> s
     return without_addresses(text)
 
 
-def redact(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
+def redact(logger: object, method: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
     """A structlog processor: the field `error` without values and addresses."""
-    if isinstance(event.get("error"), str):
-        event["error"] = without_addresses(without_values(event["error"]))
+    if isinstance(error := event.get("error"), str):
+        event["error"] = without_addresses(without_values(error))
     return event
 
 
-def without_query(attributes: dict[str, Any]) -> dict[str, Any]:
+def without_query(attributes: Mapping[str, str]) -> dict[str, str]:
     """Those attributes of a request's span that hold a query string, without it: search keys can be addresses."""
     cut = {
         name: QUERY.sub("", attributes[name]) for name in ("http.target", "http.url", "url.full") if name in attributes
@@ -107,7 +106,7 @@ def masked(payload: bytes | memoryview | str | None, readable: Collection[str], 
     return _text(value, "", lambda path: path in paths, known)
 
 
-class Pairs(list[tuple[str, Any]]):
+class Pairs(list[tuple[str, object]]):
     """The members of an object in their order: a name may stand there twice."""
 
 
@@ -117,7 +116,7 @@ def _ends(path: str) -> Iterator[int]:
     yield len(path)
 
 
-def _text(value: Any, path: str, may_read: Callable[[str], bool], known: Collection[str]) -> str:
+def _text(value: object, path: str, may_read: Callable[[str], bool], known: Collection[str]) -> str:
     if path.count(".") + path.count("[") > MOST_DEPTH:
         return f'"{DOTS}"'
     if isinstance(value, Pairs):
@@ -137,7 +136,7 @@ def _inner(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int) or bool(PLAIN.fullmatch(str(value)))
 
 

@@ -36,7 +36,7 @@ def start_tracing() -> bool:
     return True
 
 
-def hide_query(span: Any, request: Any) -> None:
+def hide_query(span: Any, request: object) -> None:
     """Take the query string out of a request's span."""
     if span.is_recording():
         span.set_attributes(without_query(dict(span.attributes)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from django.core.management.base import BaseCommand, OutputWrapper
 
@@ -22,14 +22,14 @@ def on_one_line(text: object) -> str:
 class VisibleOutput(OutputWrapper):
     """Where a command writes; a payload, a key or what a server answered stands there as text and does nothing."""
 
-    def write(self, msg: str = "", style_func: Any = None, ending: str | None = None) -> None:  # type: ignore[override]
+    def write(self, msg: str = "", style_func: Callable[[str], str] | None = None, ending: str | None = None) -> None:  # type: ignore[override]
         super().write(visible(msg, kept="\n\t"), style_func, ending)
 
 
 class VisibleCommand(BaseCommand):
     """The base of every command: stdout and stderr, also those that somebody gives to `call_command`, are visible ones."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in ("stdout", "stderr") and isinstance(value, OutputWrapper):
             value = VisibleOutput(value._out, value.ending)  # type: ignore[arg-type]
         super().__setattr__(name, value)

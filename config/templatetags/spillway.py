@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from django import template
 from django.template.context import Context
@@ -49,7 +48,7 @@ def lasting(context: Context, since: datetime | None = None, until: datetime | N
 
 
 @register.filter
-def number(value: Any) -> str:
+def number(value: float | None) -> str:
     """Thousands separators; a dash for what is not known."""
     return humanize.UNKNOWN if value is None else f"{value:,}"
 
@@ -78,7 +77,7 @@ def masked(error: str) -> str:
 
 
 @register.filter
-def labelled(cells: Sequence[str], headers: Sequence[dict[str, Any]]) -> list[SafeString]:
+def labelled(cells: Sequence[str], headers: Sequence[dict[str, object]]) -> list[SafeString]:
     """A row of a changelist whose cells carry their column's name, for the narrow layout."""
     texts = [escape(capfirst(strip_tags(str(header["text"])))) for header in headers]
     return [

@@ -7,7 +7,17 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from config.database.dialects.base import BOUNDS, LONGEST_TEXT, Column, Dialect, Lookup, Update
 from config.database.dialects.vendors import MariaDB, MySQL, PostgreSQL, SQLite
 
-__all__ = ["BOUNDS", "LONGEST_TEXT", "Column", "Dialect", "Lookup", "Update", "dialect_for", "known_dialect"]
+__all__ = [
+    "BOUNDS",
+    "LONGEST_TEXT",
+    "Column",
+    "Dialect",
+    "Lookup",
+    "Update",
+    "dialect_for",
+    "is_mariadb",
+    "known_dialect",
+]
 
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (PostgreSQL(), SQLite(), MySQL(), MariaDB())}
 
@@ -16,7 +26,7 @@ _known: dict[str, Dialect] = {}
 
 def dialect_for(connection: BaseDatabaseWrapper) -> Dialect:
     """The dialect of an open connection."""
-    mariadb = connection.vendor == "mysql" and connection.mysql_is_mariadb  # type: ignore[attr-defined]
+    mariadb = getattr(connection, "mysql_is_mariadb", False)  # Django calls both MySQL
     dialect = _known[connection.alias] = DIALECTS["mariadb" if mariadb else connection.vendor]
     return dialect
 

@@ -10,8 +10,15 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 
 from config.payload import as_json
+
+# Values are of any type that the driver takes or gives.
+Row = tuple[Any, ...]
+Rows = Sequence[Sequence[Any]]
+Params = Sequence[Any]
+Values = Mapping[str, Any]
 
 # Instead of a number of values: the partition column lies between two bounds.
 BOUNDS = -1
@@ -92,11 +99,11 @@ class Dialect:
     def cast(self, sql: str, kind: str) -> str:
         return sql
 
-    def cursor(self, connection: BaseDatabaseWrapper) -> Any:
+    def cursor(self, connection: BaseDatabaseWrapper) -> CursorWrapper:
         """A cursor for one statement with a whole batch in its parameters."""
         return connection.cursor()
 
-    def parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    def parameters(self, rows: Rows) -> Params:
         """The rows as statement parameters."""
         return [as_json(rows)]
 
@@ -104,7 +111,7 @@ class Dialect:
         """A FROM item that unpacks `parameters`."""
         raise NotImplementedError
 
-    def incoming_parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    def incoming_parameters(self, rows: Rows) -> Params:
         """Rows for `incoming` as statement parameters."""
         return self.parameters(rows)
 
@@ -170,12 +177,12 @@ class Dialect:
         columns, values = self.listed(list(row.values)), ", ".join(row.values.values())
         return f"INSERT INTO {self.quoted(row.table)} ({columns}) {form.format(values)}"
 
-    def execute_all(self, cursor: Any, statements: Sequence[str], values: Mapping[str, Any]) -> None:
+    def execute_all(self, cursor: CursorWrapper, statements: Sequence[str], values: Values) -> None:
         """Run statements with named parameters."""
         for statement in statements:
             cursor.execute(statement, values)
 
-    def adapted(self, connection: BaseDatabaseWrapper, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def adapted(self, connection: BaseDatabaseWrapper, values: Values) -> Values:
         """Moments and ids as the columns of this database take them."""
         moment, native = connection.ops.adapt_datetimefield_value, connection.features.has_native_uuid_field
         moments = {name: moment(value) for name, value in values.items() if isinstance(value, datetime)}
@@ -212,9 +219,7 @@ class Dialect:
             f"WHERE {' AND '.join([*joined, *where])}"
         )
 
-    def update_parameters(
-        self, constants: Sequence[Any], rows: Sequence[Sequence[Any]], prune: Sequence[Any]
-    ) -> list[Any]:
+    def update_parameters(self, constants: Params, rows: Rows, prune: Params) -> Params:
         return [*constants, *self.parameters(rows), *prune]
 
     def _update_parts(self, change: Update) -> tuple[str, list[str], list[str]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+from config.database.dialects.base import Row, Rows
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Ranges:
         self.position, self.day = quote(table.position), quote(table.day)
         self.lane = " AND ".join(f"{quote(name)} = %s" for name in table.lane)
 
-    def insert(self, rows: Sequence[Sequence[Any]]) -> None:
+    def insert(self, rows: Rows) -> None:
         """Rows in the order of `columns`; those whose key is known are left alone."""
         holders = f"({', '.join(['%s'] * len(self.table.columns))})"
         values = ", ".join([holders] * len(rows))
@@ -58,7 +59,7 @@ class Ranges:
     def if_known(self) -> str:
         return f"ON CONFLICT ({self.keys}) DO NOTHING"
 
-    def first_rows(self, ranges: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def first_rows(self, ranges: Rows) -> list[Row]:
         """The first `limit` rows of each range by position, in one query.
 
         Moments as the driver has them, or in microseconds since 1970.
@@ -89,7 +90,7 @@ class MySQLRanges(Ranges):
 class PostgreSQLRanges(Ranges):
     """Arrays, unpacked over there: one statement whatever the number of rows, planned in no time."""
 
-    def insert(self, rows: Sequence[Sequence[Any]]) -> None:
+    def insert(self, rows: Rows) -> None:
         from config.database.dialects import dialect_for  # the package imports its own parts
 
         arrays = ", ".join(f"%s::{kind}[]" for _, kind in self.table.columns)
@@ -97,7 +98,7 @@ class PostgreSQLRanges(Ranges):
         with dialect_for(self.connection).cursor(self.connection) as cursor:
             cursor.execute(sql, [list(column) for column in zip(*rows, strict=True)])
 
-    def first_rows(self, ranges: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def first_rows(self, ranges: Rows) -> list[Row]:
         """From one key to another, not with a lane that is equal: of that the planner expects a handful of rows however
         many wait, and reads and sorts all of them for each page. The highest limit as a number: without one it expects
         so many rows of each range that it compiles the query. And planned anew: the table grows under an old plan.

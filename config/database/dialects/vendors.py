@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 
-from config.database.dialects.base import LONGEST_TEXT, Column, Dialect, Insertion, Lookup, Update
+from config.database.dialects.base import LONGEST_TEXT, Column, Dialect, Insertion, Lookup, Params, Rows, Update, Values
 from config.payload import as_json
 
 # -- Rows as the literals of a VALUES list, for servers that parse them faster than they take JSON apart -----
@@ -20,13 +21,13 @@ WHOLE = frozenset({int, bool})
 KNOWN = frozenset({str, int, bool, float, type(None)})
 
 
-def rows_of_literals(rows: Sequence[Sequence[Any]], row: str = "") -> bytes:
+def rows_of_literals(rows: Rows, row: str = "") -> bytes:
     """`(1, 'a'), (2, 'b')`, each with the word `row` before it; right under every sql_mode. TypeError for other types."""
     columns = [_column(values) for values in zip(*rows, strict=True)]
     return f"{row}({f'), {row}('.join(map(', '.join, zip(*columns, strict=True)))})".encode()
 
 
-def _column(values: Sequence[Any]) -> Sequence[str]:
+def _column(values: Params) -> Sequence[str]:
     kinds = set(map(type, values))
     if kinds <= WHOLE:
         return list(map(int.__repr__, values))
@@ -74,7 +75,7 @@ class PostgreSQL(Dialect):
         "json": "jsonb",
     }
 
-    def cursor(self, connection: BaseDatabaseWrapper) -> Any:
+    def cursor(self, connection: BaseDatabaseWrapper) -> CursorWrapper:
         """Parameters beside the statement: as literals of it, a megabyte is escaped here and parsed over there.
 
         And prepared, once a session: planning an INSERT into a partitioned table takes longer than the INSERT.
@@ -91,7 +92,7 @@ class PostgreSQL(Dialect):
     def cast(self, sql: str, kind: str) -> str:
         return f"{sql}::{self.casts[kind]}"
 
-    def parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    def parameters(self, rows: Rows) -> Params:
         return [as_json(column) for column in zip(*rows, strict=True)]
 
     def insert_behind_key(
@@ -102,7 +103,7 @@ class PostgreSQL(Dialect):
         parts = [f"inserted AS ({first} RETURNING 1)", *(f"row{n} AS ({sql})" for n, sql in enumerate(named))]
         return [f"WITH {', '.join(parts)} {last}"]
 
-    def adapted(self, connection: BaseDatabaseWrapper, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def adapted(self, connection: BaseDatabaseWrapper, values: Values) -> Values:
         return values
 
     def source(self, columns: Sequence[Column], alias: str) -> str:
@@ -129,7 +130,7 @@ class PostgreSQL(Dialect):
 
 
 @cache
-def _binding_cursor(alias: str) -> type[Any]:
+def _binding_cursor(alias: str) -> type[CursorWrapper]:
     """Django's cursor that binds on the server, counted in the metrics like every other one."""
     from django.db.backends.postgresql.base import ServerBindingCursor  # needs the driver, which is an extra
     from django_prometheus.db.common import ExportingCursorWrapper
@@ -139,7 +140,7 @@ def _binding_cursor(alias: str) -> type[Any]:
     class PreparingCursor(ServerBindingCursor):
         """Prepares what it executes; Django's session itself prepares nothing."""
 
-        def execute(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
+        def execute(self: Any, query: str, params: object = None, **options: object) -> Any:
             threshold = self.connection.prepare_threshold
             self.connection.prepare_threshold = 0
             try:
@@ -215,12 +216,12 @@ class MySQL(Dialect):
     collation = "utf8mb4_0900_bin"
     inserted = "DUAL WHERE ROW_COUNT() = 1"
 
-    def cursor(self, connection: BaseDatabaseWrapper) -> Any:
+    def cursor(self, connection: BaseDatabaseWrapper) -> CursorWrapper:
         connection.ensure_connection()
         connection.connection.encoders[Literal] = lambda literal, _encoders: literal.sql
         return connection.cursor()
 
-    def parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    def parameters(self, rows: Rows) -> Params:
         # Hexadecimal: safe under every sql_mode, and the driver escapes a megabyte four times as slowly.
         return [Literal(b"_utf8mb4 x'%b'" % hexlify(msgspec.json.encode(rows)))]
 
@@ -231,7 +232,7 @@ class MySQL(Dialect):
         )
         return f"JSON_TABLE(%s, '$[*]' COLUMNS ({unpacked})) AS {alias}"
 
-    def incoming_parameters(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    def incoming_parameters(self, rows: Rows) -> Params:
         return [Literal(rows_of_literals(rows, self.row_word))]
 
     def incoming(self, columns: Sequence[Column], alias: str) -> str:
@@ -252,9 +253,7 @@ class MySQL(Dialect):
         # Statistics lag behind a table that fills: once MySQL walked all pending orders for each id of a claim.
         return " FORCE INDEX (PRIMARY)" if primary else ""
 
-    def update_parameters(
-        self, constants: Sequence[Any], rows: Sequence[Sequence[Any]], prune: Sequence[Any]
-    ) -> list[Any]:
+    def update_parameters(self, constants: Params, rows: Rows, prune: Params) -> Params:
         return [*self.parameters(rows), *constants, *prune]
 
     def type_of(self, column: Column) -> str:
@@ -283,7 +282,7 @@ class MySQL(Dialect):
     def if_known(self, unique: Sequence[str], token: str) -> str:
         return f"ON DUPLICATE KEY UPDATE {self.quoted(token)} = {self.quoted(token)} + 1"
 
-    def execute_all(self, cursor: Any, statements: Sequence[str], values: Mapping[str, Any]) -> None:
+    def execute_all(self, cursor: CursorWrapper, statements: Sequence[str], values: Values) -> None:
         """In one round trip."""
         cursor.execute("; ".join(statements), values)
         for _ in statements[1:]:

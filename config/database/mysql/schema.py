@@ -7,11 +7,12 @@ somebody else made stays an error.
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import DatabaseError
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.ddl_references import Statement
 from django.db.backends.mysql.schema import DatabaseSchemaEditor
 
+from config.database.queries import Params, Row
 from config.database.retry import code_of
 
 TABLE = "spillway_migration_under_way"
@@ -24,7 +25,7 @@ LOST = range(2000, 3000)
 class MigrationJournal:
     """The statements to which a migration has come, on a session of its own: each is kept before it begins."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.session = connection.copy()
         self.migration = ""
         self.begun: set[str] = set()
@@ -52,7 +53,7 @@ class MigrationJournal:
         sql = f"DELETE FROM {TABLE} WHERE migration = %s AND statement = %s"  # noqa: S608
         self._execute(sql, self.migration, statement)
 
-    def _execute(self, sql: str, *params: str) -> list[tuple[Any, ...]]:
+    def _execute(self, sql: str, *params: str) -> list[Row]:
         with self.session.cursor() as cursor:
             cursor.execute(sql, params)
             return list(cursor.fetchall()) if cursor.description else []
@@ -61,7 +62,7 @@ class MigrationJournal:
 class JournaledSchemaEditor(DatabaseSchemaEditor):
     """Django's; while the connection has a journal, it keeps that."""
 
-    def execute(self, sql: Any, params: Any = ()) -> None:
+    def execute(self, sql: str | Statement, params: Params | None = ()) -> None:
         journal: MigrationJournal | None = self.connection.journal  # type: ignore[attr-defined]
         if journal is None or self.collect_sql:
             super().execute(sql, params)

@@ -1,7 +1,5 @@
 """Creates the topics of the catalogue, and says what of existing ones is to be altered."""
 
-from typing import Any
-
 from django.conf import settings
 from django.core.management.base import CommandError
 
@@ -17,7 +15,7 @@ class Command(VisibleCommand):
     )
     requires_system_checks: list[str] = []
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, **_: object) -> None:
         try:
             for topic, created in create_topics():
                 self.stdout.write(f"{topic.name}: {'created' if created else 'exists'}")

@@ -1,7 +1,5 @@
 """The demo's account."""
 
-from typing import Any
-
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
@@ -13,7 +11,7 @@ class Command(VisibleCommand):
     help = "Create the user admin with the password admin; only where DEMO is on."
     requires_system_checks: list[str] = []
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, **_: object) -> None:
         if not settings.DEMO:
             raise CommandError("DEMO is off: everybody knows this password")
         users = get_user_model().objects

@@ -2,7 +2,6 @@
 
 import sys
 from argparse import ArgumentParser
-from typing import Any
 
 from config.probes.doctor import examine, render
 from config.telemetry.visible import VisibleCommand
@@ -15,8 +14,8 @@ class Command(VisibleCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help='print {"ok": …, "findings": […]}')
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *, json: bool, **_: object) -> None:
         findings = examine()
-        self.stdout.write(render(findings, as_json=options["json"]))
+        self.stdout.write(render(findings, as_json=json))
         if not all(finding.ok for finding in findings):
             sys.exit(1)

@@ -1,7 +1,7 @@
 """The embedded Kafka-compatible broker alone."""
 
 from argparse import ArgumentParser
-from typing import Any
+from collections.abc import Sequence
 
 from django.core.management.base import CommandError
 
@@ -24,10 +24,11 @@ class Command(VisibleCommand):
         )  # fmt: skip
         parser.add_argument("--with-parent", action="store_true", help="also stop when the parent is gone")
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        topics = dict(options["topics"]) if options["topics"] else project_topics()
+    def handle(
+        self, *, port: int | None, topics: Sequence[tuple[str, int]] | None, with_parent: bool, **_: object
+    ) -> None:
         try:
-            serve(options["port"], topics, self._ready, with_parent=options["with_parent"])
+            serve(port, dict(topics) if topics else project_topics(), self._ready, with_parent=with_parent)
         except EmbeddedKafkaError as error:
             raise CommandError(str(error)) from error
 

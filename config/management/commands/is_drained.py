@@ -1,7 +1,5 @@
 """Whether anything is still on its way."""
 
-from typing import Any
-
 from config.flows import flows
 from config.telemetry.visible import VisibleCommand
 
@@ -10,5 +8,5 @@ class Command(VisibleCommand):
     help = "Print yes when no flow has anything on its way, else no."
     requires_system_checks: list[str] = []
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, **_: object) -> None:
         self.stdout.write("yes" if all(flow.is_drained() for flow in flows()) else "no")

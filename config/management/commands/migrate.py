@@ -12,7 +12,7 @@ from config.database.mysql.schema import MigrationJournal
 class Command(migrate.Command):
     connection: Any
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         self.connection = connections[options["database"]]
         super().handle(*args, **options)
         if journal := getattr(self.connection, "journal", None):

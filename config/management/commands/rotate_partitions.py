@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
@@ -20,7 +18,7 @@ class Command(VisibleCommand):
         parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
         parser.add_argument("--no-drop", action="store_true", help="only make what is missing")
 
-    def handle(self, *, dry_run: bool, no_drop: bool, **_: Any) -> None:
+    def handle(self, *, dry_run: bool, no_drop: bool, **_: object) -> None:
         require_tables()
         try:
             plans, swept = rotate_and_sweep(dry_run=dry_run, no_drop=no_drop)

@@ -7,7 +7,7 @@ from whitenoise.runserver_nostatic.management.commands.runserver import Command 
 
 
 class Command(Server):
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         # It gives each request a thread of its own, and a session that is kept stays with a thread that has ended.
         for name in connections:
             connections.settings[name]["CONN_MAX_AGE"] = 0

@@ -2,7 +2,6 @@
 
 import sys
 from argparse import ArgumentParser
-from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
@@ -22,14 +21,14 @@ class Command(VisibleCommand):
         parser.add_argument("--no-payloads", action="store_true", help="do not read and hash every stored payload")
         parser.add_argument("--json", action="store_true", help='print {"ok": …, "checks": […]}')
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *, flow: str | None, kafka: bool, no_payloads: bool, json: bool, **_: object) -> None:
         try:
-            proof = prove(options["flow"], payloads=not options["no_payloads"], kafka=options["kafka"])
+            proof = prove(flow, payloads=not no_payloads, kafka=kafka)
         except LookupError as error:
             raise CommandError(str(error.args[0])) from error
         except KafkaError as error:
             servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
             raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {error}") from error
-        self.stdout.write(render(proof, as_json=options["json"]))
+        self.stdout.write(render(proof, as_json=json))
         if not proof["ok"]:
             sys.exit(1)

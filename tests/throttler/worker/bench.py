@@ -121,6 +121,7 @@ class Bench:
             Repairs(self.rules.drain, SimpleNamespace(found=queue.SimpleQueue(), ask=self.asked.append)),
             Snapshot(self.rules.drain, "p"), self.clock,
         )  # fmt: skip
+        self.owner.assigned(None)
         self.gate = gate()
         self.settled = Counter()
 
