@@ -28,7 +28,7 @@ def registries_import(app_configs: object, **_: object) -> list[CheckMessage]:
     paths += [("FLOWS", path) for path in settings.FLOWS] + [("PARTITIONS", path) for path in settings.PARTITIONS]
     paths += [("SWEEPS", path) for path in settings.SWEEPS]
     paths += [(f"HANDLERS[{name!r}]", path) for name, path in settings.HANDLERS.items()]
-    return [found for setting, path in paths for found in _import(setting, path)]
+    return [message for setting, path in paths for message in _import(setting, path)]
 
 
 def _import(setting: str, path: str) -> Iterator[CheckMessage]:
@@ -41,22 +41,22 @@ def _import(setting: str, path: str) -> Iterator[CheckMessage]:
 @register(Tags.security, deploy=True)
 def fit_for_production(app_configs: object, **_: object) -> list[CheckMessage]:
     """Settings that are safe only on a developer's machine."""
-    found: list[CheckMessage] = []
+    messages: list[CheckMessage] = []
     if settings.SECRET_KEY_IS_RANDOM:
-        found.append(
+        messages.append(
             Warning(
                 "SECRET_KEY is not set: every process has another one, so nobody stays logged in.", id="spillway.W001"
             )
         )
     if settings.DEMO:
-        found.append(Error("DEMO is on: everybody knows the password.", id="spillway.E002"))
-    return found
+        messages.append(Error("DEMO is on: everybody knows the password.", id="spillway.E002"))
+    return messages
 
 
 @register(Tags.database)
 def sessions_are_safe(app_configs: object, databases: Sequence[str] | None = None, **_: object) -> list[CheckMessage]:
     """Isolation, time zone and locking modes that correctness depends on."""
-    return [found for alias in databases or () for found in _session(alias)]
+    return [message for alias in databases or () for message in _session(alias)]
 
 
 def _session(alias: str) -> Iterator[CheckMessage]:

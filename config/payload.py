@@ -7,13 +7,13 @@ import hashlib
 import msgspec
 
 
-# -- JSON as text: what goes into statements, stored messages and answers ------------------------------------
+# -- JSON as text --------------------------------------------------------------------------------------------
 def as_json(value: object) -> str:
     """`value` in as few characters as JSON needs; sets become arrays."""
     return msgspec.json.encode(value).decode()
 
 
-# -- What stands for a payload: a hash that identifies it, or its two ends where it is too large to keep -----
+# -- What stands for a payload that is too large -------------------------------------------------------------
 WHOLE_BYTES = 4 * 1024 * 1024  # escaped it is twice as long, and MariaDB takes 16 MiB in one packet
 END_BYTES = 64 * 1024
 
@@ -48,9 +48,9 @@ class Excerpt(bytes):
     @classmethod
     def from_ends(cls, ends: bytes, size: int, sha256: str = "", lost: str = "") -> Excerpt:
         """An excerpt of what was read of a value of `size` bytes."""
-        found = cls(ends)
-        found.size, found.sha256, found.lost = size, sha256, lost
-        return found
+        excerpt = cls(ends)
+        excerpt.size, excerpt.sha256, excerpt.lost = size, sha256, lost
+        return excerpt
 
 
 class UnreadableBatch(Excerpt):

@@ -87,8 +87,12 @@ def _agreement(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
 def text_is_whole(app_configs: object, databases: Sequence[str] | None = None, **_: object) -> list[CheckMessage]:
     """One order with a character that the database cannot store would hold up all others."""
     looks = {"postgresql": _postgresql, "mysql": _mysql}
-    found = [(look, connections[alias]) for alias in databases or () if (look := looks.get(connections[alias].vendor))]
-    return [message for look, connection in found for message in look(connection)]
+    return [
+        message
+        for alias in databases or ()
+        if (look := looks.get(connections[alias].vendor))
+        for message in look(connections[alias])
+    ]
 
 
 def _postgresql(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
@@ -155,15 +159,15 @@ class TextColumn(NamedTuple):
     extra: str
 
 
-Found = list[tuple[Field, TextColumn]]
+Pairs = list[tuple[Field, TextColumn]]
 
 
 def _columns(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
     with connection.cursor() as cursor:
         cursor.execute(CATALOGUE)
         columns = {(table, name): TextColumn(*rest) for table, name, *rest in cursor.fetchall()}
-    narrow: dict[str, Found] = defaultdict(list)
-    loose: dict[str, Found] = defaultdict(list)
+    narrow: dict[str, Pairs] = defaultdict(list)
+    loose: dict[str, Pairs] = defaultdict(list)
     for field in settled_fields(connection):
         table = field.model._meta.db_table
         column = columns.get((table, field.column))
@@ -173,28 +177,28 @@ def _columns(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
             narrow[table].append((field, column))
         elif isinstance(field, IdentifierField) and column.collation != collation_for(connection):
             loose[table].append((field, column))
-    for table, found in narrow.items():
-        held = ", ".join(sorted({column.charset for _, column in found}))
+    for table, pairs in narrow.items():
+        held = ", ".join(sorted({column.charset for _, column in pairs}))
         yield Error(
-            f"{table} holds text in {held} and needs {WHOLE}: {_mend(connection, table, found)}.",
+            f"{table} holds text in {held} and needs {WHOLE}: {_mend(connection, table, pairs)}.",
             id="spillway.E019",
         )
-    for table, found in loose.items():
-        held = ", ".join(f"{field.column} as {column.collation}" for field, column in found)
+    for table, pairs in loose.items():
+        held = ", ".join(f"{field.column} as {column.collation}" for field, column in pairs)
         yield Error(
             f"{table} compares {held}, not as {collation_for(connection)}, so that keys would merge: "
-            f"{_mend(connection, table, found)}.",
+            f"{_mend(connection, table, pairs)}.",
             id="spillway.E014",
         )
 
 
-def _mend(connection: Any, table: str, found: Found) -> str:
+def _mend(connection: Any, table: str, pairs: Pairs) -> str:
     """The statement after which these columns are right; CONVERT TO would take the identifiers' collation away."""
     quote = connection.ops.quote_name
     with connection.schema_editor(collect_sql=True, atomic=False) as editor:
-        changes = [f"MODIFY {quote(field.column)} {_definition(editor, field, column)}" for field, column in found]
+        changes = [f"MODIFY {quote(field.column)} {_definition(editor, field, column)}" for field, column in pairs]
     # Both ends of a foreign key have to change, one after the other.
-    unguarded = any(field.is_relation or field.primary_key for field, _ in found)
+    unguarded = any(field.is_relation or field.primary_key for field, _ in pairs)
     first = "SET foreign_key_checks = 0; " if unguarded else ""
     return f"{first}ALTER TABLE {quote(table)} DEFAULT CHARACTER SET {WHOLE}, {', '.join(changes)}"
 

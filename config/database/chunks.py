@@ -26,10 +26,10 @@ def in_chunks(rows: QuerySet) -> Iterator[QuerySet]:
 
 def by_key(rows: QuerySet, size: int) -> Iterator[list[Row]]:
     """The rows of a `values_list()` whose first column is the primary key, by rising key: a short query for each chunk."""
-    found = list(rows.order_by("pk")[:size])
-    while found:
-        yield found
-        found = list(rows.filter(pk__gt=found[-1][0]).order_by("pk")[:size])
+    chunk = list(rows.order_by("pk")[:size])
+    while chunk:
+        yield chunk
+        chunk = list(rows.filter(pk__gt=chunk[-1][0]).order_by("pk")[:size])
 
 
 def delete_in_chunks(rows: QuerySet) -> int:

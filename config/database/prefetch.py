@@ -31,8 +31,8 @@ class Ahead(Generic[Key, Found]):
         coming, self._coming = self._coming, None
         if coming is None:
             return self._read(key)
-        begun, found = coming[0], coming[1].result()
-        return found if begun == key else self._read(key)
+        begun, rows = coming[0], coming[1].result()
+        return rows if begun == key else self._read(key)
 
 
 @contextmanager

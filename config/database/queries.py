@@ -16,7 +16,7 @@ from config.database.dialects.base import Params, Row, Values
 from config.payload import as_json
 
 
-# -- Rows of a query without Django's converters, for hot loops ----------------------------------------------
+# -- Rows without Django's converters ------------------------------------------------------------------------
 def fast_rows(rows: QuerySet) -> Iterable[Row]:
     """The rows of a `values_list()`."""
     connection = connections[rows.db]
@@ -110,7 +110,7 @@ def is_mariadb(connection: BaseDatabaseWrapper) -> bool:
     return bool(getattr(connection, "mysql_is_mariadb", False))
 
 
-# -- Index hints for locking reads on MariaDB and MySQL, which lock whatever they pass on their way ----------
+# -- MariaDB and MySQL: who it is, and index hints -----------------------------------------------------------
 @contextmanager
 def through(model: type[models.Model], index: str) -> Iterator[None]:
     """Queries on `model` go through this index. By one of the server's own choice they pass, sort and lock rows that

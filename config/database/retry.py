@@ -23,7 +23,7 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 
 
-# -- How long to wait before trying again: full jitter, pure -------------------------------------------------
+# -- How long to wait ----------------------------------------------------------------------------------------
 def full_jitter(attempt: int, *, base: float, cap: float, fraction: float | None = None) -> float:
     """Seconds before attempt `attempt` (1 is the first retry): uniform in 0 … min(cap, base · 2^(attempt-1)).
 
@@ -34,7 +34,7 @@ def full_jitter(attempt: int, *, base: float, cap: float, fraction: float | None
     return ceiling * (random.random() if fraction is None else fraction)  # noqa: S311 (no secret)
 
 
-# -- What a database exception asks for: run again, wait, repair a partition, or look at the data ------------
+# -- What an error asks for ----------------------------------------------------------------------------------
 # 1467: MariaDB's word for a deadlock in which the lock of an AUTO_INCREMENT column has a part.
 RERUN = {"40001", "40P01", "55P03", 1213, 1205, 1467, "locked", "stale"}
 NO_PARTITION = {1526}
@@ -112,7 +112,7 @@ def is_duplicate(error: BaseException) -> bool:
     return code in ("23505", 1062) or "UNIQUE constraint failed" in str(error)
 
 
-# -- Ask whether another transaction is writing a row, and wait before a failed transaction is run again -----
+# -- Wait, and run again -------------------------------------------------------------------------------------
 NOWAIT = {1205, 3572}  # MariaDB, MySQL
 LONGEST_WAIT = 5.0  # seconds
 

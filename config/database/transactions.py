@@ -22,7 +22,7 @@ def commit_lazily(using: str = DEFAULT_DB_ALIAS) -> None:
             cursor.execute("SET LOCAL synchronous_commit TO off")
 
 
-# -- One consistent snapshot of the database for several queries ---------------------------------------------
+# -- One snapshot for several queries ------------------------------------------------------------------------
 # Seconds that a snapshot may wait for another store which is asked about its rows: it only reads, nobody waits for it.
 PATIENCE = 600
 

@@ -17,7 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from config.database.dialects import BOUNDS, LONGEST_TEXT, Column, Dialect, Lookup, Update, dialect_for, known_dialect
 from config.database.dialects.base import Params, Row, Rows, Values
 
-# -- Upsert a whole batch in one statement, under a guard, and learn which rows changed ----------------------
+# -- Upsert --------------------------------------------------------------------------------------------------
 # Per-row ORM calls reach 1 000 rows/s and `bulk_create(update_conflicts=True)` cannot express "only while
 # pending and only if newer". One statement per batch with JSON arrays (PostgreSQL, SQLite) or literals (MariaDB, MySQL:
 # docs/adr/0016) reaches 50 000 and more (docs/benchmarks.md). config/database/dialects says how each vendor writes it.
@@ -104,13 +104,13 @@ class Upsert:
         params = [*adapted(self.connection, self._constants, values), *_incoming(dialect, rows)]
         with dialect.cursor(self.connection) as cursor:
             cursor.execute(sql, params)
-            found = cursor.fetchall() if returns else []
+            stored = cursor.fetchall() if returns else []
         if not self.returning:
             return []
         if not returns:
             fixed = {name: values[name] for name in self.constants.split() if name in self._key}
-            found = self.read(self.keys_of(rows), [*self.returning.split(), self.token], fixed)
-        return self._changed(dialect, found, values)
+            stored = self.read(self.keys_of(rows), [*self.returning.split(), self.token], fixed)
+        return self._changed(dialect, stored, values)
 
     def read(self, keys: Rows, columns: Sequence[str], fixed: Values | None = None) -> list[Row]:
         """`columns` of the stored rows with these keys.
@@ -157,16 +157,16 @@ class Upsert:
         names = self.columns.split()
         return [names.index(name) for name in self._key if name in names]
 
-    def _changed(self, dialect: Dialect, found: list[Row], values: Values) -> list[Row]:
+    def _changed(self, dialect: Dialect, stored: list[Row], values: Values) -> list[Row]:
         if not self._verdict(dialect):
-            return found
+            return stored
         mine = values[self.token]
-        return [row[:-1] for row in found if row[-1] == mine]
+        return [row[:-1] for row in stored if row[-1] == mine]
 
     def _verdict(self, dialect: Dialect) -> list[str]:
         """The token column, where RETURNING does not tell changed rows from untouched ones."""
-        told = dialect.returns_rows and dialect.returns_only_changed
-        return [self.token] if self.token and not told else []
+        known = dialect.returns_rows and dialect.returns_only_changed
+        return [self.token] if self.token and not known else []
 
     def _statement(self, dialect: Dialect, returns: bool) -> str:
         sql = self._sql.get(dialect.name)
@@ -219,7 +219,7 @@ def uuid_writer(using: str = DEFAULT_DB_ALIAS) -> Callable[[UUID], str]:
     return str if connections[using].features.has_native_uuid_field else attrgetter("hex")
 
 
-# -- One UPDATE for many rows, each with values of its own ---------------------------------------------------
+# -- Update by key -------------------------------------------------------------------------------------------
 @dataclass
 class Rewrite:
     """`UPDATE … SET` of many rows by key, each with values of its own, in one statement.

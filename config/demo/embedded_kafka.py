@@ -15,7 +15,7 @@ from django.conf import settings
 from config.kafka.topics import topic_name
 from config.processes.worker import stop_on_signal, watch_parent
 
-# -- What the embedded broker cannot do: its command prints this, skip reasons and documents quote it --------
+# -- What it cannot do ---------------------------------------------------------------------------------------
 API_VERSION = "2.3"  # up to which it knows the protocol
 
 LIMITS = {
@@ -35,7 +35,7 @@ LIMITS = {
 }
 
 
-# -- The mock cluster inside librdkafka, as ctypes functions with their types --------------------------------
+# -- librdkafka's functions ----------------------------------------------------------------------------------
 MISSING = 'the embedded broker needs confluent-kafka: pip install "spillway[demo]"'
 
 Code = ctypes.c_int  # rd_kafka_resp_err_t, 0 is success
@@ -93,7 +93,7 @@ def bind(library: ctypes.CDLL, functions: Mapping[str, Sequence[type | None]] = 
     return bound
 
 
-# -- A port of our choice for the mock broker, which can only listen on a random one -------------------------
+# -- A port of our choice ------------------------------------------------------------------------------------
 HOST = "127.0.0.1"
 
 
@@ -135,7 +135,7 @@ def _listens_on(descriptor: int, port: int) -> bool:
         return False
 
 
-# -- EmbeddedKafka: the mock broker of librdkafka, held by this process and driven from Python ---------------
+# -- The broker ----------------------------------------------------------------------------------------------
 PRODUCER = 0  # librdkafka's kind of client; the mock lives in one and does not use it
 BROKER = 1
 FIRST_JOIN_MS = 100  # how long a new group waits for more members; a broker's default is 3 s
@@ -224,7 +224,7 @@ class EmbeddedKafka:
             raise EmbeddedKafkaError(self._library.err2str(code).decode())
 
 
-# -- The embedded broker as a process of its own -------------------------------------------------------------
+# -- As a process of its own ---------------------------------------------------------------------------------
 def serve(
     port: int | None, topics: Mapping[str, int], ready: Callable[[str], None], *, with_parent: bool = False
 ) -> None:

@@ -31,7 +31,7 @@ from config.environment.env import BadSetting
 from config.flows import flows
 from config.processes.supervisor import Supervisor, refuse_taken_port, start_platform
 
-# -- The demo's folder: one for each port, for one demo at a time --------------------------------------------
+# -- The demo's folder ---------------------------------------------------------------------------------------
 MB = 1_000_000
 
 
@@ -74,7 +74,7 @@ def shown(folder: Path) -> str:
     return str(folder.relative_to(settings.BASE_DIR))
 
 
-# -- The lines that a demo shows while it runs, and while it waits for its end -------------------------------
+# -- The status lines ----------------------------------------------------------------------------------------
 def status_line(room: int = 90) -> str:
     """The headlines of all flows on one line; what finds no room is left out."""
     named = [(flow.headline, figure) for flow in flows() for figure in flow.summary()]
@@ -90,8 +90,7 @@ def waiting_line() -> str:
     return "   ".join(f"{name} {number:,}" for name, number in named if number)
 
 
-# -- `make run`: the whole platform on this machine ----------------------------------------------------------
-# With sample traffic, a live status and a verified end.
+# -- The demo ------------------------------------------------------------------------------------------------
 TIMINGS = {"BUFFER_IDLE_SECONDS": "3", "BUFFER_CAP_SECONDS": "15"}
 LEAST_SECONDS = 20.0
 LEAST_TRAFFIC = 5.0  # seconds behind the first sample, also where the start takes long

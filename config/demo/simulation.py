@@ -67,8 +67,8 @@ def _send_steadily(samples: Traffic, rate: float, producer: Producer, stop: thre
         part = list(itertools.islice(samples, max(1, int(rate * TICK))))
         if not part:
             break
-        _produce([(name, one) for name, one in part if isinstance(one, Sample)], producer, account)
-        _do([(name, one) for name, one in part if isinstance(one, Deed)], stop, account)
+        _produce([(name, sample) for name, sample in part if isinstance(sample, Sample)], producer, account)
+        _do([(name, deed) for name, deed in part if isinstance(deed, Deed)], stop, account)
         due = max(due + len(part) / rate, time.monotonic() - LATE)
         stop.wait(max(0.0, due - time.monotonic()))
 

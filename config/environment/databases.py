@@ -12,7 +12,7 @@ import environ
 
 from config.environment.env import UNREADABLE, BadSetting, split_url
 
-# -- One DATABASE_URL becomes a Django database with the options that correctness here depends on ------------
+# -- DATABASE_URL --------------------------------------------------------------------------------------------
 ENGINES = {
     "sqlite": "django_prometheus.db.backends.sqlite3",
     "postgres": "django_prometheus.db.backends.postgresql",
@@ -75,7 +75,7 @@ def _options(scheme: str, idle_transaction_seconds: int) -> dict[str, object]:
     }
 
 
-# -- CASSANDRA_URL taken apart: where the overflow store is, and how its keyspace is made --------------------
+# -- CASSANDRA_URL -------------------------------------------------------------------------------------------
 PORT = 9042
 OPTIONS = {"datacenter", "replication", "consistency", "cafile"}
 NUMBERED = {"ONE": 1, "LOCAL_ONE": 1, "TWO": 2, "THREE": 3}
@@ -120,8 +120,8 @@ def parse_cassandra_url(text: str) -> CassandraPlace:
     keyspace = url.path.strip("/")
     if not (keyspace.isascii() and keyspace.isidentifier() and len(keyspace) <= 48):
         raise bad("names a keyspace of letters, digits and _ behind the hosts, at most 48 characters")
-    told = dict(parse_qsl(url.query))
-    if unknown := told.keys() - OPTIONS:
+    options = dict(parse_qsl(url.query))
+    if unknown := options.keys() - OPTIONS:
         raise bad(f"knows no {', '.join(sorted(unknown))}; there are {', '.join(sorted(OPTIONS))}")
     return CassandraPlace(
         hosts,
@@ -129,10 +129,10 @@ def parse_cassandra_url(text: str) -> CassandraPlace:
         keyspace,
         unquote(user),
         unquote(password),
-        _datacenter(told),
-        _replication(told),
-        _consistency(told),
-        told.get("cafile", ""),
+        _datacenter(options),
+        _replication(options),
+        _consistency(options),
+        options.get("cafile", ""),
     )
 
 
@@ -167,22 +167,22 @@ def _hosts(listed: str) -> tuple[tuple[str, ...], int]:
     return tuple(names), ports.pop() if ports else PORT
 
 
-def _datacenter(told: Mapping[str, str]) -> str:
-    name = told.get("datacenter", "")
+def _datacenter(options: Mapping[str, str]) -> str:
+    name = options.get("datacenter", "")
     if not name.replace("-", "_").replace("_", "a").isalnum() and name:
         raise bad("datacenter is a name of letters, digits, - and _")
     return name
 
 
-def _replication(told: Mapping[str, str]) -> int:
-    text = told.get("replication", "3")
+def _replication(options: Mapping[str, str]) -> int:
+    text = options.get("replication", "3")
     if not (text.isdecimal() and 1 <= int(text) <= 9):
         raise bad("replication is a number from 1 to 9")
     return int(text)
 
 
-def _consistency(told: Mapping[str, str]) -> str:
-    level = told.get("consistency", "LOCAL_QUORUM")
+def _consistency(options: Mapping[str, str]) -> str:
+    level = options.get("consistency", "LOCAL_QUORUM")
     if level not in LEVELS:
         raise bad(f"consistency is one of {', '.join(sorted(LEVELS))}")
     return level

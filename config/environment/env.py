@@ -35,10 +35,10 @@ def split_url(name: str, url: str) -> SplitResult:
 
 def _once_each(members: list[tuple[str, object]]) -> dict[str, object]:
     """An object of JSON; a name that stands twice would hide what was meant by one of them."""
-    found = dict(members)
-    if len(found) < len(members):
+    values = dict(members)
+    if len(values) < len(members):
         raise ValueError("a name stands twice")
-    return found
+    return values
 
 
 class Env:

@@ -76,7 +76,7 @@ def is_weak(provider: str, secret: str) -> bool:
 
 def secrets_from_text(text: str) -> dict[str, list[str]]:
     """`resend:whsec_new,resend:whsec_old,postmark:user:password` as lists by provider. Raises BadSetting."""
-    found: dict[str, list[str]] = {}
+    providers: dict[str, list[str]] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, colon, secret = entry.partition(":")
         if not colon or not name or not secret:
@@ -85,7 +85,7 @@ def secrets_from_text(text: str) -> dict[str, list[str]]:
             raise BadSetting(
                 f"EMAIL_WEBHOOK_SECRETS: {name}'s secret is shorter than {LEAST_SECRET} bytes, or mistyped"
             )
-        found.setdefault(name, []).append(secret)
-    if many := [name for name, secrets in found.items() if len(secrets) > 2]:
+        providers.setdefault(name, []).append(secret)
+    if many := [name for name, secrets in providers.items() if len(secrets) > 2]:
         raise BadSetting(f"EMAIL_WEBHOOK_SECRETS: {many[0]} has more than two secrets, the new and the old")
-    return found
+    return providers

@@ -186,7 +186,7 @@ def new_admin(**overrides: object) -> kafka.KafkaAdminClient:
     return kafka.KafkaAdminClient(**{**connection_options(), "request_timeout_ms": 10_000, **overrides})
 
 
-# -- Whether the broker answers, what it is able to do, and what time it has ---------------------------------
+# -- What the broker is able to do, and its clock ------------------------------------------------------------
 TXN_OFFSET_COMMIT, WITH_GENERATION = 28, 3  # KIP-447, Kafka 2.5
 NO_TRANSACTIONS = (
     "KAFKA_TRANSACTIONS is on, but offsets in a transaction are not checked against the group (Kafka before 2.5, or "
@@ -249,6 +249,9 @@ def controller_skew(admin: kafka.KafkaAdminClient) -> timedelta | None:
         return None  # ZooKeeper, no right to describe the cluster, or the embedded broker
     (partition,) = quorum["topics"][0]["partitions"]
     for voter in partition["current_voters"]:
-        if voter["replica_id"] == partition["leader_id"] and (told := voter.get("last_fetch_timestamp") or -1) > 0:
-            return datetime.fromtimestamp(told / 1000, UTC) - (asked + (answered - asked) / 2)
+        if (
+            voter["replica_id"] == partition["leader_id"]
+            and (fetched_ms := voter.get("last_fetch_timestamp") or -1) > 0
+        ):
+            return datetime.fromtimestamp(fetched_ms / 1000, UTC) - (asked + (answered - asked) / 2)
     return None

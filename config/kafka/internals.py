@@ -76,8 +76,8 @@ class LeanRecords(Fetcher.PartitionRecords):
     ) -> Iterator[Read]:
         try:
             while (batch := records.next_batch()) is not None:
-                found, end = self._records_of(batch, records, tp)
-                for record in found:
+                content, end = self._records_of(batch, records, tp)
+                for record in content:
                     self.next_fetch_offset = record.offset + 1
                     yield record
                 self.next_fetch_offset = end  # compaction may have taken its last records
@@ -206,18 +206,18 @@ def _unpacked(batch: ABCRecordBatch, topic: str, partition: int) -> list[Receive
     data, whole = _data_of(batch)
     place = (topic, partition, batch.base_offset)
     if whole:
-        found = unpack(data, 0, batch.records_count, place, batch.first_timestamp)
+        received = unpack(data, 0, batch.records_count, place, batch.first_timestamp)
     else:
-        found = unpack_beginning(data, place, batch.first_timestamp, batch.last_offset)
-    if found and found[-1].offset > batch.last_offset:
-        raise ValueError(f"it holds offset {found[-1].offset}")
+        received = unpack_beginning(data, place, batch.first_timestamp, batch.last_offset)
+    if received and received[-1].offset > batch.last_offset:
+        raise ValueError(f"it holds offset {received[-1].offset}")
     if len(data) > WHOLE_BYTES:
-        for record in found:
+        for record in received:
             record.value = keepable(record.value)
     if batch.timestamp_type == batch.LOG_APPEND_TIME:
-        for record in found:
+        for record in received:
             record.timestamp = batch.max_timestamp
-    return found
+    return received
 
 
 def _legacy(batch: ABCRecordBatch, topic: str, partition: int) -> list[Received]:
@@ -228,13 +228,13 @@ def _legacy(batch: ABCRecordBatch, topic: str, partition: int) -> list[Received]
         if not whole:
             raise ValueError(TOO_LARGE)
         batch._buffer, batch._decompressed = memoryview(_checked(data)), True
-    found = [
+    received = [
         Received(topic, partition, r.offset, _time_of(r.timestamp), r.key, keepable(r.value), r.headers) for r in batch
     ]
-    offsets = [record.offset for record in found]
+    offsets = [record.offset for record in received]
     if offsets != sorted(set(offsets)) or not 0 <= offsets[0] <= offsets[-1] <= batch.base_offset:
         raise ValueError("the offsets of its records do not rise to its own")
-    return found
+    return received
 
 
 def _checked(data: bytes) -> bytes:
@@ -277,8 +277,8 @@ def topic_id_of(consumer: kafka.KafkaConsumer, topic: str) -> str:
 
     The cluster metadata is the one place where kafka-python keeps it without another request.
     """
-    found = consumer._client.cluster.topic_id(topic)
-    return str(found) if found and found.int else ""
+    topic_id = consumer._client.cluster.topic_id(topic)
+    return str(topic_id) if topic_id and topic_id.int else ""
 
 
 def watch(consumer: kafka.KafkaConsumer, topics: Iterable[str]) -> None:
@@ -301,8 +301,8 @@ def committed_of(
     the last call would be taken for that to this one.
     """
     consumer._coordinator._offset_fetch_futures.clear()
-    found = consumer._coordinator.fetch_committed_offsets(tps, timeout_ms=timeout_ms)
-    return {tp: committed.offset for tp, committed in found.items() if committed.offset >= 0}
+    offsets = consumer._coordinator.fetch_committed_offsets(tps, timeout_ms=timeout_ms)
+    return {tp: committed.offset for tp, committed in offsets.items() if committed.offset >= 0}
 
 
 def committed_before(

@@ -94,7 +94,7 @@ class Producer:
         started = [absent.get(message.topic) or self._start(message, absent) for message in messages]
         deadline = time.monotonic() + self.patience
         self._push()
-        outcomes = [self._result_of(found, deadline) if hasattr(found, "is_done") else found for found in started]
+        outcomes = [self._result_of(future, deadline) if hasattr(future, "is_done") else future for future in started]
         if any(map(_is_the_end, started, outcomes)):
             self._rebuild()
         return outcomes
@@ -124,12 +124,12 @@ class Producer:
     def _result_of(self, future: FutureRecordMetadata, deadline: float) -> SendResult | _Fatal:
         """Wait for one future; flush() alone would not do, it returns too early when a batch was split."""
         try:
-            found = future.get(timeout=max(0.0, deadline - time.monotonic()))
+            stored = future.get(timeout=max(0.0, deadline - time.monotonic()))
         except client.RetriableError as error:
             return Failed(_text(error))
         except client.KafkaError as error:
             return _Fatal(_text(error))
-        return Sent(found.partition, found.offset)
+        return Sent(stored.partition, stored.offset)
 
     def _rebuild(self) -> None:
         metrics.PRODUCER_REBUILT.inc()

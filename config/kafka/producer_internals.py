@@ -106,15 +106,15 @@ def errors_of(batch: ProducerBatch, deadline: float) -> list[tuple[int, Exceptio
     if answer.is_done:
         error_of = answer.value[2]
         return [(index, error_of(index)) for index in range(batch.record_count)] if error_of else []
-    found = []  # split: each half has an answer of its own, and the futures were moved there before we woke
+    errors = []  # split: each half has an answer of its own, and the futures were moved there before we woke
     for index, future in enumerate(batch._record_futures.made):
         try:
             future.get(timeout=max(0.0, deadline - time.monotonic()))
         except kafka.errors.KafkaError as error:
             if not future.is_done:
                 raise
-            found.append((index, error))
-    return found
+            errors.append((index, error))
+    return errors
 
 
 def init_transactions(producer: kafka.KafkaProducer) -> TransactionalRequestResult:

@@ -11,7 +11,7 @@ from config.kafka import client, internals
 from config.kafka.positions import Log, TopicPartition
 from config.kafka.records import Record
 
-# -- Read a topic once, from one offset to another, without a group and without committing anything ----------
+# -- From one offset to another ------------------------------------------------------------------------------
 PATIENCE = 10.0  # seconds a question to the broker may take
 PERSON_MS = 3000  # of a person who waits for a page
 QUIET = 3.0  # seconds without progress after which the broker is asked whether it is there
@@ -87,21 +87,21 @@ class ReadConnection:
     def committed(self, topic: str, partitions: Iterable[int], patience: float) -> GroupOffsets:
         """The group's offsets as a committed reader sees them; KafkaTimeoutError when the broker is away, MissingTopic."""
         tps = self.partitions_of(topic, partitions)  # of a topic that is missing the broker gives no answer
-        found = self._settled(tps, patience)
-        if found is None:
+        settled = self._settled(tps, patience)
+        if settled is None:
             internals.committed_before(self.consumer, tps, _ms(PATIENCE))  # raises if it is the broker that is silent
-            found = {}
+            settled = {}
             for tp in tps if len(tps) > 1 else ():
-                found |= self._settled([tp], PENDING_MS / 1000) or {}
-        return GroupOffsets(found, frozenset(tp.partition for tp in tps) - found.keys())
+                settled |= self._settled([tp], PENDING_MS / 1000) or {}
+        return GroupOffsets(settled, frozenset(tp.partition for tp in tps) - settled.keys())
 
     def _settled(self, tps: Sequence[client.TopicPartition], patience: float) -> dict[int, int | None] | None:
         """All of them; None while one is pending."""
         try:
-            found = internals.committed_of(self.consumer, tps, _ms(patience))
+            committed = internals.committed_of(self.consumer, tps, _ms(patience))
         except client.KafkaTimeoutError:
             return None
-        return {tp.partition: found.get(tp) for tp in tps}
+        return {tp.partition: committed.get(tp) for tp in tps}
 
 
 class Reader:
@@ -168,14 +168,14 @@ class Reader:
 
         Raises KafkaError when the broker is away, which the client's own poll() never says.
         """
-        found = self.consumer.poll(timeout_ms=_ms(patience))
+        polled = self.consumer.poll(timeout_ms=_ms(patience))
         parts = {
             tp.partition: part if part[-1].offset < self.ends[tp] else [r for r in part if r.offset < self.ends[tp]]
-            for tp, part in found.items()
+            for tp, part in polled.items()
         }
         # Control records and compaction leave gaps: the position decides, not the last record seen.
         self._assign({tp for tp in self.reading if not self._has_ended(tp)})
-        self._look_after_the_broker(bool(found))
+        self._look_after_the_broker(bool(polled))
         return {number: part for number, part in parts.items() if part}
 
     def batches(self) -> Iterator[Sequence[Record]]:
@@ -221,8 +221,8 @@ def record_at(topic: str, partition: int, offset: int) -> Record | None:
             return None
         consumer.assign([tp])
         consumer.seek(tp, offset)
-        found = consumer.poll(timeout_ms=PERSON_MS).get(tp, ())
-        return next((record for record in found if record.offset == offset), None)
+        records = consumer.poll(timeout_ms=PERSON_MS).get(tp, ())
+        return next((record for record in records if record.offset == offset), None)
     finally:
         consumer.close(autocommit=False)
 
@@ -233,17 +233,17 @@ def committed_offsets(group: str, topic: str) -> dict[TopicPartition, int]:
     try:
         tps = [client.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
         ends = consumer.end_offsets(tps, timeout_ms=10_000)
-        found = {tp: consumer.committed(tp, timeout_ms=10_000) for tp in tps}
+        committed = {tp: consumer.committed(tp, timeout_ms=10_000) for tp in tps}
     finally:
         consumer.close(autocommit=False)
-    return {(tp.topic, tp.partition): min(offset, ends[tp]) for tp, offset in found.items() if offset is not None}
+    return {(tp.topic, tp.partition): min(offset, ends[tp]) for tp, offset in committed.items() if offset is not None}
 
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-# -- Read what a topic holds of a timeframe, without a group and without committing anything -----------------
+# -- A timeframe ---------------------------------------------------------------------------------------------
 TIMEFRAME_QUIET = 10.0  # seconds without a record after which the broker is asked whether it is there
 ANSWER_MS = 10_000
 
@@ -309,8 +309,8 @@ class Timeframe:
             here = bounds.get(tp.partition)
             if here and here.start < here.end:
                 held: list[Record] = []
-                for found, position in self._polls(tp, here):
-                    held += found
+                for records, position in self._polls(tp, here):
+                    held += records
                     while len(held) >= size:
                         part, held = held[:size], held[size:]
                         yield Part(tp.partition, part, part[-1].offset + 1)
@@ -322,7 +322,7 @@ class Timeframe:
         self.consumer.seek(tp, bounds.start)
         position, moved = bounds.start, time.monotonic()
         while position < bounds.end:
-            found = self.consumer.poll(timeout_ms=500).get(tp, ())
+            records = self.consumer.poll(timeout_ms=500).get(tp, ())
             # Control records and compaction leave gaps: the position decides, not the last record seen.
             reached = min(self.consumer.position(tp, timeout_ms=ANSWER_MS), bounds.end)
             if reached > position:
@@ -332,7 +332,7 @@ class Timeframe:
                 self.consumer.end_offsets([tp], timeout_ms=ANSWER_MS)
                 moved = time.monotonic()
             position = reached
-            yield [r for r in found if r.offset < bounds.end and self._holds(r)], position
+            yield [r for r in records if r.offset < bounds.end and self._holds(r)], position
 
     def _holds(self, record: Record) -> bool:
         return bool(self.since <= record.timestamp < self.until)

@@ -44,16 +44,18 @@ class TopicState:
     @property
     def verdicts(self) -> list[str]:
         """What is wrong with it, one line each."""
-        return [str(found) for found in self.differences] if self.partitions else ["missing: run create_topics"]
+        return (
+            [str(difference) for difference in self.differences] if self.partitions else ["missing: run create_topics"]
+        )
 
 
 def describe_topics(admin: client.kafka.KafkaAdminClient) -> list[TopicState]:
     """The catalogue beside the broker's topics; raises KafkaError when no broker answers."""
     catalogue = {topic_name(name): entry for name, entry in settings.KAFKA_TOPICS.items()}
-    told = _configurations(admin, catalogue)
+    configurations = _configurations(admin, catalogue)
     # Last: a broker that cannot be asked for configuration is told from one that is away.
-    counts = {found["name"]: len(found["partitions"]) for found in admin.describe_topics(list(catalogue))}
-    return [_state(name, entry, counts, told.get(name, {})) for name, entry in catalogue.items()]
+    counts = {topic["name"]: len(topic["partitions"]) for topic in admin.describe_topics(list(catalogue))}
+    return [_state(name, entry, counts, configurations.get(name, {})) for name, entry in catalogue.items()]
 
 
 def create_topics() -> list[tuple[TopicState, bool]]:
@@ -71,11 +73,11 @@ def compare(name: str, entry: Mapping, told: Mapping[str, str]) -> Iterator[Diff
 
 def compare_partitions(name: str, entry: Mapping, counts: Mapping[str, int]) -> Iterator[Difference]:
     """Whether a topic has as many partitions as its entry says; `counts` are the broker's, by full name."""
-    found, wanted = counts[name], _wanted(entry, counts)
-    if found != wanted:
+    count, wanted = counts[name], _wanted(entry, counts)
+    if count != wanted:
         origin = entry.get("partitions_of")
         reason = f"{wanted} as {topic_name(origin)}" if origin else str(wanted)
-        yield Difference("partitions", str(found), reason, _repartition(name, found, wanted, origin or ""))
+        yield Difference("partitions", str(count), reason, _repartition(name, count, wanted, origin or ""))
 
 
 def _state(name: str, entry: Mapping, counts: Mapping[str, int], told: Mapping[str, str] | str) -> TopicState:
@@ -109,10 +111,10 @@ def _configurations(
     if not asked:
         return {}
     try:
-        found = admin.describe_configs(asked, config_filter="all").get("topic", {})
+        topics = admin.describe_configs(asked, config_filter="all").get("topic", {})
     except client.KafkaError as error:  # the embedded broker hangs up
         return dict.fromkeys((resource.name for resource in asked), f"cannot be asked ({type(error).__name__})")
-    return {name: {key: told["value"] or "" for key, told in values.items()} for name, values in found.items()}
+    return {name: {key: setting["value"] or "" for key, setting in values.items()} for name, values in topics.items()}
 
 
 def _create(admin: client.kafka.KafkaAdminClient, state: TopicState) -> bool:
@@ -129,19 +131,19 @@ def _create(admin: client.kafka.KafkaAdminClient, state: TopicState) -> bool:
     return True
 
 
-def _same(found: str, wanted: str) -> bool:
+def _same(value: str, wanted: str) -> bool:
     """Numbers by their value, lists in any order."""
     try:
-        return Decimal(found) == Decimal(wanted)
+        return Decimal(value) == Decimal(wanted)
     except InvalidOperation:
-        return sorted(found.replace(" ", "").split(",")) == sorted(wanted.replace(" ", "").split(","))
+        return sorted(value.replace(" ", "").split(",")) == sorted(wanted.replace(" ", "").split(","))
 
 
-def _repartition(name: str, found: int, wanted: int, origin: str) -> str:
+def _repartition(name: str, count: int, wanted: int, origin: str) -> str:
     """Topics that others follow belong to a flow with state: they never grow by a command that can be pasted."""
     if name in (topic_name(entry.get("partitions_of", "")) for entry in settings.KAFKA_TOPICS.values()):
         return "correct KAFKA_TOPICS, or drain first (docs/operations.md, Scaling)"
-    if found > wanted:
+    if count > wanted:
         other = f"give {topic_name(origin)} as many (docs/operations.md, Scaling)" if origin else "correct KAFKA_TOPICS"
         return f"a topic never loses partitions: {other}, or make this one anew"
     return f"{_tool('kafka-topics.sh')} --alter --topic {name} --partitions {wanted}"

@@ -174,10 +174,10 @@ class TransactionalProducer:
 
     def close(self) -> None:
         """Drop the client without waiting for anything; the broker or rebuild() aborts what was not committed."""
-        found, self._client = self._client, None
+        producer, self._client = self._client, None
         self._dead, self._refused, self._failed = "closed", None, ""
-        if found is not None:
-            producer_internals.drop_producer(found)
+        if producer is not None:
+            producer_internals.drop_producer(producer)
 
     def _opened(self, topic: str, partition: int) -> PackedBatch:
         batch = self._open[topic, partition] = PackedBatch(topic, partition)
@@ -215,12 +215,14 @@ class TransactionalProducer:
         ]
         if self._refused or not (failed or self._failed):
             return self._refused
-        if denied := next((found[0] for found in failed if isinstance(found[0], client.AuthorizationError)), None):
+        if denied := next(
+            (failure[0] for failure in failed if isinstance(failure[0], client.AuthorizationError)), None
+        ):
             raise denied
-        suspects = [found for found in failed if isinstance(found[0], client.RECORD_REFUSED)]
+        suspects = [failure for failure in failed if isinstance(failure[0], client.RECORD_REFUSED)]
         if not suspects:
             raise client.KafkaError(self._failed) if self._failed else failed[0][0]
-        error, batch, position = max(suspects, key=lambda found: found[1].sends[found[2]][1])
+        error, batch, position = max(suspects, key=lambda failure: failure[1].sends[failure[2]][1])
         return RefusedRecord(batch.sends[position][0], batch.topic, batch.partition, _text(error))
 
     def _offsets(
@@ -250,17 +252,17 @@ def remove_static_member(group: str, instance_id: str, limit: float = 8.0) -> bo
     """Let the group give a named member's partitions to others at once; whether the broker said so in time."""
     member = client.MemberToRemove(group_instance_id=instance_id)
     try:
-        found = _asked(lambda admin: admin.remove_group_members(group, [member]), limit)
+        outcomes = _asked(lambda admin: admin.remove_group_members(group, [member]), limit)
     except client.KafkaError as error:
         log.warning("member_not_removed", member=instance_id, error=_text(error))
         return False
-    return all(outcome is client.NoError for outcome in found.values())
+    return all(outcome is client.NoError for outcome in outcomes.values())
 
 
 def holder_of_name(group: str, instance_id: str, limit: float = 8.0) -> str:
     """The id of the member that has this name in the group now, "" when none has; raises KafkaError."""
     members = _asked(lambda admin: admin.describe_groups([group]), limit)[group]["members"]
-    return next((found["member_id"] for found in members if found["group_instance_id"] == instance_id), "")
+    return next((member["member_id"] for member in members if member["group_instance_id"] == instance_id), "")
 
 
 def _asked(question: Callable[[Any], Any], limit: float) -> Any:

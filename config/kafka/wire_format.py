@@ -19,7 +19,7 @@ from kafka.record.util import calc_crc32c
 
 from config.payload import END_BYTES, Excerpt
 
-# -- Decompresses record batches, never beyond a limit: a few kilobytes may stand for gigabytes --------------
+# -- Decompress ----------------------------------------------------------------------------------------------
 XERIAL = b"\x82SNAPPY\x00"  # of Java's clients: 16 bytes of header, then blocks, each after its length
 XERIAL_HEADER = 16
 GZIP = b"\x1f\x8b"
@@ -32,7 +32,7 @@ def decompress(codec: int, data: bytes, limit: int) -> tuple[bytes, bool]:
     `codec` is the number in the record batch's attributes: 1 gzip, 2 snappy, 3 lz4, 4 zstd.
     """
     try:
-        found = CODECS[codec](data, limit + 1)
+        content = CODECS[codec](data, limit + 1)
     except KeyError:
         raise ValueError(f"compressed with codec {codec}, which is unknown") from None
     except (
@@ -44,30 +44,30 @@ def decompress(codec: int, data: bytes, limit: int) -> tuple[bytes, bool]:
         cramjam.DecompressionError,
     ) as error:
         raise ValueError(f"cannot be decompressed: {error}") from error
-    return found[:limit], len(found) <= limit
+    return content[:limit], len(content) <= limit
 
 
 def _gzip(data: bytes, most: int) -> bytes:
     """Member by member; what follows the last one and is none is ignored, as Java's clients do."""
-    found, at = bytearray(), 0
-    while at < len(data) and len(found) < most and (at == 0 or data.startswith(GZIP, at)):
+    content, at = bytearray(), 0
+    while at < len(data) and len(content) < most and (at == 0 or data.startswith(GZIP, at)):
         member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        while not member.eof and len(found) < most:
+        while not member.eof and len(content) < most:
             if not (piece := data[at : at + STEP]):
                 raise ValueError("it is cut off")
-            found += member.decompress(piece, most - len(found))
+            content += member.decompress(piece, most - len(content))
             at += len(piece) - len(member.unused_data)
-    return bytes(found)
+    return bytes(content)
 
 
 def _snappy(data: bytes, most: int) -> bytes:
     """Block by block; one that would go beyond `most` is filled with zeros, because it cannot be read in part."""
-    found = io.BytesIO()
+    content = io.BytesIO()
     for block in _snappy_blocks(data):
-        if found.tell() + cramjam.snappy.decompress_raw_len(block) >= most:
-            return found.getvalue().ljust(most, b"\0")
-        found.write(bytes(cramjam.snappy.decompress_raw(block)))
-    return found.getvalue()
+        if content.tell() + cramjam.snappy.decompress_raw_len(block) >= most:
+            return content.getvalue().ljust(most, b"\0")
+        content.write(bytes(cramjam.snappy.decompress_raw(block)))
+    return content.getvalue()
 
 
 def _snappy_blocks(data: bytes) -> Iterator[bytes]:
@@ -88,10 +88,10 @@ def _snappy_blocks(data: bytes) -> Iterator[bytes]:
 def _lz4(data: bytes, most: int) -> bytes:
     """The first frame, which is all that brokers and clients read."""
     frame = lz4.frame.LZ4FrameDecompressor()
-    found = frame.decompress(data, max_length=most)
-    if len(found) < most and not frame.eof:
+    content = frame.decompress(data, max_length=most)
+    if len(content) < most and not frame.eof:
         raise ValueError("it is cut off")
-    return bytes(found)
+    return bytes(content)
 
 
 def _zstd(data: bytes, most: int) -> bytes:
@@ -101,7 +101,7 @@ def _zstd(data: bytes, most: int) -> bytes:
 CODECS: dict[int, Callable[[bytes, int], bytes]] = {1: _gzip, 2: _snappy, 3: _lz4, 4: _zstd}
 
 
-# -- Kafka's record batches become records, with as little work for each as Python allows --------------------
+# -- Unpack --------------------------------------------------------------------------------------------------
 Header = tuple[str, bytes | None]
 FURTHEST = 2**62  # milliseconds; a producer may write any, and two of them must fit into 64 bits
 
@@ -126,7 +126,7 @@ def unpack(data: bytes, pos: int, count: int, place: tuple[str, int, int], first
     """
     topic, partition, base = place
     first = max(-FURTHEST, min(first, FURTHEST))
-    found = []
+    records = []
     before = -1
     for _ in range(count):
         size, pos = _number(data, pos)
@@ -158,10 +158,10 @@ def unpack(data: bytes, pos: int, count: int, place: tuple[str, int, int], first
             raise ValueError("the offsets of its records do not rise")
         before = delta
         at = first + ((later >> 1) ^ -(later & 1))
-        found.append(Received(topic, partition, base + (delta >> 1), at, key, value, headers))
+        records.append(Received(topic, partition, base + (delta >> 1), at, key, value, headers))
     if pos != len(data):
         raise ValueError(f"{len(data) - pos} bytes follow the last record")
-    return found
+    return records
 
 
 def unpack_newest(data: bytes, count: int) -> dict[bytes, bytes | None]:
@@ -170,7 +170,7 @@ def unpack_newest(data: bytes, count: int) -> dict[bytes, bytes | None]:
     Half the time of `unpack`: nothing else of a record is looked at, and no object is made of it.
     """
     pos = 0
-    found: dict[bytes, bytes | None] = {}
+    newest: dict[bytes, bytes | None] = {}
     for _ in range(count):
         if (more := data[pos + 1]) < 128 <= (size := data[pos]):
             size, pos = size & 127 | more << 7, pos + 2
@@ -191,11 +191,11 @@ def unpack_newest(data: bytes, count: int) -> dict[bytes, bytes | None]:
         after = pos if size & 1 else pos + (size >> 1)
         if after >= end:
             raise ValueError("a value is longer than its record")
-        found[key or b""] = None if size & 1 else data[pos:after]
+        newest[key or b""] = None if size & 1 else data[pos:after]
         pos = end
     if pos != len(data):
         raise ValueError(f"{len(data) - pos} bytes follow the last record")
-    return found
+    return newest
 
 
 def unpack_beginning(data: bytes, place: tuple[str, int, int], first: int, last_offset: int) -> list[Received]:
@@ -211,10 +211,10 @@ def unpack_beginning(data: bytes, place: tuple[str, int, int], first: int, last_
             size, pos = _number(data, end)
     except IndexError:
         pass  # not even the length of the next one is there
-    found = unpack(data[:end], 0, count, place, first)
-    offset = found[-1].offset + 1 if found else place[2]
-    found.append(_beginning_of_record(data[end : end + 2 * END_BYTES], place, offset, first, last_offset))
-    return found
+    records = unpack(data[:end], 0, count, place, first)
+    offset = records[-1].offset + 1 if records else place[2]
+    records.append(_beginning_of_record(data[end : end + 2 * END_BYTES], place, offset, first, last_offset))
+    return records
 
 
 def _beginning_of_record(
@@ -272,23 +272,23 @@ def _headers(data: bytes, pos: int) -> tuple[list[Header], int]:
     count, pos = _number(data, pos)
     if count < 0:
         raise ValueError(f"{count} headers")
-    found: list[Header] = []
+    headers: list[Header] = []
     for _ in range(count):
         name, pos = _bytes(data, pos)
         if name is None:
             raise ValueError("a header without a name")
         value, pos = _bytes(data, pos)
-        found.append((name.decode(errors="backslashreplace"), value))  # no broker looks at names
-    return found, pos
+        headers.append((name.decode(errors="backslashreplace"), value))  # no broker looks at names
+    return headers, pos
 
 
-# -- The partition of a key as every Kafka client computes it ------------------------------------------------
+# -- The partition of a key ----------------------------------------------------------------------------------
 def partition_of(key: bytes, partitions: int) -> int:
     """Where a producer that is told no partition sends a record with this key, of so many partitions."""
     return int(murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-# -- Records become Kafka's record batches, with as little work for each as Python allows --------------------
+# -- Pack ----------------------------------------------------------------------------------------------------
 Headers = Sequence[tuple[str, bytes | None]]
 HEADER = DefaultRecordBatch.HEADER_STRUCT
 NOTHING = b"\x01"  # the length of a key or value that is not there
@@ -296,12 +296,12 @@ NOTHING = b"\x01"  # the length of a key or value that is not there
 
 def varint(number: int) -> bytes:
     """A length or an offset, which is never negative: doubled for the sign (zigzag), seven bits to a byte."""
-    left, found = number << 1, bytearray()
+    left, content = number << 1, bytearray()
     while left > 127:
-        found.append(left & 127 | 128)
+        content.append(left & 127 | 128)
         left >>= 7
-    found.append(left)
-    return bytes(found)
+    content.append(left)
+    return bytes(content)
 
 
 VARINTS = [varint(number) for number in range(8192)]

@@ -22,7 +22,7 @@ from config.database.queries import is_mariadb
 from config.database.retry import code_of
 from config.partitions.spec import Keep, Partition, PartitionSpec, bound_of, column_of, day_of, literal, start_of
 
-# -- The interface of a database's partition driver, and the guard that every driver runs before a drop ------
+# -- What all databases share --------------------------------------------------------------------------------
 # Everybody else queues behind a waiting ALTER or DROP: give up soon, the next run tries again.
 LOCK_SECONDS: float = 2
 
@@ -111,7 +111,7 @@ def narrowed(partition: Partition, last: object) -> Partition:
     return replace(partition, last=last, key=f"{partition.label}.{last}")
 
 
-# -- PostgreSQL: partitions are tables of their own, attached to their parent --------------------------------
+# -- PostgreSQL: a partition is a table ----------------------------------------------------------------------
 RANGE = re.compile(r"FOR VALUES FROM \((MINVALUE|[^,]+)\) TO \((MAXVALUE|[^,]+)\)")
 KIND = "SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass(%s)"
 CHILDREN = """
@@ -137,9 +137,9 @@ class PostgreSQL(Driver):
     def existing(self) -> list[Partition]:
         with self.connection.cursor() as cursor:
             cursor.execute(CHILDREN, [self.quote(self.table)])
-            return oldest_first([self._found(*row) for row in cursor.fetchall()])
+            return oldest_first([self._read(*row) for row in cursor.fetchall()])
 
-    def _found(self, name: str, bound: str, oid: int) -> Partition:
+    def _read(self, name: str, bound: str, oid: int) -> Partition:
         match = RANGE.fullmatch(bound or "")
         lower, upper = match.groups() if match else (None, None)
         # A period may be dropped and made again when retention grows: the oid tells the two apart.
@@ -189,7 +189,7 @@ class PostgreSQL(Driver):
         return f"SET LOCAL lock_timeout = '{LOCK_SECONDS * 1000:.0f}ms'"
 
 
-# -- MySQL and MariaDB: partitions are ranges of one table, each with an upper bound only --------------------
+# -- MySQL and MariaDB: a partition is a range of one table --------------------------------------------------
 # A range without a lower bound takes everything below it. So a missing month is no hole: its rows go to the
 # next newer partition and leave with that one, later, never earlier. Nothing is reorganised for it, which would
 # copy rows under a lock; new partitions are only ever added at the end.
@@ -210,12 +210,12 @@ class MySQL(Driver):
         return "missing" if not rows else "partitioned" if rows[0][0] else "plain"
 
     def existing(self) -> list[Partition]:
-        found = []
+        partitions = []
         lower = None
         for name, upper in self._catalogue():
-            found.append(self.read(name, lower, upper))
+            partitions.append(self.read(name, lower, upper))
             lower = upper
-        return found
+        return partitions
 
     def _catalogue(self) -> list[tuple[str, str]]:
         with self.connection.cursor() as cursor:
@@ -322,7 +322,7 @@ class MySQL(Driver):
                 cursor.execute(WAITS, usual)
 
 
-# -- SQLite has no partitions: every period counts as existing, and a drop deletes its rows in chunks --------
+# -- SQLite: there are none, rows are deleted in chunks ------------------------------------------------------
 CHUNK = 5_000
 
 
@@ -342,15 +342,15 @@ class SQLite(Driver):
 
     def _with_rows(self, before: Partition) -> list[Partition]:
         """The periods below `before` that hold rows: one index look-up each, however many rows."""
-        found: list[Partition] = []
+        partitions: list[Partition] = []
         rest = self.spec.rows(self.using, Partition("", "", None, before.lower))
         while (value := rest.aggregate(first=Min(self.spec.column))["first"]) is not None:
             day = day_of(self.spec.encoding, str(value))
             if day is None:  # such a value belongs to no period: leave it and what follows
                 break
-            found.append(self.spec.partition(start_of(self.spec.period, day)))
-            rest = self.spec.rows(self.using, Partition("", "", found[-1].upper, before.lower))
-        return found
+            partitions.append(self.spec.partition(start_of(self.spec.period, day)))
+            rest = self.spec.rows(self.using, Partition("", "", partitions[-1].upper, before.lower))
+        return partitions
 
     def create(self, partition: Partition) -> None:
         """Nothing to do."""

@@ -42,8 +42,8 @@ class Layout:
         self.editor.execute(sql, params=None)
 
     def columns(self, names: Sequence[str]) -> str:
-        found = [self.key if name == "pk" else (column_of(self.model, name),) for name in names]
-        return ", ".join(self.quote(column) for columns in found for column in columns)
+        keys = [self.key if name == "pk" else (column_of(self.model, name),) for name in names]
+        return ", ".join(self.quote(column) for columns in keys for column in columns)
 
     def range_key(self, spec: PartitionSpec) -> list[str]:
         """Every unique key has to contain the partition column, the primary key as well."""

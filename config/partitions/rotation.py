@@ -23,7 +23,7 @@ from config.partitions.spec import Keep, Partition, PartitionSpec
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
-# -- The plan of a rotation with its reasons: pure functions of what exists, what must exist, and the day ----
+# -- The plan, pure ------------------------------------------------------------------------------------------
 DONE = {"create": "created", "drop": "dropped", "keep": "keep"}
 
 
@@ -140,7 +140,7 @@ def runway_of(existing: Sequence[Partition], now: datetime) -> float:
     return (datetime.combine(end, time(), UTC) - now).total_seconds() / 86_400
 
 
-# -- Look, plan, apply: partitions are made before they are needed and dropped when nobody needs them --------
+# -- Look, plan, apply ---------------------------------------------------------------------------------------
 DRIVERS: dict[str, type[Driver]] = {"postgresql": PostgreSQL, "mysql": MySQL, "sqlite": SQLite}
 ATTEMPTS = 3
 
@@ -292,8 +292,7 @@ def _one_line(error: BaseException | None) -> str:
     return " ".join(str(error).split())
 
 
-# -- Days until each table's last partition ends -------------------------------------------------------------
-# Shown on home when few are left, and a gauge for an alert.
+# -- Days until the last partition ends ----------------------------------------------------------------------
 SOON_DAYS, NOW_DAYS = 1, 2 / 24
 PERIOD_DAYS = {"month": 31, "day": 1}
 

@@ -13,7 +13,7 @@ from django.db import models
 
 from config.uuid7 import smallest_uuid7
 
-# -- Calendar arithmetic of partitions: months and days in UTC, without a clock and without a locale ---------
+# -- Months and days, in UTC ---------------------------------------------------------------------------------
 Period = Literal["month", "day"]
 
 
@@ -35,7 +35,7 @@ def label_of(period: Period, start: date) -> str:
     return f"{start.year:04}{start.month:02}" + (f"{start.day:02}" if period == "day" else "")
 
 
-# -- The encodings of a day in a partition column: month number, date, or the time in a UUIDv7 ---------------
+# -- How a column encodes a day ------------------------------------------------------------------------------
 Encoding = Literal["yyyymm", "date", "uuid7"]
 Value = int | date | uuid.UUID
 
@@ -81,8 +81,7 @@ def literal(value: Value, *, native_uuid: bool) -> str:
     return f"'{value.hex if isinstance(value, uuid.UUID) and not native_uuid else value}'"
 
 
-# -- The declaration of a partitioned table ------------------------------------------------------------------
-# Its column, how far ahead, for how long, what keeps a partition alive.
+# -- Partitions, and what is declared of their table ---------------------------------------------------------
 class Keep(Exception):
     """Raised by a guard: this partition stays, and the text says why. `before_drop` may raise it, too."""
 
@@ -112,8 +111,8 @@ class Partition:
 
 def column_of(model: type[models.Model], field: str) -> str:
     """The column of a field; `pk` is the primary key."""
-    found = model._meta.pk if field == "pk" else model._meta.get_field(field)
-    return str(found.column)  # type: ignore[union-attr]
+    target = model._meta.pk if field == "pk" else model._meta.get_field(field)
+    return str(target.column)  # type: ignore[union-attr]
 
 
 def key_columns(model: type[models.Model]) -> tuple[str, ...]:
@@ -199,11 +198,11 @@ class PartitionSpec:
         if self.back is not None:
             first = max(first, back)
         last = shift(self.period, current, self.ahead)
-        found = []
+        partitions = []
         while first <= last:
-            found.append(self.partition(first, prefix))
+            partitions.append(self.partition(first, prefix))
             first = shift(self.period, first, 1)
-        return found
+        return partitions
 
     def rows(self, using: str, partition: Partition) -> models.QuerySet:
         """The rows in a partition, found by their column, so that no other partition is read."""

@@ -45,8 +45,10 @@ def examine() -> list[Finding]:
 
 def render(findings: list[Finding], *, as_json: bool) -> str:
     if as_json:
-        return json.dumps({"ok": all(found.ok for found in findings), "findings": [vars(found) for found in findings]})
-    return "\n".join(f"{'ok  ' if found.ok else 'FAIL'}  {found.name:28} {found.detail}" for found in findings)
+        return json.dumps(
+            {"ok": all(finding.ok for finding in findings), "findings": [vars(finding) for finding in findings]}
+        )
+    return "\n".join(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name:28} {finding.detail}" for finding in findings)
 
 
 def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
@@ -64,11 +66,13 @@ def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
 
 def _settings() -> Finding:
     problems = [message for message in checks.run_checks() if message.is_serious(checks.ERROR)]
-    return Finding("settings", not problems, "; ".join(str(found.msg) for found in problems) or "no system check fails")
+    return Finding(
+        "settings", not problems, "; ".join(str(problem.msg) for problem in problems) or "no system check fails"
+    )
 
 
 def _database() -> Iterator[Finding]:
-    problems = [str(found.msg) for found in checks.run_checks(tags=[checks.Tags.database], databases=["default"])]
+    problems = [str(problem.msg) for problem in checks.run_checks(tags=[checks.Tags.database], databases=["default"])]
     yield Finding(
         "database session", not problems, "; ".join(problems) or "isolation, zone, text and collations are right"
     )

@@ -22,7 +22,7 @@ from config.flows import Reading, flows
 from config.partitions import rotation
 from config.telemetry.logs import log
 
-# -- /metrics: what this web process counted, and what the database says at the moment of the scrape ---------
+# -- /metrics ------------------------------------------------------------------------------------------------
 OURS = "spillway_"
 
 
@@ -85,7 +85,7 @@ def families_of(readings: list[Reading]) -> dict[str, GaugeMetricFamily]:
     return families
 
 
-# -- /healthz (keep this process?) and /readyz (send it traffic?) --------------------------------------------
+# -- /healthz (keep this process?), /readyz (send it traffic?) -----------------------------------------------
 @require_safe
 @never_cache
 def healthz(request: HttpRequest) -> JsonResponse:

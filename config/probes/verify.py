@@ -11,10 +11,10 @@ from config.flows import Check, Flow, flows
 
 def prove(flow: str | None = None, *, payloads: bool = True, kafka: bool = False) -> dict[str, Any]:
     """`{"ok": bool, "checks": [{"name", "ok", "expected", "actual", "rows"}]}`; LookupError for an unknown flow."""
-    chosen = [found for found in flows() if flow in (None, found.name)]
+    chosen = [each for each in flows() if flow in (None, each.name)]
     if not chosen:
-        raise LookupError(f"--flow {flow}: not one of {', '.join(found.name for found in flows())}")
-    checks = [_as_data(check) for found in chosen for check in _checks(found, payloads, kafka)]
+        raise LookupError(f"--flow {flow}: not one of {', '.join(each.name for each in flows())}")
+    checks = [_as_data(check) for each in chosen for check in _checks(each, payloads, kafka)]
     return {"ok": all(check["ok"] for check in checks), "checks": checks}
 
 

@@ -19,7 +19,7 @@ from config.partitions.rotation import short
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
-# -- Around the scheduled jobs -------------------------------------------------------------------------------
+# -- Around the jobs -----------------------------------------------------------------------------------------
 # /metrics where they run, and a rotation at once when partitions are about to end.
 ROTATION = "outbox.tasks.rotate_partitions"
 
@@ -48,7 +48,7 @@ def serve_metrics() -> None:
 _serve = cache(metrics.serve)
 
 
-# -- The daily job: rotate partitions, and sweep rows past their retention that stand in no partition --------
+# -- The daily job -------------------------------------------------------------------------------------------
 def rotate_and_sweep(*, dry_run: bool = False, no_drop: bool = False) -> tuple[list[Plan], int]:
     """Rotate every partitioned table, then let each flow and SWEEPS sweep; returns the plans and how many rows went."""
     plans = rotate(dry_run, no_drop)

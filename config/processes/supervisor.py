@@ -23,8 +23,7 @@ from config.processes import guardian
 from config.processes.worker import wait_for_database
 from config.telemetry.logs import log
 
-# -- Every worker, beat and the web server under one supervisor ----------------------------------------------
-# Started in order, restarted when they die, stopped in reverse.
+# -- The supervisor ------------------------------------------------------------------------------------------
 LONGEST_PAUSE = 30.0
 
 
@@ -154,7 +153,7 @@ class Supervisor:
         return killed
 
 
-# -- Starts everything Spillway consists of: the workers of every flow, beat and the web server --------------
+# -- Everything Spillway consists of -------------------------------------------------------------------------
 def start_platform(supervisor: Supervisor, port: int, host: str = "127.0.0.1", metrics_port: int = 0) -> None:
     """Start everything against the database and the broker that the environment names.
 

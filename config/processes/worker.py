@@ -28,7 +28,7 @@ from config.kafka.consumer.ports import ConsumerStopped
 from config.telemetry import metrics
 from config.telemetry.visible import VisibleCommand
 
-# -- The one loop every worker runs: tick while there is work, sleep when there is none, leave on SIGTERM ----
+# -- The loop ------------------------------------------------------------------------------------------------
 TRIES_ONCE = 5  # a job of cron must end
 
 Tick = Callable[[], int]
@@ -201,8 +201,7 @@ class Patience:
         return result
 
 
-# -- The base of every worker command ------------------------------------------------------------------------
-# Common flags, a stop on SIGTERM, one line for an error an operator can mend.
+# -- The commands --------------------------------------------------------------------------------------------
 class WorkerCommand(VisibleCommand):
     """A command that runs until SIGTERM; subclasses implement `work`."""
 

@@ -7,8 +7,7 @@ import re
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 
-# -- Texts without what not everybody may see ----------------------------------------------------------------
-# Rows that a database repeats in an error, e-mail addresses, search keys.
+# -- Errors and URLs without values and addresses ------------------------------------------------------------
 # All patterns here run over texts of strangers in linear time: a match begins where a word does and gives nothing back.
 ADDRESS = re.compile(r"(?<![^\s<>@,;:\"'])[^\s<>@,;:\"']++@[^\s<>@,;:\"']+")
 # Of a word from the first :// on; another :// behind it is part of that URL.
@@ -68,7 +67,7 @@ def without_query(attributes: Mapping[str, str]) -> dict[str, str]:
     return cut | ({"url.query": ""} if "url.query" in attributes else {})
 
 
-# -- Masks: of a payload or an error text only what a flow names may be read; the shape stays. Pure ----------
+# -- Masks of payloads and error texts, pure -----------------------------------------------------------------
 DOTS = "••••"
 MOST_DEPTH = 100
 # A readable value is an identifier, a number or a time. A sentence or an address in its place is not.
@@ -112,7 +111,7 @@ class Pairs(list[tuple[str, object]]):
 
 def _ends(path: str) -> Iterator[int]:
     """Where the names in a path end: those on the way to a readable value may be read, too."""
-    yield from (found.start() for found in re.finditer(r"\.|\[\]", path))
+    yield from (match.start() for match in re.finditer(r"\.|\[\]", path))
     yield len(path)
 
 
@@ -145,15 +144,15 @@ def masked_error(text: str) -> str:
 
     Where in a record the error is stays readable: `$.items[3].quantity`.
     """
-    found = AT_PLACE.search(text)
-    place = found[0] if found else ""
+    match = AT_PLACE.search(text)
+    place = match[0] if match else ""
     text = URL_QUERY.sub(r"\1", without_values(text.removesuffix(place)))
     text = ADDRESS.sub(DOTS, QUOTED.sub(DOTS, text.replace("<address>", DOTS)))
     return WORD.sub(_spoken, text) + place
 
 
-def _spoken(found: re.Match[str]) -> str:
-    word = found[0]
+def _spoken(match: re.Match[str]) -> str:
+    word = match[0]
     bare = word.rstrip(ENDING)
     if (
         not bare

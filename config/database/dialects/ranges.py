@@ -64,14 +64,14 @@ class Ranges:
 
         Moments as the driver has them, or in microseconds since 1970.
         """
-        one = (
+        query = (
             f"SELECT {self.listed} FROM {self.name}{self.hint} WHERE {self.lane} "
             f"AND {self.position} > %s AND {self.position} <= %s AND {self.day} >= %s "
             f"ORDER BY {self.position}, {self.day} LIMIT %s"
         )
-        sql = " UNION ALL ".join([self.part.format(one)] * len(ranges))
+        sql = " UNION ALL ".join([self.part.format(query)] * len(ranges))
         with self.connection.cursor() as cursor:
-            cursor.execute(sql, [value for found in ranges for value in found])
+            cursor.execute(sql, [value for values in ranges for value in values])
             return list(cursor.fetchall())
 
 
@@ -110,11 +110,11 @@ class PostgreSQLRanges(Ranges):
         places = ", ".join(f"r.{name}" for name in lane)
         keys = [f"t.{self.connection.ops.quote_name(name)}" for name in self.table.key]
         key, order = ", ".join(keys[:-1]), ", ".join(keys)
-        found = ", ".join(self._read_as(name, kind) for name, kind in self.table.columns)
-        highest = max(one[-1] for one in ranges)
+        columns = ", ".join(self._read_as(name, kind) for name, kind in self.table.columns)
+        highest = max(limit for *_, limit in ranges)
         sql = (
             f"SELECT f.* FROM unnest({arrays}) AS r ({', '.join(lane)}, after, upto, since, most) CROSS JOIN LATERAL "
-            f"(SELECT * FROM (SELECT {found} FROM {self.name} t WHERE ({key}) > ({places}, r.after) "
+            f"(SELECT * FROM (SELECT {columns} FROM {self.name} t WHERE ({key}) > ({places}, r.after) "
             f"AND ({key}) <= ({places}, r.upto) AND t.{self.day} >= r.since ORDER BY {order} LIMIT {highest:d}) n "
             f"LIMIT r.most) f"
         )

@@ -16,7 +16,7 @@ from django.db.backends.utils import CursorWrapper
 from config.database.dialects.base import LONGEST_TEXT, Column, Dialect, Insertion, Lookup, Params, Rows, Update, Values
 from config.payload import as_json
 
-# -- Rows as the literals of a VALUES list, for servers that parse them faster than they take JSON apart -----
+# -- Rows as literals ----------------------------------------------------------------------------------------
 WHOLE = frozenset({int, bool})
 KNOWN = frozenset({str, int, bool, float, type(None)})
 
@@ -56,7 +56,7 @@ def _hexadecimal(text: str) -> str:
     return f"_utf8mb4 x'{text.encode().hex()}'"
 
 
-# -- The four databases: what each says differently ----------------------------------------------------------
+# -- The four databases --------------------------------------------------------------------------------------
 class PostgreSQL(Dialect):
     """One JSON array per column: 1.4 times the rows/s of one array of rows."""
 
@@ -241,9 +241,9 @@ class MySQL(Dialect):
 
     def update_by_key(self, change: Update) -> str:
         assignments, joined, where = self._update_parts(change)
-        found = f"{self.quoted(change.table)}{self.found_by(change.primary)}"
+        table = f"{self.quoted(change.table)}{self.found_by(change.primary)}"
         sql = (
-            f"UPDATE {self.source(change.columns, 'r')} STRAIGHT_JOIN {found} "
+            f"UPDATE {self.source(change.columns, 'r')} STRAIGHT_JOIN {table} "
             f"ON {' AND '.join(joined)} SET {assignments}"
         )
         return sql + (f" WHERE {' AND '.join(where)}" if where else "")

@@ -17,7 +17,7 @@ from config.kafka.positions import Log, Mark, Positions, Start, Stopped, TopicPa
 from config.kafka.topics import topic_name
 from config.telemetry.logs import log
 
-# -- Where partitions start whose truth is a watermark in the database ---------------------------------------
+# -- Where partitions start ----------------------------------------------------------------------------------
 LIMIT = 1.0  # seconds a round may take away from polling
 
 
@@ -118,8 +118,7 @@ class WatermarkPlacing:
         return start
 
 
-# -- Commits to Kafka the offsets that the database has stored -----------------------------------------------
-# Never more, never of another member's partition.
+# -- Commits -------------------------------------------------------------------------------------------------
 class Offsets:
     """Commits what the writers have finished. The watermark in the database is the truth; this tells Kafka's tools."""
 
@@ -170,8 +169,7 @@ def _failed(error: Exception) -> None:
     log.warning("offset_commit_failed", error=str(error))
 
 
-# -- The consumer of a flow whose truth is the database ------------------------------------------------------
-# Writers, watermarks, offsets committed behind them.
+# -- The whole -----------------------------------------------------------------------------------------------
 def consumer_of(
     handler: Handler,
     positions: Positions,

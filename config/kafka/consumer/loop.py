@@ -145,15 +145,15 @@ class Consumer:
         waiting = (self.member.unplaced & self.member.owned()) - self.member.doubted.keys()
         ids = self.member.ids()  # asked before: a topic made anew meanwhile shows at the next poll
         try:
-            found = self.placing.place(self.member.consumer, waiting) if waiting else {}
+            starts = self.placing.place(self.member.consumer, waiting) if waiting else {}
         except client.FATAL:
             raise
         except client.RetriableError as error:
             self.member.broker_is_away(error)
             return
-        if found:
+        if starts:
             self.member.topic_ids = ids
-        for tp, start in sorted(found.items()):
+        for tp, start in sorted(starts.items()):
             if isinstance(start, Start) and not start.accepts:
                 self._start(tp, start)
             else:

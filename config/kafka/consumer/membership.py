@@ -16,7 +16,7 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 
 
-# -- What the client calls when partitions are assigned and revoked ------------------------------------------
+# -- The client's callbacks ----------------------------------------------------------------------------------
 class Owner(Protocol):
     """Whoever reads the partitions."""
 
@@ -41,7 +41,7 @@ def listener_for(owner: Owner) -> client.kafka.AsyncConsumerRebalanceListener:
     return Listener()
 
 
-# -- Membership of a group: join, poll, pause, stopped partitions, topics that changed, and leaving ----------
+# -- The membership ------------------------------------------------------------------------------------------
 TRIES = 3  # of fetching what is damaged: it may have been damaged on the way
 
 Fenced = Callable[[client.Client], bool]
@@ -110,7 +110,7 @@ class Membership:
         try:
             internals.keep_rejoining(self.consumer)
             internals.unpark(self.consumer)
-            found = self.consumer.poll(timeout_ms=self._join(timeout_ms) if self.rejoining else timeout_ms)
+            polled = self.consumer.poll(timeout_ms=self._join(timeout_ms) if self.rejoining else timeout_ms)
         except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
             self.start_over(self.owned())
             return []
@@ -128,9 +128,9 @@ class Membership:
         self._start_recreated_topics_over()
         self._compare_counts()
         resting = self.resting
-        for tp in found if self.tries else ():
+        for tp in polled if self.tries else ():
             self.tries.pop((tp.topic, tp.partition), None)
-        return [r for tp, part in found.items() if (tp.topic, tp.partition) not in resting for r in part]
+        return [r for tp, part in polled.items() if (tp.topic, tp.partition) not in resting for r in part]
 
     def _join(self, timeout_ms: int) -> int:
         """Join the group; how many milliseconds may still be polled: none if there are partitions to be placed."""

@@ -23,8 +23,7 @@ from config.telemetry.logs import log
 from config.telemetry.redaction import trace_of
 
 
-# -- The database half of a consumer -------------------------------------------------------------------------
-# One transaction per batch, run again, waited for or bisected until it commits.
+# -- One writer ----------------------------------------------------------------------------------------------
 class Handler(ABC):
     """What a flow does with records. `prepare` uses no database; `write` and `park` run in the writer's transaction."""
 
@@ -278,8 +277,7 @@ class Writer:
         return LogEnd(end.end_offset, now - age if end.caught_up else None, end.passed)
 
 
-# -- Several writers side by side ----------------------------------------------------------------------------
-# Batches of different partitions are stored at once, those of one in order.
+# -- Several writers -----------------------------------------------------------------------------------------
 def parallel_writers() -> int:
     """How many transactions of one worker the database takes at once: SQLite has one writer."""
     return 1 if connection.vendor == "sqlite" else settings.KAFKA_WRITERS
@@ -307,7 +305,9 @@ class Writers:
             tp = record.topic, record.partition
             share = place.get(tp)
             if share is None:
-                writer = self._under_way(tp) or min(self._all, key=lambda one: (len(shares.get(one, ())), one.backlog))
+                writer = self._under_way(tp) or min(
+                    self._all, key=lambda free: (len(shares.get(free, ())), free.backlog)
+                )
                 share = place[tp] = shares.setdefault(writer, [])
             share.append(record)
         yield from shares.items()
