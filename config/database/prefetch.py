@@ -10,24 +10,24 @@ from typing import Generic, TypeVar
 from django.db import connection, connections
 
 Key = TypeVar("Key")
-Found = TypeVar("Found")
+Rows = TypeVar("Rows")
 
 
-class Ahead(Generic[Key, Found]):
-    """Calls `read(key)`: before it is asked, if it has a thread. An error of `read` is raised where its answer is taken."""
+class Ahead(Generic[Key, Rows]):
+    """Calls `read(key)`, on its thread already at `begin`. What `read` raises, `take` raises."""
 
-    def __init__(self, read: Callable[[Key], Found], thread: ThreadPoolExecutor | None = None) -> None:
+    def __init__(self, read: Callable[[Key], Rows], thread: ThreadPoolExecutor | None = None) -> None:
         self._read = read
         self._thread = thread
-        self._coming: tuple[Key, Future[Found]] | None = None
+        self._coming: tuple[Key, Future[Rows]] | None = None
 
     def begin(self, key: Key) -> None:
         """This is wanted next."""
         if self._thread:
             self._coming = key, self._thread.submit(self._read, key)
 
-    def take(self, key: Key) -> Found:
-        """What was begun, if it is that; else it is read now."""
+    def take(self, key: Key) -> Rows:
+        """The rows of `key`: what `begin` has asked for, or read now."""
         coming, self._coming = self._coming, None
         if coming is None:
             return self._read(key)
@@ -36,7 +36,7 @@ class Ahead(Generic[Key, Found]):
 
 
 @contextmanager
-def reading_ahead(read: Callable[[Key], Found]) -> Iterator[Ahead[Key, Found]]:
+def reading_ahead(read: Callable[[Key], Rows]) -> Iterator[Ahead[Key, Rows]]:
     """An `Ahead` that has a thread until the block ends.
 
     It has none in a transaction of the caller, of which another connection sees nothing, and none on SQLite, which has

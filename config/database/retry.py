@@ -120,12 +120,11 @@ LONGEST_WAIT = 5.0  # seconds
 def written_elsewhere(name: str, rows: models.QuerySet) -> bool:
     """Whether another transaction has inserted or locked the one row that `rows` finds; an upsert would wait for it.
 
-    `name` says the same in words, to lock a row that is not there yet. Inside a transaction, which this makes
-    the owner of `name` if nobody was.
+    `name` names that row: PostgreSQL locks the name, because a row that is not committed cannot be locked. Inside a
+    transaction, which then holds the lock if nobody else does.
     """
     connection = connections[rows.db]
     if connection.vendor == "postgresql":
-        # An uncommitted row is invisible, and nothing of it can be locked: the name is locked instead.
         number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), signed=True)
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [number])
@@ -144,7 +143,8 @@ def written_elsewhere(name: str, rows: models.QuerySet) -> bool:
 def drop_lost_sessions() -> None:
     """Give up this thread's sessions that the server has ended, so that the next statement opens others.
 
-    A session in a transaction stays: whoever began that finds out, and `close_old_connections` would end a good one.
+    A session inside a transaction stays: its next statement fails, which is for whoever began it to handle.
+    `close_old_connections` would close even one that works.
     """
     for session in connections.all(initialized_only=True):
         if not session.in_atomic_block:

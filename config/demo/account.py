@@ -11,7 +11,7 @@ Counts = Mapping[str, int]  # of samples, by flow
 
 
 class Account:
-    """Of one life of the simulation; with a path also of those before it, and in that file at any moment.
+    """The samples of one run of the simulation; with a `path` in that file as they go, added to those of earlier runs.
 
     A sample that was begun and not entered may have gone in: its broker or its database did not say so, or a kill
     came between.

@@ -293,6 +293,5 @@ def run_demo(stop: threading.Event, out: OutputWrapper, options: dict[str, Any])
 
     with emptied_folder(options["port"], say) as folder:
         environment = demo_environment(folder, free_port())
-        demo = Demo(say, folder, environment, options["port"], options["rate"], options["seconds"])
-        demo.metrics_port = options["metrics_port"]
-        return demo.run(stop)
+        port, rate, seconds, metrics_port = (options[name] for name in ("port", "rate", "seconds", "metrics_port"))
+        return Demo(say, folder, environment, port, rate, seconds, metrics_port=metrics_port).run(stop)

@@ -75,7 +75,8 @@ def _send_steadily(samples: Traffic, rate: float, producer: Producer, stop: thre
 
 def _produce(records: Sequence[tuple[str, Sample]], producer: Producer, account: Account) -> None:
     account.begin(name for name, _ in records)
-    outcomes = producer.send_all([_message(sample) for _, sample in records])
+    messages = [Outgoing(sample.topic, sample.key, sample.value, sample.headers) for _, sample in records]
+    outcomes = producer.send_all(messages)
     account.enter(name for (name, _), outcome in zip(records, outcomes, strict=True) if isinstance(outcome, Sent))
     if refused := [outcome for outcome in outcomes if not isinstance(outcome, Sent)]:
         log.warning("samples_failed", number=len(refused), error=refused[0].error)
@@ -94,10 +95,6 @@ def _do(deeds: Sequence[tuple[str, Deed]], stop: threading.Event, account: Accou
             log.warning("sample_failed", error=str(error).strip())
         else:
             account.enter([name])
-
-
-def _message(sample: Sample) -> Outgoing:
-    return Outgoing(sample.topic, sample.key, sample.value, sample.headers)
 
 
 def _named(flow: Flow, seed: int) -> Traffic:

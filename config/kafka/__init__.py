@@ -1,4 +1,4 @@
-"""Kafka: topics, records, positions, the producer; the one place that imports the client. `runtime` consumes."""
+"""Kafka: topics, records, positions, the producer; the one place that imports the client. `consumer` reads."""
 
 from config.kafka.positions import Mark, Positions
 from config.kafka.producer import Failed, Outgoing, Producer, Refused, SendResult, Sent

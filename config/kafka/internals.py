@@ -24,7 +24,7 @@ TOO_LARGE = "it is larger than KAFKA_MAX_BATCH_BYTES allows"
 
 
 class DamagedBatch(kafka.errors.KafkaError):
-    """Of what lies at `offset` of `place` (topic, partition) not even the offsets can be trusted; the text is one line."""
+    """What lies at `offset` of `place` (topic, partition) is damaged, perhaps even its offsets; the text is one line."""
 
     def __init__(self, place: tuple[str, int], offset: int, why: object) -> None:
         super().__init__(f"what lies in {place[0]}/{place[1]} from offset {offset} on is damaged: {why}")
@@ -141,7 +141,7 @@ class LeanRecords(Fetcher.PartitionRecords):
 
 
 class SalvagedRecords(LeanRecords):
-    """The same where an operator, or nobody's data, is asked to go on behind a damaged batch."""
+    """The same, going on behind a damaged batch: an operator has accepted that, or nothing is committed."""
 
     salvages = True
 
@@ -174,7 +174,7 @@ Read = Received | NewestOfBatch
 
 
 class NewestRecords(SalvagedRecords):
-    """What was fetched of a compacted topic, of which nobody wants to know more than the last value of each key."""
+    """What was fetched of a compacted topic, as the last value of each key in a batch."""
 
     def _content_of(self, batch: ABCRecordBatch, tp: kafka.TopicPartition) -> Sequence[Read]:
         if batch.magic < 2:
@@ -308,7 +308,7 @@ def committed_of(
 def committed_before(
     consumer: kafka.KafkaConsumer, tps: Sequence[kafka.TopicPartition], timeout_ms: int
 ) -> dict[kafka.TopicPartition, int]:
-    """The same without those that are pending: answered at once by a broker that is there."""
+    """The same without what open transactions may still commit: a broker that is there answers at once."""
     with _uncommitted(consumer._coordinator):
         return committed_of(consumer, tps, timeout_ms)
 

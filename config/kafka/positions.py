@@ -20,7 +20,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Passed(Mark):
-    """The client's position, behind the last record (or the start) at `since`: from there on there was none."""
+    """The client's position. From `since`, where the last record ended or reading began, up to it the log held none."""
 
     since: int
 
@@ -29,8 +29,8 @@ class Passed(Mark):
 class LogEnd:
     """The log's end at one moment, and the database time at which everything below it was written.
 
-    `passed` is then the position of the client: what ends a log may be no record, but the mark of a transaction, or part
-    of one that was aborted.
+    `passed` is then the client's position: a log may end with the mark of a transaction, or with an aborted one, and
+    the client gives no record for either.
     """
 
     end_offset: int

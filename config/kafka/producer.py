@@ -96,7 +96,9 @@ class Producer:
         self._push()
         outcomes = [self._result_of(future, deadline) if hasattr(future, "is_done") else future for future in started]
         if any(map(_is_the_end, started, outcomes)):
-            self._rebuild()
+            metrics.PRODUCER_REBUILT.inc()
+            log.warning("producer_rebuilt")
+            self._discard()  # the next message has a new one
         return outcomes
 
     def _push(self) -> None:
@@ -130,11 +132,6 @@ class Producer:
         except client.KafkaError as error:
             return _Fatal(_text(error))
         return Sent(stored.partition, stored.offset)
-
-    def _rebuild(self) -> None:
-        metrics.PRODUCER_REBUILT.inc()
-        log.warning("producer_rebuilt")
-        self._discard()
 
     def _discard(self) -> None:
         if self._client is not None:

@@ -37,8 +37,8 @@ class GroupOffsets:
 class ReadConnection:
     """One client for several reads: each new one costs 0.3 s. One thread at a time; its calls raise KafkaError.
 
-    `group` is the one whose offsets are asked for; it is not joined. What is damaged comes as an UnreadableBatch: nobody
-    goes on from where this has read.
+    `group` is the one whose offsets are asked for; it is not joined. What is damaged comes as an UnreadableBatch: nothing
+    is committed behind it.
     """
 
     def __init__(self, group: str | None = None, **overrides: object) -> None:
@@ -332,10 +332,8 @@ class Timeframe:
                 self.consumer.end_offsets([tp], timeout_ms=ANSWER_MS)
                 moved = time.monotonic()
             position = reached
-            yield [r for r in records if r.offset < bounds.end and self._holds(r)], position
-
-    def _holds(self, record: Record) -> bool:
-        return bool(self.since <= record.timestamp < self.until)
+            inside = [r for r in records if r.offset < bounds.end and self.since <= r.timestamp < self.until]
+            yield inside, position
 
 
 def _offset(first: client.OffsetAndTimestamp | None, end: int) -> int:

@@ -69,8 +69,8 @@ Verdict = Committed | RefusedByGroup | RefusedRecord | Unknown
 class TransactionalProducer:
     """One transactional id. Call rebuild() before the first begin() and after every Unknown; one thread at a time.
 
-    begin(), send() and abort() raise nothing that the broker can cause: commit() tells it. Only a right that is missing
-    is an AuthorizationError: it fails all records of a transaction, and is the matter of none. No call takes longer
+    begin(), send() and abort() raise nothing that the broker can cause: commit() tells it. Only a missing right raises
+    there, an AuthorizationError: it fails every transaction, whatever the records. No call takes longer
     than `limit` seconds, which is kept below the broker's transaction timeout of 10 s.
     """
 

@@ -307,7 +307,7 @@ class MySQL(Driver):
 
     @contextmanager
     def _impatient(self) -> Iterator[CursorWrapper]:
-        """A cursor that waits shortly for metadata locks, by default a day, and for us: all others stand behind it."""
+        """A cursor that gives up soon: by default it waits a day for a metadata lock, and all others queue behind it."""
         if self.connection.in_atomic_block:
             raise transaction.TransactionManagementError("partitions cannot be changed inside a transaction")
         with self.connection.cursor() as cursor:

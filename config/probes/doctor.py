@@ -52,7 +52,7 @@ def render(findings: list[Finding], *, as_json: bool) -> str:
 
 
 def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """What it found, up to the error that ended it."""
+    """The findings of `look`; an error ends it, and is the last of them."""
     findings: list[Finding] = []
     try:
         findings.extend(look())

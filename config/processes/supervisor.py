@@ -125,7 +125,7 @@ class Supervisor:
         self._tell_guardian()
 
     def _tell_guardian(self) -> None:
-        """Say who is alive: SIGKILL, a closed terminal or a second Ctrl-C leave no time to end them."""
+        """Tell it who is alive: after SIGKILL, a closed terminal or a second Ctrl-C it ends them."""
         if self._guardian is None or self._guardian.poll() is not None:
             command = [sys.executable, "-I", "-S", guardian.__file__]
             nowhere = subprocess.DEVNULL

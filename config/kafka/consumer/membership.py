@@ -15,33 +15,6 @@ from config.kafka.records import Record
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
-
-# -- The client's callbacks ----------------------------------------------------------------------------------
-class Owner(Protocol):
-    """Whoever reads the partitions."""
-
-    def assigned(self, partitions: Iterable[client.TopicPartition]) -> None: ...
-    async def revoked(self, partitions: Iterable[client.TopicPartition]) -> None: ...
-    def lost(self, partitions: Iterable[client.TopicPartition]) -> None: ...
-
-
-def listener_for(owner: Owner) -> client.kafka.AsyncConsumerRebalanceListener:
-    """A listener that runs on the client's own thread, where heartbeats go on while it waits."""
-
-    class Listener(client.kafka.AsyncConsumerRebalanceListener):
-        async def on_partitions_assigned(self, assigned: set[client.TopicPartition]) -> None:
-            owner.assigned(assigned)
-
-        async def on_partitions_revoked(self, revoked: set[client.TopicPartition]) -> None:
-            await owner.revoked(revoked)
-
-        async def on_partitions_lost(self, lost: set[client.TopicPartition]) -> None:
-            owner.lost(lost)
-
-    return Listener()
-
-
-# -- The membership ------------------------------------------------------------------------------------------
 TRIES = 3  # of fetching what is damaged: it may have been damaged on the way
 
 Fenced = Callable[[client.Client], bool]
@@ -60,8 +33,7 @@ class Holder(Protocol):
 class Membership:
     """One member of a group: which partitions it has, and which of them wait, are stopped or held.
 
-    `counts`: how many partitions topics have, not only those that are read, and always should; the follower is told when
-    one has others.
+    `counts`: how many partitions each topic must keep, also one that is not read; the follower is told when it has others.
     """
 
     consumer: client.Client  # since `connect`
@@ -75,8 +47,8 @@ class Membership:
         self.follower, self.instance, self.is_fenced = follower or Follower(), instance, is_fenced
         self.stopped: dict[TopicPartition, str] = {}
         self.unplaced: set[TopicPartition] = set()
-        # Unplaced, too: what was found out about them, and when by the monotonic clock. Whoever slept longer than its
-        # session sees positions that another member has moved on; what is wrong with them is not its to say.
+        # Still unplaced: where they start or why they stop, and when (monotonic) that was seen. A member that slept longer
+        # than its session sees offsets that another one has moved on, and must not raise an alarm about them.
         self.doubted: dict[TopicPartition, tuple[Start | Stopped, float]] = {}
         self.topic_ids: dict[str, str] = {}
         self.counts: dict[str, int] = {**dict.fromkeys(topics, 0), **counts}
@@ -93,7 +65,7 @@ class Membership:
         return self.consumer
 
     def subscribe(self) -> None:
-        self.consumer.subscribe(self.topics, listener=listener_for(self))
+        self.consumer.subscribe(self.topics, listener=Listener(self))
         internals.watch(self.consumer, self.counts)
 
     def leave(self) -> None:
@@ -126,7 +98,8 @@ class Membership:
         finally:
             self._refuse_if_fenced()
         self._start_recreated_topics_over()
-        self._compare_counts()
+        for topic, (before, now) in self.recounted().items():
+            self.follower.recounted(topic, before, now)
         resting = self.resting
         for tp in polled if self.tries else ():
             self.tries.pop((tp.topic, tp.partition), None)
@@ -295,12 +268,8 @@ class Membership:
         self.broker_away = True
         self.stop.wait(0.2)
 
-    def _compare_counts(self) -> None:
-        for topic, (before, now) in self.recounted().items():
-            self.follower.recounted(topic, before, now)
-
     def _refuse_if_fenced(self) -> None:
-        if self.is_fenced(self.consumer):  # the client is told so, and says nothing
+        if self.is_fenced(self.consumer):  # the broker tells the client, which raises nothing
             self.taken_over = True
             raise ConsumerStopped(f"another process works under the name {self.instance}")
 
@@ -311,3 +280,19 @@ class Membership:
                 self.start_over({tp for tp in self.owned() if tp[0] == topic})
                 # A new dictionary: batches under way keep the ids they were read with.
                 self.topic_ids = {**self.topic_ids, topic: current}
+
+
+class Listener(client.kafka.AsyncConsumerRebalanceListener):
+    """Called on the client's own thread, where heartbeats go on while it waits."""
+
+    def __init__(self, member: Membership) -> None:
+        self.member = member
+
+    async def on_partitions_assigned(self, assigned: set[client.TopicPartition]) -> None:
+        self.member.assigned(assigned)
+
+    async def on_partitions_revoked(self, revoked: set[client.TopicPartition]) -> None:
+        await self.member.revoked(revoked)
+
+    async def on_partitions_lost(self, lost: set[client.TopicPartition]) -> None:
+        self.member.lost(lost)

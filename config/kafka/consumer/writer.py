@@ -30,11 +30,10 @@ class Handler(ABC):
     name: str
     group: str
     topics: list[str]
-    # Whether records wait for the writer in one batch, not in several behind each other: sooner done, but less is
-    # decoded meanwhile.
+    # Whether records that come while the writer is busy become one batch: done sooner, but less is decoded meanwhile.
     gathers = False
-    # Whether `write` stores in the relational database; otherwise it runs without a transaction of that, whose being
-    # away it does not notice. What it repeats must change nothing.
+    # Whether `write` stores in the relational database. If not, it runs without a transaction, also while that database
+    # is away, and must be idempotent.
     in_database = True
 
     @abstractmethod
@@ -87,7 +86,7 @@ class Done:
 class LogEndSeen:
     """The log end offset at a monotonic time, and whether everything below it is written.
 
-    Then all below `passed` is, too, the client's position: with records, or without.
+    Once it is, so is everything below `passed`, the client's position at that moment.
     """
 
     end_offset: int
