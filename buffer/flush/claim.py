@@ -150,7 +150,7 @@ def _claim_bucket(stream: Stream, round_: Round, bucket: int) -> None:
 
 
 def _claim(stream: Stream, round_: Round, bucket: int | None = None, most: int | None = None) -> int:
-    """One transaction: the buckets that are due, or this one, of which only the oldest `most` orders. Returns the orders."""
+    """Cut the due buckets, or the oldest `most` orders of one, in a transaction; returns how many orders were taken."""
     round_.tried = []
     with transaction.atomic():
         now = database_now()

@@ -74,7 +74,7 @@ def discard(letter: DeadLetter, now: datetime) -> str:
 
 
 def restore(letter: DeadLetter, now: datetime) -> str:
-    """Park the discarded batch again, with its orders; raises Refusal, and writes nothing, when one went another way."""
+    """Park the discarded batch and its orders again; Refusal, and nothing written, if one of them went another way."""
     batch = Batch.objects.select_for_update().filter(pk=letter.business_key, status=Status.DISCARDED).first()
     if batch is None:
         raise Refusal("its batch is not kept any more, or was not discarded")

@@ -1,4 +1,4 @@
-"""An order that no batch can hold: the database refuses the batch with it, or its stream cannot sum it. It becomes a letter."""
+"""An order that no batch can hold, because the database or its stream refuses it, becomes a letter."""
 
 from __future__ import annotations
 

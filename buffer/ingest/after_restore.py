@@ -34,7 +34,7 @@ class Version:
 
 @dataclass
 class SentOrders:
-    """`{(order, location): newest version sent}` of one incarnation of the input topic; `foreign` records were skipped."""
+    """`{(order, location): newest version sent}` since the input topic was created; `foreign` records were skipped."""
 
     versions: dict[tuple[str, str], Version] = field(default_factory=dict)
     foreign: int = 0
@@ -89,7 +89,7 @@ def _skip(sent: SentOrders, record: Record) -> None:
 
 
 def versions_in(record: Record, topic_id: str) -> Sequence[tuple[tuple[str, str], Version]] | None:
-    """The orders of a published batch; none if it was made of another incarnation of the topic. None: it is not ours."""
+    """The orders of a published batch; empty if it is older than the input topic. None: it is no batch of ours."""
     headers = dict(record.headers or ())
     try:
         batch, positions = BATCH.decode(record.value or b""), POSITIONS.decode(headers.get("positions") or b"")

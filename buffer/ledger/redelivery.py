@@ -45,7 +45,7 @@ class MovementLetters(Letters):
         return judgements
 
     def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
-        """Record and adjust at the next revision, in the caller's transaction; what did not fail is proven by its rows."""
+        """Record and adjust at the next revision, in the caller's transaction; rows prove what did not fail."""
         returns, refused = _returns(letters)
         effects = refusals(refused)
         handler = Track()

@@ -174,7 +174,7 @@ def transferred(message: Transfer) -> Movements:
 
 @dataclass(frozen=True)
 class Source:
-    """A topic of `MOVEMENTS` (docs/adding.md): its gate and its function, which raises InvalidRecord for what it cannot accept."""
+    """A topic of `MOVEMENTS`: its gate and its function, which raises InvalidRecord for what it cannot accept."""
 
     name: str
     gate: Gate[Any]
