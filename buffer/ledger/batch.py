@@ -52,10 +52,16 @@ class Prepared:
 
     def add(self, tracked: Tracked) -> None:
         self.tracked.append(tracked)
-        group, (_, reference, deltas, whole) = tracked.group, tracked.movements
+        record, (_, reference, deltas, whole), payload_hash = tracked
+        group = tracked.group
         rows = self.rows.setdefault(group, {})
-        for row in tracked.rows():
-            self.contradicts |= rows.setdefault(row[:2], row)[2] != row[2]
+        rest = (record.partition, record.offset, record.timestamp, payload_hash)
+        for stock, delta in deltas.items():  # not `tracked.rows()`: half as long again, once for each record
+            known = rows.get((reference, stock))
+            if known is None:
+                rows[reference, stock] = (reference, stock, delta, *rest)
+            elif known[2] != delta:
+                self.contradicts = True
         self.stocks.update(deltas)
         if whole:
             stocks = self.wholes.setdefault(group, {}).setdefault(reference, set(deltas))
