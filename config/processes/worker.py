@@ -163,8 +163,12 @@ def together(jobs: Sequence[Callable[[], None]], stop: threading.Event) -> None:
         raise failures[0]
 
 
-def until_it_stands(unit: Callable[[], Result], worker: str, worth_it: Callable[[int, Remedy], bool]) -> Result:
-    """Run a transaction again while `worth_it(failures so far, what the last one asks for)` says so.
+def until_it_stands(
+    unit: Callable[[], Result],
+    worker: str,
+    worth_it: Callable[[int, Remedy], bool] = lambda failures, remedy: remedy is Remedy.RERUN and failures < 5,
+) -> Result:
+    """Run a transaction again while `worth_it(failures so far, what the last one asks for)` says so: four times after deadlocks.
 
     For results of what has happened already: unless they are written down, it happens twice.
     """

@@ -125,9 +125,12 @@ def checks() -> Iterator[Check]:
         wrong += _wrong_actions(chunk)
     # Read last: what retention has deleted meanwhile it announced before.
     kept = swept()
-    gone = [fault for fault in wrong if not _swept(fault, kept)]
+    gone = [fault for fault in wrong if fault["why"] != "deleted" or not kept.covers(fault["seal"], fault["acted_at"])]
     yield Check("audit: the chain of seals is whole", expected, numbers, broken[:OFFENDERS])
-    yield Check("audit: every sealed action is as it was", rows=[_named(fault) for fault in gone[:OFFENDERS]])
+    yield Check(
+        "audit: every sealed action is as it was",
+        rows=[fault | {"acted_at": fault["acted_at"].isoformat()} for fault in gone[:OFFENDERS]],
+    )
     yield _every_old_action_is_sealed(database_now())
     yield _floors_rise()
     yield _sweeps_are_as_the_settings_say(database_now())
@@ -175,15 +178,6 @@ def _wrong_actions(chunk: list[tuple[Any, ...]]) -> Iterator[Fault]:
             yield {"seal": number, "action": action, "why": "deleted", "acted_at": acted_at}
         elif row_hash_of(row) != row_hash:
             yield {"seal": number, "action": action, "why": "changed", "acted_at": acted_at}
-
-
-def _swept(fault: Fault, kept: Swept) -> bool:
-    return fault["why"] == "deleted" and kept.covers(fault["seal"], fault["acted_at"])
-
-
-def _named(fault: Fault) -> Fault:
-    acted_at: datetime = fault["acted_at"]
-    return fault | {"acted_at": acted_at.isoformat()}
 
 
 # -- The trail as the rest of Spillway sees it: its invariants, its gauge, its retention ---------------------

@@ -18,7 +18,6 @@ from django.db.models import QuerySet
 
 from config.database.clock import database_now
 from config.database.queries import compiled
-from config.database.retry import Remedy
 from config.payload import digest
 from config.processes.worker import until_it_stands
 from config.telemetry.redaction import masked_error
@@ -32,7 +31,6 @@ from outbox.letters.models import LISTED, DeadLetter
 from outbox.messages.models import FLOW
 
 HASH = 8  # characters of a recipient's hash
-TRIES = 5  # after deadlocks
 NO_RUN: dict[str, Any] = admission.NO_REFUSAL
 
 
@@ -133,13 +131,9 @@ def bring_back(handler: MessageHandler) -> int:
         last: UUID | None = UUID(int=0)
         while last:
             unit = partial(_bring_back, handler.name, cause, since, last)
-            last, number = until_it_stands(unit, "letters-back", _worth_it)
+            last, number = until_it_stands(unit, "letters-back")
             requeued += number
     return requeued
-
-
-def _worth_it(failures: int, remedy: Remedy) -> bool:
-    return remedy is Remedy.RERUN and failures < TRIES
 
 
 @compiled

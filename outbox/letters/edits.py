@@ -16,7 +16,6 @@ from config.admin.humanize import TOKEN, indented, is_json
 from config.admin.levers import Operator
 from config.database.chunks import by_key
 from config.database.clock import database_now
-from config.database.retry import Remedy
 from config.flows import letters_of
 from config.payload import digest
 from config.processes.worker import until_it_stands
@@ -139,7 +138,6 @@ def _about_another(letter: DeadLetter, copy: DeadLetter) -> list[Fault]:
 # Effect, state, revision and action in one transaction.
 VERB = "edit_and_requeue"
 LEAST_REASON = 10
-TRIES = 5  # after deadlocks
 LETTER = "outbox.deadletter"
 NO_DEEDS = (REVEAL, HIDE, "refused")  # they change nothing of a letter
 FASTER = "Somebody was faster. {} Nothing of yours was sent."
@@ -155,7 +153,7 @@ def requeue_copy(letter_id: UUID, text: str, seen: int, operator: Operator, reas
         with transaction.atomic():
             return _requeue(letter_id, text, seen, operator, reason)
 
-    return until_it_stands(unit, "letter-edit", lambda failures, remedy: remedy is Remedy.RERUN and failures < TRIES)
+    return until_it_stands(unit, "letter-edit")
 
 
 def _requeue(letter_id: UUID, text: str, seen: int, operator: Operator, reason: str) -> Effect:

@@ -11,7 +11,6 @@ from django.db import transaction
 
 from config.admin.levers import LEAST_REASON, Operator
 from config.database.clock import database_now
-from config.database.retry import Remedy
 from config.processes.worker import until_it_stands
 from config.redelivery import Effect, Judgement, Refusal
 from outbox.audit_log import actions
@@ -21,7 +20,6 @@ from outbox.letters.models import DeadLetter
 
 # Characters of the reason.
 LEASTS = {"requeue": LEAST_REASON, "resolve": LEAST_REASON, "restore": LEAST_REASON, "discard": 10}
-TRIES = 5  # after deadlocks
 
 
 @dataclass
@@ -78,7 +76,7 @@ def _pull_one(
                 _record(operator, verb, letter, reason, effect)
             return letter, effect
 
-    return until_it_stands(unit, "letter-lever", lambda failures, remedy: remedy is Remedy.RERUN and failures < TRIES)
+    return until_it_stands(unit, "letter-lever")
 
 
 def _record(operator: Operator, verb: str, letter: DeadLetter, reason: str, effect: Effect) -> None:

@@ -138,7 +138,6 @@ def would_refuse(why: str) -> Judgement:
 # -- Takes letters back, and proves what became of them ------------------------------------------------------
 # The flows' three questions, asked for chunks of letters.
 CHUNK = 500  # letters of one transaction
-TRIES = 5  # after deadlocks
 WORTH_ANOTHER_TRY = (Remedy.RERUN, Remedy.WAIT)
 NO_RECORD = "a stopped partition is no record: start its worker with --accept-reset, then resolve"
 STATES = {"waiting": Status.REQUEUED, "resolved": Status.RESOLVED, "failed_again": Status.FAILED_AGAIN}
@@ -172,7 +171,9 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
     """
     mine = locked([letter.pk for letter in letters], Status.OPEN)
     opened = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)
-    found = _masked(_asked(opened, lambda theirs, part: _taken(theirs, part, now), _refused))
+    found = _masked(
+        _asked(opened, lambda theirs, part: _by_halves(partial(theirs.take_back, now=now), part, _refused), _refused)
+    )
     moves = {pk: _move_of(effect) for pk, effect in found.items() if effect.state != "refused"}
     move(opened, moves, Status.OPEN, now)
     return found
@@ -187,7 +188,7 @@ def look_after(now: datetime, limit: int = CHUNK) -> int:
     last: UUID | None = None
     while found := _after(last, limit):
         last = found[-1][0]
-        done = until_it_stands(partial(look_after_these, [pk for pk, _, _ in found], now), "look-after", _worth_it)
+        done = until_it_stands(partial(look_after_these, [pk for pk, _, _ in found], now), "look-after")
         closed += len(done)
         for pk, source, since in found:
             if pk not in done and source in patience:
@@ -195,10 +196,6 @@ def look_after(now: datetime, limit: int = CHUNK) -> int:
                 overdue[source] += now - since >= patience[source]
     _write_round(overdue, oldest, now)
     return closed
-
-
-def _worth_it(failures: int, remedy: Remedy) -> bool:
-    return remedy is Remedy.RERUN and failures < TRIES
 
 
 def _after(last: UUID | None, limit: int) -> list[tuple[UUID, str, datetime]]:
@@ -226,7 +223,9 @@ def _look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
         mine = locked(ids, Status.REQUEUED)
         rows = DeadLetter.objects.filter(pk__in=mine).defer("traceback", "error").order_by("pk")
         letters = PayloadRevision.objects.in_force(rows)
-        found = _masked(_asked(letters, lambda theirs, part: _seen(theirs, part, now), _waiting))
+        found = _masked(
+            _asked(letters, lambda theirs, part: _by_halves(partial(theirs.effect, now=now), part, _waiting), _waiting)
+        )
         notes = {letter.pk: letter.note for letter in letters}
         closed = {pk: effect for pk, effect in found.items() if effect.state not in ("waiting", "refused")}
         moves = {pk: _move_of(effect, notes[pk]) for pk, effect in closed.items()}
@@ -285,14 +284,6 @@ def _why(error: BaseException) -> str:
     if remedy is Remedy.DATA:
         return f"the database still refuses it: {text}"
     return f"its flow breaks on it: {type(error).__name__}: {text}"
-
-
-def _taken(theirs: Letters, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-    return _by_halves(lambda part: theirs.take_back(part, now), letters, _refused)
-
-
-def _seen(theirs: Letters, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-    return _by_halves(lambda part: theirs.effect(part, now), letters, _waiting)
 
 
 def _refused(why: str) -> Effect:

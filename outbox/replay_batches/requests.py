@@ -70,7 +70,13 @@ def confirm(
             _check_count(batch, typed)
             hold = timedelta(seconds=settings.REPLAY_HOLD_SECONDS)
             who = {"requested_by": operator.name[:150], "user": operator.user, "reason": reason, "code": code}
-            batch.change(state=State.HOLDING, hold_until=now + hold, canary=canary, **who, **_rate(batch, rate))
+            batch.change(
+                state=State.HOLDING,
+                hold_until=now + hold,
+                canary=canary,
+                **who,
+                **({} if rate is None else {"rate": rate}),
+            )
             lifecycle.record_act(batch, operator)
             stale = None
     if stale:
@@ -163,10 +169,6 @@ def _locked(batch_id: int, *states: str) -> ReplayBatch:
         raise Refusal(f"{batch_id}: no such replay batch")
     by = f" ({found.note.rstrip('.')})" if found.note else ""
     raise Refusal(f"{found} of {found.requested_by} is {found.state} already{by}")
-
-
-def _rate(batch: ReplayBatch, rate: float | None) -> dict[str, Any]:
-    return {} if rate is None else {"rate": rate}
 
 
 def check_reason(verb: str, reason: str) -> None:
