@@ -172,7 +172,9 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
     mine = locked([letter.pk for letter in letters], Status.OPEN)
     opened = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)
     found = _masked(
-        _asked(opened, lambda theirs, part: _by_halves(partial(theirs.take_back, now=now), part, _refused), _refused)
+        _asked(
+            opened, lambda theirs, part: _by_halves(lambda half: theirs.take_back(half, now), part, _refused), _refused
+        )
     )
     moves = {pk: _move_of(effect) for pk, effect in found.items() if effect.state != "refused"}
     move(opened, moves, Status.OPEN, now)
@@ -224,7 +226,11 @@ def _look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
         rows = DeadLetter.objects.filter(pk__in=mine).defer("traceback", "error").order_by("pk")
         letters = PayloadRevision.objects.in_force(rows)
         found = _masked(
-            _asked(letters, lambda theirs, part: _by_halves(partial(theirs.effect, now=now), part, _waiting), _waiting)
+            _asked(
+                letters,
+                lambda theirs, part: _by_halves(lambda half: theirs.effect(half, now), part, _waiting),
+                _waiting,
+            )
         )
         notes = {letter.pk: letter.note for letter in letters}
         closed = {pk: effect for pk, effect in found.items() if effect.state not in ("waiting", "refused")}
