@@ -22,8 +22,8 @@ from buffer.streams import streams
 from config.admin import humanize
 from config.admin.html import chip, moment
 from config.admin.levers import Lever
-from config.admin.lists import Keyset, KeysetChangeList
-from config.admin.pages import ReadOnlyAdmin, Segments, age_column, number_column
+from config.admin.lists import Keyset
+from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, Segments, age_column, number_column
 from config.flows import mask_of
 from config.kafka import topic_name
 from config.uuid7 import is_uuid

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from config.admin.svg import Drawing, draw
 from config.flows import Need, Picture, flows
@@ -25,7 +24,7 @@ class FlowRow:
     drawing: Drawing
 
 
-def home(now: datetime) -> dict[str, Any]:
+def home(now: datetime) -> dict[str, object]:
     """The context of the page; numbers come from maintained counters, never from counting rows."""
     pictures = [picture for flow in flows() if (picture := flow.picture(now))]
     # Several flows may need the same: Kafka is away for all of them.

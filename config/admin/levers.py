@@ -6,11 +6,15 @@ import getpass
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
+from django.db.models.options import Options
 
 from config.admin import humanize
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AbstractUser, AnonymousUser
 
 # -- The roles that `migrate` makes: which rights each is offered, once --------------------------------------
 # Each of these apps' tables may be looked at; the trail only by those who audit it.
@@ -126,19 +130,19 @@ class Lever:
         """The choices as they are now."""
         return self.choices() if callable(self.choices) else self.choices
 
-    def pull(self, keys: list[Any], user: Any, reason: str, choice: str = "") -> LeverResult:
+    def pull(self, keys: list[Any], user: AbstractUser | AnonymousUser, reason: str, choice: str = "") -> LeverResult:
         given = (keys, operator_of(user), reason, *([choice] if self.choices else []))
         result = self.act(*given) if keys else 0
         return result if isinstance(result, LeverResult) else LeverResult(result)
 
-    def allowed(self, user: Any, opts: Any) -> bool:
+    def allowed(self, user: AbstractUser | AnonymousUser, opts: Options) -> bool:
         return bool(user.has_perm(f"{opts.app_label}.{self.right}"))
 
-    def right_in_words(self, opts: Any) -> str:
+    def right_in_words(self, opts: Options) -> str:
         """What the permission is called where it is granted, without the "Can"."""
         return dict(opts.permissions).get(self.right, self.right).removeprefix("Can ")
 
-    def role(self, opts: Any) -> str:
+    def role(self, opts: Options) -> str:
         """The least role that has the right; empty when it is given one by one."""
         return role_with(f"{opts.app_label}.{self.right}")
 

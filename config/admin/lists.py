@@ -1,23 +1,22 @@
-"""Lists: pages by key that cost the same everywhere, and the search by topic/partition/offset."""
+"""Keys of lists: pages that cost the same everywhere, and the search by topic/partition/offset."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import FieldDoesNotExist, ValidationError
-from django.db import DataError, models
+from django.db import models
 from django.db.models import Q
-from django.http import HttpRequest
 
 from config.flows import flows
 from config.gate import InvalidRecord
 from config.kafka.client import KafkaError
 from config.kafka.reader import record_at
+
+Row = TypeVar("Row", bound=models.Model)
 
 # -- Keyset pagination: "Newer" and "Older" cost the same on every page, and no rows are counted -------------
 BEFORE, AFTER = "before", "after"
@@ -42,7 +41,7 @@ class Keyset:
     on: str = "Older"
     ids_first: bool = False
 
-    def page(self, rows: models.QuerySet, cursor: str, backwards: bool, size: int) -> tuple[list[Any], bool]:
+    def page(self, rows: models.QuerySet[Row], cursor: str, backwards: bool, size: int) -> tuple[list[Row], bool]:
         """The `size` rows behind the cursor (before it: `backwards`), and whether there are more that way."""
         descending = self.descending != backwards
         if cursor:
@@ -80,7 +79,7 @@ class Keyset:
         )
 
 
-def by_ids(rows: models.QuerySet, most: int) -> list[Any]:
+def by_ids(rows: models.QuerySet[Row], most: int) -> list[Row]:
     """The first `most` of ordered `rows`: their keys first, then the rows with these keys."""
     keys = list(rows.values_list("pk", flat=True)[:most])
     found = {row.pk: row for row in rows.order_by().filter(pk__in=keys)} if keys else {}
@@ -94,57 +93,6 @@ def _field(model: type[models.Model], name: str) -> Any:
         return model._meta.get_field(name)
     except FieldDoesNotExist:
         raise ValidationError(f"no field {name}") from None
-
-
-class KeysetChangeList(ChangeList):
-    """Django's changelist without counts and page numbers."""
-
-    newer = older = ""
-    narrowed: Sequence[str] = ()
-    way_back: tuple[str, str] = ("", "")
-
-    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
-        self.backwards = bool(request.GET.get(AFTER))
-        self.place = request.GET.get(AFTER) or request.GET.get(BEFORE) or ""
-        super().__init__(request, *args, **kwargs)
-
-    def get_filters_params(self, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        found = super().get_filters_params(params)
-        return {name: value for name, value in found.items() if name not in (BEFORE, AFTER)}
-
-    def get_filters(self, request: HttpRequest) -> Any:
-        found = super().get_filters(request)
-        # Links from other pages narrow a list by plain lookups; a list must say that it is not the whole.
-        said = self.model_admin.narrowed_to  # type: ignore[attr-defined]
-        try:
-            self.narrowed = [
-                said(name, value[-1] if isinstance(value, list) else value) for name, value in found[2].items()
-            ]
-            self.way_back = self.model_admin.way_back(request)  # type: ignore[attr-defined]
-        except (ValueError, ValidationError) as error:  # what a number or an id is expected of
-            raise IncorrectLookupParameters(error) from error
-        return found
-
-    def get_query_string(self, new_params: Any = None, remove: Any = None) -> str:
-        # Another filter or another search starts at the first page.
-        return str(super().get_query_string(new_params, [*(remove or []), BEFORE, AFTER]))
-
-    def get_results(self, request: HttpRequest) -> None:
-        self.keyset: Keyset = self.model_admin.keyset_for(self)  # type: ignore[attr-defined]
-        try:
-            rows, more = self.keyset.page(self.queryset, self.place, self.backwards, self.list_per_page)
-        except (ValidationError, DataError) as error:
-            raise IncorrectLookupParameters(error) from error
-        self.result_list = rows
-        if rows and (more if self.backwards else self.place):
-            self.newer = self.get_query_string({AFTER: self.keyset.cursor(rows[0])})
-        if rows and (more or self.backwards):
-            self.older = self.get_query_string({BEFORE: self.keyset.cursor(rows[-1])})
-        self.result_count = len(rows)
-        self.full_result_count = None
-        self.show_full_result_count = self.can_show_all = self.multi_page = False
-        self.show_admin_actions = bool(rows)
-        self.paginator = None
 
 
 # -- Search by topic/partition/offset ------------------------------------------------------------------------

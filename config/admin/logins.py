@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from axes.models import AccessAttempt, AccessFailureLog, AccessLog
+from axes.models import AccessAttempt, AccessBase, AccessFailureLog, AccessLog
 from django.conf import settings
 from django.contrib import admin
 from django.db import models
@@ -34,14 +32,14 @@ class LoginAdmin(ReadOnlyAdmin):
         return (queryset.filter(username=name) if name else queryset), False
 
     @admin.display(description="Name")
-    def who(self, row: Any) -> str:
+    def who(self, row: AccessBase) -> str:
         return row.username or humanize.UNKNOWN
 
     @admin.display(description="From")
-    def address(self, row: Any) -> str:
+    def address(self, row: AccessBase) -> str:
         return row.ip_address or humanize.UNKNOWN
 
-    def detail(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: AccessBase) -> dict[str, object]:
         return {
             "title": f"{str(self.opts.verbose_name).capitalize()}: {self.who(row)}",
             "facts": [
@@ -54,7 +52,7 @@ class LoginAdmin(ReadOnlyAdmin):
             ],
         }
 
-    def more(self, row: Any) -> list[tuple[str, str]]:
+    def more(self, row: AccessBase) -> list[tuple[str, str]]:
         return []
 
 

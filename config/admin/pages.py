@@ -1,22 +1,23 @@
-"""The base of every admin page: rows are read, never edited; a lever asks before it acts."""
+"""The base of every admin page and its list: rows are read, never edited; a lever asks before it acts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import unquote
-from django.contrib.admin.views.main import SEARCH_VAR
+from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import models
+from django.db import DataError, models
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import urlencode
@@ -25,24 +26,13 @@ from django.utils.safestring import SafeString
 from config.admin import humanize
 from config.admin.html import moment
 from config.admin.levers import Lever, LeverResult, fault_of_reason
-from config.admin.lists import Keyset, KeysetChangeList
+from config.admin.lists import AFTER, BEFORE, Keyset
 from config.database.clock import database_now
+
+Row = TypeVar("Row", bound=models.Model)
 
 
 # -- The confirmation page of a lever: what it will do, to how many rows, and why ----------------------------
-class LeverPage(Protocol):
-    """What a confirmation needs of the admin page whose lever it is (`config/admin/pages.py:ReadOnlyAdmin`)."""
-
-    opts: Any
-    admin_site: Any
-    levers: Sequence[Lever]
-
-    def lever_url(self, lever: Lever) -> str: ...
-    def rows(self, request: HttpRequest, keys: Sequence[str]) -> list[Any]: ...
-    def get_queryset(self, request: HttpRequest) -> models.QuerySet: ...
-    def has_view_permission(self, request: HttpRequest) -> bool: ...
-
-
 @dataclass(frozen=True)
 class LeverState:
     """A lever on the page of one row: ready, without the right, or impossible for a reason. The last is not drawn."""
@@ -55,7 +45,7 @@ class LeverState:
     role: str = ""  # the least one that has the right
 
 
-def lever_states(page: LeverPage, request: HttpRequest, row: models.Model) -> list[LeverState]:
+def lever_states(page: ReadOnlyAdmin, request: HttpRequest, row: models.Model) -> list[LeverState]:
     """All levers of a row, harmless ones first; a locked one is shown with its reason."""
     result = []
     allowed = [lever for lever in page.levers if lever.allowed(request.user, page.opts)]
@@ -68,12 +58,12 @@ def lever_states(page: LeverPage, request: HttpRequest, row: models.Model) -> li
     return result
 
 
-def finds(rule: Callable[[Any], models.QuerySet], row: models.Model) -> bool:
+def finds(rule: Callable[[models.QuerySet], models.QuerySet], row: models.Model) -> bool:
     """Whether a lever's own query finds this row: the page and the lever use one rule."""
     return rule(type(row)._default_manager.filter(pk=row.pk)).exists()
 
 
-def pull(page: LeverPage, request: HttpRequest, lever: Lever) -> HttpResponse:
+def pull(page: ReadOnlyAdmin, request: HttpRequest, lever: Lever) -> HttpResponse:
     """GET shows the confirmation, POST carries it out. Without the right: 403, and the page names the right."""
     if not page.has_view_permission(request):
         raise PermissionDenied
@@ -94,7 +84,7 @@ def pull(page: LeverPage, request: HttpRequest, lever: Lever) -> HttpResponse:
 class Confirmation:
     """The confirmation of one lever for a fixed set of rows."""
 
-    def __init__(self, page: LeverPage, request: HttpRequest, lever: Lever, rows: Sequence[models.Model]) -> None:
+    def __init__(self, page: ReadOnlyAdmin, request: HttpRequest, lever: Lever, rows: Sequence[models.Model]) -> None:
         self.page, self.request, self.lever, self.rows = page, request, lever, rows
 
     @property
@@ -140,7 +130,7 @@ class Confirmation:
         messages.add_message(self.request, level, self._result(outcome, keys))
         return HttpResponseRedirect(self.back)
 
-    def _result(self, outcome: LeverResult, keys: list[Any]) -> str:
+    def _result(self, outcome: LeverResult, keys: list[object]) -> str:
         lever = self.lever
         refused = " ".join(outcome.refused[:3])
         if outcome.failed:
@@ -154,7 +144,7 @@ class Confirmation:
         why = refused or (f"{lever.why_not(row)} {lever.faster(row)}".strip() if row else "Somebody was faster.")
         return f"{why} Nothing was changed."
 
-    def _rows(self, keys: list[Any]) -> models.QuerySet:
+    def _rows(self, keys: list[object]) -> models.QuerySet:
         return self.page.get_queryset(self.request).filter(pk__in=keys)
 
 
@@ -172,11 +162,13 @@ class Segments(admin.SimpleListFilter):
     choices_in_words: Sequence[tuple[str, str]] = ()
     field = ""  # what the choice is compared with; "all" leaves the list as it is
 
-    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
+    def __init__(
+        self, request: HttpRequest, params: dict[str, Any], model: type[models.Model], page: admin.ModelAdmin
+    ) -> None:
         self.searching = bool(request.GET.get(SEARCH_VAR, "").strip())
-        super().__init__(request, params, model, model_admin)
+        super().__init__(request, params, model, page)
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> Sequence[tuple[str, str]]:
         return self.choices_in_words
 
     def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
@@ -187,15 +179,68 @@ class Segments(admin.SimpleListFilter):
         known = [value for value, _ in self.choices_in_words]
         if self.searching and EVERY in known:
             return EVERY
-        return self.value() if self.value() in known else known[0]  # type: ignore[return-value]
+        value = self.value()
+        return value if value is not None and value in known else known[0]
 
-    def choices(self, changelist: Any) -> Iterator[Any]:
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
         for value, words_ in self.choices_in_words:
-            query = changelist.get_query_string({self.parameter_name: value})
+            query = changelist.get_query_string({str(self.parameter_name): value})
             yield {"selected": value == self.chosen(), "query_string": query, "display": words_}
 
 
-class ReadOnlyAdmin(admin.ModelAdmin):
+class KeysetChangeList(ChangeList):
+    """Django's changelist without counts and page numbers."""
+
+    model_admin: ReadOnlyAdmin
+    newer = older = ""
+    narrowed: Sequence[str] = ()
+    way_back: tuple[str, str] = ("", "")
+
+    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        self.backwards = bool(request.GET.get(AFTER))
+        self.place = request.GET.get(AFTER) or request.GET.get(BEFORE) or ""
+        super().__init__(request, *args, **kwargs)
+
+    def get_filters_params(self, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        found = super().get_filters_params(params)
+        return {name: value for name, value in found.items() if name not in (BEFORE, AFTER)}
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        found = super().get_filters(request)
+        # Links from other pages narrow a list by plain lookups; a list must say that it is not the whole.
+        try:
+            self.narrowed = [
+                self.model_admin.narrowed_to(name, value[-1] if isinstance(value, list) else value)
+                for name, value in found[2].items()
+            ]
+            self.way_back = self.model_admin.way_back(request)
+        except (ValueError, ValidationError) as error:  # what a number or an id is expected of
+            raise IncorrectLookupParameters(error) from error
+        return found
+
+    def get_query_string(self, new_params: dict[str, Any] | None = None, remove: Iterable[str] | None = None) -> str:
+        # Another filter or another search starts at the first page.
+        return str(super().get_query_string(new_params, [*(remove or []), BEFORE, AFTER]))
+
+    def get_results(self, request: HttpRequest) -> None:
+        self.keyset: Keyset = self.model_admin.keyset_for(self)
+        try:
+            rows, more = self.keyset.page(self.queryset, self.place, self.backwards, self.list_per_page)
+        except (ValidationError, DataError) as error:
+            raise IncorrectLookupParameters(error) from error
+        self.result_list = rows
+        if rows and (more if self.backwards else self.place):
+            self.newer = self.get_query_string({AFTER: self.keyset.cursor(rows[0])})
+        if rows and (more or self.backwards):
+            self.older = self.get_query_string({BEFORE: self.keyset.cursor(rows[-1])})
+        self.result_count = len(rows)
+        self.full_result_count = None
+        self.show_full_result_count = self.can_show_all = self.multi_page = False
+        self.show_admin_actions = bool(rows)
+        self.paginator = None
+
+
+class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
     """Base of every admin page: read-only. Subclasses say what the list and the page show, and name the levers."""
 
     place = 50  # in the sidebar, from the top
@@ -210,15 +255,15 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     list_max_show_all = 0
 
     # -- The list -------------------------------------------------------------------------------
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: object) -> type[KeysetChangeList]:
         return KeysetChangeList
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         """Only the list's own filters and `links`: Django allows any field, and `payload__startswith` reads hidden text by guessing."""
-        filters: Any = self.list_filter
-        return lookup in {*self.links, *(found.parameter_name for found in filters)}
+        own = (getattr(shown, "parameter_name", "") for shown in self.list_filter)
+        return lookup in {*self.links, *own}
 
-    def narrowed_to(self, lookup: str, value: Any) -> str:
+    def narrowed_to(self, lookup: str, value: object) -> str:
         """What a link from another page narrows the list to, in words."""
         return str(value)
 
@@ -230,15 +275,15 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         """The order of this list, which may depend on its filters."""
         return self.keyset
 
-    def find(self, key: str) -> Iterable[models.Model]:
+    def find(self, key: str) -> Iterable[Row]:
         """The rows with this key, for the search in the header: exact matches by an index, never a scan."""
         return ()
 
-    def words(self, row: Any) -> str:
+    def words(self, row: Row) -> str:
         """What a row is called in the list of hits."""
         return str(row)
 
-    def shortcut(self, request: HttpRequest, row: Any) -> tuple[str, str]:
+    def shortcut(self, request: HttpRequest, row: Row) -> tuple[str, str]:
         """(words, address) of the lever that a hit of the search offers at once; empty where there is none."""
         return "", ""
 
@@ -250,7 +295,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
             queryset = queryset.filter(pk__in=[row.pk for row in self.find(term)])
         return queryset, False
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, extra_context: Mapping[str, object] | None = None) -> HttpResponse:
         title = str(self.opts.verbose_name_plural).capitalize()
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
@@ -258,15 +303,15 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return {lever.name: (partial(_to_confirmation, lever), lever.name, f"{lever.verb}…") for lever in self.levers}
 
     # -- One row --------------------------------------------------------------------------------
-    def detail(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: Row) -> dict[str, object]:
         """What the page of one row shows beyond its levers."""
         return {}
 
-    def offered(self, request: HttpRequest, states: list[LeverState], row: Any) -> list[LeverState]:
+    def offered(self, request: HttpRequest, states: list[LeverState], row: Row) -> list[LeverState]:
         """The levers as the page of one row shows them."""
         return states
 
-    def rows(self, request: HttpRequest, keys: Sequence[str]) -> list[Any]:
+    def rows(self, request: HttpRequest, keys: Sequence[str]) -> list[Row]:
         """The rows selected for a lever, in the order of the list; at most one page."""
         try:
             known = [self.opts.pk.to_python(key) for key in keys[: self.list_per_page]]
@@ -274,7 +319,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
             raise Http404 from None
         return list(self.get_queryset(request).filter(pk__in=known).order_by("-pk"))
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Row | None:
         # No key holds U+0000, and PostgreSQL fails when it is asked for one.
         return None if "\x00" in object_id else super().get_object(request, object_id, from_field)
 
@@ -283,13 +328,15 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         request: HttpRequest,
         object_id: str,
         form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+        extra_context: Mapping[str, object] | None = None,
     ) -> HttpResponse:
         row = self.get_object(request, unquote(object_id))
         if not self.has_view_permission(request, row):
             raise PermissionDenied
         if row is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined]
+            words = f"{self.opts.verbose_name} with ID “{unquote(object_id)}” doesn’t exist. Perhaps it was deleted?"
+            self.message_user(request, words, messages.WARNING)
+            return HttpResponseRedirect(reverse("admin:index"))
         label, name = self.opts.app_label, self.opts.model_name
         context = {
             **self.admin_site.each_context(request),
@@ -305,7 +352,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return TemplateResponse(request, templates, context)
 
     # -- Levers ---------------------------------------------------------------------------------
-    def get_urls(self) -> list[Any]:
+    def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.lever_view)
         name = f"{self.opts.app_label}_{self.opts.model_name}_lever"
         return [path("lever/<slug:name>/", view, name=name), *super().get_urls()]
@@ -323,10 +370,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         return False
 
 
@@ -334,28 +381,30 @@ def _to_confirmation(
     lever: Lever, page: ReadOnlyAdmin, request: HttpRequest, queryset: models.QuerySet
 ) -> HttpResponse:
     """An action of the list: carry the selection to the lever's own page."""
-    query: dict[str, Any] = {"id": request.POST.getlist(ACTION_CHECKBOX_NAME)}
+    query: dict[str, str | list[str]] = {"id": request.POST.getlist(ACTION_CHECKBOX_NAME)}
     if request.GET:
         query["_changelist_filters"] = request.GET.urlencode()
     return HttpResponseRedirect(f"{page.lever_url(lever)}?{urlencode(query, doseq=True)}")
 
 
-def age_column(field: str, title: str) -> Callable[[Any, Any], str]:
+def age_column(field: str, title: str) -> Callable[[object, models.Model], str]:
     """A column that says how long ago; the absolute time is in its title."""
 
     @admin.display(description=title)
-    def column(page: Any, row: Any) -> str:
+    def column(page: object, row: models.Model) -> str:
         when: datetime | None = getattr(row, field)
         return moment(when, humanize.ago(when, timezone.now()))
 
     return column
 
 
-def number_column(field: str, title: str, nouns: tuple[str, str] = ("", "")) -> Callable[[Any, Any], SafeString]:
+def number_column(
+    field: str, title: str, nouns: tuple[str, str] = ("", "")
+) -> Callable[[object, models.Model], SafeString]:
     """A right-aligned number with thousands separators; `nouns`, of one and of many, follow where no heading is seen."""
 
     @admin.display(description=title)
-    def column(page: Any, row: Any) -> SafeString:
+    def column(page: object, row: models.Model) -> SafeString:
         value = getattr(row, field)
         number = humanize.UNKNOWN if value is None else f"{value:,}"
         noun = nouns[value != 1] and format_html(' <small class="sw-narrow-only">{}</small>', nouns[value != 1])

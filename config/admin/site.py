@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any
 
@@ -11,11 +11,11 @@ from django.contrib import admin
 from django.contrib.admin.apps import AdminConfig
 from django.contrib.admin.utils import quote
 from django.core.exceptions import BadRequest, FieldDoesNotExist, PermissionDenied
-from django.db import DataError
+from django.db import DataError, models
 from django.dispatch import Signal
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.urls import URLPattern, URLResolver, path, reverse
 
 from config.admin import lists
 from config.admin.home import home
@@ -54,7 +54,7 @@ class SpillwayAdminSite(admin.AdminSite):
     site_url = None
     empty_value_display = "–"
 
-    def get_urls(self) -> list[Any]:
+    def get_urls(self) -> list[URLPattern | URLResolver]:
         own = [
             path("find/", self.admin_view(self.find_view), name="find"),
             path("partitions/", self.admin_view(self.partitions_view), name="partitions"),
@@ -65,7 +65,7 @@ class SpillwayAdminSite(admin.AdminSite):
         """Every page is made by this: none reads U+0000 or writes backwards, and who POSTs without the right is written down."""
         return super().admin_view(_reporting_refusals(view), cacheable)
 
-    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+    def index(self, request: HttpRequest, extra_context: Mapping[str, object] | None = None) -> TemplateResponse:
         """Home. `?part=1` answers with what the refresh script lays over the page, and nothing around it."""
         request.current_app = self.name
         everywhere = {
@@ -151,7 +151,7 @@ class SpillwayAdminSite(admin.AdminSite):
                     yield page
 
 
-def page_of(page: ReadOnlyAdmin, row: Any) -> str:
+def page_of(page: ReadOnlyAdmin, row: models.Model) -> str:
     """The page of one row."""
     return reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_change", args=[quote(row.pk)])
 
@@ -170,7 +170,8 @@ def without_nul(given: QueryDict) -> QueryDict:
 def _reporting_refusals(view: View) -> View:
     @wraps(view)
     def watched(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        request.GET, request.POST = without_nul(request.GET), without_nul(request.POST)  # type: ignore[assignment]
+        for given in ("GET", "POST"):
+            setattr(request, given, without_nul(getattr(request, given)))
         try:
             response = view(request, *args, **kwargs)
         except PermissionDenied as refused:

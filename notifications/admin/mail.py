@@ -18,8 +18,8 @@ from django.utils.html import format_html
 from config.admin import humanize
 from config.admin.html import chip
 from config.admin.levers import Lever, Operator, operator_of
-from config.admin.lists import Keyset, KeysetChangeList
-from config.admin.pages import ReadOnlyAdmin, Segments, age_column
+from config.admin.lists import Keyset
+from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, Segments, age_column
 from config.uuid7 import is_uuid
 from notifications.mail import recipients, suppression
 from notifications.mail.deliveries import Delivery

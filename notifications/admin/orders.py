@@ -11,8 +11,8 @@ from django.utils.html import format_html
 
 from config.admin import humanize
 from config.admin.html import chip
-from config.admin.lists import Keyset, KeysetChangeList
-from config.admin.pages import ReadOnlyAdmin, Segments, age_column
+from config.admin.lists import Keyset
+from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, Segments, age_column
 from config.uuid7 import is_uuid
 from notifications.currencies import money
 from notifications.mail import recipients

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.apps import apps
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.db import models
@@ -25,7 +26,7 @@ from outbox.audit_log.models import ActionSeal, ActionSubject, OperatorAction, v
 
 # -- Admin pages of accounts and roles -----------------------------------------------------------------------
 # Only a superuser changes them, and each change of a right is an action.
-State = dict[str, Any]
+State = dict[str, object]
 
 
 class RecordedAdmin(admin.ModelAdmin):
@@ -38,29 +39,29 @@ class RecordedAdmin(admin.ModelAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return _is_superuser(request)
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         return _is_superuser(request)
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         return _is_superuser(request)
 
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+    def save_model(self, request: HttpRequest, obj: models.Model, form: object, change: bool) -> None:
         if change:
             request.__dict__["rights_before"] = self.state_of(self.model._default_manager.get(pk=obj.pk))
         super().save_model(request, obj, form, change)
 
-    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+    def log_addition(self, request: HttpRequest, obj: models.Model, message: object) -> LogEntry:
         self._record(request, "add", obj, None, self._now(obj))
         return super().log_addition(request, obj, message)
 
-    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+    def log_change(self, request: HttpRequest, obj: models.Model, message: object) -> LogEntry:
         after = self._now(obj)
         before = request.__dict__.pop("rights_before", after)
         # What is no right is a name, an address, or a password: that it was changed is said, its value is not.
         self._record(request, "change" if before == after else "change_rights", obj, before, after)
         return super().log_change(request, obj, message)
 
-    def log_deletions(self, request: HttpRequest, queryset: models.QuerySet) -> Any:
+    def log_deletions(self, request: HttpRequest, queryset: models.QuerySet) -> list[LogEntry]:
         for row in queryset:
             self._record(request, "delete", row, self.state_of(row), None)
         return super().log_deletions(request, queryset)
@@ -73,10 +74,12 @@ class RecordedAdmin(admin.ModelAdmin):
                 widget.attrs["aria-label"] = f"{capfirst(str(db_field.verbose_name))}, {part}"
         return field
 
-    def _now(self, obj: Any) -> State:
+    def _now(self, obj: models.Model) -> State:
         return self.state_of(self.model._default_manager.get(pk=obj.pk))  # without what the row has cached
 
-    def _record(self, request: HttpRequest, verb: str, row: Any, before: Any, after: Any) -> None:
+    def _record(
+        self, request: HttpRequest, verb: str, row: models.Model, before: State | None, after: State | None
+    ) -> None:
         noun = str(self.opts.verbose_name)
         record(
             operator_of(request.user), f"{verb}_{noun}" if verb != "change_rights" else verb, f"{noun.capitalize()} {row}",
@@ -129,7 +132,7 @@ class WhoActed(Segments):
     title = "who"
     parameter_name = "who"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> Sequence[tuple[str, str]]:
         staff = User.objects.filter(is_staff=True).order_by("username")[:MOST_FOUND]
         self.choices_in_words = [
             ("all", "Anybody"),
@@ -157,7 +160,7 @@ class WhatItWasAbout(Segments):
         "notifications.order notifications.suppression notifications.apitoken auth.user auth.group"
     )
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> Sequence[tuple[str, str]]:
         known = {model._meta.label_lower: str(model._meta.verbose_name_plural) for model in apps.get_models()}
         found = [(kind, capfirst(known[kind])) for kind in self.kinds.split() if kind in known]
         self.choices_in_words = [("all", "Anything"), *found]
@@ -177,7 +180,7 @@ class WhenItWas(Segments):
 
 
 @admin.register(OperatorAction)
-class OperatorActionAdmin(ReadOnlyAdmin):
+class OperatorActionAdmin(ReadOnlyAdmin[OperatorAction]):
     place = 70
     keyset = Keyset("created_at", ties_opposed=True)
     list_display = ["did", "when", "who", "because", "result", "count_rows"]
@@ -215,7 +218,7 @@ class OperatorActionAdmin(ReadOnlyAdmin):
         known = OperatorAction.objects.filter(about).exists()
         return queryset.filter(about if known else models.Q(actor_name=key)), False
 
-    def detail(self, request: HttpRequest, row: OperatorAction) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: OperatorAction) -> dict[str, object]:
         when = humanize.clock(row.created_at, timezone.now())
         facts = [("Who", row.actor_name), ("When", f"{when} UTC"), ("Reason", self.because(row))]
         facts += [("Result", row.result), ("Rows", f"{row.rows:,}")]
@@ -233,7 +236,7 @@ def _titled(name: str) -> str:
     return capfirst(name.replace("_", " "))
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """As a person writes it: no None, True or brackets."""
     if isinstance(value, dict):
         return "; ".join(f"{name.replace('_', ' ')}: {_shown(part)}" for name, part in value.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
@@ -21,7 +22,7 @@ from outbox.channels.models import ChannelState
 from outbox.messages.models import DeliveryAttempt, OutboxMessage
 
 
-def _each(lever: Callable[[str, Operator, str], bool]) -> Callable[[list[Any], Operator, str], int]:
+def _each(lever: Callable[[str, Operator, str], bool]) -> Callable[[list[str], Operator, str], int]:
     return lambda keys, operator, reason: sum(lever(key, operator, reason) for key in keys)
 
 
@@ -43,7 +44,7 @@ PAUSE = Lever(
 )  # fmt: skip
 
 
-def state_of_channel(row: ChannelState, now: Any) -> str:
+def state_of_channel(row: ChannelState, now: datetime) -> str:
     """The word for a channel: a key of `config.admin.html.STATES`."""
     if row.paused:
         return "paused"
@@ -57,7 +58,7 @@ MOST_COUNTED = 10_000
 
 
 @admin.register(ChannelState)
-class ChannelStateAdmin(ReadOnlyAdmin):
+class ChannelStateAdmin(ReadOnlyAdmin[ChannelState]):
     place = 45
     levers = (RESUME, PAUSE)
     keyset = Keyset("name", descending=False)
@@ -87,7 +88,7 @@ class ChannelStateAdmin(ReadOnlyAdmin):
     def find(self, key: str) -> Iterable[ChannelState]:
         return list(ChannelState.objects.filter(pk=key))
 
-    def detail(self, request: HttpRequest, row: ChannelState) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: ChannelState) -> dict[str, object]:
         now = timezone.now()
         errors = DeliveryAttempt.objects.filter(channel=row.pk).exclude(outcome__in=["sent", ""]).order_by("-id")
         oldest = OutboxMessage.objects.due(row.pk, now).values_list("available_at", flat=True).first()

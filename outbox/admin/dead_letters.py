@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -145,7 +145,7 @@ class StateOfLetter(Segments):
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
+class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
     place = 20
     tabs = TABS
     levers = (REQUEUE, RESOLVE, DISCARD, RESTORE)
@@ -165,7 +165,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
         # A list never needs what can be large; a page reads it when it is shown.
         return super().get_queryset(request).defer(*LARGE)
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, extra_context: Mapping[str, object] | None = None) -> HttpResponse:
         offered = self._of_list(request)
         return super().changelist_view(request, {"lever_states": offered, **(extra_context or {})})
 
@@ -187,8 +187,8 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
         closed = _why_closed(row) if row.status != DeadLetter.Status.OPEN else ""
         return [*found[:1], state_of(request, row, closed), *found[1:]]
 
-    def narrowed_to(self, lookup: str, value: Any) -> str:
-        group = FailureGroup.objects.filter(pk=value).first() if lookup == "group__id__exact" else None
+    def narrowed_to(self, lookup: str, value: object) -> str:
+        group = FailureGroup.objects.filter(pk=str(value)).first() if lookup == "group__id__exact" else None
         return f"“{group}”" if group else str(value)
 
     @admin.display(description="Letter")
@@ -222,7 +222,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin):
             return "", ""
         return REQUEUE.verb, f"{self.lever_url(REQUEUE)}?{urlencode({'id': str(row.pk)})}"
 
-    def detail(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: DeadLetter) -> dict[str, object]:
         group = FailureGroup.objects.filter(pk=row.group_id).first()
         row.refresh_from_db(fields=LARGE)  # in one query, not each by itself
         sight, items = self.sight(request, row), items_of(row)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
+from django.contrib.auth.models import AbstractUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.urls import URLPattern, path, reverse
 
 from config.admin import humanize
 from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of, role_with
-from config.admin.pages import LeverState
+from config.admin.pages import LeverState, ReadOnlyAdmin
 from config.database.clock import database_now
 from config.payload import digest
 from config.redelivery import Effect, Refusal
@@ -45,7 +46,7 @@ EDIT = Lever(
 RIGHTS = {"outbox.edit_deadletter": "edit and requeue dead letters", reveal.RIGHT: "see payloads"}
 
 
-def lacking(user: Any) -> tuple[str, str]:
+def lacking(user: AbstractUser | AnonymousUser) -> tuple[str, str]:
     """The first right that this person lacks to edit, in words, and the least role that has it; empty with all."""
     for right, words in RIGHTS.items():
         if not user.has_perm(right):
@@ -89,22 +90,19 @@ class EditForm:
         self.was_checked = given.get("checked", "") == digest(self.text.encode("utf-8", "surrogatepass"))
 
 
-class Editing:
+class Editing(ReadOnlyAdmin[DeadLetter]):
     """For the pages of letters: the address that edits a copy of one."""
 
-    opts: Any
-    admin_site: Any
-
-    def get_urls(self) -> list[Any]:
+    def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.edit_view)
-        return [path("<path:object_id>/edit/", view, name="outbox_deadletter_edit"), *super().get_urls()]  # type: ignore[misc]
+        return [path("<path:object_id>/edit/", view, name="outbox_deadletter_edit"), *super().get_urls()]
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         right, role = lacking(request.user)
         if right:
             return self._show(request, None, {"right": right, "role": role}, status=403)
-        row = self.get_object(request, unquote(object_id))  # type: ignore[attr-defined]
-        if not self.has_view_permission(request, row):  # type: ignore[attr-defined]
+        row = self.get_object(request, unquote(object_id))
+        if not self.has_view_permission(request, row):
             raise PermissionDenied
         if row is None:
             raise Http404
@@ -164,7 +162,7 @@ class Editing:
         return self._show(request, row, context)
 
     def _show(
-        self, request: HttpRequest, row: DeadLetter | None, context: dict[str, Any], status: int = 200
+        self, request: HttpRequest, row: DeadLetter | None, context: Mapping[str, object], status: int = 200
     ) -> HttpResponse:
         group = FailureGroup.objects.filter(pk=row.group_id).first() if row else None
         page = {**self.admin_site.each_context(request), "opts": self.opts, "lever": EDIT, "now": database_now()}

@@ -7,18 +7,18 @@ from typing import Any
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import path, reverse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
 from config.admin import humanize
 from config.admin.html import chip, moment
-from config.admin.lists import KeysetChangeList, by_ids
-from config.admin.pages import LeverState, ReadOnlyAdmin, age_column, finds, number_column
+from config.admin.lists import by_ids
+from config.admin.pages import KeysetChangeList, LeverState, ReadOnlyAdmin, age_column, finds, number_column
 from config.database.clock import database_now
 from config.flows import flows
 from outbox.admin import group_figures
-from outbox.admin.group_figures import figures, history_of, origins_of
+from outbox.admin.group_figures import Figures, figures, history_of, origins_of
 from outbox.admin.group_filters import (
     ByUrgency,
     FlowOfGroup,
@@ -60,7 +60,7 @@ class GroupChangeList(KeysetChangeList):
             row.trend = group_figures.trend_of(found[row.pk], row.shown == FailureGroup.State.REGRESSED)
 
     @property
-    def figures(self) -> Any:
+    def figures(self) -> Figures:
         return figures(database_now())
 
     @property
@@ -79,7 +79,7 @@ def _is_its_turn(state: LeverState, row: FailureGroup) -> bool:
 
 
 @admin.register(FailureGroup)
-class FailureGroupAdmin(ReadOnlyAdmin):
+class FailureGroupAdmin(ReadOnlyAdmin[FailureGroup]):
     place = 10
     tabs = TABS
     levers = LEVERS
@@ -92,7 +92,7 @@ class FailureGroupAdmin(ReadOnlyAdmin):
     last = age_column("last_seen", "Last seen")
 
     # -- The list -------------------------------------------------------------------------------
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[GroupChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: object) -> type[GroupChangeList]:
         return GroupChangeList
 
     @admin.display(description="State")
@@ -100,7 +100,7 @@ class FailureGroupAdmin(ReadOnlyAdmin):
         return chip(f"group_{row.shown}")
 
     @admin.display(description="Cause")
-    def cause(self, row: Any) -> str:
+    def cause(self, row: FailureGroup) -> str:
         line = '{}<span class="sw-second"><code>{}</code>, step “{}”</span>'
         return format_html(line, row, row.reason, row.step)
 
@@ -113,17 +113,17 @@ class FailureGroupAdmin(ReadOnlyAdmin):
         return format_html('{}<span class="sw-second">{}</span>', *row.trend)
 
     @admin.display(description="First seen")
-    def first(self, row: Any) -> str:
+    def first(self, row: FailureGroup) -> str:
         when = row.first_seen
         age = moment(when, humanize.ago(when, timezone.now()))
         return format_html('{}<span class="sw-second">{}</span>', age, f"{when.day} {when:%b %Y %H:%M}")
 
     @admin.display(description="Owner")
-    def owner(self, row: Any) -> str:
+    def owner(self, row: FailureGroup) -> str:
         return row.owner_name or format_html('<b class="sw-toned sw-warn">{}</b>', "Nobody")
 
     # -- One group ------------------------------------------------------------------------------
-    def detail(self, request: HttpRequest, row: FailureGroup) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: FailureGroup) -> dict[str, object]:
         now = database_now()
         letters = DeadLetter.objects.of_group(row.pk).open().newest_first().defer("traceback")
         span = group_figures.WEEK if request.GET.get("hours") == str(group_figures.WEEK) else group_figures.TWO_DAYS
@@ -150,7 +150,7 @@ class FailureGroupAdmin(ReadOnlyAdmin):
         mine = [state for state in states if state.lever.name not in PAIRED or _is_its_turn(state, row)]
         return sorted([*of_letters(request, row, self.opts), *mine], key=lambda state: state.lever.harm)
 
-    def get_urls(self) -> list[Any]:
+    def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.words_view)
         return [path("<int:pk>/words/", view, name="outbox_failuregroup_words"), *super().get_urls()]
 

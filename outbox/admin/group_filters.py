@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
+from django.contrib.admin import ModelAdmin
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Case, Count, Exists, IntegerField, OuterRef, Q, Value, When
@@ -17,11 +19,11 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from config.admin.lists import BETWEEN, Keyset
+from config.admin.lists import BETWEEN, Keyset, Row
 from config.admin.pages import Segments
 from config.flows import Flow, flows
 from config.uuid7 import smallest_uuid7
-from outbox.groups.models import FailureGroup, ignored_long_enough
+from outbox.groups.models import FailureGroup, FailureGroupQuerySet, ignored_long_enough
 from outbox.letters.filters import STARTS, Filter
 from outbox.letters.models import DeadLetter
 from outbox.replay_batches.models import LIVE, ReplayBatch
@@ -117,7 +119,7 @@ def with_rank(rows: models.QuerySet, now: datetime, in_work: Collection[int] = (
 class ByUrgency(Keyset):
     """There are few groups that need work: sorting them costs less than an index that every arrival changes."""
 
-    def page(self, rows: models.QuerySet, cursor: str, backwards: bool, size: int) -> tuple[list[Any], bool]:
+    def page(self, rows: models.QuerySet[Row], cursor: str, backwards: bool, size: int) -> tuple[list[Row], bool]:
         rows = with_rank(rows, timezone.now(), groups_in_work())
         if cursor:
             rows = rows.filter(_beyond(cursor, backwards))
@@ -163,12 +165,12 @@ class StateOfGroup(Segments):
     ]  # fmt: skip
 
     def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        chosen, now = self.chosen(), timezone.now()
+        groups, chosen, now = cast(FailureGroupQuerySet, queryset), self.chosen(), timezone.now()
         if chosen == WORK:
-            return queryset.needing_work(now)  # type: ignore[attr-defined]
-        return queryset if chosen == "all" else queryset.in_state(chosen, now, groups_in_work())  # type: ignore[attr-defined]
+            return groups.needing_work(now)
+        return groups if chosen == "all" else groups.in_state(chosen, now, groups_in_work())
 
-    def choices(self, changelist: Any) -> Iterator[Any]:
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """With the number of groups in each state that has letters to look at; the others are never counted."""
         numbers = numbers_by_state()
         for choice, (value, _) in zip(super().choices(changelist), self.choices_in_words, strict=True):
@@ -187,15 +189,15 @@ class FlowOfGroup(Segments):
     title = "flow"
     parameter_name = "flow"
 
-    @property
-    def choices_in_words(self) -> list[tuple[str, str]]:  # type: ignore[override]
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin) -> Sequence[tuple[str, str]]:
         named = [(flow.name, name_of(flow)) for flow in flows() if flow.sources()]
-        return [("all", "All"), *named]
+        self.choices_in_words = [("all", "All"), *named]
+        return self.choices_in_words
 
     def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
         chosen = self.chosen()
         sources = next((flow.sources() for flow in flows() if flow.name == chosen), None)
-        return queryset if sources is None else queryset.of_sources(sources)  # type: ignore[attr-defined]
+        return queryset if sources is None else cast(FailureGroupQuerySet, queryset).of_sources(sources)
 
 
 class OwnerOfGroup(Segments):
@@ -227,11 +229,11 @@ class FlowOfLetter(Segments):
     parameter_name = "source"
     field = "source"
 
-    @property
-    def choices_in_words(self) -> list[tuple[str, str]]:  # type: ignore[override]
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin) -> Sequence[tuple[str, str]]:
         named = [
             (source, name_of(flow) if len(flow.sources()) == 1 else f"{name_of(flow)}: {source}")
             for flow in flows()
             for source in flow.sources()
         ]
-        return [("all", "All"), *named]
+        self.choices_in_words = [("all", "All"), *named]
+        return self.choices_in_words

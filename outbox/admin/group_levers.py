@@ -8,7 +8,8 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth import get_user_model
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models.options import Options
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -91,7 +92,7 @@ def _shown(name: str, verb: str, icon: str, right: str, harm: bool = False) -> L
     )  # fmt: skip
 
 
-def of_letters(request: HttpRequest, group: FailureGroup, opts: Any) -> list[LeverState]:
+def of_letters(request: HttpRequest, group: FailureGroup, opts: Options) -> list[LeverState]:
     """What can be done to all its open letters, by a batch, and to the newest one of them alone."""
     if not group.open_count:
         return []
@@ -106,7 +107,7 @@ def of_letters(request: HttpRequest, group: FailureGroup, opts: Any) -> list[Lev
     return [_offer(request, lever, url, opts, posts=url.startswith(draft)) for lever, url in offered]
 
 
-def of_filter(request: HttpRequest, chosen: Filter, state: str, opts: Any) -> list[LeverState]:
+def of_filter(request: HttpRequest, chosen: Filter, state: str, opts: Options) -> list[LeverState]:
     """What a replay batch can do to all letters of a list that shows one state; nothing in a state that no verb starts from."""
     draft = reverse("admin:outbox_replaybatch_draft")
     offered = [
@@ -127,7 +128,7 @@ def of_filter(request: HttpRequest, chosen: Filter, state: str, opts: Any) -> li
     return sorted(found, key=lambda one: one.lever.harm)
 
 
-def _offer(request: HttpRequest, lever: Lever, url: str, opts: Any, *, posts: bool) -> LeverState:
+def _offer(request: HttpRequest, lever: Lever, url: str, opts: Options, *, posts: bool) -> LeverState:
     lacks = {} if lever.allowed(request.user, opts) else {"right": RIGHTS[lever.right], "role": lever.role(opts)}
     return LeverState(lever, url, posts=posts, **lacks)
 
@@ -213,7 +214,7 @@ def words_page(request: HttpRequest, group: FailureGroup, context: dict[str, Any
     return TemplateResponse(request, "admin/outbox/failuregroup/words.html", shown, status=status)
 
 
-def _typed(given: Any, name: str) -> str:
+def _typed(given: QueryDict, name: str) -> str:
     # PostgreSQL stores no NUL in a text.
     return given.get(name, "").replace("\r\n", "\n").strip()
 

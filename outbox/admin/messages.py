@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import path, reverse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.clickjacking import xframe_options_sameorigin
@@ -21,8 +22,8 @@ from config.admin import html as states
 from config.admin import humanize
 from config.admin.html import chip, in_words, moment
 from config.admin.levers import Lever
-from config.admin.lists import Keyset, KeysetChangeList
-from config.admin.pages import ReadOnlyAdmin, Segments, age_column
+from config.admin.lists import Keyset
+from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, Segments, age_column
 from config.flows import mask_of
 from config.uuid7 import is_uuid
 from outbox.audit_log.reveal import Revealing
@@ -100,11 +101,11 @@ def why_not(row: OutboxMessage) -> str:
     return f"The message is {row.get_state_display().lower()}."
 
 
-def _pending(rows: Any) -> Any:
+def _pending(rows: models.QuerySet) -> models.QuerySet:
     return rows.filter(state="pending")
 
 
-def _uncertain(rows: Any) -> Any:
+def _uncertain(rows: models.QuerySet) -> models.QuerySet:
     return rows.filter(state="uncertain")
 
 
@@ -164,7 +165,7 @@ class StateOfMessage(Segments):
 
 
 @admin.register(OutboxMessage)
-class OutboxMessageAdmin(Revealing, ReadOnlyAdmin):
+class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
     place = 40
     levers = (TRY_NOW, IT_WAS_SENT, SEND_AGAIN, CANCEL, GIVE_UP)
     list_display = ["what", "state_chip", "channel", "tries", "next_try", "written"]
@@ -208,11 +209,11 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin):
             return list(rows.filter(pk=key))
         return list(rows.unfinished().filter(aggregate=key)[:MOST_FOUND])
 
-    def get_urls(self) -> list[Any]:
+    def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.body_view)
         return [path("<uuid:pk>/body/", view, name="outbox_outboxmessage_body"), *super().get_urls()]
 
-    def body_view(self, request: HttpRequest, pk: Any) -> HttpResponse:
+    def body_view(self, request: HttpRequest, pk: UUID) -> HttpResponse:
         """The HTML of a mail, for the sandboxed frame on its page."""
         row = OutboxMessage.objects.filter(pk=pk).first()
         if not self.has_view_permission(request) or (row and not self.sight(request, row).shown):
@@ -222,7 +223,7 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin):
             raise Http404
         return _framed(html)
 
-    def detail(self, request: HttpRequest, row: OutboxMessage) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: OutboxMessage) -> dict[str, object]:
         now, sight = timezone.now(), self.sight(request, row)
         attempts = list(DeliveryAttempt.objects.filter(message_id=row.pk).order_by("-id")[:MOST_FOUND])
         mail = mail_of(row) if sight.shown else {}
@@ -250,7 +251,7 @@ def _framed(html: str) -> HttpResponse:
     return HttpResponse(html, headers={"Content-Security-Policy": MAIL_POLICY, "Referrer-Policy": "no-referrer"})
 
 
-def mail_of(row: OutboxMessage) -> dict[str, Any]:
+def mail_of(row: OutboxMessage) -> dict[str, object]:
     """The payload of a mail; {} for what is none."""
     try:
         payload = msgspec.json.decode(row.payload)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 from django.urls import reverse
@@ -43,7 +43,7 @@ class BatchStep(NamedTuple):
     state: str
 
 
-def context(batch: ReplayBatch) -> dict[str, Any]:
+def context(batch: ReplayBatch) -> dict[str, object]:
     """Everything the templates of one batch show."""
     now, parts = database_now(), parts_of(batch)
     over = (
@@ -177,7 +177,7 @@ def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:
     return found
 
 
-def facts(batch: ReplayBatch, now: datetime) -> list[tuple[str, Any]]:
+def facts(batch: ReplayBatch, now: datetime) -> list[tuple[str, str]]:
     """Who and what."""
     rate = f"{batch.rate:g} letters a second" if batch.rate else "unlimited"
     rows = [("Asked for by", batch.requested_by), ("Set pinned", clock_and_age(batch.pinned_at, now))]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib import admin, messages
+from django.contrib.auth.models import AbstractUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.db import models
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.text import capfirst
 
@@ -30,15 +31,16 @@ from outbox.replay_batches.models import ReplayBatch, ReplayItem
 # -- What the forms of a replay batch send: the filter of a draft, the pace of a confirmation, the levers ----
 RIGHT = "bulk requeue"
 RIGHTS = {verb: ("outbox.bulk_replay", f"outbox.{verb}_deadletter") for verb in VERBS}
-Given = Mapping[str, Any]
+Number = TypeVar("Number", int, float)
+Given = Mapping[str, object]
 
 
-def may(user: Any, verb: str) -> bool:
+def may(user: AbstractUser | AnonymousUser, verb: str) -> bool:
     """Whether this person may do it to one letter, and to many."""
     return bool(user.has_perms(RIGHTS[verb]))
 
 
-def lacking(user: Any, verb: str) -> str:
+def lacking(user: AbstractUser | AnonymousUser, verb: str) -> str:
     """The first right that this person lacks for it, in words; empty where none is."""
     bulk, one = RIGHTS[verb]
     if not user.has_perm(bulk):
@@ -51,7 +53,7 @@ def role_for(verb: str) -> str:
     return next((role for role, rights in ROLES.items() if set(RIGHTS[verb]) <= set(rights)), "")
 
 
-def posted_filter(given: Any) -> Filter:
+def posted_filter(given: QueryDict) -> Filter:
     """The filter of a draft. Raises Refusal for a group that is no number."""
     group = _text(given, "group")
     if group and not (group.isdecimal() and len(group) < 19):
@@ -74,7 +76,7 @@ def _rate(number: int, operator: Operator, given: Given) -> str:
     return f"The rate is {batch.rate:g} letters a second." if batch.rate else "The rate is unlimited."
 
 
-def _plain(act: Callable[..., Any], words: str) -> Callable[[int, Operator, Given], str]:
+def _plain(act: Callable[..., object], words: str) -> Callable[[int, Operator, Given], str]:
     def pull(number: int, operator: Operator, given: Given) -> str:
         act(number, operator, _text(given, "reason"))
         return words
@@ -87,7 +89,7 @@ def _text(given: Given, name: str) -> str:
     return str(given.get(name, "")).strip()
 
 
-def _number(given: Given, name: str, kind: Callable[[str], Any]) -> Any:
+def _number(given: Given, name: str, kind: Callable[[str], Number]) -> Number | None:
     """None for an empty field. Raises Refusal."""
     text = _text(given, name).replace(",", "")
     try:
@@ -121,7 +123,7 @@ class StateOfItem(Segments):
 
 
 @admin.register(ReplayItem)
-class ReplayItemAdmin(ReadOnlyAdmin):
+class ReplayItemAdmin(ReadOnlyAdmin[ReplayItem]):
     keyset = Keyset("letter")
     links = ["batch__id__exact"]
     list_filter = [StateOfItem]
@@ -136,7 +138,7 @@ class ReplayItemAdmin(ReadOnlyAdmin):
         rows = super().get_queryset(request)
         return rows if request.GET.get("batch__id__exact") else rows.none()
 
-    def narrowed_to(self, lookup: str, value: Any) -> str:
+    def narrowed_to(self, lookup: str, value: object) -> str:
         return f"letters of replay batch {value}"
 
     def way_back(self, request: HttpRequest) -> tuple[str, str]:
@@ -162,7 +164,7 @@ class ReplayItemAdmin(ReadOnlyAdmin):
 
 # -- Admin pages of replay batches: the list, one page from preview to proof, and its levers -----------------
 @admin.register(ReplayBatch)
-class ReplayBatchAdmin(ReadOnlyAdmin):
+class ReplayBatchAdmin(ReadOnlyAdmin[ReplayBatch]):
     place = 30
     tabs = TABS
     list_display = ["batch", "in_state", "count_pinned", "count_done", "count_failed", "who", "asked"]
@@ -189,14 +191,20 @@ class ReplayBatchAdmin(ReadOnlyAdmin):
         return row.requested_by
 
     # -- One batch ------------------------------------------------------------------------------
-    def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: Mapping[str, object] | None = None,
+    ) -> HttpResponse:
         """`?part=1` answers with what the refresh script lays over the page."""
-        response = super().change_view(request, *args, **kwargs)
+        response = super().change_view(request, object_id, form_url, extra_context)
         if request.GET.get("part") and isinstance(response, TemplateResponse):
             response.template_name = "admin/outbox/replaybatch/part.html"
         return response
 
-    def detail(self, request: HttpRequest, row: ReplayBatch) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: ReplayBatch) -> dict[str, object]:
         allowed = may(request.user, row.verb)
         return {
             **batch_page.context(row),
@@ -209,7 +217,7 @@ class ReplayBatchAdmin(ReadOnlyAdmin):
         }
 
     # -- Asking for one, and its levers ---------------------------------------------------------
-    def get_urls(self) -> list[Any]:
+    def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         mine = [
             path("draft/", wrap(self.draft_view), name="outbox_replaybatch_draft"),

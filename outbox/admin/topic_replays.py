@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
@@ -22,18 +22,19 @@ from config.admin.pages import ReadOnlyAdmin, age_column, number_column
 from config.database.clock import database_now
 from config.redelivery import Refusal
 from outbox.topic_replay import requests
-from outbox.topic_replay.models import TopicReplay
+from outbox.topic_replay.models import TopicReplay, TopicReplayQuerySet
 from outbox.topic_replay.run import replayable
 
 # -- The levers on replays, the form that asks for one, and what its page says -------------------------------
+Checked = TypeVar("Checked")
 FIELD_TIME = "%Y-%m-%dT%H:%M:%S"
 
 
-def _unfinished(rows: Any) -> Any:
+def _unfinished(rows: TopicReplayQuerySet) -> TopicReplayQuerySet:
     return rows.unfinished()
 
 
-def _previewed(rows: Any) -> Any:
+def _previewed(rows: TopicReplayQuerySet) -> TopicReplayQuerySet:
     return rows.previewed()
 
 
@@ -72,14 +73,14 @@ class Form:
     problems: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, given: Mapping[str, Any], now: datetime) -> Form:
+    def empty(cls, given: Mapping[str, str], now: datetime) -> Form:
         """The last hour, unless a link says otherwise."""
         hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         since, until = f"{hour - timedelta(hours=1):{FIELD_TIME}}", f"{hour:{FIELD_TIME}}"
         return cls(given.get("topic", ""), given.get("since") or since, given.get("until") or until)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Form:
+    def of(cls, given: Mapping[str, str]) -> Form:
         topic, since, until, slack, reason = (
             str(given.get(name, "")).strip() for name in ("topic", "since", "until", "slack", "reason")
         )
@@ -100,7 +101,7 @@ class Form:
         ask = partial(requests.request, self.topic, since[0], until[0], slack, operator, self.reason)
         return self._checked("slack", lambda _: ask(dry_run=dry_run), self.slack)
 
-    def _checked(self, name: str, check: Any, text: str) -> Any:
+    def _checked(self, name: str, check: Callable[[str], Checked], text: str) -> Checked | None:
         try:
             return check(text)
         except Refusal as refusal:
@@ -150,7 +151,7 @@ REFRESH_SECONDS = 2
 
 
 @admin.register(TopicReplay)
-class TopicReplayAdmin(ReadOnlyAdmin):
+class TopicReplayAdmin(ReadOnlyAdmin[TopicReplay]):
     place = 65
     levers = (APPLY, CANCEL)
     list_display = ["timeframe", "state", "does", "count_read", "count_applied", "who", "asked"]
@@ -182,7 +183,7 @@ class TopicReplayAdmin(ReadOnlyAdmin):
         return bool(request.user.has_perm("outbox.replay_topic"))
 
     def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+        self, request: HttpRequest, form_url: str = "", extra_context: Mapping[str, object] | None = None
     ) -> HttpResponse:
         """Ask for a replay: counted first, unless somebody wants it at once."""
         if not self.has_add_permission(request):
@@ -197,14 +198,20 @@ class TopicReplayAdmin(ReadOnlyAdmin):
         context = {**page, "form": form, "topics": sorted(replayable()), "now": database_now()}
         return TemplateResponse(request, "admin/outbox/topicreplay/ask.html", context)
 
-    def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: Mapping[str, object] | None = None,
+    ) -> HttpResponse:
         """`?part=1` answers with what the refresh script lays over the page."""
-        response = super().change_view(request, *args, **kwargs)
+        response = super().change_view(request, object_id, form_url, extra_context)
         if request.GET.get("part") and isinstance(response, TemplateResponse):
             response.template_name = "admin/outbox/topicreplay/part.html"
         return response
 
-    def detail(self, request: HttpRequest, row: TopicReplay) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: TopicReplay) -> dict[str, object]:
         now, parts = database_now(), parts_of(row)
         unfinished = row.state in ("pending", "running")
         since, until = _ends(row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from django.contrib import admin
 from django.db import models
@@ -46,7 +45,7 @@ def state_of(row: Watermark) -> str:
 
 
 @admin.register(Watermark)
-class WatermarkAdmin(ReadOnlyAdmin):
+class WatermarkAdmin(ReadOnlyAdmin[Watermark]):
     place = 60
     keyset = Keyset(descending=False, back="Back", on="On")
     list_display = ["position", "state", "group", "count_lag", "caught_up", "reported"]
@@ -75,7 +74,7 @@ class WatermarkAdmin(ReadOnlyAdmin):
     def count_lag(self, row: Watermark) -> str:
         return format_html('<span class="sw-number">{}</span>', f"{lag_of(row):,}")
 
-    def detail(self, request: HttpRequest, row: Watermark) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: Watermark) -> dict[str, object]:
         now = timezone.now()
         offsets = [("Consumer group", row.group), ("Topic id", row.topic_id or humanize.UNKNOWN)]
         offsets += [("Next offset", f"{row.next_offset:,}"), ("End of the log", f"{row.end_offset:,}")]

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
+from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import path, reverse
+from django.urls import URLPattern, path, reverse
 
 from config.admin.humanize import pretty
 from config.admin.levers import fault_of_reason, operator_of
@@ -84,28 +85,25 @@ def answer(request: HttpRequest, subject_type: str, subject_id: object, words: s
     return HttpResponseRedirect(back)
 
 
-class Revealing:
+class Revealing(admin.ModelAdmin):
     """For a page of rows with hidden values: the address that reveals one, and what its reader may see."""
 
-    opts: Any
-    admin_site: Any
-
-    def get_urls(self) -> list[Any]:
+    def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.reveal_view)
         name = f"{self.opts.app_label}_{self.opts.model_name}_reveal"
-        return [path("<path:object_id>/reveal/", view, name=name), *super().get_urls()]  # type: ignore[misc]
+        return [path("<path:object_id>/reveal/", view, name=name), *super().get_urls()]
 
     def reveal_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        row = self.get_object(request, unquote(object_id))  # type: ignore[attr-defined]
-        if not self.has_view_permission(request, row):  # type: ignore[attr-defined]
+        row = self.get_object(request, unquote(object_id))
+        if not self.has_view_permission(request, row):
             raise PermissionDenied
         if row is None:
             raise Http404
         words = f"{str(self.opts.verbose_name).capitalize()} {row.pk}"
         return answer(request, self.opts.label_lower, row.pk, words, self._page("change", row))
 
-    def sight(self, request: HttpRequest, row: Any) -> Visibility:
+    def sight(self, request: HttpRequest, row: models.Model) -> Visibility:
         return sight_of(request.user, self.opts.label_lower, row.pk, self._page("reveal", row))
 
-    def _page(self, name: str, row: Any) -> str:
+    def _page(self, name: str, row: models.Model) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}", args=[quote(row.pk)])

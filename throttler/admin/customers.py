@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
@@ -19,15 +19,15 @@ from django.utils.http import urlencode
 
 from config.admin import humanize
 from config.admin.html import chip, moment
-from config.admin.lists import Keyset, KeysetChangeList
-from config.admin.pages import ReadOnlyAdmin, Segments
+from config.admin.lists import Keyset
+from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, Segments
 from config.admin.svg import Point
 from config.database.clock import database_now
 from outbox.audit_log.models import OperatorAction
 from throttler.admin import charts, customer_text, levers, waiting_messages
 from throttler.admin.levers import CustomerLeverPage
 from throttler.customers.changes import SUBJECT, fault_of_customer, without_row
-from throttler.customers.models import Customer
+from throttler.customers.models import Customer, CustomerQuerySet
 from throttler.customers.situation import Situation, customer_of, has_row, situation_of, situations_of, ttl_of
 from throttler.lanes.models import Lane
 from throttler.limits.rate import BadRates, Rates, parse_rates
@@ -50,7 +50,7 @@ class CustomersShown(Segments):
     choices_in_words = [("waiting", "Waiting"), ("held", "On hold"), ("all", "All with own terms")]
 
     def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        return queryset.held() if self.chosen() == "held" else queryset  # type: ignore[attr-defined]
+        return cast(CustomerQuerySet, queryset).held() if self.chosen() == "held" else queryset
 
 
 class CustomerChangeList(KeysetChangeList):

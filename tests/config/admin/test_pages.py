@@ -180,3 +180,10 @@ def test_on_a_phone_each_cell_says_its_column():
 def test_a_time_breaks_between_the_clock_and_the_age(boss, rows):
     html = boss.get(page_of(rows.sent)).content.decode()
     assert re.search(r"<time [^>]+><span>\d\d:\d\d:\d\d,</span> <span>\d+ s ago</span></time>", html)
+
+
+@pytest.mark.parametrize("key", ["999999999", "a_20b", "\x00"])
+def test_a_row_that_is_gone_leads_home_and_says_so(key):
+    response = client_with("view_watermark").get(f"/admin/outbox/watermark/{key}/change/", follow=True)
+    assert response.redirect_chain == [("/admin/", 302)]
+    assert "doesn’t exist. Perhaps it was deleted?" in response.content.decode()
