@@ -64,11 +64,11 @@ def create_topics() -> list[tuple[TopicState, bool]]:
         return [(state, not state.partitions and _create(admin, state)) for state in describe_topics(admin)]
 
 
-def compare(name: str, entry: Mapping, told: Mapping[str, str]) -> Iterator[Difference]:
-    """The settings that the broker tells of a topic, and that are not as its entry in the catalogue says."""
+def compare(name: str, entry: Mapping, current: Mapping[str, str]) -> Iterator[Difference]:
+    """The settings of a topic, as the broker tells them, that are not as its entry in the catalogue says."""
     for setting, value in entry.get("config", {}).items():
-        if setting in told and not _same(told[setting], value):
-            yield Difference(setting, told[setting] or "empty", value, _reconfigure(name, setting, value))
+        if setting in current and not _same(current[setting], value):
+            yield Difference(setting, current[setting] or "empty", value, _reconfigure(name, setting, value))
 
 
 def compare_partitions(name: str, entry: Mapping, counts: Mapping[str, int]) -> Iterator[Difference]:
@@ -80,16 +80,16 @@ def compare_partitions(name: str, entry: Mapping, counts: Mapping[str, int]) -> 
         yield Difference("partitions", str(count), reason, _repartition(name, count, wanted, origin or ""))
 
 
-def _state(name: str, entry: Mapping, counts: Mapping[str, int], told: Mapping[str, str] | str) -> TopicState:
+def _state(name: str, entry: Mapping, counts: Mapping[str, int], current: Mapping[str, str] | str) -> TopicState:
     wanted = _wanted(entry, counts)
     if not counts.get(name):
         return TopicState(name, 0, wanted)
-    if isinstance(told, str):
-        untold, told = told, {}
+    if isinstance(current, str):
+        untold, current = current, {}
     else:
-        missing = sorted(entry.get("config", {}).keys() - told.keys())
+        missing = sorted(entry.get("config", {}).keys() - current.keys())
         untold = f"{', '.join(missing)} not told (right DescribeConfigs?)" if missing else ""
-    differences = (*compare_partitions(name, entry, counts), *compare(name, entry, told))
+    differences = (*compare_partitions(name, entry, counts), *compare(name, entry, current))
     return TopicState(name, counts[name], wanted, differences, untold)
 
 

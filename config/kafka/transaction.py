@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from config.kafka import client, producer_internals
 from config.kafka.wire_format import PackedBatch, PackedRecords, packed
@@ -265,9 +264,9 @@ def holder_of_name(group: str, instance_id: str, limit: float = 8.0) -> str:
     return next((member["member_id"] for member in members if member["group_instance_id"] == instance_id), "")
 
 
-def _asked(question: Callable[[Any], Any], limit: float) -> Any:
+def _asked(question: Callable[[client.kafka.KafkaAdminClient], dict], limit: float) -> dict:
     """What an administration client answers within `limit` seconds; raises KafkaError."""
-    answers: list[Any] = []
+    answers: list[dict | client.KafkaError] = []
 
     def ask() -> None:
         try:

@@ -30,7 +30,7 @@ class WatermarkPlacing:
     ) -> None:  # fmt: skip
         self.handler, self.positions, self.group, self.topics = handler, positions, group, topics
         self.backend, self.stop, self.accept_reset = backend, stop, accept_reset
-        self.told = False  # that an offset is pending
+        self.logged = False  # that a committed offset is pending
         self._resets: dict[TopicPartition, Mark] = {}  # where those begin again whose reset is accepted
 
     def place(self, consumer: client.Client, waiting: set[TopicPartition]) -> Mapping[TopicPartition, Start | Stopped]:
@@ -101,11 +101,11 @@ class WatermarkPlacing:
         try:
             committed = internals.committed_of(consumer, tps, timeout_ms=left())
         except client.KafkaTimeoutError:  # the same broker has just answered twice
-            if not self.told:
+            if not self.logged:
                 log.warning("committed_offset_pending", worker=self.handler.name, group=self.group)
-            self.told = True
+            self.logged = True
             return None
-        self.told = False
+        self.logged = False
         return {(tp.topic, tp.partition): Log(ids[tp.topic], begins[tp], ends[tp], committed.get(tp)) for tp in tps}
 
     def _start_of(self, tp: TopicPartition, mark: Mark | None, kafka_log: Log) -> Start | Stopped:
