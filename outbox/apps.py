@@ -11,9 +11,9 @@ class OutboxConfig(AppConfig):
 
     def ready(self) -> None:
         from config.admin.site import post_refused
-        from outbox import checks  # noqa: F401 (importing registers them)
         from outbox.audit_log.actions import record_refusal
         from outbox.audit_log.roles import make_roles
+        from outbox.channels import handlers  # noqa: F401 (importing registers its check)
 
         post_refused.connect(record_refusal, dispatch_uid="outbox.record_refusal")
 

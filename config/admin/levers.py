@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractUser, AnonymousUser
 
 # -- The roles that `migrate` makes: which rights each is offered, once --------------------------------------
-# Each of these apps' tables may be looked at; the trail only by those who audit it.
+# Each of these apps' tables may be looked at; the audit log only by those who audit it.
 LOOKED_AT = ("outbox", "buffer", "throttler", "notifications")
 NOT_LOOKED_AT = frozenset({"operatoraction", "actionseal", "actionsubject", "offeredright"})
 VIEW = "view"  # stands for the right to view each of these tables
@@ -53,7 +53,7 @@ def role_with(right: str) -> str:
 # Each behind a confirmation that says what will happen to how many rows.
 LEAST_REASON = 3  # characters; a single one tells nobody anything
 MISSING = "A reason is required. It is kept with the operator action."
-NO_REASON = "no reason was given"  # what the trail says where a command may go without one
+NO_REASON = "no reason was given"  # what the audit log says where a command may go without one
 TOO_SHORT = "At least {} characters: whoever reads it next month must understand it."
 
 
@@ -74,7 +74,7 @@ class Operator:
 
 
 def operator_of(user: Any) -> Operator:
-    """The person at the lever, by the name that the trail will keep."""
+    """The person at the lever, by the name that the audit log keeps."""
     return Operator(user.get_full_name() or user.get_username(), user)
 
 

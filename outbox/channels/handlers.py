@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.utils.module_loading import import_string
 
 from config.environment.env import BadSetting
@@ -187,3 +188,13 @@ def misfit(handler: MessageHandler) -> str:
         f"OUTBOX_LEASE_SECONDS: {settings.OUTBOX_LEASE_SECONDS:g} is too short for channel {handler.name}, "
         f"where one call may take {handler.timeout:g} s"
     )
+
+
+@register(Tags.compatibility)
+def handlers_fit_the_lease(app_configs: object, **_: object) -> list[CheckMessage]:
+    """A channel whose calls take longer than the lease would give every message back unsent, for ever."""
+    try:
+        channels = handlers()
+    except BadSetting:
+        return []  # E001 says so
+    return [Error(line, id="spillway.E020") for line in map(misfit, channels.values()) if line]

@@ -15,7 +15,7 @@ from config.processes import worker as loop
 from config.uuid7 import uuid7_milliseconds
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels import admission, handlers
-from outbox.checks import handlers_fit_the_lease
+from outbox.channels.handlers import handlers_fit_the_lease
 from outbox.models import ChannelState, OutboxMessage
 from outbox.tasks import relay_outbox
 from outbox.workers import change_capture
