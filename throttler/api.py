@@ -50,17 +50,17 @@ def split_bunch(customer_id: str, ids: Sequence[str], body: dict[str, Any], now:
     common = {"customer_id": customer_id, "message": body["message"], "created_at": now.isoformat()}
     if body["ttl_seconds"] is not None:
         common["ttl_seconds"] = body["ttl_seconds"]
-    found, errors = [], []
+    records, errors = [], []
     for index, (notification_id, recipient) in enumerate(zip(ids, body["recipients"], strict=True)):
         value = msgspec.json.encode({"notification_id": notification_id, "recipient": recipient, **common})
         try:
             gate.decode(value)
         except InvalidRecord as refused:
             errors.append({"where": f"body.recipients.{index}", "what": str(refused)})
-        found.append(Outgoing(topic, customer_id, value))
+        records.append(Outgoing(topic, customer_id, value))
     if errors:
         raise Problem("invalid", errors=errors)
-    return found
+    return records
 
 
 def send_bunch(records: Sequence[Outgoing]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
@@ -21,7 +20,7 @@ DAY_SECONDS = 86_400
 
 
 @register(Tags.compatibility)
-def cassandra_can_be_used(app_configs: Any, **_: Any) -> list[CheckMessage]:
+def cassandra_can_be_used(app_configs: object, **_: object) -> list[CheckMessage]:
     """The driver is there, a row outlives its message, and a read finds what was written."""
     return [*_settings(settings.CASSANDRA)] if settings.CASSANDRA else []
 
@@ -48,23 +47,23 @@ def _settings(place: CassandraPlace) -> Iterator[CheckMessage]:
 
 
 @register(Tags.compatibility)
-def rates_make_sense(app_configs: Any, **_: Any) -> list[CheckMessage]:
+def rates_make_sense(app_configs: object, **_: object) -> list[CheckMessage]:
     """The rates of settings can be read: otherwise no throttler would start."""
-    found: list[CheckMessage] = []
+    errors: list[CheckMessage] = []
     for rates in (default_rates, output_rate):
         try:
             rates()
         except BadSetting as error:
-            found.append(Error(f"{error}.", id="spillway.E055"))
-    return found
+            errors.append(Error(f"{error}.", id="spillway.E055"))
+    return errors
 
 
 @register(Tags.database)
 def rows_outlive_every_message(
-    app_configs: Any, databases: Sequence[str] | None = None, **_: Any
+    app_configs: object, databases: Sequence[str] | None = None, **_: object
 ) -> list[CheckMessage]:
     """A customer's lifetime that was set while rows were kept longer."""
-    return [found for alias in databases or () for found in _customers(alias)] if settings.CASSANDRA else []
+    return [error for alias in databases or () for error in _customers(alias)] if settings.CASSANDRA else []
 
 
 def _customers(alias: str) -> Iterator[CheckMessage]:

@@ -12,7 +12,7 @@ from django.conf import settings
 from config.fields import CONTROL, IDENTIFIER_LENGTH
 from config.gate import Gate, InvalidRecord
 
-# -- Moments as the throttler computes with them: whole microseconds since 1970 ------------------------------
+# -- Moments: whole microseconds since 1970 ------------------------------------------------------------------
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
@@ -29,7 +29,7 @@ def day_of(us: int) -> date:
     return moment_of(us).date()
 
 
-# -- One notification: what must be true of a record, what is made of it, and the bytes that leave -----------
+# -- One notification: its gate, and the bytes that leave ----------------------------------------------------
 FORWARDED, REPLAY_OF, SOURCE = "forwarded", "replay_of", "source"
 SECOND = 1_000_000
 

@@ -72,18 +72,18 @@ class Expiring:
     """A customer whose oldest message is near its end, with the forecast of their page."""
 
     end: NearestEnd
-    found: Situation
+    situation: Situation
 
     @property
     def first(self) -> datetime | None:
         """When the first message is given up; None: none is at today's rate, or nobody works on them."""
-        seconds = self.found.forecast.expires_in if self.found.owned else None
-        return None if seconds is None else self.found.now + timedelta(seconds=seconds)
+        seconds = self.situation.forecast.expires_in if self.situation.owned else None
+        return None if seconds is None else self.situation.now + timedelta(seconds=seconds)
 
     @property
     def until(self) -> datetime | None:
         """When somebody must have acted: the oldest leaves by itself where somebody works on it; None: by then all leave."""
-        return self.first if self.found.owned else self.end.until
+        return self.first if self.situation.owned else self.end.until
 
 
 def expiring(ends: Iterable[NearestEnd], now: datetime) -> Expiring | None:
@@ -94,8 +94,8 @@ def expiring(ends: Iterable[NearestEnd], now: datetime) -> Expiring | None:
     if not nearest:
         return None
     rows = Customer.objects.in_bulk(list(nearest))
-    found = situations_of([rows.get(name) or without_row(name, now) for name in nearest], now)
-    shown = [Expiring(nearest[one.row.pk], one) for one in found]
+    situations = situations_of([rows.get(name) or without_row(name, now) for name in nearest], now)
+    shown = [Expiring(nearest[one.row.pk], one) for one in situations]
     return min(shown, key=lambda one: (one.until is None, one.until or one.end.until))
 
 
@@ -253,9 +253,9 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
 
 def _expiring(one: Expiring) -> Need:
     """The customer whose messages will be given up first."""
-    name, waiting, until = one.end.customer_id, one.found.traffic.backlog, one.until
+    name, waiting, until = one.end.customer_id, one.situation.traffic.backlog, one.until
     return Need(
-        urgency="now" if until and until - one.found.now < SOON else "soon",
+        urgency="now" if until and until - one.situation.now < SOON else "soon",
         title=f"Messages of {name} are about to expire" if until else f"Messages of {name} leave late",
         why=_why(one),
         url=_page("customer", name),
@@ -270,17 +270,17 @@ def _expiring(one: Expiring) -> Need:
 
 def _why(one: Expiring) -> str:
     """How old the oldest is, when the first is given up, and what helps: the oldest may well leave in time."""
-    found, now = one.found, one.found.now
+    situation, now = one.situation, one.situation.now
     waits, lives = (humanize.length(seconds) for seconds in ((now - one.end.since).total_seconds(), one.end.ttl))
     facts = f"The oldest has waited {waits}; messages live {lives}."
-    if not found.owned:
+    if not situation.owned:
         return f"No throttler works on them, so there is no forecast. {facts}"
     if one.first is None:
         more = ", if THROTTLER_OUTPUT_RATE lets them" if settings.THROTTLER_OUTPUT_RATE else ""
         return f"{facts} At today's rate all of them leave in time{more}."
     left = (one.first - now).total_seconds()
     when = f"in {humanize.length(left, coarse=True)}" if left >= 1 else "now"
-    if found.rates.held:
+    if situation.rates.held:
         return f"They are on hold. {facts} The first is given up {when}. To resume, or a longer life, saves them."
     return (
         f"They came faster than the rate lets them leave. {facts} At today's rate the first is given up {when}. "

@@ -74,27 +74,27 @@ class NotificationLetters(Letters):
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
         """What `take_back` would do now."""
-        found: dict[UUID, Judgement] = {}
+        judgements: dict[UUID, Judgement] = {}
         decoded: list[tuple[DeadLetter, Replayed, Notification]] = []
         for letter in letters:
             try:
                 record = _record(letter)
                 decoded.append((letter, record, gate().decode(record.value)))
             except InvalidRecord as refusal:
-                found[letter.pk] = Judgement(False, "Fails again.", masked_error(str(refusal)), "warn")
+                judgements[letter.pk] = Judgement(False, "Fails again.", masked_error(str(refusal)), "warn")
             except Refusal as refusal:
-                found[letter.pk] = would_refuse(str(refusal))
+                judgements[letter.pk] = would_refuse(str(refusal))
         customers = Customer.objects.in_bulk([message.customer_id for _, _, message in decoded])
         for letter, record, message in decoded:
-            found[letter.pk] = _judged(record, message, customers.get(message.customer_id), microseconds(now))
-        return found
+            judgements[letter.pk] = _judged(record, message, customers.get(message.customer_id), microseconds(now))
+        return judgements
 
     def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
         """Promise the letters' records to the input, in the caller's transaction; poison is a letter once more.
 
         Each becomes one message, however often this is run.
         """
-        found: dict[UUID, Effect] = {}
+        effects: dict[UUID, Effect] = {}
         failed: list[Letter] = []
         before = _messages(letters)
         for letter in letters:
@@ -102,14 +102,14 @@ class NotificationLetters(Letters):
                 record = _record(letter)
                 message = gate().decode(record.value)
                 promised = _promise(letter, record, message, before.get(letter.carrier), now)
-                found[letter.pk] = Effect("waiting", ON_ITS_WAY, carrier=promised)
+                effects[letter.pk] = Effect("waiting", ON_ITS_WAY, carrier=promised)
             except InvalidRecord as refusal:
                 place = (record, letter.topic_id, letter.revision + 1)
                 failed.append(Letter(SOURCE_NAME, "decode", refusal.reason, str(refusal), *place))
             except Refusal as refusal:
-                found[letter.pk] = Effect("refused", str(refusal))
+                effects[letter.pk] = Effect("refused", str(refusal))
         bury(failed, topic_name(GROUP), now)
-        return found | failed_again(failed)
+        return effects | failed_again(failed)
 
     def effect(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
         """Proven when the throttler has passed the position of the record, and its lane has drained it."""
@@ -118,15 +118,15 @@ class NotificationLetters(Letters):
         reached = _reached({partition for partition, _ in places.values()})
         buried = _buried(places.values())
         lanes = _lanes(letters, places)
-        found: dict[UUID, Effect] = {}
+        effects: dict[UUID, Effect] = {}
         for letter in letters:
             if (place := places.get(letter.pk)) is None:
-                found[letter.pk] = _unsent(messages.get(letter.carrier))
+                effects[letter.pk] = _unsent(messages.get(letter.carrier))
             elif (after := buried.get(place)) and _came_of(letter, after):
-                found[letter.pk] = Effect("failed_again", after.error, successor=after.pk)
+                effects[letter.pk] = Effect("failed_again", after.error, successor=after.pk)
             else:
-                found[letter.pk] = _decided(place, reached.get(place[0], 0), lanes.get(letter.pk))
-        return found
+                effects[letter.pk] = _decided(place, reached.get(place[0], 0), lanes.get(letter.pk))
+        return effects
 
     def faults(self, letter: DeadLetter) -> list[str]:
         """What the gate of the input says against its record."""
@@ -203,8 +203,8 @@ def _buried(places: Collection[Place]) -> dict[Place, DeadLetter]:
     """The newest letters of records at these positions."""
     partitions, offsets = {partition for partition, _ in places}, {offset for _, offset in places}
     rows = DeadLetter.objects.filter(topic=topic_name(INPUT), partition__in=partitions, offset__in=offsets)
-    found = rows.only("pk", "partition", "offset", "error", "created_at").order_by("pk")
-    return {(row.partition, row.offset): row for row in found}  # type: ignore[misc]
+    letters = rows.only("pk", "partition", "offset", "error", "created_at").order_by("pk")
+    return {(row.partition, row.offset): row for row in letters}  # type: ignore[misc]
 
 
 def _came_of(letter: DeadLetter, after: DeadLetter) -> bool:
@@ -221,8 +221,8 @@ def _lanes(letters: Sequence[DeadLetter], places: Mapping[UUID, Place]) -> dict[
                 customers[letter.pk] = gate().decode(record_of(letter).value).customer_id
     rows = Lane.objects.filter(customer_id__in=set(customers.values()), backlog__gt=0)
     lanes = {(row.customer_id, row.partition): row for row in rows}
-    found = {pk: lanes.get((customer, places[pk][0])) for pk, customer in customers.items()}
-    return {pk: lane for pk, lane in found.items() if lane}
+    waiting = {pk: lanes.get((customer, places[pk][0])) for pk, customer in customers.items()}
+    return {pk: lane for pk, lane in waiting.items() if lane}
 
 
 def _decided(place: Place, reached: int, lane: Lane | None) -> Effect:

@@ -83,14 +83,14 @@ def _lanes_fit_themselves() -> Check:
     waits = Q(backlog__gt=0, backlog__lte=F("seen") - F("drained"), day__isnull=False)
     waits &= Q(drained__gte=F("first") - 1, waits__gte=0, waits__lte=F("backlog"))
     wrong = Lane.objects.exclude(waits).exclude(backlog=0, waits=0, drained__lte=F("seen")).order_by("pk")
-    found: Any = wrong.values("customer_id", "partition", "backlog", "first", "drained", "seen", "day")
-    return Check(f"{FLOW}: the numbers of every lane fit each other", rows=list(found[:OFFENDERS]))
+    lanes: Any = wrong.values("customer_id", "partition", "backlog", "first", "drained", "seen", "day")
+    return Check(f"{FLOW}: the numbers of every lane fit each other", rows=list(lanes[:OFFENDERS]))
 
 
 def _every_partition_is_mirrored() -> Check:
     """Whoever counts records of a partition or writes its lanes moves its row, which no lane is ahead of."""
     partitions = {row.number: row for row in LanePartition.objects.all()}
-    rows: list[Any] = [
+    rows: list[dict[str, object]] = [
         {"partition": int(scope), "why": "records are counted, and its row is gone"}
         for scope, counts in sorted(counters.by_scope(FLOW).items())
         if scope.isdigit() and counts.get("read", 0) > 0 and int(scope) not in partitions
@@ -104,9 +104,9 @@ def _every_partition_is_mirrored() -> Check:
         waiting = Lane.objects.filter(partition=number, topic_id=topic_id, backlog__gt=0)
         ahead = waiting.filter(seen__gte=row.decided).order_by("pk")
         if topic_id == row.topic_id:
-            told = ahead.values_list("customer_id", "seen")[:OFFENDERS]
+            lanes = ahead.values_list("customer_id", "seen")[:OFFENDERS]
             rows += [{"partition": number, "customer": customer, "seen": seen, "decided": row.decided}
-                     for customer, seen in told]  # fmt: skip
+                     for customer, seen in lanes]  # fmt: skip
     return Check(f"{FLOW}: every partition has its row, and no lane is ahead of it", rows=rows[:OFFENDERS])
 
 
@@ -118,7 +118,7 @@ def _the_store_has_what_waits(store: OverflowStore) -> Check:
     """
     rereading = set(LanePartition.objects.filter(read__lt=F("decided")).values_list("number", flat=True))
     expected = actual = 0
-    offenders: list[Any] = []
+    offenders: list[dict[str, object]] = []
     for page in _waiting_lanes():
         for lane, number in zip(page, store.counts(list(map(_range_of, page))), strict=True):
             least = 0 if lane.partition in rereading else lane.backlog - lane.waits
@@ -126,8 +126,8 @@ def _the_store_has_what_waits(store: OverflowStore) -> Check:
             expected += lane.backlog
             actual += lane.backlog if fits else number
             if not fits and len(offenders) < OFFENDERS:
-                told = {"customer": lane.customer_id, "partition": lane.partition}
-                offenders.append({**told, "waiting": lane.backlog, "on their way": lane.waits, "stored": number})
+                which = {"customer": lane.customer_id, "partition": lane.partition}
+                offenders.append({**which, "waiting": lane.backlog, "on their way": lane.waits, "stored": number})
     return Check(f"{FLOW}: every message that waits is in the store", expected, actual, offenders)
 
 
@@ -189,11 +189,13 @@ def _positions_are_committed(group: str, topic: str) -> Check:
     return Check(f"{FLOW}: every mirrored position is committed", rows=offenders[:OFFENDERS])
 
 
-def _misplaced(marks: Sequence[Watermark], committed: Mapping[TopicPartition, int], topic_id: str) -> Iterator[Any]:
+def _misplaced(
+    marks: Sequence[Watermark], committed: Mapping[TopicPartition, int], topic_id: str
+) -> Iterator[dict[str, object]]:
     for mark in marks:
         known = committed.get((mark.topic, mark.partition))
-        told = {"partition": mark.partition, "mirrored": mark.next_offset, "committed": known}
+        offender = {"partition": mark.partition, "mirrored": mark.next_offset, "committed": known}
         if mark.topic_id and mark.topic_id != topic_id:
-            yield {**told, "why": "the topic was created again"}
+            yield {**offender, "why": "the topic was created again"}
         elif mark.next_offset > (known or 0):
-            yield {**told, "why": "mirrored, but not committed: the group or the log was changed by hand"}
+            yield {**offender, "why": "mirrored, but not committed: the group or the log was changed by hand"}

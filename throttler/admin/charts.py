@@ -61,16 +61,16 @@ def _measured(periods: Sequence[FiveMinutes]) -> Sequence[FiveMinutes]:
     return periods[:-1] if periods and periods[-1].length < LEAST_SECONDS else periods
 
 
-def age_chart(found: Situation, forecast: bool) -> Chart | None:
+def age_chart(situation: Situation, forecast: bool) -> Chart | None:
     """The age of the oldest message, and with `forecast` how it goes on. None: too short."""
-    charted = found.timeline.charted
-    known = zip(charted, found.timeline.ages(), strict=True)
+    charted = situation.timeline.charted
+    known = zip(charted, situation.timeline.ages(), strict=True)
     past = [(period.end, age) for period, age in known if age is not None]
     if len(past) < 2:
         return None
-    ttl, now = found.traffic.ttl, found.now
-    past[-1] = (now, found.traffic.oldest if found.traffic.backlog else 0.0)
-    if len(charted) == len(found.timeline.periods):
+    ttl, now = situation.traffic.ttl, situation.now
+    past[-1] = (now, situation.traffic.oldest if situation.traffic.backlog else 0.0)
+    if len(charted) == len(situation.timeline.periods):
         past.insert(0, (charted[0].start, 0.0))  # nothing waited before the first row
     start = past[0][0]
     ahead = min(AHEAD, max(timedelta(minutes=10), (now - start) / 3)) if forecast else timedelta(0)
@@ -82,7 +82,7 @@ def age_chart(found: Situation, forecast: bool) -> Chart | None:
     shapes += [svg.level(ALLOWED, expires), scale.line(ARRIVING, past)]
     keys = [(ARRIVING, "Oldest message"), (ALLOWED, "Expires")]
     if forecast:
-        coming = found.forecast.ages(ahead.total_seconds(), POINTS)
+        coming = situation.forecast.ages(ahead.total_seconds(), POINTS)
         shapes.append(scale.line(FORECAST, ((now + ahead * at / POINTS, age) for at, age in enumerate(coming))))
         keys.insert(1, (FORECAST, "Forecast at today’s rates"))
     caption = f"Oldest now: {life(past[-1][1])}. Messages expire at {life(ttl)}."

@@ -15,7 +15,7 @@ from throttler.customers.situation import Situation
 from throttler.limits.forecast import Forecast
 from throttler.limits.rate import NAMES, RateWindow, rates_text
 
-# -- What a customer's page says: the state in a word, and the forecast in a sentence. Pure ------------------
+# -- State and forecast in words -----------------------------------------------------------------------------
 DAY = 86_400
 FAR = 1000 * DAY
 
@@ -38,33 +38,35 @@ ORPHANED = Callout(
 )  # fmt: skip
 
 
-def state_of(found: Situation) -> str:
+def state_of(situation: Situation) -> str:
     """A key of `config.admin.html.STATES`."""
-    if found.rates.held:
+    if situation.rates.held:
         return "on_hold"
-    if not found.traffic.backlog:
+    if not situation.traffic.backlog:
         return "live"
-    return "expiring" if found.soon else "over_rate"
+    return "expiring" if situation.soon else "over_rate"
 
 
-def callouts(found: Situation) -> list[Callout]:
+def callouts(situation: Situation) -> list[Callout]:
     """At most two: that nobody reports or sends exactly once, and the forecast."""
-    if not found.reporting:
-        return [_silence(found)]
-    if not found.owned:
+    if not situation.reporting:
+        return [_silence(situation)]
+    if not situation.owned:
         return [ORPHANED]
-    told = [forecast_callout(found)]
-    if found.at_least_once:
-        told.insert(0, Callout(
+    shown = [forecast_callout(situation)]
+    if situation.at_least_once:
+        shown.insert(0, Callout(
             "info", "question", "At least once.",
             "The throttler runs without Kafka's transactions (KAFKA_TRANSACTIONS=off): after a crash some messages leave twice.",
         ))  # fmt: skip
-    return [one for one in told if one]
+    return [one for one in shown if one]
 
 
-def _silence(found: Situation) -> Callout:
+def _silence(situation: Situation) -> Callout:
     since = (
-        f"the last report came {humanize.ago(found.last_report, found.now)}" if found.last_report else "none ever did"
+        f"the last report came {humanize.ago(situation.last_report, situation.now)}"
+        if situation.last_report
+        else "none ever did"
     )
     return Callout(
         "bad", "octagon", "No throttler reports.",
@@ -73,34 +75,34 @@ def _silence(found: Situation) -> Callout:
     )  # fmt: skip
 
 
-def forecast_callout(found: Situation) -> Callout | None:
+def forecast_callout(situation: Situation) -> Callout | None:
     """The forecast of a customer who waits, or of one over the rate; None when there is nothing to say."""
-    traffic, forecast = found.traffic, found.forecast
-    if found.rates.held:
-        return _held(found)
+    traffic, forecast = situation.traffic, situation.forecast
+    if situation.rates.held:
+        return _held(situation)
     if forecast.expires_in is None or (not traffic.backlog and forecast.lost_per_second < 0.001):
-        return _gone(found) if traffic.backlog else None
+        return _gone(situation) if traffic.backlog else None
     return Callout(
-        "warn" if found.soon else "info", "clock", starts_at(forecast, found.now), " ".join(_why(found)), advice(found)
+        "warn" if situation.soon else "info", "clock", starts_at(forecast, situation.now), " ".join(_why(situation)), advice(situation)
     )  # fmt: skip
 
 
-def _held(found: Situation) -> Callout:
-    waiting, forecast = found.traffic.backlog, found.forecast
-    end = "somebody resumes" if found.row.held else "the rate is changed: it is 0/s"
+def _held(situation: Situation) -> Callout:
+    waiting, forecast = situation.traffic.backlog, situation.forecast
+    end = "somebody resumes" if situation.row.held else "the rate is changed: it is 0/s"
     if not waiting:
         return Callout("info", "pause", "On hold.", f"Nothing waits yet. What arrives is buffered until {end}.")
     rest = f"{humanize.plural(waiting, 'message waits', 'messages wait')} and nothing leaves until {end}."
-    return Callout("warn", "pause", "On hold.", rest, starts_at(forecast, found.now))
+    return Callout("warn", "pause", "On hold.", rest, starts_at(forecast, situation.now))
 
 
-def _gone(found: Situation) -> Callout:
-    gone, at = found.forecast.gone_in, found.now
+def _gone(situation: Situation) -> Callout:
+    gone, at = situation.forecast.gone_in, situation.now
     if gone is None:
         verdict = "Nothing expires, and the backlog stays."
     else:
         verdict = f"Nothing expires; the backlog is {gone_by(at, gone)}."
-    return Callout("info", "tick", verdict, " ".join(_speeds(found)))
+    return Callout("info", "tick", verdict, " ".join(_speeds(situation)))
 
 
 def starts_at(forecast: Forecast, now: datetime) -> str:
@@ -111,31 +113,31 @@ def starts_at(forecast: Forecast, now: datetime) -> str:
     return f"Messages start to expire at {clock(now, seconds)}, {_in(seconds)}."
 
 
-def _why(found: Situation) -> list[str]:
-    told, forecast = _speeds(found), found.forecast
+def _why(situation: Situation) -> list[str]:
+    sentences, forecast = _speeds(situation), situation.forecast
     if forecast.lost_per_second >= 0.001:
-        told.append(
+        sentences.append(
             f"From then on {per_second(forecast.lost_per_second)} a second, about {hourly(forecast)} an hour, "
             "are too old to send."
         )
     elif forecast.lost:
-        told.append(
+        sentences.append(
             f"Of those that wait, about {humanize.plural(forecast.lost, 'is', 'are')} too old before their turn."
         )
-    return told
+    return sentences
 
 
 def hourly(forecast: Forecast) -> str:
     """What expires in an hour, to two digits: it is a forecast."""
-    found = f"{forecast.lost_per_second * 3600:.2g}"
-    return f"{float(found):,.0f}" if float(found) >= 1 else found
+    number = f"{forecast.lost_per_second * 3600:.2g}"
+    return f"{float(number):,.0f}" if float(number) >= 1 else number
 
 
-def _speeds(found: Situation) -> list[str]:
-    arriving = found.timeline.arriving
+def _speeds(situation: Situation) -> list[str]:
+    arriving = situation.timeline.arriving
     leaving = (
-        f"leave at {per_second(found.forecast.leaving)}/s"
-        if found.forecast.leaving
+        f"leave at {per_second(situation.forecast.leaving)}/s"
+        if situation.forecast.leaving
         else "do not leave: a quota is used up"
     )
     if arriving is None:
@@ -143,12 +145,12 @@ def _speeds(found: Situation) -> list[str]:
     return [f"They arrive at {per_second(arriving)}/s and {leaving}."]
 
 
-def advice(found: Situation) -> str:
+def advice(situation: Situation) -> str:
     """The smallest rate that avoids the loss, as somebody would set it."""
-    if found.forecast.expires_in is None:
+    if situation.forecast.expires_in is None:
         return ""
-    enough = found.traffic.enough(found.named_rates)
-    if found.traffic.oldest >= found.traffic.ttl:
+    enough = situation.traffic.enough(situation.named_rates)
+    if situation.traffic.oldest >= situation.traffic.ttl:
         return f"A rate of {rates_text(enough)} or more keeps the messages that come from now on."
     return f"A rate of {rates_text(enough)} or more keeps every message."
 
@@ -168,8 +170,7 @@ def _in(seconds: float) -> str:
     return f"in {humanize.length(seconds, coarse=True)}"
 
 
-# -- The figures of a customer's page ------------------------------------------------------------------------
-# What other rates would do, what each window allows and uses, who changed what. Pure.
+# -- Figures, and who changed what ---------------------------------------------------------------------------
 PERIODS = {"s": "second", "min": "minute", "hour": "hour", "day": "day"}
 TIMES = (1.0, 1.5, 3.0)  # the needed rate
 DEEDS = {
@@ -219,12 +220,12 @@ class WindowUse:
     used: str
 
 
-def tried_rates(found: Situation) -> list[TriedRate]:
+def tried_rates(situation: Situation) -> list[TriedRate]:
     """What the current rate does, the one that is enough, and larger ones."""
-    tried = [found.named_rates]
-    tried += [found.traffic.enough(found.named_rates, times) for times in TIMES]
+    tried = [situation.named_rates]
+    tried += [situation.traffic.enough(situation.named_rates, times) for times in TIMES]
     distinct = list({rates_text(rates): rates for rates in tried}.items())
-    return [tried_rate(found.at(rates), text, found.now, text == distinct[0][0]) for text, rates in distinct]
+    return [tried_rate(situation.at(rates), text, situation.now, text == distinct[0][0]) for text, rates in distinct]
 
 
 def tried_rate(forecast: Forecast, text: str, now: datetime, current: bool = False) -> TriedRate:
@@ -244,39 +245,39 @@ def spaced(rates: str) -> str:
     return rates.replace(";", "; ")
 
 
-def uses(found: Situation) -> list[WindowUse]:
+def uses(situation: Situation) -> list[WindowUse]:
     """Each window with what is allowed and used, and the burst."""
-    if found.zero:
+    if situation.zero:
         return [WindowUse("any", "0", "")]
-    rows = [_use(window, index, found) for index, window in enumerate(found.named_rates.windows)]
-    return [*rows, WindowUse("burst", f"{found.named_rates.burst:,}", "")]
+    rows = [_use(window, index, situation) for index, window in enumerate(situation.named_rates.windows)]
+    return [*rows, WindowUse("burst", f"{situation.named_rates.burst:,}", "")]
 
 
-def _use(window: RateWindow, index: int, found: Situation) -> WindowUse:
+def _use(window: RateWindow, index: int, situation: Situation) -> WindowUse:
     name = f"per {PERIODS[NAMES[window.period_us]]}"
     if index:
-        used = found.traffic.used(window.period_us)
+        used = situation.traffic.used(window.period_us)
         return WindowUse(name, f"{window.limit:,}", f"{used:,}")
-    sent = found.timeline.sent
+    sent = situation.timeline.sent
     used_rate = humanize.UNKNOWN if sent is None else per_second(sent * window.period_us / 1_000_000)
     return WindowUse(name, f"{window.limit:,}", used_rate)
 
 
-def allowed(found: Situation) -> tuple[str, str]:
+def allowed(situation: Situation) -> tuple[str, str]:
     """`2` and `/s` of the shortest window."""
-    if found.zero:
+    if situation.zero:
         return "0", "/s"
-    window = found.named_rates.windows[0]
+    window = situation.named_rates.windows[0]
     return f"{window.limit:,}", f"/{NAMES[window.period_us]}"
 
 
-def quotas(found: Situation) -> str:
+def quotas(situation: Situation) -> str:
     """`and 150,000 a day, 26 % used`, of the longer windows."""
-    told = []
-    for window in found.named_rates.windows[1:]:
-        share = round(100 * found.traffic.used(window.period_us) / window.limit)
-        told.append(f"{window.limit:,} a {PERIODS[NAMES[window.period_us]]}, {share}\u00a0% used")
-    return f"and {'; '.join(told)}" if told else ""
+    uses = []
+    for window in situation.named_rates.windows[1:]:
+        share = round(100 * situation.traffic.used(window.period_us) / window.limit)
+        uses.append(f"{window.limit:,} a {PERIODS[NAMES[window.period_us]]}, {share}\u00a0% used")
+    return f"and {'; '.join(uses)}" if uses else ""
 
 
 def growth(per_minute: float) -> str:
@@ -314,19 +315,19 @@ def _lived(seconds: int | None) -> str:
     return "the default" if seconds is None else humanize.length(seconds)
 
 
-def owners_line(found: Situation) -> Sequence[str]:
+def owners_line(situation: Situation) -> Sequence[str]:
     """Who owns the lanes: `Owned by throttler-2, partition 5. Reported 0.4 s ago.`"""
-    told = []
-    for lane in found.lanes:
-        owner = found.owner_of(lane)
+    sentences = []
+    for lane in situation.lanes:
+        owner = situation.owner_of(lane)
         who = (
             f"Owned by {owner.name}, partition {lane.partition}"
             if owner
             else f"Partition {lane.partition}, no owner reports"
         )
-        told.append(f"{who}, reported {humanize.ago(owner.updated_at, found.now)}." if owner else f"{who}.")
-    if not told and found.reporting:
-        told.append(
-            f"Nothing buffered; {humanize.plural(len(found.reporting), 'throttler reports', 'throttlers report')}."
+        sentences.append(f"{who}, reported {humanize.ago(owner.updated_at, situation.now)}." if owner else f"{who}.")
+    if not sentences and situation.reporting:
+        sentences.append(
+            f"Nothing buffered; {humanize.plural(len(situation.reporting), 'throttler reports', 'throttlers report')}."
         )
-    return told
+    return sentences

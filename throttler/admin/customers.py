@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -84,8 +84,8 @@ def _with_rows(lanes: Iterable[Lane]) -> list[Customer]:
 
 
 def _with_situations(rows: Sequence[Any]) -> None:
-    for row, found in zip(rows, situations_of(rows, timezone.now()), strict=True):
-        row.situation = found
+    for row, situation in zip(rows, situations_of(rows, timezone.now()), strict=True):
+        row.situation = situation
 
 
 @admin.register(Customer)
@@ -135,8 +135,8 @@ class CustomerAdmin(ReadOnlyAdmin):
         return humanize.length(ttl_of(row))
 
     def find(self, key: str) -> Iterable[Customer]:
-        found = customer_of(key)
-        return [found] if found else []
+        row = customer_of(key)
+        return [row] if row else []
 
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet, search_term: str
@@ -148,32 +148,32 @@ class CustomerAdmin(ReadOnlyAdmin):
         return customer_of(object_id)
 
     def detail(self, request: HttpRequest, row: Customer) -> dict[str, Any]:
-        found = situation_of(row, database_now())
+        situation = situation_of(row, database_now())
         may_read = request.user.has_perm("outbox.view_operatoraction")
-        history = history_of(row.pk, found.now)
+        history = history_of(row.pk, situation.now)
         return {
             "title": row.pk,
-            "now": found.now,
-            "found": found,
+            "now": situation.now,
+            "situation": situation,
             "new_row": not has_row(row),
-            "state": customer_text.state_of(found),
-            "callouts": customer_text.callouts(found),
-            "owners": customer_text.owners_line(found),
-            "lever_states": levers.lever_states(found, request.user, self.opts, lambda one: self.url_of(one, row)),
-            "allowed": customer_text.allowed(found),
-            "quotas": customer_text.quotas(found),
-            "arriving": _number(found.timeline.arriving),
-            "growth": customer_text.growth(found.growth),
-            "grows": found.growth >= 1,
-            "trend": [one.backlog for one in found.timeline.charted],
+            "state": customer_text.state_of(situation),
+            "callouts": customer_text.callouts(situation),
+            "owners": customer_text.owners_line(situation),
+            "lever_states": levers.lever_states(situation, request.user, self.opts, lambda one: self.url_of(one, row)),
+            "allowed": customer_text.allowed(situation),
+            "quotas": customer_text.quotas(situation),
+            "arriving": _number(situation.timeline.arriving),
+            "growth": customer_text.growth(situation.growth),
+            "grows": situation.growth >= 1,
+            "trend": [one.backlog for one in situation.timeline.charted],
             "ttl": ttl_of(row),
-            "uses": customer_text.uses(found),
-            "tried": customer_text.tried_rates(found)
-            if found.owned and found.traffic.needed and not found.rates.held
+            "uses": customer_text.uses(situation),
+            "tried": customer_text.tried_rates(situation)
+            if situation.owned and situation.traffic.needed and not situation.rates.held
             else [],
             "rate_url": self.url_of(levers.RATE, row),
-            "rate_chart": charts.rate_chart(found.timeline, allowed_since(found, history)),
-            "age_chart": charts.age_chart(found, forecast=found.owned),
+            "rate_chart": charts.rate_chart(situation.timeline, allowed_since(situation, history)),
+            "age_chart": charts.age_chart(situation, forecast=situation.owned),
             "history": [customer_text.deed(action, row.pk) for action in history] if may_read else None,
             "messages_url": waiting_messages.list_url(row),
             "may_browse": request.user.has_perm("throttler.view_overflowmessage"),
@@ -230,15 +230,14 @@ class CustomerAdmin(ReadOnlyAdmin):
     def message_view(self, request: HttpRequest) -> HttpResponse:
         return self._overflow(request, waiting_messages.message_page)
 
-    def _overflow(self, request: HttpRequest, show: Any) -> HttpResponse:
+    def _overflow(self, request: HttpRequest, show: Callable[..., HttpResponse]) -> HttpResponse:
         row = self.asked(request, request.GET.get("customer", ""))
         if not request.user.has_perm("throttler.view_overflowmessage"):
             raise PermissionDenied
         if row is None:
             raise Http404
         context = {**self.admin_site.each_context(request), "opts": self.opts, "row": row, "now": database_now()}
-        response: HttpResponse = show(request, row, context)
-        return response
+        return show(request, row, context)
 
 
 def history_of(customer_id: str, now: datetime) -> list[OperatorAction]:
@@ -247,14 +246,14 @@ def history_of(customer_id: str, now: datetime) -> list[OperatorAction]:
     return list(recent.filter(created_at__gte=now - HISTORY)[:MOST_ACTIONS])
 
 
-def allowed_since(found: Situation, history: Iterable[OperatorAction]) -> list[Point]:
+def allowed_since(situation: Situation, history: Iterable[OperatorAction]) -> list[Point]:
     """Messages a second that the shortest window allowed, and from when on, oldest first."""
-    steps, value = [], _per_second(found.rates)
+    steps, value = [], _per_second(situation.rates)
     for action in history:
-        if changed := customer_text.rates_changed(action, found.row.pk):
+        if changed := customer_text.rates_changed(action, situation.row.pk):
             steps.append((action.created_at, value))
             value = _read(changed[0])
-    return [(found.now - charts.AHEAD * 8, value), *reversed(steps)]
+    return [(situation.now - charts.AHEAD * 8, value), *reversed(steps)]
 
 
 def _read(text: str) -> float:

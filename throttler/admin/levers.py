@@ -23,7 +23,6 @@ from throttler.customers.situation import Situation, has_row, ttl_of
 from throttler.limits.rate import BadRates, parse_rates, rates_text
 
 # -- The levers on a customer --------------------------------------------------------------------------------
-# What each promises, which right it needs, and the change that its form asks for.
 SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86_400}
 LENGTH = re.compile(r"([0-9]{1,9}) ?(s|min|h|d|)", re.ASCII)
 NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -37,7 +36,7 @@ class CustomerLever:
     lever: Lever
     verb: str
     change: Callable[[Given], changes.Change]
-    why_not: Callable[[Situation], str] = lambda found: ""
+    why_not: Callable[[Situation], str] = lambda situation: ""
     asks: str = ""  # "rate", "life" or "weight": which fields the form has
     counts: bool = False  # the button says how many messages it is about
 
@@ -73,14 +72,14 @@ def seconds_of(text: str) -> int | None:
     text = text.strip().lower()
     if not text:
         return None
-    found = LENGTH.fullmatch(text)
-    if not found:
+    length = LENGTH.fullmatch(text)
+    if not length:
         raise Refusal(f"{text[:20]!r} is no length of time (6 h, 90 min, 2 d)")
-    return int(found[1]) * SECONDS[found[2]]
+    return int(length[1]) * SECONDS[length[2]]
 
 
-def _nothing_waits(found: Situation) -> str:
-    return "" if found.traffic.backlog else "Nothing waits."
+def _nothing_waits(situation: Situation) -> str:
+    return "" if situation.traffic.backlog else "Nothing waits."
 
 
 RATE = CustomerLever(
@@ -135,22 +134,24 @@ def offered(row: Customer) -> list[CustomerLever]:
     return [RESUME, RATE, LIFE, *weight, PURGE] if row.held else [RATE, LIFE, *weight, HOLD, PURGE]
 
 
-def lever_states(found: Situation, user: Any, opts: Any, url_of: Callable[[CustomerLever], str]) -> list[LeverState]:
+def lever_states(
+    situation: Situation, user: Any, opts: Any, url_of: Callable[[CustomerLever], str]
+) -> list[LeverState]:
     """As the page draws them: ready, without the right, or impossible for a reason."""
     result = []
-    for one in offered(found.row):
+    for one in offered(situation.row):
         right = "" if one.lever.allowed(user, opts) else one.lever.right_in_words(opts)
-        locked = "" if right else one.why_not(found)
+        locked = "" if right else one.why_not(situation)
         role = one.lever.role(opts) if right else ""
         result.append(LeverState(one.lever, url_of(one), locked=locked, right=right, role=role))
     return result
 
 
-def label(one: CustomerLever, found: Situation) -> str:
+def label(one: CustomerLever, situation: Situation) -> str:
     """The words of the button."""
     if not one.counts:
         return one.lever.verb
-    return f"Drop {humanize.plural(found.traffic.backlog, 'message', 'messages')}"
+    return f"Drop {humanize.plural(situation.traffic.backlog, 'message', 'messages')}"
 
 
 def mark_of(row: Customer) -> str:
@@ -158,8 +159,7 @@ def mark_of(row: Customer) -> str:
     return row.updated_at.isoformat() if has_row(row) else "none"
 
 
-# -- The page of one lever on one customer -------------------------------------------------------------------
-# What it will do, the fields it asks for, the reason; and the deed.
+# -- The page of one lever -----------------------------------------------------------------------------------
 CHANGED = "Somebody else changed {} while this form was open. Look at it, then try again."
 
 
@@ -167,9 +167,9 @@ class CustomerLeverPage:
     """One lever on one customer; `context` is what every admin page has, `back` the customer's page."""
 
     def __init__(
-        self, request: HttpRequest, one: CustomerLever, found: Situation, context: dict[str, Any], back: str
+        self, request: HttpRequest, one: CustomerLever, situation: Situation, context: dict[str, object], back: str
     ) -> None:
-        self.request, self.one, self.found, self.context, self.back = request, one, found, context, back
+        self.request, self.one, self.situation, self.context, self.back = request, one, situation, context, back
         self.given = request.POST if request.method == "POST" else request.GET
 
     def answer(self, opts: Any) -> HttpResponse:
@@ -186,11 +186,11 @@ class CustomerLeverPage:
             self._act(reason)
         except Refusal as refusal:
             return self.show(_sentence(str(refusal)), at=self.one.asks)
-        messages.success(self.request, f"{lever.past} {self.found.row.pk}. It takes effect within 5 s.")
+        messages.success(self.request, f"{lever.past} {self.situation.row.pk}. It takes effect within 5 s.")
         return HttpResponseRedirect(self.back)
 
     def _act(self, reason: str) -> None:
-        row = self.found.row
+        row = self.situation.row
         change = self.one.change(self.given)
         if self.given.get("seen") != mark_of(row):
             raise Refusal(CHANGED.format(row.pk))
@@ -199,42 +199,42 @@ class CustomerLeverPage:
 
     def show(self, problem: str = "", at: str = "", right: str = "", role: str = "", status: int = 200) -> HttpResponse:
         """The page; `problem` stands at the field `at`."""
-        one, found = self.one, self.found
+        one, situation = self.one, self.situation
         context = {
             **self.context,
-            "title": f"{one.lever.verb}: {found.row.pk}",
+            "title": f"{one.lever.verb}: {situation.row.pk}",
             "lever": one.lever,
             "asks": one.asks,
-            "label": label(one, found),
-            "row": found.row,
-            "new_row": not has_row(found.row),
+            "label": label(one, situation),
+            "row": situation.row,
+            "new_row": not has_row(situation.row),
             "new": "new" in self.given,
-            "seen": self.given.get("seen") or mark_of(found.row),
-            "waiting": found.traffic.backlog,
-            "why_not": "" if right else one.why_not(found),
+            "seen": self.given.get("seen") or mark_of(situation.row),
+            "waiting": situation.traffic.backlog,
+            "why_not": "" if right else one.why_not(situation),
             "problem": problem,
             "at": at,
             "right": right,
             "role": role,
             "reason": self.given.get("reason", ""),
             "back": self.back,
-            "now": found.now,
+            "now": situation.now,
             **self._fields(),
         }
         return TemplateResponse(self.request, "admin/throttler/customer/lever.html", context, status=status)
 
-    def _fields(self) -> dict[str, Any]:
+    def _fields(self) -> dict[str, object]:
         if self.one.asks == "rate":
             return self._rate_fields()
         if self.one.asks == "weight":
-            return {"weight": self.given.get("weight", self.found.row.weight), "most": changes.MOST_WEIGHT}
+            return {"weight": self.given.get("weight", self.situation.row.weight), "most": changes.MOST_WEIGHT}
         return self._life_fields() if self.one.asks == "life" else {}
 
-    def _rate_fields(self) -> dict[str, Any]:
-        row, rates = self.found.row, self.given.get("rates", self.found.row.rates)
+    def _rate_fields(self) -> dict[str, object]:
+        row, rates = self.situation.row, self.given.get("rates", self.situation.row.rates)
         burst = self.given.get("burst", "" if row.burst is None else row.burst)
         tried = None
-        if rates != row.rates and self.found.owned:
+        if rates != row.rates and self.situation.owned:
             tried = self._tried(rates)
         return {"rates": rates, "burst": burst, "tried": tried}
 
@@ -243,10 +243,10 @@ class CustomerLeverPage:
             rates = parse_rates(text)
         except BadRates:
             return None
-        return customer_text.tried_rate(self.found.at(rates), rates_text(rates), self.found.now)
+        return customer_text.tried_rate(self.situation.at(rates), rates_text(rates), self.situation.now)
 
-    def _life_fields(self) -> dict[str, Any]:
-        row = self.found.row
+    def _life_fields(self) -> dict[str, object]:
+        row = self.situation.row
         own = "" if row.ttl_seconds is None else _short(row.ttl_seconds)
         return {
             "life": self.given.get("life", own),

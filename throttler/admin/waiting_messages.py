@@ -7,7 +7,6 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.contrib.admin.utils import quote
@@ -26,12 +25,12 @@ from throttler.customers.situation import MOST_LANES, ttl_of
 from throttler.lanes.models import Lane
 from throttler.messages import NAMED, READABLE, moment_of
 from throttler.overflow.configured import store_of_settings
-from throttler.overflow.store import LAST_OFFSET, LaneRange, OverflowRow, OverflowStore
+from throttler.overflow.store import LAST_OFFSET, LaneRange, OverflowRow
 
 PAGE = 50
 SUBJECT = "throttler.overflowmessage"
 SEARCHED = 1000  # rows of a page that is searched
-Context = dict[str, Any]
+Context = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,11 @@ class WaitingMessage:
 
     @property
     def url(self) -> str:
-        where: Context = {"customer": self.row.customer_id, "partition": self.row.partition, "offset": self.row.offset}
+        where: dict[str, str | int] = {
+            "customer": self.row.customer_id,
+            "partition": self.row.partition,
+            "offset": self.row.offset,
+        }
         return f"{reverse('admin:throttler_customer_message')}?{urlencode(where)}"
 
 
@@ -77,7 +80,7 @@ def list_page(request: HttpRequest, row: Customer, context: Context) -> HttpResp
         "lanes": lanes,
         "lane": lane,
         "wanted": wanted,
-        "searched": _store().searched(SEARCHED),
+        "searched": store_of_settings().searched(SEARCHED),
         "messages_shown": [WaitingMessage(one, ttl_of(row)) for one in rows[:PAGE]],
         "more": rows[PAGE - 1].offset if len(rows) > PAGE else None,
         "after": after,
@@ -97,19 +100,19 @@ def message_page(request: HttpRequest, row: Customer, context: Context) -> HttpR
         return HttpResponseRedirect(list_url(row))  # which says that the store does not answer
     if lane is None or not rows:
         raise Http404
-    found = WaitingMessage(rows[0], ttl_of(row))
-    subject = f"{found.row.partition}/{found.row.offset}/{row.pk}"
+    message = WaitingMessage(rows[0], ttl_of(row))
+    subject = f"{message.row.partition}/{message.row.offset}/{row.pk}"
     if request.method == "POST":
-        return reveal.answer(request, SUBJECT, subject, f"Buffered message {found.row.notification_id}", found.url)
-    sight = reveal.sight_of(request.user, SUBJECT, subject, found.url)
+        return reveal.answer(request, SUBJECT, subject, f"Buffered message {message.row.notification_id}", message.url)
+    sight = reveal.sight_of(request.user, SUBJECT, subject, message.url)
     context |= {
-        "title": f"Message {found.row.notification_id}",
-        "message": found,
-        "left": found.row.offset <= lane.drained,
+        "title": f"Message {message.row.notification_id}",
+        "message": message,
+        "left": message.row.offset <= lane.drained,
         "sight": sight,
-        "size": found.size,
-        "payload": sight.payload(found.row.payload, READABLE, NAMED),
-        "headers": list(_headers(found.row.headers, sight.shown)),
+        "size": message.size,
+        "payload": sight.payload(message.row.payload, READABLE, NAMED),
+        "headers": list(_headers(message.row.headers, sight.shown)),
         "list_url": list_url(row),
     }
     return TemplateResponse(request, "admin/throttler/customer/message.html", context)
@@ -119,27 +122,23 @@ def list_url(row: Customer) -> str:
     return f"{reverse('admin:throttler_customer_messages')}?{urlencode({'customer': row.pk})}"
 
 
-def _store() -> OverflowStore:
-    return store_of_settings()
-
-
 def _rows(lanes: Sequence[Lane], lane: Lane, wanted: str, after: int | None) -> list[OverflowRow]:
     if wanted:
-        found = [_store().find(_searched(one), wanted) for one in lanes]
-        return [one for one in found if one]
+        matches = [store_of_settings().find(_searched(one), wanted) for one in lanes]
+        return [one for one in matches if one]
     return _read(lane, lane.drained if after is None else max(after, lane.drained), lane.seen, PAGE + 1)
 
 
 def _searched(lane: Lane) -> LaneRange:
     # From where this backlog began: who asks wants to know of those that have left, too. A store that looks at some
     # rows only looks at those that leave next.
-    after = lane.first - 1 if _store().searched(SEARCHED) is None else lane.drained
+    after = lane.first - 1 if store_of_settings().searched(SEARCHED) is None else lane.drained
     return _range(lane, after, lane.seen, SEARCHED)
 
 
 def _read(lane: Lane, after: int, upto: int, limit: int) -> list[OverflowRow]:
     asked = _range(lane, after, upto, limit)
-    return _store().read([asked])[asked.partition, asked.customer_id] if after < upto else []
+    return store_of_settings().read([asked])[asked.partition, asked.customer_id] if after < upto else []
 
 
 def _range(lane: Lane, after: int, upto: int, limit: int) -> LaneRange:
@@ -162,8 +161,8 @@ def _chosen(lanes: Sequence[Lane], partition: str) -> Lane | None:
 
 def _number(text: str) -> int | None:
     """An offset or a partition; None for anything else."""
-    found = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
-    return found if found is None or found < LAST_OFFSET else None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+    return number if number is None or number < LAST_OFFSET else None
 
 
 def _headers(stored: bytes, shown: bool) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -24,7 +23,9 @@ from throttler.messages import check_customer
 MOST_WEIGHT = 100  # of one customer; others wait for as many messages
 MOMENT = timedelta(microseconds=1)
 SUBJECT = "throttler.customer"  # of an operator action
-Change = Callable[[Customer, datetime], Mapping[str, Any]]  # new values of the columns; raises Refusal
+Value = str | int | bool | datetime | None
+Values = Mapping[str, Value]  # by column
+Change = Callable[[Customer, datetime], Values]  # new values; raises Refusal
 
 
 def set_rate(rates: str, burst: int | None = None) -> Change:
@@ -56,19 +57,19 @@ def set_weight(weight: int) -> Change:
     return lambda row, now: {"weight": weight}
 
 
-def hold(row: Customer, now: datetime) -> Mapping[str, Any]:
+def hold(row: Customer, now: datetime) -> Values:
     if row.held:
         raise Refusal(f"{row.pk} is held already.")
     return {"held": True}
 
 
-def resume(row: Customer, now: datetime) -> Mapping[str, Any]:
+def resume(row: Customer, now: datetime) -> Values:
     if not row.held:
         raise Refusal(f"{row.pk} is not held.")
     return {"held": False}
 
 
-def purge(row: Customer, now: datetime) -> Mapping[str, Any]:
+def purge(row: Customer, now: datetime) -> Values:
     return {"purge_before": now}
 
 
@@ -113,7 +114,7 @@ def without_row(customer_id: str, now: datetime) -> Customer:
 
 def change(
     customer_id: str, verb: str, action: Change, operator: Operator, reason: str, seen: Customer | None = None
-) -> Mapping[str, Any]:
+) -> Values:
     """Change a customer and record who did it; a customer without a row gets one. Returns the new values.
 
     `seen` is the row that the operator looked at. Raises Refusal for a bad id or reason, for a change that is not
@@ -138,38 +139,30 @@ def _row(customer_id: str, now: datetime) -> Customer:
     return row
 
 
-def _write(row: Customer, values: Mapping[str, Any], now: datetime) -> None:
+def _write(row: Customer, values: Values, now: datetime) -> None:
     # The clock may stand still or go back; a version must not come twice.
     moved = max(now, row.updated_at + MOMENT)
     if not Customer.objects.still_as(row).update(**values, updated_at=moved):
         raise Refusal(f"Somebody else changed {row.pk} meanwhile. Look at it, then try again.")
 
 
-def _record(row: Customer, verb: str, values: Mapping[str, Any], operator: Operator, reason: str) -> None:
+def _record(row: Customer, verb: str, values: Values, operator: Operator, reason: str) -> None:
     before = {name: getattr(row, name) for name in values}
     detail = {"before": _plain(before), "after": _plain(values), "waiting": waiting(row.pk)}
     result = in_words(values, before)
-    about: dict[str, Any] = {"subject_type": SUBJECT, "subject_id": row.pk}
-    states: dict[str, Any] = {"before": detail["before"], "after": detail["after"]}
     actions.record(
-        operator,
-        f"{verb}_customer",
-        f"Customer {row.pk}",
-        reason=reason,
-        result=result,
-        detail=detail,
-        **about,
-        **states,
-    )
+        operator, f"{verb}_customer", f"Customer {row.pk}", reason=reason, result=result, detail=detail,
+        subject_type=SUBJECT, subject_id=row.pk, before=detail["before"], after=detail["after"],
+    )  # fmt: skip
 
 
-def in_words(values: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> str:
+def in_words(values: Values, before: Values | None = None) -> str:
     """New values as people say them: `rate 10/s to 20/s`, `on hold`; what stays as it was `before` is left out, unless all is."""
     changed = {name: value for name, value in values.items() if before is None or before[name] != value} or values
     return ", ".join(_change_in_words(name, value, before) for name, value in changed.items())
 
 
-def _change_in_words(name: str, value: Any, before: Mapping[str, Any] | None) -> str:
+def _change_in_words(name: str, value: Value, before: Values | None) -> str:
     if name == "held":
         return "on hold" if value else "not on hold any more"
     if name == "purge_before":
@@ -178,12 +171,12 @@ def _change_in_words(name: str, value: Any, before: Mapping[str, Any] | None) ->
     return f"{noun} {' to '.join(said(name, one) for one in ([before[name], value] if before else [value]))}"
 
 
-def said(name: str, value: Any) -> str:
+def said(name: str, value: Value) -> str:
     """The value of a field as people say it: `default`, `2 hours`."""
     if value is None:
         return "default"
-    return humanize.length(value) if name == "ttl_seconds" else str(value)
+    return humanize.length(value) if name == "ttl_seconds" and isinstance(value, int) else str(value)
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(values: Values) -> dict[str, object]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}

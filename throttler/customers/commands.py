@@ -27,8 +27,7 @@ from throttler.customers.changes import SUBJECT, fault_of_customer, fault_of_ttl
 from throttler.customers.models import Customer
 from throttler.limits.rate import BadRates, parse_rates, rates_text
 
-# -- Customers from a CSV file -------------------------------------------------------------------------------
-# All lines in one transaction with one operator action, or none and why each was refused.
+# -- `import_customers`: all lines of a file, or none --------------------------------------------------------
 COLUMNS = ("customer_id", "rates", "burst", "ttl_seconds")
 CHUNK = 1000
 MOST_DIGITS = 9
@@ -65,41 +64,41 @@ def import_customers(
     Hold, weight and purge stay as they are. One operator action tells of the file, unless it changes nothing. Raises
     BadSetting when the file cannot be read.
     """
-    found = ImportedCustomers()
-    rows = sorted(_rows(path, found.refused), key=lambda row: row[0])
-    if found.refused:
-        return found
+    imported = ImportedCustomers()
+    rows = sorted(_rows(path, imported.refused), key=lambda row: row[0])
+    if imported.refused:
+        return imported
     with transaction.atomic():
         now = database_now()
         for done, chunk in enumerate(batched(rows, CHUNK), 1):
-            _import(chunk, found, now, dry_run=dry_run)
+            _import(chunk, imported, now, dry_run=dry_run)
             say(f"{min(done * CHUNK, len(rows)):,} of {len(rows):,} lines")
-        if found.rates and not dry_run:
-            _record(found, path, operator, reason)
+        if imported.rates and not dry_run:
+            _record(imported, path, operator, reason)
             # Owners look back 30 s: in a long transaction the moment of its first statement may be older.
             Customer.objects.filter(updated_at=now).update(updated_at=database_now())
-    return found
+    return imported
 
 
-def _import(chunk: Sequence[Row], found: ImportedCustomers, now: datetime, *, dry_run: bool) -> None:
+def _import(chunk: Sequence[Row], imported: ImportedCustomers, now: datetime, *, dry_run: bool) -> None:
     stored = Customer.objects.filter(pk__any=[row[0] for row in chunk]).values_list(*COLUMNS)
     known, default = {row[0]: row for row in stored}, ("", settings.THROTTLER_DEFAULT_RATE)
     different = [row for row in chunk if known.get(row[0]) != row]
     fresh = sum(row[0] not in known for row in different)
-    found.new += fresh
-    found.changed += len(different) - fresh
-    found.unchanged += len(chunk) - len(different)
-    found.rates |= {row[0]: [known.get(row[0], default)[1], row[1]] for row in different}
+    imported.new += fresh
+    imported.changed += len(different) - fresh
+    imported.unchanged += len(chunk) - len(different)
+    imported.rates |= {row[0]: [known.get(row[0], default)[1], row[1]] for row in different}
     if not dry_run:
         CUSTOMERS.run(different, {"weight": 1, "held": False, "created_at": now, "updated_at": now})
 
 
-def _record(found: ImportedCustomers, path: Path, operator: Operator, reason: str) -> None:
+def _record(imported: ImportedCustomers, path: Path, operator: Operator, reason: str) -> None:
     """One action, which the pages of its customers find; like those, the rates of so many are kept."""
-    kept = dict(islice(found.rates.items(), actions.MOST_SUBJECTS))
+    kept = dict(islice(imported.rates.items(), actions.MOST_SUBJECTS))
     actions.record(
-        operator, VERB, f"Customers of {path.name}", reason=reason.strip() or NO_REASON, result=str(found),
-        rows=len(found.rates), detail={"file": path.name, "rates": kept}, subject_type=SUBJECT, subject_ids=list(kept),
+        operator, VERB, f"Customers of {path.name}", reason=reason.strip() or NO_REASON, result=str(imported),
+        rows=len(imported.rates), detail={"file": path.name, "rates": kept}, subject_type=SUBJECT, subject_ids=list(kept),
     )  # fmt: skip
 
 
@@ -139,7 +138,7 @@ def _number(name: str, text: str) -> int | None:
     return int(text)
 
 
-# -- The command `customers`: lists and shows customers, and pulls the admin's levers on them ----------------
+# -- `customers`: lists, and the levers of the admin ---------------------------------------------------------
 TIMES = ("created_at", "updated_at")
 FIELDS = ("customer_id", "rates", "burst", "ttl_seconds", "weight", "held", "purge_before", *TIMES)
 PLAIN = {"hold": changes.hold, "resume": changes.resume, "purge": changes.purge}
@@ -168,31 +167,31 @@ def run(given: Mapping[str, Any]) -> Iterator[str]:
         return show(customer_id, as_json)
     change = _change(verb, given["value"], given["burst"])
     values = _foreseen(customer_id, change) if given["dry_run"] else _done(verb, customer_id, change, given["reason"])
-    told = {"customer_id": customer_id, "verb": verb, "changed": values, "waiting": changes.waiting(customer_id)}
-    told["dry_run"] = given["dry_run"]
-    return iter([json.dumps(told, default=str) if as_json else _sentence(told)])
+    result = {"customer_id": customer_id, "verb": verb, "changed": values, "waiting": changes.waiting(customer_id)}
+    result["dry_run"] = given["dry_run"]
+    return iter([json.dumps(result, default=str) if as_json else _sentence(result)])
 
 
 def list_lines(as_json: bool) -> Iterator[str]:
     """One line a customer, by id."""
     for chunk in by_key(Customer.objects.values_list(*FIELDS), CHUNK):
         for values in chunk:
-            found = dict(zip(FIELDS, values, strict=True))
-            yield json.dumps(found, default=str) if as_json else _line(found)
+            customer = dict(zip(FIELDS, values, strict=True))
+            yield json.dumps(customer, default=str) if as_json else _line(customer)
 
 
 def show(customer_id: str, as_json: bool) -> Iterator[str]:
     """The terms of one customer and how many messages wait; raises Refusal when there is no such id."""
     _check(customer_id)
     row = changes.seen_of(customer_id, database_now())
-    found: dict[str, Any] = {name: getattr(row, name) for name in FIELDS}
+    customer: dict[str, Any] = {name: getattr(row, name) for name in FIELDS}
     if row._state.adding:
-        found |= dict.fromkeys(TIMES)
-    found |= {"own_terms": not row._state.adding, "waiting": changes.waiting(customer_id)}
+        customer |= dict.fromkeys(TIMES)
+    customer |= {"own_terms": not row._state.adding, "waiting": changes.waiting(customer_id)}
     if as_json:
-        yield json.dumps(found, default=str)
+        yield json.dumps(customer, default=str)
     else:
-        yield from _page(found)
+        yield from _page(customer)
 
 
 def _page(customer: Mapping[str, Any]) -> Iterator[str]:
@@ -212,22 +211,22 @@ def _page(customer: Mapping[str, Any]) -> Iterator[str]:
     yield f"Waiting   {plural(customer['waiting'], 'message', 'messages')}"
 
 
-def _foreseen(customer_id: str, change: changes.Change) -> Mapping[str, Any]:
+def _foreseen(customer_id: str, change: changes.Change) -> changes.Values:
     """What a change would set now."""
     _check(customer_id)
     now = database_now()
     return change(changes.seen_of(customer_id, now), now)
 
 
-def _done(verb: str, customer_id: str, change: changes.Change, reason: str) -> Mapping[str, Any]:
+def _done(verb: str, customer_id: str, change: changes.Change, reason: str) -> changes.Values:
     operator = operator_of_terminal()
     return changes.change(customer_id, verb.replace("-", "_"), change, operator, reason)
 
 
-def _sentence(told: Mapping[str, Any]) -> str:
-    would = "it would be: " if told["dry_run"] else ""
-    count = plural(told["waiting"], "message waits", "messages wait")
-    return f"{told['customer_id']}: {would}{changes.in_words(told['changed'])}; {count}"
+def _sentence(result: Mapping[str, Any]) -> str:
+    would = "it would be: " if result["dry_run"] else ""
+    count = plural(result["waiting"], "message waits", "messages wait")
+    return f"{result['customer_id']}: {would}{changes.in_words(result['changed'])}; {count}"
 
 
 def _check(customer_id: str) -> None:
@@ -259,7 +258,7 @@ def _whole_number(name: str, text: str, otherwise: str = "") -> int:
     return int(text)
 
 
-def _line(found: dict[str, Any]) -> str:
-    state = "held" if found["held"] else "-"
-    cells = (found["customer_id"], found["rates"], found["burst"], found["ttl_seconds"], state)
+def _line(customer: dict[str, Any]) -> str:
+    state = "held" if customer["held"] else "-"
+    cells = (customer["customer_id"], customer["rates"], customer["burst"], customer["ttl_seconds"], state)
     return "\t".join("-" if cell is None else on_one_line(cell) for cell in cells)

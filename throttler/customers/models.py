@@ -11,7 +11,7 @@ from django.db.models import ProtectedError
 from config.fields import IdentifierField
 from throttler.limits.rate import BadRates, Rates, default_rates, parse_rates
 
-# -- Queries for customers: by their id in pages, by what changed, and guarded by what was seen --------------
+# -- Queries for customers -----------------------------------------------------------------------------------
 # Owners poll what changed, and a row that is gone changes no more: they would keep its terms until they start again.
 KEPT = "Customers are not deleted: set their rate and lifetime to the defaults instead."
 SEEN = ("rates", "burst", "ttl_seconds", "weight", "held", "purge_before", "updated_at")
@@ -29,7 +29,7 @@ class CustomerQuerySet(models.QuerySet):
 
     def still_as(self, seen: models.Model) -> CustomerQuerySet:
         """The row of `seen`, unless somebody changed it since."""
-        state: dict[str, Any] = {name: getattr(seen, name) for name in SEEN}
+        state: dict[str, object] = {name: getattr(seen, name) for name in SEEN}
         return self.filter(pk=seen.pk, **state)
 
     def outliving(self, seconds: int) -> CustomerQuerySet:
@@ -40,7 +40,6 @@ class CustomerQuerySet(models.QuerySet):
         return self.filter(models.Q(held=True) | models.Q(rates="0/s"))
 
 
-# -- The table of customers: at what rate each may send, and since when they are held or purged --------------
 class Customer(models.Model):
     """What a customer may send; who has no row sends at THROTTLER_DEFAULT_RATE.
 

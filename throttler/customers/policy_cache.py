@@ -15,7 +15,7 @@ from throttler.customers.models import Customer
 from throttler.limits.rate import BadRates, Rates, parse_rates
 from throttler.messages import microseconds
 
-# -- What owners ask every two seconds: the terms of all customers at first, then of those that changed ------
+# -- What changed in the database ----------------------------------------------------------------------------
 # A transaction may commit after others that began later: what it changed is older than what was read already.
 OVERLAP = timedelta(seconds=30)
 COLUMNS = ("customer_id", "rates", "burst", "ttl_seconds", "weight", "purge_before", "held")
@@ -36,12 +36,12 @@ class CustomerTerms:
 def changed_terms(since: datetime | None) -> tuple[dict[str, CustomerTerms], datetime]:
     """Terms by customer id, and the moment to ask from next time (the database's clock).
 
-    None asks for all customers. A change is told for 30 seconds, so most come more than once.
+    `since` None: of all customers. Each change is returned for 30 seconds, so most come more than once.
     """
     asked = database_now()
     rows = Customer.objects.all() if since is None else Customer.objects.changed_since(since - OVERLAP)
-    found = rows.values_list(*COLUMNS).iterator(CHUNK)
-    return {customer_id: _terms(customer_id, *values) for customer_id, *values in found}, asked
+    customers = rows.values_list(*COLUMNS).iterator(CHUNK)
+    return {customer_id: _terms(customer_id, *values) for customer_id, *values in customers}, asked
 
 
 def _terms(
@@ -67,7 +67,7 @@ def _terms(
 _parsed = lru_cache(maxsize=10_000)(parse_rates)
 
 
-# -- What each customer may send, as last known: the database may be away for hours --------------------------
+# -- What each may send, as last known -----------------------------------------------------------------------
 class PolicyCache:
     """Terms by customer; who has no row sends at the default rate. Nobody's terms are known before the first poll."""
 

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from throttler.customers.changes import fault_of_customer, without_row
 from throttler.customers.models import Customer
+from throttler.lanes.mirror import PERIOD, period_of
 from throttler.lanes.models import REPORTED, CustomerPeriod, Lane, LaneOwner
 from throttler.limits.forecast import Forecast, Traffic
 from throttler.limits.rate import Rates, default_rates
@@ -23,9 +24,7 @@ from throttler.messages import microseconds
 
 # -- A customer's five-minute rows as a line in time; pure --------------------------------------------------
 CHARTED = timedelta(hours=12)
-PERIOD = timedelta(minutes=5)
 RECENT = timedelta(minutes=10)
-MINUTES = 5
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Timeline:
         starts = [row.start for row in rows] + ([begun] if begun else [])
         if not starts:
             return cls((), now)
-        first, last = min(starts), max(start_of(now), *starts)
+        first, last = min(starts), max(period_of(now), *starts)
         sums: dict[datetime, list[CustomerPeriod]] = {}
         for row in rows:
             sums.setdefault(row.start, []).append(row)
@@ -87,7 +86,7 @@ class Timeline:
     @property
     def recent(self) -> Sequence[FiveMinutes]:
         """The last ten to fifteen minutes."""
-        return [one for one in self.periods if one.start >= start_of(self.now - RECENT)]
+        return [one for one in self.periods if one.start >= period_of(self.now - RECENT)]
 
     @property
     def arriving(self) -> float | None:
@@ -133,11 +132,6 @@ class Timeline:
         period = self.periods[at]
         sent = period.start + timedelta(seconds=period.length * (gone - sums[at]) / period.buffered)
         return (last.end - sent).total_seconds()
-
-
-def start_of(moment: datetime) -> datetime:
-    """When the five minutes around a moment began."""
-    return moment.replace(minute=moment.minute - moment.minute % MINUTES, second=0, microsecond=0)
 
 
 def _period(start: datetime, rows: Sequence[CustomerPeriod], before: int, now: datetime) -> FiveMinutes:
@@ -269,17 +263,17 @@ class Situation:
 
 def situation_of(row: Customer, now: datetime) -> Situation:
     """Three queries: the owners, the lanes, and the five-minute rows of a day."""
-    owners, told = _owners(now)
+    owners, reported = _owners(now)
     lanes = Lane.objects.filter(customer_id=row.pk).order_by("partition")[:MOST_LANES]
     periods = CustomerPeriod.objects.filter(customer_id=row.pk, start__gte=now - KNOWN)
-    return Situation(row, list(lanes), owners, Timeline.of(list(periods.order_by("start")), told), now)
+    return Situation(row, list(lanes), owners, Timeline.of(list(periods.order_by("start")), reported), now)
 
 
 def situations_of(rows: Sequence[Customer], now: datetime) -> list[Situation]:
     """The same for many customers, with a timeline of the last minutes only: four queries, and the same forecasts."""
     names = [row.pk for row in rows]
-    owners, told = _owners(now)
-    recent = start_of(told - RECENT)
+    owners, reported = _owners(now)
+    recent = period_of(reported - RECENT)
     lanes = _by_customer(Lane.objects.filter(customer_id__in=names).order_by("partition"))
     periods = CustomerPeriod.objects.filter(customer_id__in=names, start__gte=now - KNOWN)
     begun = dict(periods.values("customer_id").order_by().values_list("customer_id", Min("start")))
@@ -287,7 +281,7 @@ def situations_of(rows: Sequence[Customer], now: datetime) -> list[Situation]:
 
     def timeline(name: str) -> Timeline:
         since = begun.get(name)
-        return Timeline.of(lately.get(name, []), told, max(since, recent) if since else None)
+        return Timeline.of(lately.get(name, []), reported, max(since, recent) if since else None)
 
     return [Situation(row, lanes.get(row.pk, [])[:MOST_LANES], owners, timeline(row.pk), now) for row in rows]
 

@@ -22,7 +22,7 @@ from throttler.messages import FORWARDED, Notification, NotificationGate, create
 from throttler.overflow.store import OverflowRow
 
 
-# -- What becomes of each record of the input: sent live, buffered, expired, forwarded, or a dead letter -----
+# -- What becomes of each record -----------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """A record and what the gate says of it: a message with its times (µs; expires 0: its customer's TTL), or a letter."""
@@ -158,13 +158,12 @@ def reason_to_expire(created_us: int, expires_us: int, terms: CustomerTerms, def
     return "ttl" if end <= now else ""
 
 
-def is_forwarded(headers: Any) -> bool:
+def is_forwarded(headers: Headers | None) -> bool:
     """Whether another partition has passed the record on already: it is then handled where it is."""
     return any(name == FORWARDED for name, _value in headers or ())
 
 
-# -- From bytes to a message with its times, or to a dead letter ---------------------------------------------
-# On the polling thread, before anything is decided.
+# -- From bytes to a message or a letter ---------------------------------------------------------------------
 SOURCE = "throttler"
 OVERHEAD = 1_024  # of what is added on the way out: `throttled` or `reason`, `source`, the batch around it
 Headers = Sequence[tuple[str, bytes | None]]
@@ -225,5 +224,5 @@ def unpacked(headers: bytes) -> list[tuple[str, bytes | None]]:
     """The headers of a row."""
     if not headers:
         return []
-    found = msgspec.json.decode(headers, type=list[tuple[str, str | None]])
-    return [(name, None if value is None else b64decode(value)) for name, value in found]
+    pairs = msgspec.json.decode(headers, type=list[tuple[str, str | None]])
+    return [(name, None if value is None else b64decode(value)) for name, value in pairs]

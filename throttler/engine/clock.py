@@ -39,7 +39,7 @@ class SteadyClock:
         return self._monotonic()
 
     def measured(self, database: datetime, asked: int, answered: int) -> int:
-        """Take up the database's time, which it told between two ticks; returns the microseconds it was off.
+        """Take up the database's time, read between two ticks; returns the microseconds it was off.
 
         Only small corrections count, and none that the time it took to ask explains: under load that is a second.
         """

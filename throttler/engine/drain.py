@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.db import close_old_connections, connection
 
@@ -20,8 +20,7 @@ from throttler.limits.limiter import allowance, next_due, spend
 from throttler.limits.scheduler import Scheduler
 from throttler.overflow.store import LaneRange, OverflowRow, OverflowStore
 
-# -- Gives what is due of the backlogs -----------------------------------------------------------------------
-# Each lane at its rate, in the order of the input, from pages read ahead.
+# -- Gives what is due ---------------------------------------------------------------------------------------
 Key = tuple[int, str]  # partition, customer
 ROWS = 200  # of one page
 COUNT = 0  # the limit of a range that is counted, not read: a long lane is, once, before its first page
@@ -44,7 +43,7 @@ class Drain:
         self, parts: dict[int, OwnedPartition], terms_of: Callable[[str], CustomerTerms], default_ttl_us: int
     ) -> None:
         self.parts, self.terms_of, self.default_ttl_us = parts, terms_of, default_ttl_us
-        self.schedule = Scheduler()
+        self.schedule: Scheduler[Key] = Scheduler()
         self.pages: dict[Key, deque[OverflowRow]] = {}
         # The range, and how many rows its page has to hold; None: nobody can tell.
         self.asked: dict[Key, tuple[LaneRange, int | None]] = {}
@@ -62,7 +61,7 @@ class Drain:
             self._schedule(key, part, lane, now)
 
     def look_again(self, part: OwnedPartition, lane: LaneState, now: int) -> None:
-        """Its customer's terms are others now: what is due may be due sooner, or later."""
+        """The customer's terms changed: the lane may be due sooner, or later."""
         key = (part.number, lane.customer)
         if lane.backlog:
             self._schedule(key, part, lane, now)
@@ -74,8 +73,8 @@ class Drain:
             self._drop(key)
 
     def round(self, now: int, most: int, out: Decisions) -> None:
-        """Let leave what is due, at most `most` messages; who is cut short keeps its place."""
-        shares: dict[Any, int] = self.schedule.due(now, most, lambda key: self._ready(key, now))
+        """Let up to `most` due messages leave; a lane that is cut short keeps its place."""
+        shares = self.schedule.due(now, most, lambda key: self._ready(key, now))
         for key, count in shares.items():
             part, lane = self._find(key)
             if part is None or lane is None or not lane.backlog:
@@ -91,8 +90,8 @@ class Drain:
 
     def wanted(self) -> Sequence[LaneRange]:
         """The pages to read now, each named once."""
-        found, self._wanted = self._wanted, []
-        return found
+        ranges, self._wanted = self._wanted, []
+        return ranges
 
     def take(self, asked: LaneRange, rows: Iterable[OverflowRow] | None, now: int) -> None:
         """What the store has of a range; None: it did not answer."""
@@ -105,9 +104,9 @@ class Drain:
             self._missed(now)
         if rows is None or lane is None or not lane.backlog:
             return
-        found = list(rows)
-        if self._has_all(key, len(found), expected):
-            self.pages.setdefault(key, deque()).extend(found)
+        page = list(rows)
+        if self._has_all(key, len(page), expected):
+            self.pages.setdefault(key, deque()).extend(page)
             self.schedule.reschedule(key, now, self.terms_of(lane.customer).weight)
 
     def count(self, asked: LaneRange, rows: int | None, now: int) -> None:
@@ -131,15 +130,15 @@ class Drain:
         self.doubt()
         self._away_until = now + AWAY_US
 
-    def _has_all(self, key: Key, found: int, expected: int | None) -> bool:
-        if expected is None or found >= expected:
+    def _has_all(self, key: Key, count: int, expected: int | None) -> bool:
+        if expected is None or count >= expected:
             return True
-        self.suspended[key] = found, expected
+        self.suspended[key] = count, expected
         self.pages.pop(key, None)  # some of it may be read again
         return False
 
     def resume(self, key: Key, now: int) -> None:
-        """The store has again what there is of a lane."""
+        """The rows of a lane are in the store again, as far as the input still has them."""
         self.suspended.pop(key, None)
         part, lane = self._find(key)
         if part and lane and lane.backlog:
@@ -167,7 +166,7 @@ class Drain:
         if page and self.poisoned and (key[0], page[0].offset) in self.poisoned:
             self.refused[key] = page[0]
 
-    def could(self, key: Any) -> tuple[str, int, int]:
+    def achievable_rate(self, key: Key) -> tuple[str, int, int]:
         """A lane that waits for its turn: customer, thousandths of a message a second that it could send, weight."""
         terms, (_part, lane) = self.terms_of(key[1]), self._find(key)
         if terms.held or lane is None:
@@ -180,11 +179,11 @@ class Drain:
         """When the next lane has its turn, in microseconds; None: nothing waits."""
         return self.schedule.next_due()
 
-    def _find(self, key: Any) -> tuple[OwnedPartition | None, LaneState | None]:
+    def _find(self, key: Key) -> tuple[OwnedPartition | None, LaneState | None]:
         part = self.parts.get(key[0])
         return part, part.lanes.get(key[1]) if part else None
 
-    def _ready(self, key: Any, now: int) -> int:
+    def _ready(self, key: Key, now: int) -> int:
         """How many of the rows in hand may leave now: sent at the rate, or expired at once."""
         page, terms = self.pages.get(key), self.terms_of(key[1])
         _part, lane = self._find(key)
@@ -261,7 +260,7 @@ class Drain:
             when = max(when, now + RETRY_US, self._away_until)
         self.schedule.add(key, when, terms.weight)
 
-    def _drop(self, key: Any) -> None:
+    def _drop(self, key: Key) -> None:
         self._counted.discard(key)
         self.schedule.remove(key)
         self.pages.pop(key, None)
@@ -270,7 +269,7 @@ class Drain:
         self.refused.pop(key, None)
 
 
-# -- Reads pages of lanes from the store on a thread of its own: the owner never waits for them --------------
+# -- Reads pages on a thread of its own ----------------------------------------------------------------------
 LANES = 100  # of one query
 Answer = TypeVar("Answer")
 
@@ -325,7 +324,7 @@ class PageReader:
     def _ask(self, question: Callable[[Sequence[LaneRange]], Answer], ranges: Sequence[LaneRange]) -> Answer | None:
         try:
             close_old_connections()
-            found = question(ranges)
+            answer = question(ranges)
         except Exception as error:  # noqa: BLE001 (whatever the store says: its lanes ask again)
             if not self._away:
                 log.warning("overflow_store_unavailable", error=str(error).strip()[:300])
@@ -333,4 +332,4 @@ class PageReader:
             connection.close()
             return None
         self._away = False
-        return found
+        return answer

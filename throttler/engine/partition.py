@@ -85,10 +85,10 @@ class OwnedPartition:
     expected_us: int = 0  # what the last owner's clock would show at the start; 0 where nobody knows
     decided_before: int = 0  # up to here all was decided once before a reset that went back
     touched: bool = False  # the next transaction carries its offset
-    stowed: set[str] = field(default_factory=set)  # customers whose rows were stored since the mirror was told
+    newly_stored: set[str] = field(default_factory=set)  # customers whose rows were stored since the mirror was told
 
     def write_off(self) -> None:
-        """Its lanes are forgotten: what was buffered and left by no way is lost. The next transaction says so."""
+        """Its lanes are forgotten: what was buffered and has not left counts as lost. The next transaction says so."""
         if (waited := self.totals["buffered"] - sum(self.totals[name] for name in OUT)) > 0:
             self.totals["lost"] += waited
             self.touched = True
@@ -122,7 +122,7 @@ class OwnedPartition:
             for customer, rows in batch.lanes.items():
                 if lane := self.lanes.get(customer):
                     lane.waits -= rows
-                    self.stowed.add(customer)
+                    self.newly_stored.add(customer)
         for _batch in self.unburied.take(letters):
             pass
 

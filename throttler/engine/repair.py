@@ -16,7 +16,7 @@ from django.db import DataError, close_old_connections, connection, transaction
 
 from config.database.chunks import batched
 from config.database.clock import database_now
-from config.kafka import Replayed, topic_name
+from config.kafka import Record, Replayed, topic_name
 from config.kafka.reader import Reader
 from config.telemetry import metrics
 from config.telemetry.logs import log
@@ -31,8 +31,7 @@ from throttler.lanes.state import LaneState
 from throttler.messages import gate
 from throttler.overflow.store import LaneRange, OverflowRow, OverflowStore
 
-# -- Reads from the input again what the store has lost ------------------------------------------------------
-# A database restored from a backup, rows that outlived a TTL.
+# -- Reads lost rows again -----------------------------------------------------------------------------------
 PAUSE = 1.0  # seconds between tries
 ROWS = 500  # of one statement
 
@@ -116,10 +115,10 @@ class Rereader:
 
     def _next(self) -> list[Suspect | RefusedRow]:
         """All that was asked for meanwhile: each reading costs a connection and the range of all its lanes."""
-        found = list(self._asked.get())
+        asked = list(self._asked.get())
         while not self._asked.empty():
-            found += self._asked.get()
-        return list({(type(one), one.key): one for one in found}.values())  # of one asked for twice the first is void
+            asked += self._asked.get()
+        return list({(type(one), one.key): one for one in asked}.values())  # of one asked for twice the first is void
 
     def _done(self, asked: Sequence[Suspect | RefusedRow]) -> bool:
         suspects = [one for one in asked if isinstance(one, Suspect)]
@@ -165,7 +164,7 @@ class Rereader:
         metrics.THROTTLER_LOST_ROWS.inc(counts.total())
         return counts
 
-    def _row(self, record: Any, wanted: Mapping[Key, Suspect]) -> OverflowRow | None:
+    def _row(self, record: Record, wanted: Mapping[Key, Suspect]) -> OverflowRow | None:
         """The row of a record that waited in one of the lanes."""
         decoded = decode(record, self._gate, "")
         suspect = wanted.get((record.partition, decoded.message.customer_id)) if decoded.message else None
@@ -215,14 +214,14 @@ def lost_letter(lane: LaneRange, gone: int) -> Letter:
 
 def spans_of(suspects: Iterable[Suspect]) -> dict[int, tuple[int, int]]:
     """The first and the last offset of each partition in which any of them waits."""
-    found: dict[int, tuple[int, int]] = {}
+    spans: dict[int, tuple[int, int]] = {}
     for lane in (suspect.lane for suspect in suspects):
-        first, last = found.get(lane.partition, (lane.drained + 1, lane.upto))
-        found[lane.partition] = min(first, lane.drained + 1), max(last, lane.upto)
-    return found
+        first, last = spans.get(lane.partition, (lane.drained + 1, lane.upto))
+        spans[lane.partition] = min(first, lane.drained + 1), max(last, lane.upto)
+    return spans
 
 
-def records_between(topic: str, spans: Mapping[int, tuple[int, int]]) -> Iterable[Any]:
+def records_between(topic: str, spans: Mapping[int, tuple[int, int]]) -> Iterable[Record]:
     """What the log still has between these offsets of each partition, both included; one connection for all."""
     with Reader(topic, spans) as reader:
         for tp in reader.tps:
@@ -239,7 +238,7 @@ def records_between(topic: str, spans: Mapping[int, tuple[int, int]]) -> Iterabl
                     reader.drop([number])
 
 
-# -- Lanes that stand: the store has fewer rows than it was given, or the broker refuses the next message ----
+# -- Lanes that stand until they are repaired ----------------------------------------------------------------
 class Repairs:
     """What the drain has suspended and the rereader has in hand. One thread."""
 
@@ -261,14 +260,14 @@ class Repairs:
                 self.rereader.bury(row, self.drain.poisoned[row.partition, row.offset], epoch)
         changed = []
         while not self.rereader.found.empty():
-            found = self.rereader.found.get()
-            if isinstance(found, Buried):
-                changed += self._pass_over(found.row, now)
+            answer = self.rereader.found.get()
+            if isinstance(answer, Buried):
+                changed += self._pass_over(answer.row, now)
                 continue
-            key = (found.lane.partition, found.lane.customer_id)
-            if self._asked.get(key) is found.lane:
+            key = (answer.lane.partition, answer.lane.customer_id)
+            if self._asked.get(key) is answer.lane:
                 del self._asked[key]
-                changed += self._go_on(key, found.gone, now)
+                changed += self._go_on(key, answer.gone, now)
         return changed
 
     def _pass_over(self, row: OverflowRow, now: int) -> list[tuple[OwnedPartition, LaneState]]:
@@ -286,7 +285,7 @@ class Repairs:
 
     def _ask(self, heard: float) -> None:
         """Not before the group has said since that the lanes are ours: whoever slept misses what others have drained."""
-        found = []
+        suspects = []
         for key in self.drain.suspended.keys() - self._asked.keys():
             if self._since.setdefault(key, time.monotonic()) >= heard:
                 continue
@@ -299,9 +298,9 @@ class Repairs:
                 upto, backlog = part.readable_upto(lane), lane.backlog - lane.waits
                 asked = LaneRange(part.number, lane.customer, part.topic_id, lane.drained, upto, lane.day, backlog)
                 self._asked[key] = asked
-                found.append(Suspect(asked, backlog, bool(lane.misplaced), part.epoch))
-        if found:
-            self.rereader.ask(found)
+                suspects.append(Suspect(asked, backlog, bool(lane.misplaced), part.epoch))
+        if suspects:
+            self.rereader.ask(suspects)
 
     def _go_on(self, key: Key, gone: int, now: int) -> list[tuple[OwnedPartition, LaneState]]:
         part, lane = self._find(key)

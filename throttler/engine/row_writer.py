@@ -22,14 +22,14 @@ LOST = "lost"  # the step of a letter that stands for messages which neither the
 
 
 @dataclass(frozen=True)
-class Stowed(Replayed):
+class ToStore(Replayed):
     """A record on its way to the database as a row or as a letter."""
 
     row: OverflowRow | None = None
     letter: Letter | None = None
 
     @classmethod
-    def of(cls, record: Record, row: OverflowRow | None = None, letter: Letter | None = None) -> Stowed:
+    def of(cls, record: Record, row: OverflowRow | None = None, letter: Letter | None = None) -> ToStore:
         place = (record.topic, record.partition, record.offset, record.timestamp)
         return cls(*place, record.key, record.value, record.headers, row, letter)
 
@@ -49,14 +49,14 @@ class RowHandler(LetterHandler):
         self.refused: queue.SimpleQueue[OverflowRow] = queue.SimpleQueue()
 
     def prepare(self, batch: RecordBatch) -> Sequence[Any]:
-        """The batch's records are Stowed already."""
+        """The batch's records are ToStore already."""
         return batch.records
 
     def write(self, batch: RecordBatch, now: datetime) -> None:
         """Both are stored again without harm."""
-        if rows := [stowed.row for stowed in batch.prepared if stowed.row]:
+        if rows := [record.row for record in batch.prepared if record.row]:
             self.store.store(rows)
-        bury([stowed.letter for stowed in batch.prepared if stowed.letter], topic_name(self.group), now)
+        bury([record.letter for record in batch.prepared if record.letter], topic_name(self.group), now)
 
     def park(self, batch: RecordBatch, record: Any, error: BaseException, trace: str, now: datetime) -> None:
         super().park(batch, record, error, trace, now)

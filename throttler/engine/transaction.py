@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from config.kafka import Record, topic_name
 from config.kafka.client import GroupMetadata
@@ -21,13 +21,18 @@ INPUT, OUTPUT, EXPIRED = "notifications-in", "notifications-out", "notifications
 
 
 class Sender(Protocol):
-    """What sends: a `TransactionalProducer`."""
+    """What sends: a `TransactionalProducer`, or a `PlainSender`."""
+
+    @property
+    def usable(self) -> bool: ...
+    def rebuild(self, member: GroupMetadata | None = None) -> None: ...
 
     def begin(self) -> None: ...
     def send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Header]
     ) -> None: ...
     def commit(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> Verdict: ...
+    def close(self) -> None: ...
 
 
 class OutputTransaction:
@@ -54,7 +59,7 @@ class OutputTransaction:
     @staticmethod
     def sent_as(index: int, decisions: Decisions) -> Record | OverflowRow | None:
         """The input record or the buffered row behind the send of this index; None: it was the changelog's."""
-        sent: list[Any] = [
+        sent: list[Record | OverflowRow] = [
             *(decoded.record for decoded in decisions.live), *(row for _part, row in decisions.drained),
             *(decoded.record for decoded, _reason in decisions.expired),
             *(row for _part, row, _reason in decisions.overdue),
@@ -100,11 +105,11 @@ class OutputTransaction:
             value = changelog.partition_bytes(part.record(began_us))
             send(self.changelog, part.number, changelog.PARTITION_KEY, value, [])
 
-    def _headers(self, decoded: Decoded) -> list[Any]:
+    def _headers(self, decoded: Decoded) -> list[Header]:
         record = decoded.record
         return output_headers(record.headers or (), record.topic, record.partition, record.offset)
 
-    def _headers_of(self, row: OverflowRow) -> list[Any]:
+    def _headers_of(self, row: OverflowRow) -> list[Header]:
         return output_headers(unpacked(row.headers), self.input, row.partition, row.offset)
 
 

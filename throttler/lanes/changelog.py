@@ -63,12 +63,12 @@ def lane_record_from(value: bytes) -> LaneRecord:
     return _lane.decode(value)
 
 
-def lane_of(customer: str, found: LaneRecord) -> LaneState:
+def lane_of(customer: str, record: LaneRecord) -> LaneState:
     """The lane a record describes; every row of its backlog is in the store."""
     lane = LaneState(customer)
-    lane.first, lane.drained, lane.seen = found.first, found.drained, found.seen
-    lane.backlog, lane.day = found.backlog, found.day
-    lane.limiter = from_plain(found.tat, found.quota)
+    lane.first, lane.drained, lane.seen = record.first, record.drained, record.seen
+    lane.backlog, lane.day = record.backlog, record.day
+    lane.limiter = from_plain(record.tat, record.quota)
     return lane
 
 

@@ -1,4 +1,4 @@
-"""Mirrors what owners know to the database, once a second, for people; and deletes what nobody needs."""
+"""The mirror of the lanes in the database: owners write it each second; pages, forecasts, `verify` and retention read it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, models, transaction
 from django.db.models import Exists, F, OuterRef, Q
 
 from config.database.chunks import batched, delete_in_chunks
@@ -22,9 +22,7 @@ from throttler.lanes.state import LaneState
 from throttler.limits.limiter import to_plain
 from throttler.messages import moment_of
 
-# -- Mirrors what owners know to the database, once a second, for people -------------------------------------
-# One transaction a partition, in O(lanes given).
-# Of it an owner reads back the totals that its changelog has lost, and whether a newer one has written. A mirror that is late or lost costs a page its freshness, never a message.
+# -- The mirror: one transaction a partition, each second ----------------------------------------------------
 FLOW = "throttler"
 CHUNK = 1000  # rows of a statement
 SILENT = timedelta(seconds=60)  # after which the group may have been forgotten, and its generations counted anew
@@ -77,7 +75,7 @@ NAMES = Upsert(
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What is known of a partition's past: totals by the names of `live.partition.PATHS`, and how far it was decided."""
+    """What is known of a partition's past: totals by the names of `engine.partition.PATHS`, and how far it was decided."""
 
     totals: Mapping[str, int]
     topic_id: str = ""
@@ -103,7 +101,7 @@ class MirrorLane:
     seen: int
     day: date | None
     oldest_us: int | None
-    limiter: Mapping[str, Any]
+    limiter: Mapping[str, object]
     waits: int = 0
 
     @classmethod
@@ -140,7 +138,7 @@ class MirrorPartition:
     epoch. `read`: the first offset that has not come since the owner began, None: all below `decided` have; rows
     between the two may be missing in the store and are not in `waits`. `process`: a random id of this process, as one
     that comes back under its name has the epoch of the one before. `totals` are absolute, by the names of
-    `live.partition.PATHS`. `counts` are of customers over their rate within twelve hours. `reach`: how far the log was
+    `engine.partition.PATHS`. `counts` are of customers over their rate within twelve hours. `reach`: how far the log was
     seen to reach.
     """
 
@@ -162,7 +160,8 @@ class MirrorPartition:
 def mirror(partition: MirrorPartition, group: str, topic: str, now: datetime) -> bool:
     """Write one partition in one transaction; `group` and `topic` as the broker calls them, `now` of the database.
 
-    False: a newer owner has written meanwhile, and nothing was changed.
+    False: a newer owner has written meanwhile, and nothing was changed. A mirror that is late or lost costs its readers
+    their freshness, never a message: an owner reads back only `known_of` and `is_superseded`.
     """
     with transaction.atomic():
         if not _take(partition, now):
@@ -188,7 +187,7 @@ def known_of(number: int) -> Recalled:
 def is_superseded(number: int, epoch: int, process: str, now: datetime) -> bool:
     """Whether another owner has mirrored the partition since this process had it, in generation `epoch`.
 
-    Then whatever this process has to say of it is of the past: it slept, or lost its name.
+    Then this process slept or lost its name, and may not speak for the partition any more.
     """
     named = LaneOwner.objects.filter(process=OuterRef("process")).exclude(process="")
     newer = Q(epoch__gt=epoch) | (Q(epoch=epoch) & ~Q(process=process) & Exists(named))
@@ -196,7 +195,7 @@ def is_superseded(number: int, epoch: int, process: str, now: datetime) -> bool:
 
 
 def take_name(name: str, transactions: bool, now: datetime, process: str = "") -> None:
-    """A process begins, before it joins the group: whoever had the name before reports and mirrors nothing any more."""
+    """Called before a process joins the group: from now on who had the name before can neither report nor mirror."""
     NAMES.run([(name, int(transactions), process)], {"partitions": "[]", "starts": 1, "updated_at": now})
 
 
@@ -209,14 +208,14 @@ def report_owner(name: str, partitions: Iterable[int], transactions: bool, now: 
     values = {
         "partitions": sorted(partitions), "transactions": transactions, "process": process, "updated_at": now,
     }  # fmt: skip
-    found = LaneOwner.objects.filter(pk=name)
-    if found.filter(mine).update(**values):
+    owner = LaneOwner.objects.filter(pk=name)
+    if owner.filter(mine).update(**values):
         return True
-    return not found.exists() and _create(LaneOwner, name=name, **values)
+    return not owner.exists() and create_first(LaneOwner, name=name, **values)
 
 
 def _take(partition: MirrorPartition, now: datetime) -> bool:
-    """Move the partition's row, whose lock keeps other owners out until the end of the transaction."""
+    """Update the partition's row, whose lock keeps other owners out until the transaction ends; False: one is newer."""
     values = {
         "topic_id": partition.topic_id, "epoch": partition.epoch, "position": partition.position,
         "decided": partition.decided, "read": partition.decided if partition.read is None else partition.read,
@@ -224,30 +223,32 @@ def _take(partition: MirrorPartition, now: datetime) -> bool:
     }  # fmt: skip
     mine = Q(epoch__lt=partition.epoch) | Q(epoch=partition.epoch, process=partition.process)
     if partition.complete:
-        # Who has just restored may be back under its name, which keeps the epoch; and a group that was forgotten
-        # counts its generations from 1 again.
-        # One that was frozen while it restored is: the process that has the name now has mirrored meanwhile.
+        # The epoch alone does not tell who is newer: a process that came back under its name keeps it, and a group
+        # that was forgotten counts from 1 again. A process that was frozen while it restored stays out: the one that
+        # has its name now has mirrored meanwhile.
         named = LaneOwner.objects.filter(process=OuterRef("process")).exclude(process="")
         mine |= (Q(epoch=partition.epoch) & ~Exists(named)) | Q(updated_at__lt=now - SILENT)
-    found = LanePartition.objects.filter(pk=partition.number)
-    if found.filter(mine).update(**values):
+    row = LanePartition.objects.filter(pk=partition.number)
+    if row.filter(mine).update(**values):
         return True
-    return not found.exists() and _create(LanePartition, number=partition.number, **values)
+    # Where another owner is first, who is newer shows in a second.
+    return not row.exists() and create_first(LanePartition, number=partition.number, **values)
 
 
-def _create(model: Any, **values: Any) -> bool:
+def create_first(model: type[models.Model], **values: Any) -> bool:
+    """Insert a row; False: somebody else was first."""
     try:
         with transaction.atomic():
-            model.objects.create(**values)
+            model._default_manager.create(**values)
     except IntegrityError as error:
         if not is_duplicate(error):
             raise
-        return False  # another owner was first: who is newer shows in a second
+        return False
     return True
 
 
 def _empty_all(partition: MirrorPartition, now: datetime) -> None:
-    """Nothing of what others mirrored waits, as far as the lanes given do not say so: they were drained unseen."""
+    """Empty every lane: those that wait are written right after this, the others were drained without a mirror."""
     rest = Lane.objects.filter(partition=partition.number, backlog__gt=0)
     rest.update(
         backlog=0, waits=0, drained=F("seen"), day=None, oldest_at=None,
@@ -262,7 +263,7 @@ def _write_lanes(partition: MirrorPartition, now: datetime) -> None:
         LANES.run(chunk, constants)
 
 
-def _lane_row(lane: MirrorLane) -> tuple[Any, ...]:
+def _lane_row(lane: MirrorLane) -> tuple[object, ...]:
     return (
         lane.customer_id, lane.backlog, lane.waits, lane.first, lane.drained, lane.seen,
         lane.day and lane.day.isoformat(), _moment(lane.oldest_us if lane.backlog else None), as_json(lane.limiter),
@@ -294,7 +295,7 @@ def _write_position(partition: MirrorPartition, group: str, topic: str, now: dat
     POSITIONS.run([row], {"group": group, "alarm": "", "updated_at": now})
 
 
-# -- Deletes what the mirror no longer needs: lanes that are empty, old charts, owners that are gone ---------
+# -- Deletes what nobody needs any more ----------------------------------------------------------------------
 EMPTY_FOR = timedelta(hours=1)
 MINUTES_KEPT = 24 * 60
 PERIODS_KEPT = timedelta(days=7)

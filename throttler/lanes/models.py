@@ -1,4 +1,4 @@
-"""The mirror of the lanes and of those who own them, for people; and how owners divide the output rate."""
+"""Tables of the mirror: lanes, partitions, owners, five-minute counts; and how owners divide the output rate."""
 
 from __future__ import annotations
 

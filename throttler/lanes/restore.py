@@ -75,7 +75,7 @@ def restored(
     Without `transactions` the offset is committed after the changelog, so that a kill may leave it behind.
     """
     changelog = _decode(newest, log.topic_id)
-    alarm = _alarm(changelog, log, transactions)
+    alarm = next(_alarms(changelog, log, transactions), "")
     if alarm and not accept_reset:
         return RefusedPartition(number, alarm)
     if alarm:
@@ -104,25 +104,25 @@ def _expected_us(record: PartitionRecord, written_ms: int, now_ms: int) -> int:
 
 
 def _decode(newest: Mapping[bytes, bytes], topic_id: str) -> Changelog:
-    found = Changelog()
+    changelog = Changelog()
     for key, value in newest.items():
         try:
             if key == PARTITION_KEY:
-                found.partition = partition_from(value)
+                changelog.partition = partition_from(value)
                 continue
             record = lane_record_from(value)
             customer = key.decode()
         except msgspec.DecodeError:
-            (found.bad if _may_be_ours(key) else found.foreign).append(key)
+            (changelog.bad if _may_be_ours(key) else changelog.foreign).append(key)
             continue
         except UnicodeDecodeError:
-            found.bad.append(key)
+            changelog.bad.append(key)
             continue
         if _differ(record.topic_id, topic_id):
-            found.stale.add(key)
+            changelog.stale.add(key)
         else:
-            found.lanes[customer] = lane_of(customer, record)
-    return found
+            changelog.lanes[customer] = lane_of(customer, record)
+    return changelog
 
 
 def _may_be_ours(key: bytes) -> bool:
@@ -138,10 +138,6 @@ def _may_be_ours(key: bytes) -> bool:
 def _differ(one: str, other: str) -> bool:
     """Old brokers have no ids: then nothing can be said."""
     return bool(one and other and one != other)
-
-
-def _alarm(changelog: Changelog, log: Log, transactions: bool) -> str:
-    return next(_alarms(changelog, log, transactions), "")
 
 
 def _alarms(changelog: Changelog, log: Log, transactions: bool) -> Iterator[str]:

@@ -74,8 +74,8 @@ class RestoreThread:
         if self._failure is not None:
             raise self._failure
         with self._lock:
-            found, self._done = self._done, {}
-        return found
+            done, self._done = self._done, {}
+        return done
 
     def forget(self, partitions: set[int]) -> None:
         """These belong to somebody else now."""
@@ -95,7 +95,7 @@ class RestoreThread:
         for number in partitions:
             self._done.pop(number, None)
 
-    # -- the thread ---------------------------------------------------------------------------------
+    # -- The thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -120,13 +120,13 @@ class RestoreThread:
             self._wake.wait()
 
     def pause(self) -> None:
-        """After the broker was found to be away."""
+        """Wait a moment, as the broker is away."""
         deadline = time.monotonic() + PAUSE
         while not self._closed and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, 0.05))
 
     def hand_over(self, number: int, asking: int, result: Result) -> None:
-        """Unless it was asked for again or forgotten meanwhile."""
+        """The result, unless the partition was asked for again or forgotten meanwhile."""
         with self._lock:
             if self._asked.get(number) == asking:
                 del self._asked[number]
@@ -141,11 +141,11 @@ class _Worker:
         self.connection: ReadConnection | None = None
         self.changelog: Reader | None = None
         self.work: dict[int, Restore] = {}
-        self.away = self.told = False
+        self.away = self.warned = False
         self.began, self.partitions, self.lanes = 0.0, 0, 0
 
     def round(self, wanted: dict[int, int]) -> bool:
-        """A second at most, unless the broker is away; False when there is nothing to do."""
+        """Work for a second at most, longer when the broker is away; False: there is nothing to do."""
         if wanted and not self.work:
             self.began, self.partitions, self.lanes = time.monotonic(), 0, 0
         self._take(wanted)
@@ -180,7 +180,7 @@ class _Worker:
         return self.changelog
 
     def _take(self, wanted: dict[int, int]) -> None:
-        gone = {number for number, found in self.work.items() if wanted.get(number) != found.asking}
+        gone = {number for number, restore in self.work.items() if wanted.get(number) != restore.asking}
         for number in gone:
             del self.work[number]
         if gone and self.changelog is not None:
@@ -189,18 +189,18 @@ class _Worker:
             self.work[number] = Restore(wanted[number])
 
     def _ask_for_offsets(self, reader: Reader) -> None:
-        waiting = [number for number, found in self.work.items() if found.log is None]
+        waiting = [number for number, restore in self.work.items() if restore.log is None]
         if not waiting:
             return
         offsets = reader.connection.committed(self.of.input_topic, waiting, GLANCE if reader.reading else SLICE)
-        if offsets.pending and not self.told:
+        if offsets.pending and not self.warned:
             log.warning("committed_offset_pending", group=self.of.group, partitions=sorted(offsets.pending))
-        self.told = bool(offsets.pending)
+        self.warned = bool(offsets.pending)
         # In this order: what is committed after the changelog's end was taken moves the offset as well.
         logs = reader.connection.logs(self.of.input_topic, offsets.settled) if offsets.settled else {}
         reader.add(offsets.settled)
-        for number, found in logs.items():
-            self.work[number].log = replace(found, committed=offsets.settled[number])
+        for number, log_of_input in logs.items():
+            self.work[number].log = replace(log_of_input, committed=offsets.settled[number])
 
     def _read(self, reader: Reader) -> None:
         if not reader.reading:
@@ -216,9 +216,9 @@ class _Worker:
         if self.changelog is None:
             return
         reading = {tp.partition for tp in self.changelog.reading}
-        for number, found in list(self.work.items()):
-            if found.log is not None and number not in reading:
-                self._finish(number, self._result(number, found, found.log))
+        for number, restore in list(self.work.items()):
+            if restore.log is not None and number not in reading:
+                self._finish(number, self._result(number, restore, restore.log))
         if not self.work:
             seconds = time.monotonic() - self.began
             self.of.observe(seconds)
@@ -258,6 +258,6 @@ class _Worker:
             log.warning("broker_unavailable", worker="restore", error=str(error))
         self.away = True
         self.disconnect()
-        for number, found in self.work.items():
-            self.work[number] = Restore(found.asking)
+        for number, restore in self.work.items():
+            self.work[number] = Restore(restore.asking)
         self.of.pause()

@@ -1,7 +1,6 @@
 """The state of a lane: a customer in a partition, how far their messages have come, and what they may still send.
 
-What a lane has buffered is exactly its valid input in (drained, seen] (seed 1; the rules are tried by a model in
-tests/throttler/lanes).
+What a lane has buffered is exactly its valid input in (drained, seen]; tests/throttler/lanes/test_model.py tries it.
 """
 
 from __future__ import annotations

@@ -101,11 +101,11 @@ def left_late(rates: Rates, state: LimiterState, decided_us: int, left_us: int, 
     """
     tat = left_us + rates.worth_us(count)
     later = [window for window in rates.windows[1:] if left_us // window.period_us > decided_us // window.period_us]
-    told_more = tat > state.tat or bool(later)
+    later_than_before = tat > state.tat or bool(later)
     state.tat = max(tat, state.tat)
     for window in later:
         quota_of(state, window, left_us)[2] += count
-    return told_more
+    return later_than_before
 
 
 def adopt(rates: Rates, state: LimiterState, now_us: int) -> None:

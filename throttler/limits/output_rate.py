@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import TypeVar
 
 from throttler.limits.rate import RateWindow
 
-# -- What owners could send of the output rate ---------------------------------------------------------------
-# And how it is divided so that all customers are served alike; pure.
+# -- What each owner should have; pure -----------------------------------------------------------------------
 # Max-min fairness by weight over the customers of all owners: each has what it can send, up to one level per weight. An
 # owner says how much its customers could send as buckets, `(thousandths of a message a second, weight)` each.
 PARTS = 1_000_000
@@ -22,15 +22,16 @@ SHORTEST_US = 500_000  # between two measurements
 
 Bucket = tuple[int, int]
 Demand = tuple[Bucket, ...]
+Key = TypeVar("Key")
 
 
 def demand_of(wants: Iterable[Bucket]) -> Demand:
     """The same in buckets of which each is twice as fast as the one before."""
     sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for want, weight in wants:
-        found = sums[(want // max(weight, 1)).bit_length()]
-        found[0] += want
-        found[1] += max(weight, 1)
+        bucket = sums[(want // max(weight, 1)).bit_length()]
+        bucket[0] += want
+        bucket[1] += max(weight, 1)
     return tuple((want, weight) for _size, (want, weight) in sorted(sums.items()))
 
 
@@ -79,19 +80,19 @@ class DemandMeter:
         self._sent.update(customers)
 
     def measure(
-        self, now_us: int, waiting: Sequence[Hashable] | Iterable[Hashable], count: int,
-        could: Callable[[Hashable], tuple[str, int, int]], weight_of: Callable[[str], int],
+        self, now_us: int, waiting: Iterable[Key], count: int,
+        achievable_rate: Callable[[Key], tuple[str, int, int]], weight_of: Callable[[str], int],
     ) -> None:  # fmt: skip
-        """Twice a second at most. `waiting`: keys of `count` lanes that are cut short; `could`: `(customer, want, weight)`."""
+        """Twice a second at most. `waiting`: keys of `count` lanes that are cut short; `achievable_rate`: `(customer, want, weight)`."""
         took = now_us - self._since
         if took < SHORTEST_US:
             return
         looked = list(islice(waiting, LOOKED_AT))
-        found = [could(key) for key in looked]
-        times = max(1, round(count / len(found))) if found else 1
-        for customer, _want, _weight in found:
+        rates = [achievable_rate(key) for key in looked]
+        times = max(1, round(count / len(rates))) if rates else 1
+        for customer, _want, _weight in rates:
             self._sent.pop(customer, None)
-        wants = [(want * times, weight * times) for _customer, want, weight in found]
+        wants = [(want * times, weight * times) for _customer, want, weight in rates]
         wants += [
             (number * 1000 * SECOND_US * ROOM // (4 * took), weight_of(customer))
             for customer, number in self._sent.items()
@@ -101,8 +102,7 @@ class DemandMeter:
         self._since = now_us
 
 
-# -- Who may send which part of the output rate --------------------------------------------------------------
-# One record that all owners share, each changing its own entry; pure.
+# -- Who may send which part now; pure -----------------------------------------------------------------------
 # The parts in use never exceed the rate together, whoever pauses, dies, loses the database or is late; ADR 28 has the
 # proof. An entry is replaced only while the record is as it was read. Times are microseconds of this process's own clock.
 HOLDS_US = 3_000_000  # a part that was granted, from before the record was read
@@ -154,32 +154,32 @@ class Divider:
         self._read: deque[tuple[int, int]] = deque()
         self._seen: dict[str, tuple[tuple[str, int], int]] = {}
 
-    def saw(self, found: Division, asked_us: int, now_us: int) -> None:
+    def saw(self, division: Division, asked_us: int, now_us: int) -> None:
         """The record as it was at some moment between the two."""
-        if self._read and found.version < self._read[-1][1]:
+        if self._read and division.version < self._read[-1][1]:
             # A database of before: what is in use now it does not say. All of that has ended when this has.
             self._read.clear()
             self._seen.clear()
             self._wrote = False
             self._blind_until = now_us + SPENT_US
-        self._read.append((asked_us, found.version))
+        self._read.append((asked_us, division.version))
         while len(self._read) > 1 and self._read[0][0] < asked_us - FRESH_US:
             self._read.popleft()
         self._seen = {
             name: self._seen[name] if self._seen.get(name, (None, 0))[0] == entry.identity else (entry.identity, now_us)
-            for name, entry in found.entries.items()
+            for name, entry in division.entries.items()
         }
-        mine = found.entries.get(self.name)
+        mine = division.entries.get(self.name)
         self.replaced |= self._wrote and mine is not None and mine.process != self.process
 
-    def propose(self, found: Division, owned: Collection[int], demand: Demand, now_us: int) -> Division | None:
+    def propose(self, division: Division, owned: Collection[int], demand: Demand, now_us: int) -> Division | None:
         """The record with our entry anew, right after `saw`; None: we must not write, or own nothing.
 
         `owned` are partitions that the group has confirmed lately.
         """
         if self.replaced or not owned or now_us < self._blind_until:
             return None
-        others = {name: entry for name, entry in found.entries.items() if name != self.name}
+        others = {name: entry for name, entry in division.entries.items() if name != self.name}
         others = {name: entry for name, entry in others.items() if not self._spent(name, now_us)}
         vouched = {name: entry for name, entry in others.items() if self._vouched(entry, now_us)}
         pool = self._pool(others, vouched, owned)
@@ -187,20 +187,20 @@ class Divider:
         claims[self.name] = (len(owned), demand)
         fair = fair_share(max(pool, 0), self.rate, claims, self.name)
         share = max(0, min(fair, pool - sum(entry.share for entry in vouched.values())))
-        mine = ShareEntry(self.process, found.version, share, tuple(sorted(owned)), demand)
-        return Division(found.version + 1, {**others, self.name: mine})
+        mine = ShareEntry(self.process, division.version, share, tuple(sorted(owned)), demand)
+        return Division(division.version + 1, {**others, self.name: mine})
 
     def wrote(self) -> None:
         """The proposal was written, or may have been."""
         self._wrote = True
 
-    def left(self, found: Division) -> Division | None:
+    def left(self, division: Division) -> Division | None:
         """The record without us, who will send nothing any more; None: we are not in it."""
-        mine = found.entries.get(self.name)
+        mine = division.entries.get(self.name)
         if mine is None or mine.process != self.process:
             return None
-        rest = {name: entry for name, entry in found.entries.items() if name != self.name}
-        return Division(found.version + 1, rest)
+        rest = {name: entry for name, entry in division.entries.items() if name != self.name}
+        return Division(division.version + 1, rest)
 
     def _pool(self, others: Mapping[str, ShareEntry], vouched: Mapping[str, ShareEntry], owned: Collection[int]) -> int:
         """What those divide who own for certain, in millionths.
@@ -226,9 +226,9 @@ class Divider:
         return any(version < entry.basis for asked, version in self._read if asked >= now_us - FRESH_US)
 
 
-# -- This process's part of the output rate at any moment, and the limiter that spends it; pure, in ints -----
+# -- The part of this process, and its limiter; pure ---------------------------------------------------------
 # Three threads meet here, each replacing what it alone writes: the polling one says what the group has given us, the
-# upkeep's what was granted, and the owner's asks what it may send.
+# that of the database what was granted, and the owner's asks what it may send.
 SAVED_US = 100_000  # a transaction and the one after it: what a slower one could have sent meanwhile is lost
 
 

@@ -11,8 +11,7 @@ from django.conf import settings
 
 from config.environment.env import BadSetting
 
-# -- Rates as people write them, `10/s;10000/day` ------------------------------------------------------------
-# Windows of which each holds, and the burst of the shortest.
+# -- Rates as people write them ------------------------------------------------------------------------------
 UNITS = {"s": 1_000_000, "min": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 NAMES = {period: unit for unit, period in UNITS.items()}
 MOST_BURST = 1_000_000
@@ -88,10 +87,10 @@ def parse_rates(text: str, burst: int | None = None) -> Rates:
 
 
 def window(text: str) -> RateWindow:
-    found = ONE.fullmatch(text.strip(" "))
-    if not found:
+    match = ONE.fullmatch(text.strip(" "))
+    if not match:
         raise BadRates(f"{shown(text)}: no rate such as 10/s")
-    limit, unit = int(found[1]), found[2]
+    limit, unit = int(match[1]), match[2]
     if unit not in UNITS:
         raise BadRates(f"{shown(text)}: unknown unit, use one of {', '.join(UNITS)}")
     if limit > UNITS[unit]:
@@ -117,7 +116,7 @@ def rates_text(rates: Rates) -> str:
     return ";".join(f"{one.limit}/{NAMES[one.period_us]}" for one in rates.windows) or "0/s"
 
 
-# -- The rates that settings say; raises BadSetting, which names the setting ---------------------------------
+# -- Rates of the settings -----------------------------------------------------------------------------------
 def default_rates() -> Rates:
     """What a customer without a row may send."""
     return _rates("THROTTLER_DEFAULT_RATE")

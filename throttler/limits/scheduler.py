@@ -5,37 +5,40 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
 
 
-class Turn:
+class Turn(Generic[Key]):
     """A lane in the schedule; `due_us` None: it stands in the round."""
 
     __slots__ = ("deficit", "due_us", "key", "weight")
 
-    def __init__(self, key: Hashable, due_us: int | None, weight: int) -> None:
+    def __init__(self, key: Key, due_us: int | None, weight: int) -> None:
         self.key, self.due_us, self.weight, self.deficit = key, due_us, max(weight, 1), 0
 
 
-class Scheduler:
+class Scheduler(Generic[Key]):
     """A lane is in the schedule once: until its time, then in the round until it got what it wanted.
 
     Whoever `due` names with all it wanted is out: `reschedule` says when it comes again.
     """
 
     def __init__(self) -> None:
-        self._turns: dict[Hashable, Turn] = {}
-        self._heap: list[tuple[int, int, Turn]] = []
-        self._round: deque[Turn] = deque()
+        self._turns: dict[Key, Turn[Key]] = {}
+        self._heap: list[tuple[int, int, Turn[Key]]] = []
+        self._round: deque[Turn[Key]] = deque()
         self._count = 0
         self.due_weight = self.due_count = 0
 
     def __len__(self) -> int:
         return len(self._turns)
 
-    def __contains__(self, key: Hashable) -> bool:
+    def __contains__(self, key: Key) -> bool:
         return key in self._turns
 
-    def add(self, key: Hashable, due_us: int, weight: int = 1) -> None:
+    def add(self, key: Key, due_us: int, weight: int = 1) -> None:
         """At `due_us`; a lane that is in already moves there."""
         self.remove(key)
         turn = self._turns[key] = Turn(key, due_us, weight)
@@ -47,13 +50,13 @@ class Scheduler:
 
     reschedule = add
 
-    def remove(self, key: Hashable) -> None:
+    def remove(self, key: Key) -> None:
         turn = self._turns.pop(key, None)
         if turn and turn.due_us is None:
             self.due_weight -= turn.weight
             self.due_count -= 1
 
-    def waiting(self) -> Iterator[Hashable]:
+    def waiting(self) -> Iterator[Key]:
         """Who stands in the round: `due_count` of them."""
         return (turn.key for turn in self._round if self._stands(turn))
 
@@ -65,14 +68,14 @@ class Scheduler:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_us: int, limit: int, wanted: Callable[[Hashable], int]) -> dict[Hashable, int]:
+    def due(self, now_us: int, limit: int, wanted: Callable[[Key], int]) -> dict[Key, int]:
         """How many each lane may send, `limit` together; `wanted` is asked once per lane and call.
 
         A lane named with 0 wanted nothing. One that the limit cut short keeps its place for the next call.
         """
         self._begin(now_us)
-        shares: dict[Hashable, int] = {}
-        asked: dict[Hashable, int] = {}
+        shares: dict[Key, int] = {}
+        asked: dict[Key, int] = {}
         while limit > 0 and self._round:
             turn = self._round.popleft()
             if not self._stands(turn):
@@ -83,7 +86,7 @@ class Scheduler:
             limit -= self._serve(turn, limit, asked, shares)
         return shares
 
-    def _serve(self, turn: Turn, limit: int, asked: dict[Hashable, int], shares: dict[Hashable, int]) -> int:
+    def _serve(self, turn: Turn[Key], limit: int, asked: dict[Key, int], shares: dict[Key, int]) -> int:
         turn.deficit = turn.deficit or turn.weight
         count = min(turn.deficit, asked[turn.key], limit)
         turn.deficit -= count
@@ -106,5 +109,5 @@ class Scheduler:
                 self.due_count += 1
                 self._round.append(turn)
 
-    def _stands(self, turn: Turn) -> bool:
+    def _stands(self, turn: Turn[Key]) -> bool:
         return self._turns.get(turn.key) is turn

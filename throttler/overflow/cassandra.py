@@ -118,7 +118,7 @@ class CassandraStore(OverflowStore):
             self._known[cql] = self.session.prepare(cql)
         return self._known[cql]
 
-    def _ask(self, cql: str, asked: Sequence[Sequence[Any]]) -> Iterator[Iterable[Any]]:
+    def _ask(self, cql: str, asked: Sequence[Sequence[object]]) -> Iterator[Iterable[Any]]:
         """The rows of each, in the order asked."""
         if asked:
             for _success, rows in execute_concurrent_with_args(self.session, self._prepared(cql), asked, AT_ONCE):
@@ -200,11 +200,11 @@ def days_of(lane: LaneRange) -> list[date]:
     return [lane.day + DAY * number for number in range((last - lane.day).days + 1)]
 
 
-def bounds_of(lane: LaneRange) -> tuple[Any, ...]:
+def bounds_of(lane: LaneRange) -> tuple[object, ...]:
     return lane.customer_id, days_of(lane), lane.partition, lane.topic_id, lane.drained, lane.upto
 
 
-def _values(row: OverflowRow) -> tuple[Any, ...]:
+def _values(row: OverflowRow) -> tuple[object, ...]:
     return (
         row.customer_id,
         row.day,

@@ -7,8 +7,7 @@ from typing import Any
 
 from config.environment.databases import CassandraPlace
 
-# -- What the overflow store consists of in Cassandra --------------------------------------------------------
-# Its keyspace, its table, and the requests to it, as CQL.
+# -- Keyspace, table and requests, as CQL --------------------------------------------------------------------
 DAY_SECONDS = 86_400
 NAME = "overflow_message"
 COLUMNS = (
@@ -59,7 +58,7 @@ class OverflowSchema:
         return f"SELECT offset FROM {self.table} {LANE}"  # noqa: S608
 
 
-# -- What is wrong with the keyspace of the overflow store, as the driver's metadata shows it ----------------
+# -- What is wrong with a keyspace ---------------------------------------------------------------------------
 def faults_of(place: CassandraPlace, metadata: Any) -> Iterator[str]:
     """One line for each; `metadata` is the cluster's."""
     strategy = metadata.keyspaces[place.keyspace].replication_strategy

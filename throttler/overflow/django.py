@@ -79,7 +79,7 @@ class DjangoStore(OverflowStore):
         return self.counts([lane])[0]
 
     def counts(self, lanes: Sequence[LaneRange]) -> list[int]:
-        found: dict[tuple[Any, ...], int] = {}
+        found: dict[tuple[object, ...], int] = {}
         for some in batched(lanes, LANES):
             wanted = reduce(or_, map(_condition, some))
             rows = OverflowMessage.objects.using(self.using).filter(wanted).order_by()
@@ -117,7 +117,7 @@ class DjangoStore(OverflowStore):
         # MySQL's first partition has no lower end.
         return first.lower or (first.upper - DAY if first.upper else None)
 
-    def _placed(self, rows: Sequence[OverflowRow]) -> list[tuple[Any, ...]]:
+    def _placed(self, rows: Sequence[OverflowRow]) -> list[tuple[object, ...]]:
         """Rows as the table takes them; asks for the oldest day only when one may be too old."""
         # Today and yesterday are always there.
         yesterday = datetime.now(UTC).date() - DAY

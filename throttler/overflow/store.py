@@ -90,9 +90,9 @@ class OverflowStore(ABC):
         """The first row of a lane with this notification id, for people: in pages of `lane.limit`, PAGES at most."""
         for _ in range(PAGES):
             rows = self.read([lane])[lane.partition, lane.customer_id]
-            found = next((row for row in rows if row.notification_id == notification_id), None)
-            if found or len(rows) < lane.limit:
-                return found
+            match = next((row for row in rows if row.notification_id == notification_id), None)
+            if match or len(rows) < lane.limit:
+                return match
             after = rows[-1].offset
             lane = LaneRange(lane.partition, lane.customer_id, lane.topic_id, after, lane.upto, lane.day, lane.limit)
         return None
@@ -104,7 +104,7 @@ LAST_OFFSET = 2**63 - 1
 
 def each_offset_once(rows: Iterable[OverflowRow]) -> list[OverflowRow]:
     """Rows in the order of their offsets; of one stored under two days the older stays."""
-    found: dict[int, OverflowRow] = {}
+    by_offset: dict[int, OverflowRow] = {}
     for row in sorted(rows, key=lambda row: (row.offset, row.day)):
-        found.setdefault(row.offset, row)
-    return list(found.values())
+        by_offset.setdefault(row.offset, row)
+    return list(by_offset.values())

@@ -30,7 +30,7 @@ from throttler.worker.database_sync import DatabaseSync
 from throttler.worker.owner import PartitionOwner, partitions_dropped
 
 
-# -- What the throttler reads, and how its records are decoded: on the polling thread ------------------------
+# -- The input, decoded on the polling thread ----------------------------------------------------------------
 class Notifications:
     """The records of notifications-in."""
 
@@ -46,12 +46,12 @@ class Notifications:
         return [decode(record, self._gate, batch.topic_ids.get(record.topic, "")) for record in batch.records]
 
 
-# -- Where partitions start whose truth is the changelog: behind a restore that runs beside the polling ------
+# -- Where partitions start ----------------------------------------------------------------------------------
 class RestoredPlacing:
     """Asks for the restore of what was assigned, and hands over what is restored. Never waits.
 
-    `given_up` lets the owner drop what it may still have of a partition, and then calls what it is given: what is read
-    before its last transaction ended would be older than that. `known` says what the mirror knows of a partition whose
+    `given_up(numbers, then)` lets the owner drop what it still has of partitions, and calls `then` behind its last
+    transaction: a restore that read before that would be out of date. `known` says what the mirror knows of a partition whose
     changelog has lost it, None before the database has answered. `alarms`, by partition: the alarm and our generation.
     """
 
@@ -77,13 +77,13 @@ class RestoredPlacing:
             self.given_up(new, self.restoring.ask)
         ready = self.restoring.ready().items()
         self._restored |= {number: outcome for number, outcome in ready if number in self._asked}
-        found: dict[TopicPartition, Start | Stopped] = {}
+        starts: dict[TopicPartition, Start | Stopped] = {}
         for number in wanted & self._restored.keys():
             if start := self._start(self._restored[number]):
-                found[self.topic, number] = start
+                starts[self.topic, number] = start
                 del self._restored[number]
                 self._asked.discard(number)
-        return found
+        return starts
 
     def confirmed(self, starts: Mapping[TopicPartition, Start | Stopped]) -> bool:
         for (topic, number), start in starts.items():
@@ -128,8 +128,7 @@ class RestoredPlacing:
         return Start(outcome.position, accepts=outcome.reset)
 
 
-# -- Sends without transactions, for a broker that has none --------------------------------------------------
-# At least once, and one process (KAFKA_TRANSACTIONS=off).
+# -- Sends without transactions ------------------------------------------------------------------------------
 Offsets = Mapping[TopicPartition, int]
 
 
@@ -144,13 +143,12 @@ class PlainSender:
         self.limit = limit
         self.offsets: queue.SimpleQueue[Offsets] = queue.SimpleQueue()
         self._client: client.kafka.KafkaProducer = None
-        self._sent: list[
-            tuple[producer_internals.FutureRecordMetadata, RefusedRecord]
-        ] = []  # a future, and what is said of its record if it is refused
+        # A future, and what is said of its record if it is refused.
+        self._sent: list[tuple[producer_internals.FutureRecordMetadata, RefusedRecord]] = []
         self._refused: RefusedRecord | None = None
         self._error = ""
 
-    def rebuild(self, _member: client.GroupMetadata | None = None) -> None:
+    def rebuild(self, member: client.GroupMetadata | None = None) -> None:
         """A new client; raises KafkaError: try again later."""
         self.close()
         milliseconds = int(self.limit * 1000)
@@ -194,18 +192,17 @@ class PlainSender:
         return Committed()
 
     def close(self) -> None:
-        found, self._client = self._client, None
-        if found is not None:
+        producer, self._client = self._client, None
+        if producer is not None:
             with suppress(client.KafkaError):
-                producer_internals.drop_producer(found)
+                producer_internals.drop_producer(producer)
 
 
 def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-# -- What stands behind the consumer in place of the database's writers --------------------------------------
-# The owner, its committer and its follower.
+# -- The owner behind the consumer ---------------------------------------------------------------------------
 AHEAD = 2  # batches with the owner: one is decided while the next one is decoded
 # Fewer are always taken, in however many batches: at a thousand a second each poll brings a dozen, and what waited for
 # the second transaction after its own would take twice as long.
@@ -218,8 +215,8 @@ class OwnerBackend:
 
     waiting = pressed = False  # the database being away stops nobody who is under the rate
 
-    def __init__(self, owner: PartitionOwner, upkeep: DatabaseSync, topic: str) -> None:
-        self.owner, self.upkeep, self.topic = owner, upkeep, topic
+    def __init__(self, owner: PartitionOwner, database_sync: DatabaseSync, topic: str) -> None:
+        self.owner, self.database_sync, self.topic = owner, database_sync, topic
         self.sequence = self.done_sequence = 0
         self._room = threading.Condition()
         self._records = 0
@@ -246,7 +243,7 @@ class OwnerBackend:
     def deal(self, records: Sequence[Record]) -> Iterable[tuple[None, list[Record]]]:
         return [(None, list(records))] if records else []
 
-    def submit(self, _to: None, batch: RecordBatch, timeout: float) -> bool:
+    def submit(self, _to: object, batch: RecordBatch, timeout: float) -> bool:
         """Hand over a batch; False when enough is with the owner still after `timeout` seconds."""
         self._raise_failure()
         size = len(batch.records)
@@ -278,7 +275,7 @@ class OwnerBackend:
         passed = {tp[1]: end.passed for tp, end in ends.items() if end.passed}
         if passed:
             self.owner.post(self.owner.passed, passed)
-        self.upkeep.reached(ends)
+        self.database_sync.reached(ends)
 
     def drain(self, patience: float) -> bool:
         deadline = time.monotonic() + patience
@@ -293,10 +290,10 @@ class OwnerBackend:
         kills. A transaction that is given up is settled by whoever comes next.
         """
         self.owner.close(patience=3.0)
-        self.upkeep.close()
+        self.database_sync.close()
         self.owner.pages.close()
         self.owner.repairs.rereader.close()
-        self.owner.stowing.close(patience=0.5)
+        self.owner.write_behind.close(patience=0.5)
 
     def _raise_failure(self) -> None:
         if self.owner.failure is not None:
@@ -331,22 +328,22 @@ class PlainCommitter(TransactionCommitter):
         self.sender = sender
 
     def commit_soon(self) -> bool:
-        if found := self._new():
-            self.consumer.commit_async(found)
-        return bool(found)
+        if offsets := self._new():
+            self.consumer.commit_async(offsets)
+        return bool(offsets)
 
     def commit_now(self) -> None:
-        if found := self._new():
+        if offsets := self._new():
             try:
-                self.consumer.commit(found, timeout_ms=5_000)
+                self.consumer.commit(offsets, timeout_ms=5_000)
             except client.KafkaError as error:
                 log.warning("offset_commit_failed", error=str(error))
 
     async def commit_inside(self) -> None:
         await super().commit_inside()
-        if found := self._new():
+        if offsets := self._new():
             try:
-                await internals.commit_inside(self.consumer, found, timeout_ms=5_000)
+                await internals.commit_inside(self.consumer, offsets, timeout_ms=5_000)
             except client.KafkaError as error:
                 log.warning("offset_commit_failed", error=str(error))
 
@@ -363,22 +360,28 @@ class OwnerFollower(Follower):
 
     def __init__(
         self, owner: PartitionOwner, placing: RestoredPlacing, group: str, instance: str,
-        told: Callable[[set[int] | None, int], None] = lambda _numbers, _generation: None,
+        on_assigned: Callable[[set[int] | None, int], None] = lambda _numbers, _generation: None,
     ) -> None:  # fmt: skip
-        self.owner, self.placing, self.group, self.instance, self.told = owner, placing, group, instance, told
+        self.owner, self.placing, self.group, self.instance, self.on_assigned = (
+            owner,
+            placing,
+            group,
+            instance,
+            on_assigned,
+        )
 
     def assigned(self, partitions: set[TopicPartition], metadata: client.GroupMetadata) -> None:
         self.placing.epoch = metadata.generation_id
         self.placing.forget({number for _topic, number in partitions})
         self.owner.member = metadata
         self.owner.post(self.owner.assigned, metadata)
-        self.told({number for _topic, number in partitions}, metadata.generation_id)
+        self.on_assigned({number for _topic, number in partitions}, metadata.generation_id)
 
     def released(self, partitions: set[TopicPartition], lost: bool) -> None:
         gone = {number for _topic, number in partitions}
         self.placing.forget(gone)
         self.owner.post(self.owner.give_up, gone)
-        self.told(None, -1)
+        self.on_assigned(None, -1)
 
     def recounted(self, topic: str, before: int, now: int) -> None:
         raise ConsumerStopped(

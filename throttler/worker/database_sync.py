@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from django.db import IntegrityError, close_old_connections, connection, transaction
+from django.db import close_old_connections, connection, transaction
 
 from config.database.clock import database_now
-from config.database.retry import is_duplicate
 from config.kafka import topic_name
 from config.kafka.consumer.writer import LogEndSeen
 from config.kafka.positions import LogEnd, TopicPartition
@@ -29,6 +28,7 @@ from throttler.engine.transaction import INPUT
 from throttler.lanes.mirror import (
     MirrorPartition,
     Recalled,
+    create_first,
     is_superseded,
     known_of,
     mirror,
@@ -40,7 +40,6 @@ from throttler.limits.output_rate import PARTS, Assigned, Divider, Division, Out
 from throttler.worker.owner import PartitionOwner
 
 # -- The record by which owners divide the output rate -------------------------------------------------------
-# Read, and written by whoever has read the version before.
 ONE_RECORD = 1  # there is one record
 
 
@@ -50,7 +49,7 @@ def read_division() -> Division:
     if row is None:
         return Division()
     version, entries = row
-    return Division(version, {name: _entry(found) for name, found in entries.items()})
+    return Division(version, {name: _entry(entry) for name, entry in entries.items()})
 
 
 def write_division(proposed: Division) -> bool:
@@ -59,33 +58,22 @@ def write_division(proposed: Division) -> bool:
     row = OutputDivision.objects.filter(pk=ONE_RECORD, version=proposed.version - 1)
     if row.update(version=proposed.version, entries=entries):
         return True
-    return proposed.version == 1 and _insert(entries)
+    return proposed.version == 1 and create_first(OutputDivision, pk=ONE_RECORD, version=1, entries=entries)
 
 
-def _insert(entries: dict[str, Any]) -> bool:
-    try:
-        with transaction.atomic():
-            OutputDivision.objects.create(pk=ONE_RECORD, version=1, entries=entries)
-    except IntegrityError as error:
-        if not is_duplicate(error):
-            raise
-        return False
-    return True
+def _entry(entry: dict[str, Any]) -> ShareEntry:
+    demand = tuple((want, weight) for want, weight in entry["demand"])
+    return ShareEntry(entry["process"], entry["basis"], entry["share"], tuple(entry["partitions"]), demand)
 
 
-def _entry(found: dict[str, Any]) -> ShareEntry:
-    demand = tuple((want, weight) for want, weight in found["demand"])
-    return ShareEntry(found["process"], found["basis"], found["share"], tuple(found["partitions"]), demand)
-
-
-def _plain(entry: ShareEntry) -> dict[str, Any]:
+def _plain(entry: ShareEntry) -> dict[str, object]:
     return {
         "process": entry.process, "basis": entry.basis, "share": entry.share, "partitions": list(entry.partitions),
         "demand": [list(bucket) for bucket in entry.demand],
     }  # fmt: skip
 
 
-# -- Divides the output rate with the other owners: asks the record for our part, each second ----------------
+# -- Our part of the output rate, asked for each second ------------------------------------------------------
 TRIES = 5  # to be the next writer; then in a second
 NEVER = float("-inf")
 
@@ -100,7 +88,7 @@ class GroupStanding:
         self.released()
 
     def released(self) -> None:
-        """Before we join, and after all was taken: from the next join on everything is ours that it gives."""
+        """Before the first join, and when the group has taken everything: nothing is ours until the next join."""
         if self.share.standing.since:
             self._before = self.share.standing
         self.share.standing = Assigned(confirmed_us=self.clock.reading())
@@ -121,7 +109,7 @@ class GroupStanding:
 
 
 class Sharing:
-    """For the upkeep's thread. A database that does not answer leaves us what we have, for as long as it holds."""
+    """For the thread of `DatabaseSync`. A database that does not answer leaves us what we have, for as long as it holds."""
 
     def __init__(
         self, name: str, output: OutputLimiter, clock: SteadyClock,
@@ -136,9 +124,9 @@ class Sharing:
         """Look at the record, and ask for our part of what is free."""
         for _ in range(TRIES):
             asked = self.clock.reading()
-            found = self.read()
-            self.divider.saw(found, asked, self.clock.reading())
-            proposed = self._proposal(found)
+            division = self.read()
+            self.divider.saw(division, asked, self.clock.reading())
+            proposed = self._proposal(division)
             if proposed is None:
                 return
             part = proposed.entries[self.divider.name].share
@@ -156,15 +144,14 @@ class Sharing:
             if left is None or self.write(left):
                 return
 
-    def _proposal(self, found: Division) -> Division | None:
+    def _proposal(self, division: Division) -> Division | None:
         standing = self.group.confirmed()
         if standing is None:
             return None
-        return self.divider.propose(found, standing.since.keys(), self.meter.demand, self.clock.reading())
+        return self.divider.propose(division, standing.since.keys(), self.meter.demand, self.clock.reading())
 
 
 # -- Once a second beside the owner, on a thread of its own --------------------------------------------------
-# Customers' terms, the database's time, mirror and alarms.
 TERMS_EACH, CLOCK_EACH, SHARE_EACH = 2.0, 30.0, 1.0  # seconds
 SNAPSHOT = 2.0  # seconds to wait for one: a transaction may take longer, and then it comes with the next round
 
@@ -176,7 +163,9 @@ class DatabaseSync:
         self.owner, self.name, self.transactions, self.sharing = owner, name, transactions, sharing
         self.ready = threading.Event()  # the terms of all customers are known
         self.alarms: dict[int, tuple[str, int]] = {}  # by partition, and the generation in which it was ours
-        self._known: dict[tuple[int, int], Recalled | None] = {}  # what somebody asks for, once the database has told
+        self._known: dict[
+            tuple[int, int], Recalled | None
+        ] = {}  # what somebody asks for, once the database has said it
         self.group, self.topic = topic_name(GROUP), topic_name(INPUT)
         self._ends: dict[TopicPartition, LogEndSeen] = {}
         self._since: datetime | None = None
@@ -185,20 +174,20 @@ class DatabaseSync:
         self._next_terms = self._next_clock = self._next_share = 0.0
         self._away = False
         self._ending, self._wanted = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._work, name="throttler-upkeep", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="throttler-database-sync", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def reached(self, ends: Mapping[TopicPartition, LogEndSeen]) -> None:
-        """How far the log reaches; told with the next mirror."""
+        """How far the log reaches; the next mirror says so."""
         self._ends = {**self._ends, **ends}
 
     def known(self, number: int, epoch: int) -> Recalled | None:
         """What the mirror knows of a partition in this generation; None: it is being asked for."""
-        if found := self._known.get((number, epoch)):
+        if recalled := self._known.get((number, epoch)):
             del self._known[number, epoch]
-            return found
+            return recalled
         self._known[number, epoch] = None
         self._wanted.set()
         return None
@@ -223,7 +212,7 @@ class DatabaseSync:
             self._try(self._retire)
         connection.close()
 
-    def _try(self, act: Any) -> None:
+    def _try(self, act: Callable[[], None]) -> None:
         try:
             close_old_connections()
             act()
@@ -238,7 +227,7 @@ class DatabaseSync:
         self._share()
         now = time.monotonic()
         if not self._named:
-            take_name(self.name, self.transactions, database_now(), self.owner.reflection.process)
+            take_name(self.name, self.transactions, database_now(), self.owner.snapshot.process)
             self._named = True
         if now >= self._next_terms:
             polled, self._since = changed_terms(self._since)
@@ -275,7 +264,7 @@ class DatabaseSync:
         """A partition may stop before it was ever mirrored: then it has no row to say so."""
         now, alarms = database_now(), {(self.topic, number): alarm}
         with transaction.atomic():
-            if is_superseded(number, epoch, self.owner.reflection.process, now):
+            if is_superseded(number, epoch, self.owner.snapshot.process, now):
                 return False
             marks.know(self.group, alarms, now)
             marks.stop(self.group, alarms, now)
@@ -283,17 +272,17 @@ class DatabaseSync:
 
     def _mirror(self) -> None:
         self.owner.post(self.owner.want_snapshot)
-        found = self._snapshots()
-        if found is None or self.owner.failure or self.owner.doubted:
+        snapshots = self._snapshots()
+        if snapshots is None or self.owner.failure or self.owner.doubted:
             return  # somebody else has its name, and what it owned
-        left = found[::-1]
+        left = snapshots[::-1]
         try:
             now = database_now()
             while left:
                 self._write(left[-1], now)
                 left.pop()
                 self._share()
-            report_owner(self.name, list(self.owner.parts), self.transactions, now, self.owner.reflection.process)
+            report_owner(self.name, list(self.owner.parts), self.transactions, now, self.owner.snapshot.process)
         except Exception:
             self.owner.post(self.owner.not_mirrored, left)
             raise
@@ -301,12 +290,12 @@ class DatabaseSync:
     def _snapshots(self) -> list[MirrorPartition] | None:
         """The one that was asked for, and others that came too late for an earlier round, oldest first; None: none."""
         try:
-            found = self.owner.snapshots.get(timeout=SNAPSHOT)
+            snapshots = self.owner.snapshots.get(timeout=SNAPSHOT)
         except queue.Empty:
             return None
         while not self.owner.snapshots.empty():
-            found = [*found, *self.owner.snapshots.get()]
-        return found
+            snapshots = [*snapshots, *self.owner.snapshots.get()]
+        return snapshots
 
     def _write(self, partition: MirrorPartition, now: datetime) -> None:
         end = self._ends.pop((self.topic, partition.number), None)

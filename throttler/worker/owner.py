@@ -24,7 +24,7 @@ from throttler.engine.drain import COUNT, PageReader
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.repair import Repairs
 from throttler.engine.row_writer import RowHandler
-from throttler.engine.transaction import OutputTransaction
+from throttler.engine.transaction import OutputTransaction, Sender
 from throttler.lanes.mirror import MirrorPartition
 from throttler.limits.limiter import adopt
 from throttler.worker.round import LOGGED_US, OwnerRound, RoundContext
@@ -42,18 +42,20 @@ class PartitionOwner:
     read again from Kafka; unknown, the producer is made anew first, which settles the transaction one way or the other.
     """
 
-    metadata: GroupMetadata  # of the generation in which the partitions were adopted
+    metadata: GroupMetadata  # which transactions name: of the generation in which the partitions were adopted
 
     def __init__(
-        self, producer: Any, rules: RoundContext, stowing: WriteBehind, handler: RowHandler, pages: PageReader,
-        repairs: Repairs, reflection: Snapshot, clock: SteadyClock,
+        self, producer: Sender, context: RoundContext, write_behind: WriteBehind, handler: RowHandler, pages: PageReader,
+        repairs: Repairs, snapshot: Snapshot, clock: SteadyClock,
     ) -> None:  # fmt: skip
-        self.producer, self.rules, self.stowing, self.handler, self.pages = producer, rules, stowing, handler, pages
-        self.repairs, self.reflection, self.clock = repairs, reflection, clock
-        self.sending = OutputTransaction(producer)
-        self.parts = rules.parts
-        self.member: GroupMetadata | None = None  # the same as it is now, also while a transaction of before is in hand
-        self._refusal: tuple[GroupMetadata, RefusedByGroup] | None = None  # the last, and the member it was for
+        self.producer, self.context, self.write_behind = producer, context, write_behind
+        self.handler, self.pages = handler, pages
+        self.repairs, self.snapshot, self.clock = repairs, snapshot, clock
+        self.transaction = OutputTransaction(producer)
+        self.parts = context.parts
+        # Our newest membership: the polling thread sets it, also during a transaction.
+        self.member: GroupMetadata | None = None
+        self._refusal: tuple[GroupMetadata, RefusedByGroup] | None = None  # the last one, and the membership refused
         self.dropped: queue.SimpleQueue[set[int]] = queue.SimpleQueue()  # partitions that have to be placed anew
         self.snapshots: queue.SimpleQueue[list[MirrorPartition]] = queue.SimpleQueue()
         self.failure: BaseException | None = None
@@ -63,7 +65,7 @@ class PartitionOwner:
         self._refusals = Refusals(handler.refused)
         self._snapshot_wanted = False
         self._news: queue.SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = queue.SimpleQueue()
-        self._round = OwnerRound(rules)
+        self._round = OwnerRound(context)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="throttler-owner", daemon=True)
 
@@ -82,7 +84,7 @@ class PartitionOwner:
 
     @property
     def alive(self) -> bool:
-        """Whether anything that is posted will still be done; not where a call of a closed client waits for its limit."""
+        """Whether what is posted will still be done: not once it ends, even if a call of its closed client still waits."""
         return self._thread.is_alive() and not self._ending.is_set()
 
     def post(self, act: Callable[..., object], *arguments: Any) -> None:
@@ -97,10 +99,10 @@ class PartitionOwner:
         self.producer.close()
         self._thread.join(0.5)
 
-    # -- what others post ---------------------------------------------------------------------------
+    # -- What others post -----------------------------------------------------------------------
 
     def assigned(self, metadata: GroupMetadata) -> None:
-        """The generation and member id that every transaction from now on names: never those of later."""
+        """Every transaction from now on names this generation and member id, and not yet those of a later join."""
         self.metadata = metadata
 
     def adopt(
@@ -113,12 +115,12 @@ class PartitionOwner:
         self._round.settled.append(done)
         now = self.clock.now()
         self.parts[part.number] = part
-        self.rules.topic_id = part.topic_id
-        self.reflection.adopted(part, now)
-        self.rules.memory.forget(part, forgotten)
-        # The changelog says when messages were decided, not how late they left: of earlier transactions it was told.
+        self.context.topic_id = part.topic_id
+        self.snapshot.adopted(part, now)
+        self.context.eviction.forget(part, forgotten)
+        # The changelog says when the last transaction's messages were decided, not how late they left.
         late_us = max(LOGGED_US, part.late_us, self._late_us.pop(part.number, 0))
-        self.rules.adopt(part, late_us, now)
+        self.context.adopt(part, late_us, now)
 
     def give_up(self, numbers: Iterable[int], then: Callable[[set[int]], None] = lambda _gone: None) -> None:
         """Partitions are somebody else's, or are read again; `then` is called when nothing of them is left here."""
@@ -126,10 +128,10 @@ class PartitionOwner:
         for number in gone & self.parts.keys():
             del self.parts[number]
         for number in gone:
-            self.rules.drain.forget(number)
+            self.context.drain.forget(number)
         self._round.drop(gone)
-        self.stowing.drop(gone)
-        self.reflection.forget(gone)
+        self.write_behind.drop(gone)
+        self.snapshot.forget(gone)
         self.repairs.forget(gone)
         then(gone)
 
@@ -142,7 +144,7 @@ class PartitionOwner:
         """Decide a batch; `done` is called when its transaction is settled. Of partitions that are not ours: nothing."""
         self.worked_at = time.monotonic()
         self._round.settled.append(done)
-        self._round.decide(batch, self.stowing, self.clock.now())
+        self._round.decide(batch, self.write_behind, self.clock.now())
 
     def passed(self, positions: Mapping[int, Mark]) -> None:
         """The client is behind everything below these, and there was no record in it that has not been taken up."""
@@ -152,23 +154,23 @@ class PartitionOwner:
 
     def learn(self, polled: Mapping[str, CustomerTerms]) -> None:
         """Rates, holds, purges and lifetimes as the database has them now."""
-        changed = self.rules.terms.learn(polled)
+        changed = self.context.policies.learn(polled)
         now = self.clock.now()
         for part in self.parts.values() if changed else ():
             for lane in [part.lanes[customer] for customer in changed & part.lanes.keys()]:
-                adopt(self.rules.terms.of(lane.customer).rates, lane.limiter, now)
-                self.rules.drain.look_again(part, lane, now)
+                adopt(self.context.policies.of(lane.customer).rates, lane.limiter, now)
+                self.context.drain.look_again(part, lane, now)
 
     def want_snapshot(self) -> None:
-        """Put what the mirror has to be told into `snapshots` behind the transaction in hand."""
+        """Put what the mirror does not know yet into `snapshots`, behind the transaction in hand."""
         self._snapshot_wanted = True
 
     def not_mirrored(self, lost: Sequence[MirrorPartition]) -> None:
         """The database did not take these: they are part of the next snapshot."""
         for partition in lost:
-            self.reflection.failed(partition)
+            self.snapshot.failed(partition)
 
-    # -- the thread ---------------------------------------------------------------------------------
+    # -- The thread -----------------------------------------------------------------------------
 
     def _work(self) -> None:
         try:
@@ -192,13 +194,13 @@ class PartitionOwner:
         for part, lane in self.repairs.round(now):
             self._round.out.touch(part, lane)
         self._round.drain(now)
-        current, self._round = self._round, OwnerRound(self.rules)
-        self.stowing.push()
+        current, self._round = self._round, OwnerRound(self.context)
+        self.write_behind.push()
         if current.to_send(now):
             self._transact(current)
-        self.rules.settled(self.clock.now())
+        self.context.settled(self.clock.now())
         current.settle()
-        if wanted := self.rules.drain.wanted():
+        if wanted := self.context.drain.wanted():
             self.pages.ask(wanted)
         self._note_state()
         self._snap(self.clock.now())
@@ -215,14 +217,14 @@ class PartitionOwner:
             patience = 0.0
 
     def _patience(self) -> float:
-        if self.stowing.answers_soon or self.rules.drain.asked:
+        if self.write_behind.answers_soon or self.context.drain.asked:
             return SHORTEST
-        if (due := self.rules.drain.next_due()) is None:
+        if (due := self.context.drain.next_due()) is None:
             return LONGEST
         return min(LONGEST, max(SHORTEST, (due - self.clock.now()) / 1e6))
 
     def _note_stored(self) -> None:
-        self.stowing.note_stored(self.parts.values())
+        self.write_behind.note_stored(self.parts.values())
         for part, lane in self._refusals.round(self.parts):
             self._round.out.touch(part, lane)
 
@@ -230,23 +232,23 @@ class PartitionOwner:
         while not self.pages.pages.empty():
             page = self.pages.pages.get()
             if page.asked.limit == COUNT:
-                self.rules.drain.count(page.asked, page.count, now)
+                self.context.drain.count(page.asked, page.count, now)
             else:
-                self.rules.drain.take(page.asked, page.rows, now)
+                self.context.drain.take(page.asked, page.rows, now)
 
-    # -- transactions -------------------------------------------------------------------------------
+    # -- Transactions ---------------------------------------------------------------------------
 
     def _transact(self, current: OwnerRound) -> None:
         self.worked_at = time.monotonic()
         before = self.clock.now()
-        verdict = current.send(self.sending, self.metadata)
+        verdict = current.send(self.transaction, self.metadata)
         now = self.clock.now()
         metrics.THROTTLER_TRANSACTION_SECONDS.observe((now - before) / 1e6)
         if isinstance(verdict, Committed):
             metrics.THROTTLER_TRANSACTIONS.labels("committed").inc()
             for part, lane in current.committed(now):
                 self._round.out.touch(part, lane)
-            self.reflection.committed(current.out, before)
+            self.snapshot.committed(current.out, before)
         else:
             self._start_over(verdict, current)
 
@@ -256,7 +258,7 @@ class PartitionOwner:
         metrics.THROTTLER_TRANSACTIONS.labels("refused" if refusal else "unknown").inc()
         log.warning("transaction_refused" if refusal else "transaction_unknown", reason=verdict.reason)  # type: ignore[union-attr]
         if isinstance(verdict, RefusedRecord):
-            self.rules.refuse(self.sending.sent_as(verdict.index, current.out), verdict)
+            self.context.refuse(self.transaction.sent_as(verdict.index, current.out), verdict)
         if isinstance(verdict, RefusedByGroup):
             self._refusal = self.metadata, verdict
         numbers = set(self.parts)
@@ -269,10 +271,10 @@ class PartitionOwner:
 
     def _note_state(self) -> None:
         """For the polling thread: whether anything is due or on its way, and whether too much waits for the store."""
-        drain = self.rules.drain
-        if self.stowing.busy or drain.asked or drain.suspended or drain.refused or drain.schedule.due_weight:
+        drain = self.context.drain
+        if self.write_behind.busy or drain.asked or drain.suspended or drain.refused or drain.schedule.due_weight:
             self.worked_at = time.monotonic()
-        if self.stowing.store_is_away:
+        if self.write_behind.store_is_away:
             drain.doubt()
         # Beyond the limit nothing more of it is read, until half of that is stored: not for a moment each time.
         most = settings.THROTTLER_STALL_RECORDS
@@ -287,11 +289,11 @@ class PartitionOwner:
     def _snap(self, now: int) -> None:
         if self._snapshot_wanted:
             self._snapshot_wanted = False
-            self.snapshots.put(self.reflection.snapshot(self.parts.values(), now))
+            self.snapshots.put(self.snapshot.take(self.parts.values(), now))
 
     def _rebuild(self) -> None:
         """A producer whose earlier transactions are settled, however long the broker is away; raises what is refused."""
-        told = False
+        warned = False
         while not self._ending.is_set():
             try:
                 self.producer.rebuild(self.member)
@@ -299,9 +301,9 @@ class PartitionOwner:
             except client.FATAL:
                 raise
             except client.KafkaError as error:
-                if not told:
+                if not warned:
                     log.warning("producer_unavailable", error=str(error))
-                told = True
+                warned = True
                 self._ending.wait(0.2)
 
 

@@ -25,7 +25,7 @@ from throttler.overflow.store import OverflowRow
 from throttler.worker.write_behind import WriteBehind
 
 # -- Lanes that nobody needs any more ------------------------------------------------------------------------
-# A fresh one would decide the same, so it is forgotten, here and in the changelog.
+# A fresh lane would decide the same as an idle one, which is therefore forgotten, here and in the changelog.
 QUIET_US = 30_000_000  # of a lane that is forgotten: one that comes and goes is not worth a tombstone each time
 SECOND_US = 1_000_000
 SECONDS = 30  # in which each lane is looked at once
@@ -57,11 +57,11 @@ class LaneEviction:
             self._left = [(part, customer) for part in self.parts.values() for customer in part.lanes]
             self._share = len(self._left) // SECONDS + 1
         looked, self._left = self._left[: self._share], self._left[self._share :]
-        found = [(part, customer) for part, customer in looked if self._is_idle(part, customer, now)]
-        for part, customer in found:
+        idle = [(part, customer) for part, customer in looked if self._is_idle(part, customer, now)]
+        for part, customer in idle:
             del part.lanes[customer]
             part.touched = True
-        return [*more, *found]
+        return [*more, *idle]
 
     def _is_idle(self, part: OwnedPartition, customer: str, now: int) -> bool:
         lane = part.lanes.get(customer)
@@ -75,18 +75,19 @@ def _nothing_to_remember(lane: LaneState, now: int) -> bool:
 
 
 # -- What all rounds of an owner share -----------------------------------------------------------------------
-# Its partitions, the terms of customers, decider, drain, and the rate of all.
 class RoundContext:
     """One thread. `parts` is the same dictionary for everybody."""
 
-    def __init__(self, terms: PolicyCache, default_ttl_us: int, partitions: int, output: OutputLimiter | None) -> None:
-        self.terms, self.partitions, self.output = terms, partitions, output
+    def __init__(
+        self, policies: PolicyCache, default_ttl_us: int, partitions: int, output: OutputLimiter | None
+    ) -> None:
+        self.policies, self.partitions, self.output = policies, partitions, output
         self.parts: dict[int, OwnedPartition] = {}
         self.topic_id = ""
-        self.drain = Drain(self.parts, terms.of, default_ttl_us)
-        self.memory = LaneEviction(self.parts)
+        self.drain = Drain(self.parts, policies.of, default_ttl_us)
+        self.eviction = LaneEviction(self.parts)
         self.decider = Decider(
-            terms.of, default_ttl_us, self._right_partition, lambda decoded, day: row_of(decoded, self.topic_id, day)
+            policies.of, default_ttl_us, self._right_partition, lambda decoded, day: row_of(decoded, self.topic_id, day)
         )
         self.decider.output = self if output else None
         self._poisoned: dict[tuple[int, int], str] = {}
@@ -99,7 +100,7 @@ class RoundContext:
                 shift(lane.limiter, stepped_us, now)
         for lane in part.lanes.values():
             lane.limiter.tat += late_us
-            adopt(self.terms.of(lane.customer).rates, lane.limiter, now)
+            adopt(self.policies.of(lane.customer).rates, lane.limiter, now)
         for lane in part.backlogged():
             self.drain.watch(part, lane, now)
 
@@ -111,7 +112,9 @@ class RoundContext:
         """What our customers could send, for those who divide the rate of all."""
         if self.output:
             schedule = self.drain.schedule
-            self.output.meter.measure(now, schedule.waiting(), schedule.due_count, self.drain.could, self._weight_of)
+            self.output.meter.measure(
+                now, schedule.waiting(), schedule.due_count, self.drain.achievable_rate, self._weight_of
+            )
 
     def has_room(self, now: int) -> bool:
         """Whether one more may go live; not before those whom the rate of all has cut short."""
@@ -136,31 +139,29 @@ class RoundContext:
         """The record, or the letter it has become since it was refused."""
         if not self._poisoned:
             return decoded
-        record: Any = decoded.record
-        reason = self._poisoned.get((record.partition, record.offset), "")
+        reason = self._poisoned.get((decoded.record.partition, decoded.record.offset), "")
         if not reason:
             return decoded
-        return replace(decoded, message=None, letter=refusal(record, "send", reason, self.topic_id))
+        return replace(decoded, message=None, letter=refusal(decoded.record, "send", reason, self.topic_id))
 
     def _weight_of(self, customer: str) -> int:
-        return self.terms.of(customer).weight
+        return self.policies.of(customer).weight
 
     def _right_partition(self, customer: str) -> int:
         return partition_of(customer.encode(), self.partitions)
 
 
 # -- One round of the owner ----------------------------------------------------------------------------------
-# What was decided and drained, the transaction it goes into, and what follows from it.
 LATE_US = 50_000  # from decision to commit: what left later left at another time than the limiter thinks
-LOGGED_US = 200_000  # from then on the changelog is told as well, at the price of another record a lane
+LOGGED_US = 200_000  # from then on it is logged as well, at the price of another record a lane
 DRAINED = 1000  # messages of one round: batches must not wait for a long drain
 
 
 class OwnerRound:
     """Decisions of one transaction. `settled` are called behind it, whatever became of it."""
 
-    def __init__(self, rules: RoundContext) -> None:
-        self.rules = rules
+    def __init__(self, context: RoundContext) -> None:
+        self.context = context
         self.out = Decisions()
         self.began_us = 0  # when the first message was decided
         self.settled: list[Callable[[], None]] = []
@@ -171,20 +172,20 @@ class OwnerRound:
     def size(self) -> int:
         return self.out.size + len(self.out.rows) + len(self.out.letters)
 
-    def decide(self, batch: Sequence[Decoded], stowing: WriteBehind, now: int) -> None:
+    def decide(self, batch: Sequence[Decoded], write_behind: WriteBehind, now: int) -> None:
         """Take up what belongs to our partitions and was not read before they were placed."""
-        rules, out = self.rules, self.out
+        context, out = self.context, self.out
         self.began_us = self.began_us or now
         rows, letters = len(out.rows), len(out.letters)
         for decoded in batch:
-            part = rules.parts.get(decoded.record.partition)
+            part = context.parts.get(decoded.record.partition)
             if part and decoded.record.offset >= part.read:
-                rules.decider.decide(part, rules.checked(decoded), now, out)
+                context.decider.decide(part, context.checked(decoded), now, out)
         # Before the drain hears of these lanes: it reads what no partition waits for.
-        stowing.take(out.rows[rows:], out.letters[letters:], rules.parts)
+        write_behind.take(out.rows[rows:], out.letters[letters:], context.parts)
         for _decoded, row in out.rows[rows:]:
-            part = rules.parts[row.partition]
-            rules.drain.watch(part, part.lanes[row.customer_id], now)
+            part = context.parts[row.partition]
+            context.drain.watch(part, part.lanes[row.customer_id], now)
 
     def drop(self, numbers: Set[int]) -> None:
         """Forget what was decided of partitions that were given up: their next owner, or we, decide it again."""
@@ -196,26 +197,26 @@ class OwnerRound:
             decided[:] = [one for one in decided if _partition_of(one) not in numbers]
 
     def drain(self, now: int) -> None:
-        """Let leave what is due."""
-        rules, before = self.rules, len(self.out.drained)
+        """Let due messages of the backlogs leave."""
+        context, before = self.context, len(self.out.drained)
         self.began_us = self.began_us or now
-        rules.drain.round(now, rules.room(now, DRAINED), self.out)
-        if rules.output:
-            rules.output.spend(len(self.out.drained) - before)
-            rules.measure(now)
+        context.drain.round(now, context.room(now, DRAINED), self.out)
+        if context.output:
+            context.output.spend(len(self.out.drained) - before)
+            context.measure(now)
 
     def to_send(self, now: int) -> bool:
         """Whether there is anything to tell: messages, lanes to forget, or an offset that has moved on."""
-        self.gone = self.rules.memory.forgotten(now)
-        self.sent = [part for part in self.rules.parts.values() if part.touched or part.position != part.committed]
+        self.gone = self.context.eviction.forgotten(now)
+        self.sent = [part for part in self.context.parts.values() if part.touched or part.position != part.committed]
         return bool(self.sent)
 
-    def send(self, sending: OutputTransaction, metadata: GroupMetadata) -> Verdict:
+    def send(self, transaction: OutputTransaction, metadata: GroupMetadata) -> Verdict:
         """One transaction; returns its verdict."""
-        return sending.run(self.out, self.sent, self.gone, metadata, self.began_us)
+        return transaction.run(self.out, self.sent, self.gone, metadata, self.began_us)
 
     def committed(self, now: int) -> list[tuple[OwnedPartition, LaneState]]:
-        """Make it final, at `now`; returns the lanes whose limiter the changelog has to be told again."""
+        """Make it final, at `now`; returns the lanes whose limiter has to be logged once more."""
         for part in self.sent:
             part.touched, part.committed = False, part.position
         for _part, lane in self.out.changed:
@@ -240,15 +241,15 @@ class OwnerRound:
         sent.update((part.number, row.customer_id) for part, row in self.out.drained)
         moved = []
         for part, lane in self.out.changed:
-            rates, count = self.rules.terms.of(lane.customer).rates, sent[part.number, lane.customer]
+            rates, count = self.context.policies.of(lane.customer).rates, sent[part.number, lane.customer]
             if count and not rates.held and left_late(rates, lane.limiter, self.began_us, now, count):
                 moved.append((part, lane))
         return moved
 
     def _meter(self) -> None:
         """For the rate of all: what each customer has sent."""
-        if self.rules.output:
-            meter = self.rules.output.meter
+        if self.context.output:
+            meter = self.context.output.meter
             meter.sent(one.message.customer_id for one in self.out.live if one.message)
             meter.sent(row.customer_id for _part, row in self.out.drained)
 

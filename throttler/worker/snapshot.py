@@ -1,4 +1,4 @@
-"""What the mirror is told: lanes that wait or did within the hour, and counts of customers."""
+"""What goes into the next mirror: lanes that wait or did within the hour, and counts of customers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PendingChanges:
     complete: bool = True  # the next mirror is the first, and has to name every lane that waits
     whole: bool = False  # so has this one: an earlier one failed, and the database may be another one now
     waited: dict[str, int] = field(default_factory=dict)  # customers that had a backlog, and when, in µs
-    # With the lane, as it may be forgotten before it is told; None: whatever lane the customer has then.
+    # With the lane, as it may be forgotten before the next snapshot; None: whatever lane the customer has then.
     changed: dict[str, LaneState | None] = field(default_factory=dict)
     counts: dict[str, Counter[str]] = field(default_factory=dict)
 
@@ -34,60 +34,60 @@ class Snapshot:
 
     def __init__(self, drain: Drain, process: str) -> None:
         self.drain, self.process = drain, process
-        self._told: dict[int, PendingChanges] = {}
+        self._pending: dict[int, PendingChanges] = {}
 
     def adopted(self, part: OwnedPartition, now: int) -> None:
-        """Everything that waits has to be told once."""
-        told = self._told[part.number] = PendingChanges()
+        """The first snapshot has to name everything that waits."""
+        pending = self._pending[part.number] = PendingChanges()
         for lane in part.backlogged():
-            told.waited[lane.customer] = now
-            told.changed[lane.customer] = lane
+            pending.waited[lane.customer] = now
+            pending.changed[lane.customer] = lane
 
     def forget(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            self._told.pop(number, None)
+            self._pending.pop(number, None)
 
     def committed(self, out: Decisions, now: int) -> None:
         """A transaction is final."""
         for part, lane in out.changed:
-            told = self._told.get(part.number)
-            if told is None:
+            pending = self._pending.get(part.number)
+            if pending is None:
                 continue
             if lane.backlog:
-                told.waited[lane.customer] = now
-            if told.waited.get(lane.customer, 0) > now - HOUR_US:
-                told.changed[lane.customer] = lane
+                pending.waited[lane.customer] = now
+            if pending.waited.get(lane.customer, 0) > now - HOUR_US:
+                pending.changed[lane.customer] = lane
         self._count(out)
 
-    def snapshot(self, parts: Iterable[OwnedPartition], now: int) -> list[MirrorPartition]:
+    def take(self, parts: Iterable[OwnedPartition], now: int) -> list[MirrorPartition]:
         """What has changed since the last snapshot, for each partition that has anything to tell."""
-        return [self._of(part, told, now) for part in parts if (told := self._told.get(part.number))]
+        return [self._of(part, pending, now) for part in parts if (pending := self._pending.get(part.number))]
 
     def failed(self, lost: MirrorPartition) -> None:
         """The database did not take it: tell it again, with what came since."""
-        if told := self._told.get(lost.number):
-            told.complete |= lost.complete
-            told.whole = True
-            told.changed |= dict.fromkeys({lane.customer_id for lane in lost.lanes} - told.changed.keys())
+        if pending := self._pending.get(lost.number):
+            pending.complete |= lost.complete
+            pending.whole = True
+            pending.changed |= dict.fromkeys({lane.customer_id for lane in lost.lanes} - pending.changed.keys())
             for one in lost.counts:
-                told.counts.setdefault(one.customer_id, Counter()).update(
+                pending.counts.setdefault(one.customer_id, Counter()).update(
                     live=one.live, buffered=one.buffered, drained=one.drained, expired=one.expired
                 )
 
-    def _of(self, part: OwnedPartition, told: PendingChanges, now: int) -> MirrorPartition:
-        if told.complete or told.whole:
-            told.changed |= {lane.customer: lane for lane in part.backlogged()}
-        stowed, part.stowed = part.stowed, set()
-        told.changed |= dict.fromkeys((stowed & told.waited.keys()) - told.changed.keys())
-        changed, told.changed = told.changed, {}
-        counts, told.counts = told.counts, {}
-        complete, told.complete = told.complete, False
-        whole, told.whole = told.whole, False
+    def _of(self, part: OwnedPartition, pending: PendingChanges, now: int) -> MirrorPartition:
+        if pending.complete or pending.whole:
+            pending.changed |= {lane.customer: lane for lane in part.backlogged()}
+        stored, part.newly_stored = part.newly_stored, set()
+        pending.changed |= dict.fromkeys((stored & pending.waited.keys()) - pending.changed.keys())
+        changed, pending.changed = pending.changed, {}
+        counts, pending.counts = pending.counts, {}
+        complete, pending.complete = pending.complete, False
+        whole, pending.whole = pending.whole, False
         lanes = [self._lane(part, lane) for name, last in changed.items() if (lane := part.lanes.get(name) or last)]
-        self._forget_old(told, now)
+        self._forget_old(pending, now)
         return MirrorPartition(
             part.number, part.topic_id, part.epoch, part.committed, part.decided, dict(part.totals), lanes, complete,
-            [self._counts(part, customer, found) for customer, found in counts.items()], whole, self.process,
+            [self._counts(part, customer, count) for customer, count in counts.items()], whole, self.process,
             part.read if part.read < part.decided else None,
         )  # fmt: skip
 
@@ -95,9 +95,9 @@ class Snapshot:
         page = self.drain.pages.get((part.number, lane.customer))
         return MirrorLane.of(lane, page[0].created_us if page else None)
 
-    def _counts(self, part: OwnedPartition, customer: str, found: Counter[str]) -> MirrorCounts:
+    def _counts(self, part: OwnedPartition, customer: str, counts: Counter[str]) -> MirrorCounts:
         lane = part.lanes.get(customer)
-        return MirrorCounts(customer, **found, backlog=lane.backlog if lane else 0)
+        return MirrorCounts(customer, **counts, backlog=lane.backlog if lane else 0)
 
     def _count(self, out: Decisions) -> None:
         for decoded in out.live:
@@ -110,13 +110,13 @@ class Snapshot:
             self._add(part.number, row.customer_id, "expired")
 
     def _add(self, number: int, customer: str, path: str) -> None:
-        told = self._told.get(number)
-        if told and customer in told.waited:
-            told.counts.setdefault(customer, Counter())[path] += 1
+        pending = self._pending.get(number)
+        if pending and customer in pending.waited:
+            pending.counts.setdefault(customer, Counter())[path] += 1
 
     @staticmethod
-    def _forget_old(told: PendingChanges, now: int) -> None:
+    def _forget_old(pending: PendingChanges, now: int) -> None:
         """Those who were not over their rate for twelve hours; dictionaries keep the order of the first time."""
-        old = [customer for customer, at in told.waited.items() if at < now - CHARTED_US]
+        old = [customer for customer, at in pending.waited.items() if at < now - CHARTED_US]
         for customer in old:
-            del told.waited[customer]
+            del pending.waited[customer]

@@ -106,8 +106,8 @@ def same_counts() -> dict[str, int]:
     if missing := [name for name, count in counts.items() if not count]:
         raise ConsumerStopped(f"topic {missing[0]} does not exist: create_topics makes it")
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise ConsumerStopped(f"the throttler's topics must have equally many partitions: {told}")
+        numbers = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise ConsumerStopped(f"the throttler's topics must have equally many partitions: {numbers}")
     return counts
 
 
@@ -116,10 +116,12 @@ class ThrottlerParts:
 
     def __init__(self, name: str, partitions: int, clock: SteadyClock, accept_reset: bool) -> None:
         transactions = settings.KAFKA_TRANSACTIONS
-        self.producer: Any = TransactionalProducer(f"{topic_name(GROUP)}-{name}") if transactions else PlainSender()
-        terms = PolicyCache(default_rates())
+        self.producer: TransactionalProducer | PlainSender = (
+            TransactionalProducer(f"{topic_name(GROUP)}-{name}") if transactions else PlainSender()
+        )
+        policies = PolicyCache(default_rates())
         output = output_limiter(partitions, clock)
-        rules = RoundContext(terms, settings.THROTTLER_TTL_SECONDS * 1_000_000, partitions, output)
+        context = RoundContext(policies, settings.THROTTLER_TTL_SECONDS * 1_000_000, partitions, output)
         self.sharing = Sharing(name, output, clock) if output else None
         store = store_of_settings()
         handler = RowHandler(store)
@@ -127,11 +129,11 @@ class ThrottlerParts:
         topic_ids: dict[str, str] = {}
         process = uuid4().hex
         self.owner = PartitionOwner(
-            self.producer, rules, WriteBehind(rows, topic_ids, letters), handler, PageReader(store),
-            Repairs(rules.drain, Rereader(store, process)), Snapshot(rules.drain, process), clock,
+            self.producer, context, WriteBehind(rows, topic_ids, letters), handler, PageReader(store),
+            Repairs(context.drain, Rereader(store, process)), Snapshot(context.drain, process), clock,
         )  # fmt: skip
-        self.upkeep = DatabaseSync(self.owner, name, transactions, self.sharing)
-        self.backend = OwnerBackend(self.owner, self.upkeep, topic_name(INPUT))
+        self.database_sync = DatabaseSync(self.owner, name, transactions, self.sharing)
+        self.backend = OwnerBackend(self.owner, self.database_sync, topic_name(INPUT))
         self.restoring = RestoreThread(
             topic_name(INPUT),
             topic_name(changelog.TOPIC),
@@ -141,8 +143,8 @@ class ThrottlerParts:
         )
         self.placing = RestoredPlacing(
             self.restoring, topic_name(INPUT), self.backend.adopt,
-            lambda *gone: self.owner.post(self.owner.give_up, *gone), self.ready, self.upkeep.known,
-            self.upkeep.alarms,
+            lambda *gone: self.owner.post(self.owner.give_up, *gone), self.ready, self.database_sync.known,
+            self.database_sync.alarms,
         )  # fmt: skip
 
     def assigned(self, numbers: set[int] | None, generation: int) -> None:
@@ -153,15 +155,15 @@ class ThrottlerParts:
             self.sharing.group.released()
         else:
             self.sharing.group.assigned(numbers, generation)
-            self.upkeep.share_soon()
+            self.database_sync.share_soon()
 
     def start(self) -> None:
         self.owner.start()
-        self.upkeep.start()
+        self.database_sync.start()
 
     def ready(self) -> bool:
         """Whether lanes may be restored: the customers' rates are known, and that it is we who own them."""
-        return self.upkeep.ready.is_set() and not self.owner.outdated
+        return self.database_sync.ready.is_set() and not self.owner.outdated
 
     def parts(self, consumer: client.Client) -> Parts:
         self.owner.repairs.heard = partial(internals.confirmed_at, consumer)

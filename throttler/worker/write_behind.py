@@ -13,7 +13,7 @@ from config.kafka.consumer.writer import Writer
 from outbox.letters.burial import Letter
 from throttler.engine.admission import Decoded
 from throttler.engine.partition import OwnedPartition, Unstored
-from throttler.engine.row_writer import Stowed
+from throttler.engine.row_writer import ToStore
 from throttler.lanes.state import LaneState
 from throttler.overflow.store import OverflowRow
 
@@ -26,31 +26,31 @@ class WriterQueue:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.number = 0
-        self._waiting: deque[tuple[int, list[Stowed]]] = deque()
+        self._waiting: deque[tuple[int, list[ToStore]]] = deque()
 
-    def put(self, found: Iterable[Stowed]) -> list[tuple[int, Unstored]]:
+    def put(self, records: Iterable[ToStore]) -> list[tuple[int, Unstored]]:
         """Take over what one round decided; returns each partition's share of it, as a batch that is not stored."""
-        shares: dict[int, list[Stowed]] = {}
-        for stowed in found:
-            shares.setdefault(stowed.partition, []).append(stowed)
+        shares: dict[int, list[ToStore]] = {}
+        for record in records:
+            shares.setdefault(record.partition, []).append(record)
         self.number += bool(shares)
         return [(number, self._put(share)) for number, share in shares.items()]
 
-    def _put(self, share: list[Stowed]) -> Unstored:
-        share.sort(key=lambda one: one.offset)
+    def _put(self, share: list[ToStore]) -> Unstored:
+        share.sort(key=lambda record: record.offset)
         self._waiting.append((self.number, share))
-        lanes = Counter(one.row.customer_id for one in share if one.row)
+        lanes = Counter(record.row.customer_id for record in share if record.row)
         return Unstored(self.number, share[0].offset, share[-1].offset, lanes, len(share) - lanes.total())
 
     def push(self, topic_ids: Mapping[str, str]) -> None:
         """Give the writer what waits, if it is free."""
         if not self._waiting or self.writer.busy:
             return
-        upto, records, size = 0, list[Stowed](), 0
+        upto, records, size = 0, list[ToStore](), 0
         while self._waiting and (not records or (len(records) < MOST and size < settings.KAFKA_POLL_BYTES)):
-            upto, stowed = self._waiting.popleft()
-            records += stowed
-            size += sum(len(one.value or b"") for one in stowed)
+            upto, share = self._waiting.popleft()
+            records += share
+            size += sum(len(record.value or b"") for record in share)
         # The same round's rest is in the next batch: this one then proves only the round before.
         if self._waiting and self._waiting[0][0] == upto:
             upto -= 1
@@ -90,8 +90,8 @@ class WriteBehind:
         parts: Mapping[int, OwnedPartition],
     ) -> None:  # fmt: skip
         """Take over rows and letters; from now on they hold the committed offsets back, and rows the drain."""
-        stored = [Stowed.of(decoded.record, row=row) for decoded, row in rows]
-        buried = [Stowed.of(decoded.record, letter=letter) for decoded, letter in letters]
+        stored = [ToStore.of(decoded.record, row=row) for decoded, row in rows]
+        buried = [ToStore.of(decoded.record, letter=letter) for decoded, letter in letters]
         if self._letters:
             for number, batch in self._letters.put(buried):
                 parts[number].unburied.append(batch)
@@ -138,7 +138,7 @@ class Refusals:
     """Rows that the store would not take, which are letters now: their lanes wait for them no longer."""
 
     def __init__(self, refused: SimpleQueue[OverflowRow]) -> None:
-        self._found = refused
+        self._refused = refused
         self._rows: dict[tuple[int, int], OverflowRow] = {}
 
     def round(self, parts: Mapping[int, OwnedPartition]) -> list[tuple[OwnedPartition, LaneState]]:
@@ -147,8 +147,8 @@ class Refusals:
         In the very round in which the offset to commit passes a row: who takes over before that stores it, has it
         refused and takes it off its lane once more.
         """
-        while not self._found.empty():
-            row = self._found.get()
+        while not self._refused.empty():
+            row = self._refused.get()
             self._rows[row.partition, row.offset] = row
         changed = []
         for place, row in list(self._rows.items()):

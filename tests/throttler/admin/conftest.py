@@ -10,7 +10,7 @@ import pytest
 
 from config.database.clock import database_now
 from tests.config.admin.conftest import _long_runway, _plain_http, boss
-from throttler.customers.situation import start_of
+from throttler.lanes.mirror import period_of
 from throttler.messages import microseconds
 from throttler.models import Customer, CustomerPeriod, Lane, LaneOwner
 from throttler.overflow.django import DjangoStore
@@ -56,7 +56,7 @@ def add_owner(
 def add_periods(name: str = "harbour-foods", hours: float = 13, arriving: float = 3.5, leaving: float = 2.0) -> None:
     """Since so many hours more came than left, up to now."""
     now, backlog, rows = database_now(), 0.0, []
-    start = start_of(now - timedelta(hours=hours))
+    start = period_of(now - timedelta(hours=hours))
     while start <= now:
         seconds = min(300.0, (now - start).total_seconds())
         backlog += (arriving - leaving) * seconds

@@ -9,7 +9,8 @@ import pytest
 
 from config.admin.svg import SPANS, nice, span
 from throttler.admin.charts import rate_chart
-from throttler.customers.situation import PERIOD, Timeline, start_of
+from throttler.customers.situation import Timeline
+from throttler.lanes.mirror import PERIOD, period_of
 from throttler.models import CustomerPeriod
 
 NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
@@ -89,7 +90,7 @@ def test_nothing_is_known_without_rows():
 
 
 def test_five_minutes_begin_on_the_clock():
-    assert start_of(NOON + timedelta(minutes=9, seconds=59, microseconds=7)) == NOON + timedelta(minutes=5)
+    assert period_of(NOON + timedelta(minutes=9, seconds=59, microseconds=7)) == NOON + timedelta(minutes=5)
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,12 @@ class Owner:
         self.output.settled(now)
         self.output.meter.sent(name for name, count in shares.items() for _ in range(count))
         schedule, meter = self.schedule, self.output.meter
-        meter.measure(now, schedule.waiting(), schedule.due_count, self.could, lambda _name: 1)
+        meter.measure(now, schedule.waiting(), schedule.due_count, self.achievable_rate, lambda _name: 1)
 
     def wanted(self, name, now):
         return max(0, now - self.ready[name]) * self.rates[name] // SECOND + 1
 
-    def could(self, name):
+    def achievable_rate(self, name):
         return name, self.rates[name] * 1000, 1
 
 

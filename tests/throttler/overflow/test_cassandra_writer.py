@@ -8,7 +8,7 @@ from django.db import OperationalError
 
 from config.kafka import RecordBatch
 from outbox.models import DeadLetter
-from tests.throttler.engine.test_storing import store, stowed
+from tests.throttler.engine.test_row_writer import store, stowed
 from tests.throttler.overflow.conftest import TODAY
 from throttler.engine.row_writer import RowHandler, writers_of
 from throttler.overflow.store import LAST_OFFSET, LaneRange

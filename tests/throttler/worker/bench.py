@@ -113,13 +113,13 @@ class Bench:
         self.clock = SteadyClock(lambda: self.time * 1000, None)
         self.producer, self.store = Producer(), Store()
         self.pages, self.asked = Pages(self.store), []  # what was to be read again from the input
-        terms = PolicyCache(parse_rates("10/s"))
-        self.rules = RoundContext(terms, TTL, PARTITIONS, None)
+        policies = PolicyCache(parse_rates("10/s"))
+        self.context = RoundContext(policies, TTL, PARTITIONS, None)
         self.handler = handler = SimpleNamespace(refused=queue.SimpleQueue())
         self.owner = PartitionOwner(
-            self.producer, self.rules, WriteBehind(self.store, {}, letters), handler, self.pages,
-            Repairs(self.rules.drain, SimpleNamespace(found=queue.SimpleQueue(), ask=self.asked.append)),
-            Snapshot(self.rules.drain, "p"), self.clock,
+            self.producer, self.context, WriteBehind(self.store, {}, letters), handler, self.pages,
+            Repairs(self.context.drain, SimpleNamespace(found=queue.SimpleQueue(), ask=self.asked.append)),
+            Snapshot(self.context.drain, "p"), self.clock,
         )  # fmt: skip
         self.owner.assigned(None)
         self.gate = gate()

@@ -47,7 +47,7 @@ def test_rows_are_stored_and_drained_while_a_letter_waits(apart, letters):
     apart.arrive(range(21, 40))
     apart.run(5)
     assert apart.producer.numbers() == [*range(20), *range(21, 40)]
-    assert (offset(apart), apart.owner.stowing.busy) == (20, False)
+    assert (offset(apart), apart.owner.write_behind.busy) == (20, False)
     letters.store()
     apart.turn(0.1)
     assert offset(apart) == 40
@@ -73,7 +73,7 @@ def test_letters_of_a_partition_that_is_given_up_are_forgotten(apart, letters):
 
 
 def test_a_partition_is_full_until_half_of_what_it_may_have_is_stored(bench):
-    part = bench.rules.parts[0]
+    part = bench.context.parts[0]
     bench.arrive(range(40))  # ten of them leave at once
     bench.turn()
     bench.arrive(range(40, 110))
@@ -100,7 +100,7 @@ def test_letters_that_wait_make_a_partition_full_too(apart, settings):
 def test_a_row_that_the_store_refuses_leaves_its_lane_with_the_offset_and_once(bench):
     bench.arrive(range(15))
     bench.turn()
-    part = bench.rules.parts[0]
+    part = bench.context.parts[0]
     row = next(one.row for batch, _number in bench.store.jobs for one in batch.records if one.offset == 12)
     for _ in range(2):
         bench.handler.refused.put(row)  # its letter is there, the rest of the batch is not
@@ -123,13 +123,13 @@ def test_a_lane_that_lost_messages_for_good_goes_on_at_once(bench):
     bench.turn(0.1)
     bench.pages.answer()
     bench.turn()
-    assert bench.rules.drain.suspended == {(0, "a"): (15, 20)}
+    assert bench.context.drain.suspended == {(0, "a"): (15, 20)}
     (suspect,) = bench.asked.pop()
     bench.owner.repairs.rereader.found.put(Reread(suspect.lane, 5))
     bench.run(3)
-    assert (bench.asked, bench.rules.drain.suspended) == ([], {})
+    assert (bench.asked, bench.context.drain.suspended) == ([], {})
     assert bench.producer.numbers() == [*range(15), *range(20, 30)]
-    assert bench.rules.parts[0].totals["lost"] == 5
+    assert bench.context.parts[0].totals["lost"] == 5
 
 
 def test_rows_are_missed_by_whoever_owns_the_lane_only(bench):
@@ -142,7 +142,7 @@ def test_rows_are_missed_by_whoever_owns_the_lane_only(bench):
     bench.turn(0.1)
     bench.pages.answer()
     bench.turn()
-    assert bench.rules.drain.suspended == {(0, "a"): (0, 20)}
+    assert bench.context.drain.suspended == {(0, "a"): (0, 20)}
     heard[0] = time.monotonic() - 1  # a heartbeat of before
     bench.turn()
     assert bench.asked == []

@@ -12,7 +12,7 @@ from config.kafka import RecordBatch, Replayed
 from config.kafka.consumer.writer import Writer
 from throttler.engine.drain import PageReader
 from throttler.engine.repair import Rereader, Suspect
-from throttler.engine.row_writer import NoPositions, RowHandler, Stowed
+from throttler.engine.row_writer import NoPositions, RowHandler, ToStore
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import LaneRange, OverflowRow
 from throttler.worker.consumer_backend import OwnerBackend
@@ -52,12 +52,12 @@ def test_a_store_that_hangs_keeps_nobody_for_long(store):
     writer = Writer(RowHandler(store), NoPositions(), "throttler")
     pages.ask([LANE])
     rereader.ask([Suspect(LANE, 1, False)])
-    writer.submit(RecordBatch([Stowed.of(Replayed("in", 0, 1, 0, b"k", b"{}"), row=ROW)], {}), 1, timeout=1.0)
+    writer.submit(RecordBatch([ToStore.of(Replayed("in", 0, 1, 0, b"k", b"{}"), row=ROW)], {}), 1, timeout=1.0)
     for _ in range(3):
         assert store.asked.acquire(timeout=30)
     done = SimpleNamespace(close=lambda **_patience: None)
     owner = SimpleNamespace(
-        close=done.close, pages=pages, repairs=SimpleNamespace(rereader=rereader), stowing=WriteBehind(writer, {})
+        close=done.close, pages=pages, repairs=SimpleNamespace(rereader=rereader), write_behind=WriteBehind(writer, {})
     )
     began = time.monotonic()
     OwnerBackend(owner, done, "in").close()

@@ -18,11 +18,11 @@ STORE = SimpleNamespace(take=lambda rows, letters, parts: None)
 
 
 @pytest.fixture
-def rules():
+def context():
     """Ten a second and a burst of ten for everybody; one partition."""
-    rules = RoundContext(PolicyCache(parse_rates("10/s")), 3_600_000_000, 1, None)
-    rules.parts[0] = OwnedPartition(0, "t", 1, 0, 0, 0)
-    return rules
+    context = RoundContext(PolicyCache(parse_rates("10/s")), 3_600_000_000, 1, None)
+    context.parts[0] = OwnedPartition(0, "t", 1, 0, 0, 0)
+    return context
 
 
 def batch(*customers, at=0):
@@ -35,39 +35,39 @@ def batch(*customers, at=0):
     ]  # fmt: skip
 
 
-def tats(rules):
-    return {name: lane.limiter.tat - NOW for name, lane in rules.parts[0].lanes.items()}
+def tats(context):
+    return {name: lane.limiter.tat - NOW for name, lane in context.parts[0].lanes.items()}
 
 
-def test_what_left_late_counts_from_then_on(rules):
-    turn = OwnerRound(rules)
+def test_what_left_late_counts_from_then_on(context):
+    turn = OwnerRound(context)
     turn.decide(batch("few", "many", "many", "many"), STORE, NOW)
     told = turn.committed(NOW + LATE)
-    assert tats(rules) == {"few": 100_000 + LATE, "many": 300_000 + LATE}
+    assert tats(context) == {"few": 100_000 + LATE, "many": 300_000 + LATE}
     assert [lane.customer for _part, lane in told] == ["few", "many"]
 
 
-def test_a_lane_of_which_nothing_left_keeps_its_time(rules):
-    first, second = OwnerRound(rules), OwnerRound(rules)
+def test_a_lane_of_which_nothing_left_keeps_its_time(context):
+    first, second = OwnerRound(context), OwnerRound(context)
     first.decide(batch("one", "one", "one"), STORE, NOW)
     for part, lane in first.committed(NOW + LATE):
         second.out.touch(part, lane)  # the changelog has to be told, or else they were told again for ever
     second.decide(batch("two", at=3), STORE, NOW)
     assert [lane.customer for _part, lane in second.committed(NOW + LATE)] == ["two"]
-    assert tats(rules) == {"one": 300_000 + LATE, "two": 100_000 + LATE}
+    assert tats(context) == {"one": 300_000 + LATE, "two": 100_000 + LATE}
 
 
-def test_in_time_nothing_changes(rules):
-    turn = OwnerRound(rules)
+def test_in_time_nothing_changes(context):
+    turn = OwnerRound(context)
     turn.decide(batch("one", "one", "one"), STORE, NOW)
-    assert (turn.committed(NOW), tats(rules)) == ([], {"one": 300_000})
+    assert (turn.committed(NOW), tats(context)) == ([], {"one": 300_000})
 
 
 @pytest.mark.parametrize("verdict", [Committed(), RefusedByGroup("moved on"), Unknown("no answer")])
 def test_the_rate_of_all_saves_up_nothing_while_what_it_allowed_is_on_its_way(settings, verdict):
     bench = Bench(settings)
     output = OutputLimiter(RateWindow(1000, 1_000_000), SimpleNamespace(at=lambda _now: PARTS), bench.clock.now())
-    bench.rules.output, bench.rules.decider.output = output, bench.rules
+    bench.context.output, bench.context.decider.output = output, bench.context
     bench.adopt()
     bench.turn(1)
     bench.slow(SAVED_US / 1_000_000)

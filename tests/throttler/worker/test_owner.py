@@ -25,7 +25,7 @@ def test_rows_are_not_read_before_they_are_stored(bench):
     bench.turn()
     bench.pages.answer()  # the store is slow
     bench.turn(0.1)
-    assert not bench.rules.drain.suspended
+    assert not bench.context.drain.suspended
     bench.run(5)
     assert bench.producer.numbers() == list(range(30))
 
@@ -89,7 +89,7 @@ def test_a_page_that_was_asked_for_in_an_earlier_life_is_not_taken(bench):
         bench.turn(0.05)
     old = bench.pages.read()
     assert old
-    part = bench.rules.parts[0]
+    part = bench.context.parts[0]
     lane = part.lanes["a"]
     bench.owner.post(bench.owner.give_up, {0})
     bench.turn()
@@ -135,7 +135,7 @@ def test_a_restore_is_asked_for_behind_the_transaction_in_hand(bench):
     assert asked == []
     bench.turn()
     assert asked == [{0}]
-    assert not bench.rules.parts
+    assert not bench.context.parts
     assert bench.producer.numbers() == []
 
 

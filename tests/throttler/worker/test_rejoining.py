@@ -39,7 +39,7 @@ def test_a_transaction_names_the_generation_in_which_it_was_decided(settings, mo
     bench.arrive(range(3))
     rejoin = iter([lambda: (follower.released({("t", 0)}, lost=True), assigned(2))])
     # The polling thread, once the round is decided: nothing of it was heard yet.
-    monkeypatch.setattr(bench.owner.stowing, "push", lambda: next(rejoin, bool)())
+    monkeypatch.setattr(bench.owner.write_behind, "push", lambda: next(rejoin, bool)())
     bench.turn()
     assert [metadata.generation_id for metadata in named] == [1]
 
@@ -84,8 +84,8 @@ def test_a_member_that_gets_another_id_is_not_taken_for_another_process(settings
     bench.producer.fate = FencedInstance("another member is a of g")
     bench.turn()
     assert bench.owner.doubted
-    parts = SimpleNamespace(upkeep=SimpleNamespace(ready=threading.Event()), owner=bench.owner)
-    parts.upkeep.ready.set()
+    parts = SimpleNamespace(database_sync=SimpleNamespace(ready=threading.Event()), owner=bench.owner)
+    parts.database_sync.ready.set()
     assert not ThrottlerParts.ready(parts), "nothing is restored until the group has told who has the name"
     assert (bench.owner.failure, bench.producer.rebuilt, partitions_dropped(bench.owner)) == (None, 0, {0})
     follower.assigned(set(), ConsumerGroupMetadata("g", 2, "new", "a"))
@@ -106,8 +106,8 @@ def test_nothing_is_restored_before_the_group_that_refused_us_takes_us_in_again(
     bench.arrive(range(3))
     bench.producer.fate = RefusedByGroup("UnknownMemberIdError")
     bench.turn()
-    parts = SimpleNamespace(upkeep=SimpleNamespace(ready=threading.Event()), owner=bench.owner)
-    parts.upkeep.ready.set()
+    parts = SimpleNamespace(database_sync=SimpleNamespace(ready=threading.Event()), owner=bench.owner)
+    parts.database_sync.ready.set()
     assert (ThrottlerParts.ready(parts), bench.owner.doubted) == (False, False)
     follower.assigned(set(), ConsumerGroupMetadata("g", 2, "new", "a"))
     assert ThrottlerParts.ready(parts)

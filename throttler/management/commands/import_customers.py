@@ -28,12 +28,12 @@ class Command(VisibleCommand):
         say = self.stderr.write if self.stderr.isatty() else lambda text: None
         operator, how = operator_of_terminal(), {"reason": options["reason"], "dry_run": options["dry_run"]}
         try:
-            found = import_customers(options["file"], operator, say=say, **how)
+            rows = import_customers(options["file"], operator, say=say, **how)
         except BadSetting as error:
             raise CommandError(str(error)) from error
-        for reason in found.refused:
+        for reason in rows.refused:
             self.stderr.write(reason)
-        if found.refused:
-            refused = plural(len(found.refused), "line is refused", "lines are refused")
+        if rows.refused:
+            refused = plural(len(rows.refused), "line is refused", "lines are refused")
             raise CommandError(f"{options['file']}: {refused}; nothing was changed")
-        self.stdout.write(f"{found}; nothing was changed, as this is a dry run" if options["dry_run"] else str(found))
+        self.stdout.write(f"{rows}; nothing was changed, as this is a dry run" if options["dry_run"] else str(rows))

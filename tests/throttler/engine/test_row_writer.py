@@ -12,7 +12,7 @@ from config.kafka.consumer.writer import Writer
 from outbox.letters.burial import Letter
 from outbox.models import DeadLetter, Watermark
 from throttler.engine.drain import PageReader
-from throttler.engine.row_writer import NoPositions, RowHandler, Stowed
+from throttler.engine.row_writer import NoPositions, RowHandler, ToStore
 from throttler.models import OverflowMessage
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import LaneRange, OverflowRow
@@ -36,7 +36,7 @@ def today():
 def stowed(offset, day=None, customer="acme", letter=None):
     record = Replayed("notifications-in", 3, offset, CREATED // 1000, b"k", b"{}")
     row = None if letter else OverflowRow(3, customer, "t", offset, day, b"{}", b"", CREATED, 0, "n")
-    return Stowed.of(record, row, Letter("throttler", "decode", "empty", letter, record, "t") if letter else None)
+    return ToStore.of(record, row, Letter("throttler", "decode", "empty", letter, record, "t") if letter else None)
 
 
 def store(writer, *found):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 def test_a_first_mirror_that_was_refused_is_told_again_as_the_first(settings):
     """A group that was forgotten counts its generations anew: after a minute of silence the mirror is taken over."""
     bench = Bench(settings)
-    upkeep = DatabaseSync(bench.owner, "a", transactions=True)
+    sync = DatabaseSync(bench.owner, "a", transactions=True)
     now = database_now()
     place = {"number": 0, "position": 0, "decided": 0, "read": 0, "updated_at": now}
     LanePartition.objects.create(epoch=40, process="before", **place)
@@ -31,8 +31,8 @@ def test_a_first_mirror_that_was_refused_is_told_again_as_the_first(settings):
     bench.turn()
 
     def told():
-        (found,) = bench.owner.reflection.snapshot(bench.rules.parts.values(), 0)
-        upkeep._write(found, now)
+        (found,) = bench.owner.snapshot.take(bench.context.parts.values(), 0)
+        sync._write(found, now)
         bench.turn()
         return LanePartition.objects.get().process
 
@@ -49,7 +49,7 @@ def test_what_was_stored_since_the_last_mirror_is_told_with_the_next(settings):
     bench.turn()
 
     def told():
-        (found,) = bench.owner.reflection.snapshot(bench.rules.parts.values(), bench.clock.now())
+        (found,) = bench.owner.snapshot.take(bench.context.parts.values(), bench.clock.now())
         return [(lane.backlog, lane.waits) for lane in found.lanes]
 
     assert told() == [(20, 20)]
@@ -69,23 +69,23 @@ def test_what_was_stored_since_the_last_mirror_is_told_with_the_next(settings):
     ],
 )
 def test_an_owner_of_the_past_raises_no_alarm(settings, epoch, process, silent, told):
-    upkeep = DatabaseSync(Bench(settings).owner, "a", transactions=True)
+    sync = DatabaseSync(Bench(settings).owner, "a", transactions=True)
     now = database_now()
     values = {"topic_id": "t", "position": 3, "decided": 3, "read": 3, "updated_at": now - timedelta(seconds=silent)}
     LanePartition.objects.create(number=0, epoch=epoch, process=process, **values)
     take_name("a", True, now, "heir" if process == "heir" else "p")
-    upkeep.alarms[0] = ("it was truncated", 5)
-    upkeep._sound()
+    sync.alarms[0] = ("it was truncated", 5)
+    sync._sound()
     assert DeadLetter.objects.count() == Watermark.objects.exclude(alarm="").count() == told
-    assert (0 in upkeep.alarms) == (not told), "it waits until the partition is known to be somebody else's"
+    assert (0 in sync.alarms) == (not told), "it waits until the partition is known to be somebody else's"
 
 
 def test_a_partition_that_stops_before_it_was_ever_mirrored_says_so_and_a_known_one_stays_where_it_was(settings):
-    upkeep = DatabaseSync(Bench(settings).owner, "a", transactions=True)
+    sync = DatabaseSync(Bench(settings).owner, "a", transactions=True)
     group, topic, now = topic_name(GROUP), topic_name(INPUT), database_now()
     Watermark.objects.create(group=group, topic=topic, partition=1, topic_id="t", next_offset=9, updated_at=now)
-    upkeep.alarms |= {0: ("its offset has no changelog", 1), 1: ("another topic", 1)}
-    upkeep._sound()
+    sync.alarms |= {0: ("its offset has no changelog", 1), 1: ("another topic", 1)}
+    sync._sound()
     told = Watermark.objects.of_group(GROUP).order_by("partition").values_list("next_offset", "topic_id", "alarm")
     assert list(told) == [(0, "", "its offset has no changelog"), (9, "t", "another topic")]
     assert DeadLetter.objects.filter(step="position").count() == 2

@@ -24,7 +24,7 @@ def part():
 
 
 @pytest.fixture
-def memory(part):
+def eviction(part):
     return LaneEviction({0: part})
 
 
@@ -34,9 +34,9 @@ def lane(part, customer="a", tat=NOW - QUIET_US, quota=()):
     return found
 
 
-def test_a_lane_that_has_nothing_to_remember_is_forgotten_and_the_transaction_says_so(part, memory):
+def test_a_lane_that_has_nothing_to_remember_is_forgotten_and_the_transaction_says_so(part, eviction):
     lane(part)
-    assert memory.forgotten(NOW) == [(part, "a")]
+    assert eviction.forgotten(NOW) == [(part, "a")]
     assert (part.lanes, part.touched) == ({}, True)
 
 
@@ -52,36 +52,36 @@ def test_a_lane_that_has_nothing_to_remember_is_forgotten_and_the_transaction_sa
     ],
     ids=["its rate", "quiet for a moment", "a quota", "a backlog", "logged by this transaction", "rows not stored"],
 )
-def test_a_lane_that_has_is_kept(part, memory, kept):
+def test_a_lane_that_has_is_kept(part, eviction, kept):
     kept(part)
-    assert memory.forgotten(NOW) == []
+    assert eviction.forgotten(NOW) == []
     assert (part.lanes.keys(), part.touched) == ({"a"}, False)
 
 
-def test_every_lane_is_looked_at_within_half_a_minute(part, memory):
+def test_every_lane_is_looked_at_within_half_a_minute(part, eviction):
     for number in range(100):
         lane(part, str(number))
-    shares = [len(memory.forgotten(NOW + second * SECOND_US)) for second in range(SECONDS)]
+    shares = [len(eviction.forgotten(NOW + second * SECOND_US)) for second in range(SECONDS)]
     assert (sum(shares), max(shares)) == (100, 4)
-    assert memory.forgotten(NOW + SECONDS * SECOND_US - 1) == []
+    assert eviction.forgotten(NOW + SECONDS * SECOND_US - 1) == []
 
 
-def test_keys_that_a_restore_names_go_with_the_next_transaction(part, memory):
-    memory.forgotten(NOW)
-    memory.forget(part, [b"old"])
+def test_keys_that_a_restore_names_go_with_the_next_transaction(part, eviction):
+    eviction.forgotten(NOW)
+    eviction.forget(part, [b"old"])
     assert part.touched
-    assert memory.forgotten(NOW + 1) == [(part, "old")]
-    assert memory.forgotten(NOW + 2) == []
+    assert eviction.forgotten(NOW + 1) == [(part, "old")]
+    assert eviction.forgotten(NOW + 2) == []
 
 
 @pytest.mark.parametrize("later", [1, SECOND_US])
-def test_nothing_is_forgotten_of_a_partition_that_was_given_up(part, memory, later):
+def test_nothing_is_forgotten_of_a_partition_that_was_given_up(part, eviction, later):
     lane(part)
-    memory.forgotten(NOW)
+    eviction.forgotten(NOW)
     lane(part, "b")
-    memory.forget(part, [b"old"])
-    memory.parts.clear()
-    assert memory.forgotten(NOW + later) == []
+    eviction.forget(part, [b"old"])
+    eviction.parts.clear()
+    assert eviction.forgotten(NOW + later) == []
 
 
 def test_an_owner_logs_null_for_what_it_forgets(settings):
@@ -96,15 +96,15 @@ def test_an_owner_logs_null_for_what_it_forgets(settings):
     assert changelog.lane_of("a", changelog.lane_record_from(logged[0])).backlog == 0
 
 
-def test_a_lane_that_is_forgotten_before_the_mirror_is_told_is_told_as_it_was_last(part, memory):
+def test_a_lane_that_is_forgotten_before_the_mirror_is_told_is_told_as_it_was_last(part, eviction):
     """What is purged leaves at once, and a customer on hold has no rate to recover from: both within a second."""
     held = lane(part, tat=0)
     held.buffer(7, date(2026, 11, 24))
-    reflection = Snapshot(SimpleNamespace(pages={}), "p")
-    reflection.adopted(part, NOW)
-    [first] = reflection.snapshot([part], NOW)
+    snapshot = Snapshot(SimpleNamespace(pages={}), "p")
+    snapshot.adopted(part, NOW)
+    [first] = snapshot.take([part], NOW)
     held.leave(7)
-    reflection.committed(Decisions(changed=[(part, held)]), NOW)
-    assert memory.forgotten(NOW) == [(part, "a")]
-    [second] = reflection.snapshot([part], NOW)
+    snapshot.committed(Decisions(changed=[(part, held)]), NOW)
+    assert eviction.forgotten(NOW) == [(part, "a")]
+    [second] = snapshot.take([part], NOW)
     assert [one.backlog for one in (*first.lanes, *second.lanes)] == [1, 0]
