@@ -14,7 +14,7 @@ from config.redelivery import Tone
 from config.telemetry.visible import visible
 
 
-# -- The states that the admin shows, each with tone, icon and word ------------------------------------------
+# -- States: tone, icon, word --------------------------------------------------------------------------------
 class State(NamedTuple):
     """Tone, icon and word: a state is always shown with all three."""
 
@@ -105,7 +105,7 @@ def in_words(names: str) -> list[tuple[str, str]]:
     return [(name, STATES[name].word) for name in names.split()]
 
 
-# -- The small parts of a page: icons, chips, times; and strangers' texts in a page's reading order ----------
+# -- Small parts of a page -----------------------------------------------------------------------------------
 # What turns the reading direction of all that follows, and what shows nothing.
 STEERING = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff"
 TO_THE_LEFT = r"\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff"
@@ -163,8 +163,8 @@ def in_reading_order(html: str) -> str:
 
 
 def _isolated(text: str) -> str:
-    return RUN.sub(r"<bdi>\g<0></bdi>", STEERS.sub(lambda found: f"<bdi>{visible(found[0])}</bdi>", text))
+    return RUN.sub(r"<bdi>\g<0></bdi>", STEERS.sub(lambda steering: f"<bdi>{visible(steering[0])}</bdi>", text))
 
 
 def _steered(text: str) -> str:
-    return STEERS.sub(lambda found: visible(found[0]), text)
+    return STEERS.sub(lambda steering: visible(steering[0]), text)

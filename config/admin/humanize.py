@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from config.telemetry.visible import visible
 
-# -- Values in words: ages, rates, counts and lists, as the admin and the commands print them ----------------
+# -- Values in words -----------------------------------------------------------------------------------------
 MARKED = re.compile(r"`([^`]*)`")
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 UNKNOWN = "–"
@@ -78,7 +78,8 @@ def rate(per_unit: float) -> str:
     return f"{per_unit:,.0f}" if per_unit >= 100 or per_unit == round(per_unit) else f"{per_unit:.1f}"
 
 
-# -- Payloads as people read them: JSON is indented, anything else is text, and no byte is hidden ------------
+# -- Payloads in words ---------------------------------------------------------------------------------------
+# JSON is indented, anything else is text, and no byte is hidden.
 MOST = 65_536
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 INDENT = "  "

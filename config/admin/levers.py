@@ -16,7 +16,7 @@ from config.admin import humanize
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractUser, AnonymousUser
 
-# -- The roles that `migrate` makes: which rights each is offered, once --------------------------------------
+# -- The roles that `migrate` makes --------------------------------------------------------------------------
 # Each of these apps' tables may be looked at; the audit log only by those who audit it.
 LOOKED_AT = ("outbox", "buffer", "throttler", "notifications")
 NOT_LOOKED_AT = frozenset({"operatoraction", "actionseal", "actionsubject", "offeredright"})
@@ -49,7 +49,7 @@ def role_with(right: str) -> str:
     return next((role for role, rights in ROLES.items() if right in rights or (views and VIEW in rights)), "")
 
 
-# -- Levers: what a person may change ------------------------------------------------------------------------
+# -- Levers --------------------------------------------------------------------------------------------------
 # Each behind a confirmation that says what will happen to how many rows.
 LEAST_REASON = 3  # characters; a single one tells nobody anything
 MISSING = "A reason is required. It is kept with the operator action."

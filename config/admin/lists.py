@@ -18,7 +18,7 @@ from config.kafka.reader import record_at
 
 Row = TypeVar("Row", bound=models.Model)
 
-# -- Keyset pagination: "Newer" and "Older" cost the same on every page, and no rows are counted -------------
+# -- Pages by key --------------------------------------------------------------------------------------------
 BEFORE, AFTER = "before", "after"
 BETWEEN = "~"  # in no number, no UUID and no ISO time
 
@@ -47,9 +47,9 @@ class Keyset:
         if cursor:
             rows = rows.filter(self._behind(rows.model, cursor, descending))
         rows = rows.order_by(*self._ordering(descending))
-        found = by_ids(rows, size + 1) if self.ids_first else list(rows[: size + 1])
-        page = found[:size]
-        return (page[::-1] if backwards else page), len(found) > size
+        read = by_ids(rows, size + 1) if self.ids_first else list(rows[: size + 1])
+        page = read[:size]
+        return (page[::-1] if backwards else page), len(read) > size
 
     def cursor(self, row: models.Model) -> str:
         """The place of one row, as it travels in a URL."""
@@ -82,8 +82,8 @@ class Keyset:
 def by_ids(rows: models.QuerySet[Row], most: int) -> list[Row]:
     """The first `most` of ordered `rows`: their keys first, then the rows with these keys."""
     keys = list(rows.values_list("pk", flat=True)[:most])
-    found = {row.pk: row for row in rows.order_by().filter(pk__in=keys)} if keys else {}
-    return [found[key] for key in keys if key in found]  # it may have gone from the list meanwhile
+    by_key = {row.pk: row for row in rows.order_by().filter(pk__in=keys)} if keys else {}
+    return [by_key[key] for key in keys if key in by_key]  # it may have gone from the list meanwhile
 
 
 def _field(model: type[models.Model], name: str) -> Any:
@@ -110,8 +110,8 @@ class LogPosition(NamedTuple):
 
 def place_of(key: str) -> LogPosition | None:
     """The position that was typed, or None."""
-    found = POSITION.fullmatch(key)
-    return LogPosition(found["topic"], int(found["partition"]), int(found["offset"])) if found else None
+    typed = POSITION.fullmatch(key)
+    return LogPosition(typed["topic"], int(typed["partition"]), int(typed["offset"])) if typed else None
 
 
 def keys_at(place: LogPosition) -> tuple[Sequence[str], str]:

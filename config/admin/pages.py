@@ -32,7 +32,7 @@ from config.database.clock import database_now
 Row = TypeVar("Row", bound=models.Model)
 
 
-# -- The confirmation page of a lever: what it will do, to how many rows, and why ----------------------------
+# -- The confirmation of a lever -----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class LeverState:
     """A lever on the page of one row: ready, without the right, or impossible for a reason. The last is not drawn."""
@@ -148,7 +148,7 @@ class Confirmation:
         return self.page.get_queryset(self.request).filter(pk__in=keys)
 
 
-# -- The base of every admin page: rows are read, never edited; levers change them ---------------------------
+# -- The base of every page ----------------------------------------------------------------------------------
 EVERY = "all"  # the choice of a filter that leaves the list as it is
 
 
@@ -183,9 +183,9 @@ class Segments(admin.SimpleListFilter):
         return value if value is not None and value in known else known[0]
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        for value, words_ in self.choices_in_words:
+        for value, words in self.choices_in_words:
             query = changelist.get_query_string({str(self.parameter_name): value})
-            yield {"selected": value == self.chosen(), "query_string": query, "display": words_}
+            yield {"selected": value == self.chosen(), "query_string": query, "display": words}
 
 
 class KeysetChangeList(ChangeList):
@@ -202,21 +202,21 @@ class KeysetChangeList(ChangeList):
         super().__init__(request, *args, **kwargs)
 
     def get_filters_params(self, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        found = super().get_filters_params(params)
-        return {name: value for name, value in found.items() if name not in (BEFORE, AFTER)}
+        given = super().get_filters_params(params)
+        return {name: value for name, value in given.items() if name not in (BEFORE, AFTER)}
 
     def get_filters(self, request: HttpRequest) -> Any:
-        found = super().get_filters(request)
+        filters = super().get_filters(request)
         # Links from other pages narrow a list by plain lookups; a list must say that it is not the whole.
         try:
             self.narrowed = [
                 self.model_admin.narrowed_to(name, value[-1] if isinstance(value, list) else value)
-                for name, value in found[2].items()
+                for name, value in filters[2].items()
             ]
             self.way_back = self.model_admin.way_back(request)
         except (ValueError, ValidationError) as error:  # what a number or an id is expected of
             raise IncorrectLookupParameters(error) from error
-        return found
+        return filters
 
     def get_query_string(self, new_params: dict[str, Any] | None = None, remove: Iterable[str] | None = None) -> str:
         # Another filter or another search starts at the first page.

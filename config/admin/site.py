@@ -109,7 +109,7 @@ class SpillwayAdminSite(admin.AdminSite):
         place, why_not = lists.place_of(key), ""
         if place and not hits:
             keys, why_not = lists.keys_at(place)
-            hits = [(page, row) for page in pages for found in keys for row in page.find(found)]
+            hits = [(page, row) for page in pages for about in keys for row in page.find(about)]
         beside = request.GET.get("beside")
         hits = [(page, row) for page, row in hits if str(row.pk) != beside]
         if len(hits) == 1:

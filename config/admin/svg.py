@@ -57,7 +57,7 @@ def level(css: str, y: float) -> SafeString:
     return element("path", css=css, d=f"M0 {y}H{WIDTH}")
 
 
-# -- Lines without times: the shape of a row of numbers ------------------------------------------------------
+# -- Lines without times -------------------------------------------------------------------------------------
 def points(trend: Sequence[float], width: float, height: float) -> str:
     """A polyline through `trend`, its lowest value at the bottom; a flat row is a line in the middle."""
     low, high = min(trend), max(trend)
@@ -78,7 +78,7 @@ def sparkline(trend: Sequence[float], label: str) -> str:
     return picture("sw-spark", [shape], label, width=width, height=height, viewBox=f"0 0 {width} {height}")
 
 
-# -- Scales: where a moment and a value stand, and what is written beside and below a chart ------------------
+# -- Scales, and what they say -------------------------------------------------------------------------------
 LABELS = 4  # spaces between the times below a chart
 SPANS = (60, 120, 300, 600, 1200, 1800, 3600, 7200, *(hours * 3600 for hours in (4, 8, 12, 24, 48, 96, 192, 384, 720)))
 Point = tuple[datetime, float]

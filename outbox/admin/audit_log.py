@@ -24,7 +24,7 @@ from config.telemetry.redaction import without_addresses
 from outbox.audit_log.actions import record
 from outbox.audit_log.models import ActionSeal, ActionSubject, OperatorAction, verb_in_words
 
-# -- Admin pages of accounts and roles -----------------------------------------------------------------------
+# -- Accounts and roles --------------------------------------------------------------------------------------
 # Only a superuser changes them, and each change of a right is an action.
 State = dict[str, object]
 
@@ -120,7 +120,7 @@ admin.site.register(User, RecordedUserAdmin)
 admin.site.register(Group, RecordedGroupAdmin)
 
 
-# -- Admin page of the operator's trail ----------------------------------------------------------------------
+# -- Operator actions ----------------------------------------------------------------------------------------
 SOMEBODYS = ("note",)  # words of a provider, about somebody
 MOST_FOUND = 20
 PERIODS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=31)}
@@ -162,8 +162,8 @@ class WhatItWasAbout(Segments):
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> Sequence[tuple[str, str]]:
         known = {model._meta.label_lower: str(model._meta.verbose_name_plural) for model in apps.get_models()}
-        found = [(kind, capfirst(known[kind])) for kind in self.kinds.split() if kind in known]
-        self.choices_in_words = [("all", "Anything"), *found]
+        kinds = [(kind, capfirst(known[kind])) for kind in self.kinds.split() if kind in known]
+        self.choices_in_words = [("all", "Anything"), *kinds]
         return self.choices_in_words
 
 
@@ -223,17 +223,13 @@ class OperatorActionAdmin(ReadOnlyAdmin[OperatorAction]):
         facts = [("Who", row.actor_name), ("When", f"{when} UTC"), ("Reason", self.because(row))]
         facts += [("Result", row.result), ("Rows", f"{row.rows:,}")]
         facts += [
-            (_titled(name), "not shown" if name in SOMEBODYS else _shown(value)) for name, value in row.detail.items()
+            (capfirst(name.replace("_", " ")), "not shown" if name in SOMEBODYS else _shown(value))
+            for name, value in row.detail.items()
         ]
         facts += [(name, _shown(value)) for name, value in (("Before", row.before), ("After", row.after)) if value]
         seal = ActionSeal.objects.filter(action=row.pk).values_list("number", "hash").first()
         facts += [("Seal", f"{seal[0]:,}: {seal[1][:16]}…" if seal else "not yet")]
         return {"title": self.did(row), "facts": facts}
-
-
-def _titled(name: str) -> str:
-    """`Purge before` for `purge_before`."""
-    return capfirst(name.replace("_", " "))
 
 
 def _shown(value: object) -> str:

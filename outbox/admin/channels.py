@@ -120,5 +120,5 @@ def _owed(row: ChannelState) -> str:
 
 def waiting_in(row: ChannelState) -> str:
     """Pending messages of a channel; counting stops somewhere."""
-    found = OutboxMessage.objects.in_channel(row.pk).pending().order_by()[: MOST_COUNTED + 1]
-    return humanize.bounded(found.count(), MOST_COUNTED)
+    pending = OutboxMessage.objects.in_channel(row.pk).pending().order_by()[: MOST_COUNTED + 1]
+    return humanize.bounded(pending.count(), MOST_COUNTED)

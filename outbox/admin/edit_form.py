@@ -36,7 +36,7 @@ from outbox.letters.edits import (
 )
 from outbox.letters.models import DeadLetter, PayloadRevision
 
-# -- The lever "Edit and requeue" on the page of a letter: open, or locked with the reason -------------------
+# -- The lever "Edit and requeue" ----------------------------------------------------------------------------
 EDIT = Lever(
     name="edit", verb="Edit and requeue", past="Requeued", icon="edit", right="edit_deadletter",
     nouns=("letter", "letters"), promise="", detail="", keep="Back without changes",

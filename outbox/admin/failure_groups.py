@@ -53,11 +53,11 @@ class GroupChangeList(KeysetChangeList):
         now = database_now()
         titles = {source: name_of(flow) for flow in flows() for source in flow.sources()}
         in_work = groups_in_work()
-        found = counts.arrived_by_hour([row.pk for row in self.result_list], now, group_figures.DAY)
+        hours = counts.arrived_by_hour([row.pk for row in self.result_list], now, group_figures.DAY)
         for row in self.result_list:
             row.shown = row.shown_state(now, in_work)
             row.flow = titles.get(row.source, row.source)
-            row.trend = group_figures.trend_of(found[row.pk], row.shown == FailureGroup.State.REGRESSED)
+            row.trend = group_figures.trend_of(hours[row.pk], row.shown == FailureGroup.State.REGRESSED)
 
     @property
     def figures(self) -> Figures:

@@ -20,7 +20,7 @@ from outbox.groups.models import FailureGroup
 from outbox.letters.models import DeadLetter
 
 
-# -- The figures above the list of groups, and what happened to one of them ----------------------------------
+# -- Figures above the list, history -------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Figures:
     """Counted from what groups keep: letters open, groups that need work, letters of this hour and the one before."""
@@ -62,7 +62,7 @@ def figures(now: datetime) -> Figures:
 
 def history_of(group: FailureGroup) -> list[Happening]:
     """What the group itself remembers, newest first."""
-    return sorted(_happenings(group), key=lambda one: one.when, reverse=True)
+    return sorted(_happenings(group), key=lambda happening: happening.when, reverse=True)
 
 
 def _happenings(group: FailureGroup) -> Iterator[Happening]:
@@ -88,7 +88,7 @@ def _until(group: FailureGroup) -> str:
     return "until its open letters have doubled" if group.ignored_total else ""
 
 
-# -- Where the newest letters of a group come from: what many of them have in common -------------------------
+# -- Where the newest letters come from ----------------------------------------------------------------------
 NEWEST = 1000  # letters that are looked at
 SHOWN = 3  # values of each kind
 LEAST = 2  # letters that must share a value before it is said: one alone would be about one person
@@ -122,9 +122,9 @@ class Found:
     @property
     def standing_out(self) -> tuple[str, int] | None:
         """A value that more than half share beside others."""
-        for found in self.origins:
-            value, number = found.values[0]
-            if found.kinds + len(found.values) > 1 and number * 2 > self.looked_at:
+        for origins in self.origins:
+            value, number = origins.values[0]
+            if origins.kinds + len(origins.values) > 1 and number * 2 > self.looked_at:
                 return value, number
         return None
 
@@ -136,7 +136,7 @@ def origins_of(group_id: int) -> Found:
     counters: dict[str, Counter[str]] = {}
     for kind, value in _traits(DeadLetter.objects.filter(pk__in=ids).order_by()):
         counters.setdefault(kind, Counter())[value] += 1
-    return Found(len(ids), [found for kind, counter in counters.items() if (found := _told(kind, counter))])
+    return Found(len(ids), [shared for kind, counter in counters.items() if (shared := _shared(kind, counter))])
 
 
 def head_of_payload() -> Func:
@@ -161,14 +161,14 @@ def _traits(letters: QuerySet[DeadLetter]) -> Iterator[tuple[str, str]]:
 
 
 def _of_message(headers: Iterable[Sequence[str]], head: bytes) -> Iterator[tuple[str, str]]:
-    if found := RECIPIENT.search(head):
-        yield "domains", found[1].decode("utf-8", "replace").lower()
+    if recipient := RECIPIENT.search(head):
+        yield "domains", recipient[1].decode("utf-8", "replace").lower()
     for name, value in shown(headers):
         if name in HEADERS and value:
             yield HEADERS[name], value
 
 
-def _told(kind: str, counter: Counter[str]) -> Origins | None:
+def _shared(kind: str, counter: Counter[str]) -> Origins | None:
     """None where nothing is shared."""
     common = [(value, number) for value, number in counter.most_common(SHOWN) if number >= LEAST]
     rest = len(counter) - len(common)
@@ -176,7 +176,7 @@ def _told(kind: str, counter: Counter[str]) -> Origins | None:
     return Origins(kind, common, rest, others) if common else None
 
 
-# -- Letters per hour as bars: small ones for the list, a chart with its finding in words for the page -------
+# -- Letters per hour ----------------------------------------------------------------------------------------
 DAY, TWO_DAYS, WEEK = 24, 48, 168  # hours
 LEAST_RISING = 4  # letters of an hour
 

@@ -28,7 +28,7 @@ from outbox.letters.filters import STARTS, Filter
 from outbox.letters.models import DeadLetter
 from outbox.replay_batches.models import LIVE, ReplayBatch
 
-# -- Which groups a live batch works on ----------------------------------------------------------------------
+# -- Groups that a batch works on ----------------------------------------------------------------------------
 AT_WORK = (*LIVE, "holding", "verifying")
 WORKED_ON = ("open", "requeued")
 MOST_IDS = 1000  # letters chosen one by one that are looked at
@@ -95,7 +95,7 @@ def _oldest_letter(group_id: int) -> UUID | None:
     return min(filter(None, (letters.filter(status=status).first() for status in WORKED_ON)), default=None)
 
 
-# -- The order of the list of groups: the most urgent state first, then the last seen ------------------------
+# -- The order of the list -----------------------------------------------------------------------------------
 RANKS = ("regressed", "new", "open", "resolving", "acknowledged", "ignored", "resolved")
 PLACES = {state: place for place, state in enumerate(RANKS)}
 
@@ -124,9 +124,9 @@ class ByUrgency(Keyset):
         if cursor:
             rows = rows.filter(_beyond(cursor, backwards))
         ordering = ["-rank", "last_seen", "pk"] if backwards else ["rank", "-last_seen", "-pk"]
-        found = list(rows.order_by(*ordering)[: size + 1])
-        page = found[:size]
-        return (page[::-1] if backwards else page), len(found) > size
+        read = list(rows.order_by(*ordering)[: size + 1])
+        page = read[:size]
+        return (page[::-1] if backwards else page), len(read) > size
 
     def cursor(self, row: Any) -> str:
         return BETWEEN.join((str(row.rank), row.last_seen.isoformat(), str(row.pk)))
@@ -145,7 +145,7 @@ def _beyond(cursor: str, backwards: bool) -> Q:
     return Q(**{f"rank__{more}": place}) | (Q(rank=place) & behind)
 
 
-# -- Filters of the list of groups, whose states carry their numbers, and of the list of letters -------------
+# -- Filters of groups and letters ---------------------------------------------------------------------------
 WORK = "work"
 SPANS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
 
@@ -181,8 +181,8 @@ def numbers_by_state() -> dict[str, int]:
     """How many groups with open or requeued letters are shown in each state."""
     alive = FailureGroup.objects.filter(Q(open_count__gt=0) | Q(requeued_count__gt=0))
     now = timezone.now()
-    found = with_rank(alive, now, groups_in_work()).order_by().values_list("rank").annotate(number=Count("pk"))
-    return {WORK: FailureGroup.objects.needing_work(now).count(), **{RANKS[rank]: number for rank, number in found}}
+    counted = with_rank(alive, now, groups_in_work()).order_by().values_list("rank").annotate(number=Count("pk"))
+    return {WORK: FailureGroup.objects.needing_work(now).count(), **{RANKS[rank]: number for rank, number in counted}}
 
 
 class FlowOfGroup(Segments):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from django.urls import reverse
@@ -21,22 +21,22 @@ from outbox.messages.models import DeliveryAttempt
 from outbox.replay_batches.actions import who_took
 from outbox.replay_batches.models import ReplayItem
 
-# -- Who has moved a letter on: a person by a lever of their own, or a batch. For whoever came second --------
+# -- Who was faster ------------------------------------------------------------------------------------------
 NO_DEEDS = ("reveal", "mask_again", "refused", "export")
 LOOKED_AT = 10  # of its newest actions
 
 
-def who_was_faster(letter: Any) -> str:
+def who_was_faster(letter: DeadLetter) -> str:
     """`Anna was faster.`; empty where nobody did it, but its own replay."""
     if letter.status == "open":
         return ""
     actions = OperatorAction.objects.about("outbox.deadletter", letter.pk, LOOKED_AT)
     name = actions.exclude(verb__in=NO_DEEDS).values_list("actor_name", flat=True).first()
-    found = name or who_took([letter.pk]).get(letter.pk, "")
-    return f"{found} was faster." if found else ""
+    name = name or who_took([letter.pk]).get(letter.pk, "")
+    return f"{name} was faster." if name else ""
 
 
-# -- The edited copies of a letter as its page shows them ----------------------------------------------------
+# -- Edited copies -------------------------------------------------------------------------------------------
 # Who, when, why, and the difference with dots until revealed.
 MOST = 20  # copies on a page
 
@@ -50,13 +50,13 @@ class ShownCopy(NamedTuple):
 
 def copies_of(row: DeadLetter, sight: Visibility) -> list[ShownCopy]:
     """Newest first; a value that is hidden is dots on both sides, and then no difference."""
-    found = list(PayloadRevision.objects.of_letter(row.pk).reverse()[:MOST])
+    copies = list(PayloadRevision.objects.of_letter(row.pk).reverse()[:MOST])
     mask = mask_of(row.source)
-    before = sight.payload(row.payload, *mask) if found else ""
-    return [ShownCopy(copy, difference(before, sight.payload(copy.payload, *mask))) for copy in found]
+    before = sight.payload(row.payload, *mask) if copies else ""
+    return [ShownCopy(copy, difference(before, sight.payload(copy.payload, *mask))) for copy in copies]
 
 
-# -- What happened to a letter -------------------------------------------------------------------------------
+# -- The timeline of a letter --------------------------------------------------------------------------------
 # To its message, to its earlier and later revisions, and in replay batches: its timeline.
 Status = DeadLetter.Status
 MOST_BATCHES = 5
@@ -87,7 +87,7 @@ def history_of(row: DeadLetter, sight: Visibility, items: Sequence[ReplayItem] =
     known = _relatives(row) if row.predecessor or row.successor else {}
     later = [_revision(after, "Later letter") for after in _chain(known, row, "successor")]
     earlier = [_revision(before, "Earlier letter") for before in _chain(known, row, "predecessor")]
-    told = [
+    events = [
         *later[::-1],
         *_closed(row, sight),
         *_in_batches(items, sight),
@@ -97,7 +97,7 @@ def history_of(row: DeadLetter, sight: Visibility, items: Sequence[ReplayItem] =
         *earlier,
     ]
     # What has the same time keeps the order above.
-    return sorted(told, key=lambda event: event.at, reverse=True)
+    return sorted(events, key=lambda event: event.at, reverse=True)
 
 
 def items_of(row: DeadLetter) -> list[ReplayItem]:
@@ -162,8 +162,8 @@ def _relatives(row: DeadLetter) -> dict[UUID, DeadLetter]:
     columns = ("pk", "created_at", "revision", "status", "step", "predecessor", "successor")
     near = [pk for pk in (row.predecessor, row.successor) if pk]
     same = about if row.business_key and (not row.topic or row.partition == -1) else place
-    found = [DeadLetter.objects.filter(pk__in=near), DeadLetter.objects.filter(**same).order_by()]
-    return {letter.pk: letter for rows in found for letter in rows.only(*columns)}
+    queries = [DeadLetter.objects.filter(pk__in=near), DeadLetter.objects.filter(**same).order_by()]
+    return {letter.pk: letter for rows in queries for letter in rows.only(*columns)}
 
 
 def _chain(known: dict[UUID, DeadLetter], row: DeadLetter, link: str) -> Iterator[DeadLetter]:

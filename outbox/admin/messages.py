@@ -33,7 +33,7 @@ from outbox.letters.models import DeadLetter
 from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage
 
 
-# -- The states of one message, as drawn on its page ---------------------------------------------------------
+# -- The drawing of one message ------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Stop:
     """One state in the drawing: where it stands, what is said of it, and whether the message is, or was, there."""
@@ -55,7 +55,7 @@ def timeline_of(row: OutboxMessage, attempts: Sequence[DeliveryAttempt], now: da
     stops = [
         ("pending", "Pending", _stop_pending(row, now), 0, 20, 196),
         ("processing", "Processing", _processing(row, attempts, now), 300, 20, 196),
-        ("sent", "Sent", _at(row.sent_at, now) or "not yet", 620, 20, 200),
+        ("sent", "Sent", humanize.ago(row.sent_at, now) if row.sent_at else "not yet", 620, 20, 200),
         ("dead_lettered", "Dead letter", letter, 620, 76, 200),
         ("uncertain", "Uncertain", _stop_uncertain(row), 620, 132, 200),
         ("expired", "Expired or cancelled", _expired(row, now), 0, 104, 196),
@@ -91,11 +91,7 @@ def _expired(row: OutboxMessage, now: datetime) -> str:
     return f"would expire {humanize.ago(row.expires_at, now)}"
 
 
-def _at(when: datetime | None, now: datetime) -> str:
-    return humanize.ago(when, now) if when else ""
-
-
-# -- Admin page of outbox messages, and the levers on them ---------------------------------------------------
+# -- Pages and levers ----------------------------------------------------------------------------------------
 def why_not(row: OutboxMessage) -> str:
     """The same words for every lever, so that a page says them once."""
     return f"The message is {row.get_state_display().lower()}."

@@ -154,11 +154,11 @@ def causes(batch: ReplayBatch) -> list[tuple[FailureGroup, int]]:
 
 def newest(batch: ReplayBatch) -> list[ReplayItem]:
     """A few letters whose turn has come: those that failed, were refused, or are on their way first."""
-    found: list[ReplayItem] = []
+    items: list[ReplayItem] = []
     for state in ("failed_again", "refused", "requeued", "verified"):
-        if len(found) < NEWEST and getattr(batch, state):
-            found += ReplayItem.objects.of(batch).filter(state=state).order_by("-letter")[: NEWEST - len(found)]
-    return found
+        if len(items) < NEWEST and getattr(batch, state):
+            items += ReplayItem.objects.of(batch).filter(state=state).order_by("-letter")[: NEWEST - len(items)]
+    return items
 
 
 def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:
@@ -169,12 +169,14 @@ def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:
     line = (
         f"{blocker} of {blocker.requested_by} has letters of the same source; this one waits for it." if blocker else ""
     )
-    found = [("warn" if blocker else "ok", "Another batch is at it." if blocker else "No other batch is at it.", line)]
+    answers = [
+        ("warn" if blocker else "ok", "Another batch is at it." if blocker else "No other batch is at it.", line)
+    ]
     slow = [source for source, _step, waits in batch.kinds if waits]
     if slow and batch.verb == "requeue":
         why = f"Taken back and not judged: at most {rules.window_of(batch.rate)} letters. Of one key, one at a time."
-        found.append(("info", "Their effect is awaited.", why))
-    return found
+        answers.append(("info", "Their effect is awaited.", why))
+    return answers
 
 
 def facts(batch: ReplayBatch, now: datetime) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ from outbox.letters.transitions import CODES
 from outbox.replay_batches import requests
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
 
-# -- What the forms of a replay batch send: the filter of a draft, the pace of a confirmation, the levers ----
+# -- What the forms send -------------------------------------------------------------------------------------
 RIGHT = "bulk requeue"
 RIGHTS = {verb: ("outbox.bulk_replay", f"outbox.{verb}_deadletter") for verb in VERBS}
 Number = TypeVar("Number", int, float)
@@ -42,10 +42,10 @@ def may(user: AbstractUser | AnonymousUser, verb: str) -> bool:
 
 def lacking(user: AbstractUser | AnonymousUser, verb: str) -> str:
     """The first right that this person lacks for it, in words; empty where none is."""
-    bulk, one = RIGHTS[verb]
+    bulk, single = RIGHTS[verb]
     if not user.has_perm(bulk):
         return RIGHT
-    return "" if user.has_perm(one) else f"{verb} dead letters"
+    return "" if user.has_perm(single) else f"{verb} dead letters"
 
 
 def role_for(verb: str) -> str:
@@ -109,7 +109,7 @@ DEEDS: Mapping[str, Callable[[int, Operator, Given], str]] = {
 }
 
 
-# -- Admin list of the letters of one replay batch -----------------------------------------------------------
+# -- The letters of a batch ----------------------------------------------------------------------------------
 CHIPS = {"eligible": "pending", "verified": "resolved", "left": "withdrawn", "refused": "rejected"}
 
 
@@ -162,7 +162,7 @@ class ReplayItemAdmin(ReadOnlyAdmin[ReplayItem]):
         return humanize.quoted(row.note)
 
 
-# -- Admin pages of replay batches: the list, one page from preview to proof, and its levers -----------------
+# -- Batches -------------------------------------------------------------------------------------------------
 @admin.register(ReplayBatch)
 class ReplayBatchAdmin(ReadOnlyAdmin[ReplayBatch]):
     place = 30
@@ -240,8 +240,8 @@ class ReplayBatchAdmin(ReadOnlyAdmin[ReplayBatch]):
             chosen = posted_filter(given)
             chosen.check()
             if request.method == "POST":
-                found = requests.draft(verb, chosen, operator_of(request.user))
-                return self._to(found.pk)
+                batch = requests.draft(verb, chosen, operator_of(request.user))
+                return self._to(batch.pk)
             problem = ""
         except Refusal as refusal:
             chosen, problem = None, f"{capfirst(str(refusal))}."

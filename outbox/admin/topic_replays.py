@@ -22,20 +22,12 @@ from config.admin.pages import ReadOnlyAdmin, age_column, number_column
 from config.database.clock import database_now
 from config.redelivery import Refusal
 from outbox.topic_replay import requests
-from outbox.topic_replay.models import TopicReplay, TopicReplayQuerySet
+from outbox.topic_replay.models import TopicReplay
 from outbox.topic_replay.run import replayable
 
-# -- The levers on replays, the form that asks for one, and what its page says -------------------------------
+# -- Levers, form, progress ----------------------------------------------------------------------------------
 Checked = TypeVar("Checked")
 FIELD_TIME = "%Y-%m-%dT%H:%M:%S"
-
-
-def _unfinished(rows: TopicReplayQuerySet) -> TopicReplayQuerySet:
-    return rows.unfinished()
-
-
-def _previewed(rows: TopicReplayQuerySet) -> TopicReplayQuerySet:
-    return rows.previewed()
 
 
 def _why_over(row: TopicReplay) -> str:
@@ -51,13 +43,13 @@ APPLY = Lever(
     name="apply", verb="Apply what is missing", past="Started", icon="play", keep="Not now",
     promise="The same timeframe is read again, and what is missing is applied.",
     detail="What is there already is left alone, and nothing newer is overwritten. It can be cancelled.",
-    act=requests.apply_missing, ready=_previewed, why_not=_why_not_previewed, least=requests.LEAST_REASON,
+    act=requests.apply_missing, ready=lambda rows: rows.previewed(), why_not=_why_not_previewed, least=requests.LEAST_REASON,
     question="Apply what is missing in", **REPLAYS,
 )  # fmt: skip
 CANCEL = Lever(
     name="cancel", verb="Cancel", past="Cancelled", icon="ban", keep="Let it run",
     promise="It stops with the batch in hand.", detail="What it has applied stays applied.",
-    act=requests.cancel, ready=_unfinished, why_not=_why_over, harm=True, **REPLAYS,
+    act=requests.cancel, ready=lambda rows: rows.unfinished(), why_not=_why_over, harm=True, **REPLAYS,
 )  # fmt: skip
 
 
@@ -146,7 +138,7 @@ def left(row: TopicReplay, now: datetime) -> str:
     return f"about {humanize.length(seconds, coarse=True)} left"
 
 
-# -- Admin pages of replays: what was asked for, how far it is, and the form that asks -----------------------
+# -- Pages ---------------------------------------------------------------------------------------------------
 REFRESH_SECONDS = 2
 
 
