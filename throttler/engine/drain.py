@@ -175,10 +175,6 @@ class Drain:
         rate = shortest.limit * 1_000_000_000 // shortest.period_us
         return key[1], min(rate, lane.backlog * 1000), terms.weight
 
-    def next_due(self) -> int | None:
-        """When the next lane has its turn, in microseconds; None: nothing waits."""
-        return self.schedule.next_due()
-
     def _find(self, key: Key) -> tuple[OwnedPartition | None, LaneState | None]:
         part = self.parts.get(key[0])
         return part, part.lanes.get(key[1]) if part else None

@@ -66,36 +66,36 @@ class DjangoStore(OverflowStore):
             ranges.insert(ordered[start : start + ROWS])
 
     def read(self, ranges: Sequence[LaneRange]) -> LaneRows:
-        found: LaneRows = {(lane.partition, lane.customer_id): [] for lane in ranges}
+        pages: LaneRows = {(lane.partition, lane.customer_id): [] for lane in ranges}
         for start in range(0, len(ranges), LANES):
             for row in self._first_rows(ranges[start : start + LANES]):
-                found[row.partition, row.customer_id].append(row)
+                pages[row.partition, row.customer_id].append(row)
         for lane in ranges:
             key = lane.partition, lane.customer_id
-            found[key] = self._filled(lane, found[key])
-        return found
+            pages[key] = self._filled(lane, pages[key])
+        return pages
 
     def count(self, lane: LaneRange) -> int:
         return self.counts([lane])[0]
 
     def counts(self, lanes: Sequence[LaneRange]) -> list[int]:
-        found: dict[tuple[object, ...], int] = {}
+        counts: dict[tuple[object, ...], int] = {}
         for some in batched(lanes, LANES):
             wanted = reduce(or_, map(_condition, some))
             rows = OverflowMessage.objects.using(self.using).filter(wanted).order_by()
             numbers = rows.values_list(*TABLE.lane).annotate(number=Count("offset", distinct=True))
-            found.update({tuple(key): number for *key, number in numbers})
-        return [found.get((lane.partition, lane.customer_id, lane.topic_id), 0) for lane in lanes]
+            counts.update({tuple(key): number for *key, number in numbers})
+        return [counts.get((lane.partition, lane.customer_id, lane.topic_id), 0) for lane in lanes]
 
     def searched(self, limit: int) -> int | None:
         return None
 
     def find(self, lane: LaneRange, notification_id: str) -> OverflowRow | None:
-        found = self._rows_with(lane, notification_id).values_list(*TABLE.names).order_by("offset", "day")
+        rows = self._rows_with(lane, notification_id).values_list(*TABLE.names).order_by("offset", "day")
         # Workers of the last release store rows without a hash for as long as they run.
         row = (
-            found.filter(notification_hash=hash_of(notification_id)).first()
-            or found.filter(notification_hash=None).first()
+            rows.filter(notification_hash=hash_of(notification_id)).first()
+            or rows.filter(notification_hash=None).first()
         )
         return _row(*row) if row else None
 
@@ -145,7 +145,7 @@ class DjangoStore(OverflowStore):
             (lane.partition, lane.customer_id, lane.topic_id, lane.drained, lane.upto, lane.day, lane.limit)
             for lane in ranges
         ]
-        return [_row(*found) for found in ranges_of(connections[self.using], TABLE).first_rows(wanted)]
+        return [_row(*values) for values in ranges_of(connections[self.using], TABLE).first_rows(wanted)]
 
     def _filled(self, lane: LaneRange, rows: list[OverflowRow]) -> list[OverflowRow]:
         """Each offset once; where a second row of one took a place, the page is read on."""

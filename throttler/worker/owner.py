@@ -219,7 +219,7 @@ class PartitionOwner:
     def _patience(self) -> float:
         if self.write_behind.answers_soon or self.context.drain.asked:
             return SHORTEST
-        if (due := self.context.drain.next_due()) is None:
+        if (due := self.context.drain.schedule.next_due()) is None:
             return LONGEST
         return min(LONGEST, max(SHORTEST, (due - self.clock.now()) / 1e6))
 

@@ -85,7 +85,7 @@ def test_what_is_empty_is_looked_at_no_more(basin):
     basin.answer()
     assert basin.run(1) == [100, 101]
     assert (lane.backlog, lane.drained, lane.day) == (0, 101, None)
-    assert basin.drain.next_due() is None
+    assert basin.drain.schedule.next_due() is None
     assert not basin.drain.pages
 
 
@@ -157,7 +157,7 @@ def test_the_day_of_a_lane_is_that_of_its_oldest_row(basin):
 
 def test_a_lane_without_rows_in_hand_does_not_keep_the_owner_busy(basin):
     basin.waits("a", [100])
-    assert basin.drain.next_due() == NOW + RETRY_US
+    assert basin.drain.schedule.next_due() == NOW + RETRY_US
 
 
 def test_rows_on_their_way_to_the_store_are_not_missed(basin):
@@ -186,7 +186,7 @@ def test_a_partition_that_is_given_up_leaves_nothing_behind(basin):
     (asked,) = basin.drain.wanted()
     basin.drain.forget(0)
     basin.drain.take(asked, [basin.rows["a", 100]], basin.now)
-    assert (basin.drain.next_due(), basin.drain.pages) == (None, {})
+    assert (basin.drain.schedule.next_due(), basin.drain.pages) == (None, {})
 
 
 def test_who_waits_much_does_not_delay_who_waits_little(basin):

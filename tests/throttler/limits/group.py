@@ -100,7 +100,7 @@ class Member:
             self.sharing.group.assigned(world.given(self.name), self.generation)
             self.next_round = now
 
-    def upkeep(self):
+    def sync(self):
         if self.busy or self.world.time < self.next_round:
             return
         self.busy = True
@@ -193,7 +193,7 @@ class World:
                 self.look()
             if member.runs and self.depth < 4:
                 self.depth += 1
-                member.upkeep()
+                member.sync()
                 self.depth -= 1
                 self.look()
 
