@@ -163,7 +163,7 @@ STREAMS: dict[str, dict] = {
         "CLASS": "buffer.streams.TransferRequests",
         "TOPIC": "transfer-requests",
         "OUTPUT": "transfer-batches",
-    },
+    }
 }
 # Each function turns a message of its topic into what it does to stock.
 MOVEMENTS = {

@@ -61,19 +61,13 @@ class Outbox(Flow):
         totals = counters.totals(FLOW)
         return [
             ("messages sent", totals.get("sent", 0)),
-            (
-                "tries that failed",
-                sum(totals.get(kind, 0) for kind in ("transient", "unreachable", "ambiguous")),
-            ),
+            ("tries that failed", sum(totals.get(kind, 0) for kind in ("transient", "unreachable", "ambiguous"))),
             ("dead letters of messages", letters_ever(self.sources())),
         ]
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         now = database_now()
-        yield (
-            "change capture",
-            *Watermark.objects.of_topic(settings.OUTBOX_CDC_TOPIC).diagnosis("listen_outbox", now),
-        )
+        yield ("change capture", *Watermark.objects.of_topic(settings.OUTBOX_CDC_TOPIC).diagnosis("listen_outbox", now))
         yield from workers_diagnosis(now)
         yield from channels_diagnosis(now)
 

@@ -158,13 +158,7 @@ def picture(numbers: Numbers) -> Picture:
 def _stages(numbers: Numbers) -> Sequence[Stage | Sequence[Stage]]:
     channels = [_channel(numbers, state) for state in numbers.channels]
     middle: list[Stage | Sequence[Stage]] = [channels if len(channels) > 1 else channels[0]] if channels else []
-    return [
-        _outbox(numbers),
-        [_capture(numbers), _poller(numbers)],
-        _deliver(numbers),
-        *middle,
-        _sent(numbers),
-    ]
+    return [_outbox(numbers), [_capture(numbers), _poller(numbers)], _deliver(numbers), *middle, _sent(numbers)]
 
 
 def _outbox(numbers: Numbers) -> Stage:
@@ -182,10 +176,7 @@ def _capture(numbers: Numbers) -> Stage:
         return Stage("Change capture", "off", "", url=url)
     if numbers.progress.away:
         return Stage("Change capture", humanize.UNKNOWN, "", url=url, tone="bad", word="No answer")
-    stopped, late = (
-        bool(numbers.progress.stopped),
-        lag > settings.OUTBOX_GRACE_SECONDS or numbers.progress.unseen,
-    )
+    stopped, late = (bool(numbers.progress.stopped), lag > settings.OUTBOX_GRACE_SECONDS or numbers.progress.unseen)
     tone: Tone = "bad" if stopped else "warn" if late else "idle"
     word = "Stopped" if stopped else "Behind" if late else ""
     return Stage("Change capture", f"{humanize.length(lag)}", "behind", url=url, tone=tone, word=word)
@@ -194,12 +185,7 @@ def _capture(numbers: Numbers) -> Stage:
 def _poller(numbers: Numbers) -> Stage:
     grace = settings.OUTBOX_GRACE_SECONDS
     waits = numbers.cdc_lag is not None and numbers.cdc_lag <= grace and not numbers.progress.unseen
-    return Stage(
-        "Poller",
-        f"{grace:g} s" if waits else "at once",
-        "behind capture" if waits else "",
-        url=reverse(LIST),
-    )
+    return Stage("Poller", f"{grace:g} s" if waits else "at once", "behind capture" if waits else "", url=reverse(LIST))
 
 
 def _deliver(numbers: Numbers) -> Stage:

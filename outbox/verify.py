@@ -133,9 +133,7 @@ def _published_is_somewhere(states: dict[str, int]) -> Check:
     keys = IdempotencyKey.objects.filter(scope=SCOPE).count() + counters.totals(FLOW).get(KEYS_SWEPT, 0)
     names = " + ".join(state.value for state in State)
     return Check(
-        f"outbox: published = {names} + dropped by retention",
-        keys,
-        sum(states.values()) + dropped_rows(FLOW, MESSAGES),
+        f"outbox: published = {names} + dropped by retention", keys, sum(states.values()) + dropped_rows(FLOW, MESSAGES)
     )
 
 

@@ -267,15 +267,7 @@ def pytest(leg: Leg, others: list[Leg], arguments: list[str], home: Path) -> tup
     home.mkdir(exist_ok=True)
     results = home / "results.xml"
     results.unlink(missing_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        f"--junitxml={results}",
-        "-o",
-        f"cache_dir={home / 'cache'}",
-        *arguments,
-    ]
+    command = [sys.executable, "-m", "pytest", f"--junitxml={results}", "-o", f"cache_dir={home / 'cache'}", *arguments]
     print(head if jobs() == 1 else f"{head} …", flush=True)
     with (home / OUTPUT).open("w+") as output:
         code = subprocess.run(

@@ -47,10 +47,7 @@ def test_failures_and_errors_both_count_as_failed(cases):
 
 def test_the_tests_on_kafka_are_told_by_their_parameter(cases):
     names = [case.get("name") for case in cases]
-    assert [name for name in names if legs.MARKED["kafka"].search(name)] == [
-        "test_a[kafka]",
-        "test_a[2-kafka]",
-    ]
+    assert [name for name in names if legs.MARKED["kafka"].search(name)] == ["test_a[kafka]", "test_a[2-kafka]"]
 
 
 def test_a_leg_whose_tests_were_all_skipped_did_not_run(cases):

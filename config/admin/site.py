@@ -68,18 +68,10 @@ class SpillwayAdminSite(admin.AdminSite):
     def index(self, request: HttpRequest, extra_context: Mapping[str, object] | None = None) -> TemplateResponse:
         """Home. `?part=1` answers with what the refresh script lays over the page, and nothing around it."""
         request.current_app = self.name
-        everywhere = {
-            **self.each_context(request),
-            "title": self.index_title,
-            "app_list": self.get_app_list(request),
-        }
+        everywhere = {**self.each_context(request), "title": self.index_title, "app_list": self.get_app_list(request)}
         if not self.may_look(request):
             return TemplateResponse(request, "admin/no_rights.html", everywhere)
-        context = {
-            **everywhere,
-            **home(database_now()),
-            **(extra_context or {}),
-        }
+        context = {**everywhere, **home(database_now()), **(extra_context or {})}
         template = "admin/parts/home.html" if request.GET.get("part") else "admin/index.html"
         return TemplateResponse(request, template, context)
 
@@ -90,8 +82,7 @@ class SpillwayAdminSite(admin.AdminSite):
             app["models"].sort(key=lambda model: (getattr(self._registry[model["model"]], "place", 50), model["name"]))
         last = len(APP_ORDER)
         return sorted(
-            apps_shown,
-            key=lambda app: APP_ORDER.index(app["app_label"]) if app["app_label"] in APP_ORDER else last,
+            apps_shown, key=lambda app: APP_ORDER.index(app["app_label"]) if app["app_label"] in APP_ORDER else last
         )
 
     def autocomplete_view(self, request: HttpRequest) -> HttpResponse:

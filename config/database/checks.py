@@ -26,12 +26,7 @@ CATALOGUE = """
 """
 # What config/environment/databases.py sets when it connects, and a pooler or an option in DATABASE_URL may undo.
 # On MySQL and MariaDB: words of sql_mode that must and must not stand there.
-NEEDED = {
-    "DateStyle": "ISO",
-    "IntervalStyle": "postgres",
-    "bytea_output": "hex",
-    "standard_conforming_strings": "on",
-}
+NEEDED = {"DateStyle": "ISO", "IntervalStyle": "postgres", "bytea_output": "hex", "standard_conforming_strings": "on"}
 STRICT = {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"}
 OTHER_SYNTAX = {"ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "PAD_CHAR_TO_FULL_LENGTH", "PIPES_AS_CONCAT"}
 ENGLISH = {"", "C", "POSIX", "en"}
@@ -180,8 +175,7 @@ def _columns(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
     for table, pairs in narrow.items():
         held = ", ".join(sorted({column.charset for _, column in pairs}))
         yield Error(
-            f"{table} holds text in {held} and needs {WHOLE}: {_mend(connection, table, pairs)}.",
-            id="spillway.E019",
+            f"{table} holds text in {held} and needs {WHOLE}: {_mend(connection, table, pairs)}.", id="spillway.E019"
         )
     for table, pairs in loose.items():
         held = ", ".join(f"{field.column} as {column.collation}" for field, column in pairs)

@@ -66,9 +66,9 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "config.middleware.environment",
-            ],
+            ]
         },
-    },
+    }
 ]
 DATABASE_IDLE_TRANSACTION_SECONDS = env.integer("DATABASE_IDLE_TRANSACTION_SECONDS", 10, most=600)
 DATABASES = {"default": database_from_url(env.text("DATABASE_URL"), BASE_DIR, DATABASE_IDLE_TRANSACTION_SECONDS)}

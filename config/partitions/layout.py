@@ -167,11 +167,7 @@ class PostgreSQLLayout(Layout):
                 raise ValueError(f"{self.table} holds rows: partition it while it is empty")
 
 
-LAYOUTS: dict[str, type[Layout]] = {
-    "postgresql": PostgreSQLLayout,
-    "mysql": MySQLLayout,
-    "sqlite": Layout,
-}
+LAYOUTS: dict[str, type[Layout]] = {"postgresql": PostgreSQLLayout, "mysql": MySQLLayout, "sqlite": Layout}
 
 
 def layout_for(schema_editor: BaseDatabaseSchemaEditor, model: Model) -> Layout:

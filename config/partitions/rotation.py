@@ -160,11 +160,7 @@ def driver_for(spec: PartitionSpec, using: str, model: type[models.Model] | None
 
 
 def rotate(
-    dry_run: bool = False,
-    no_drop: bool = False,
-    *,
-    specs: Sequence[PartitionSpec] = (),
-    using: str = DEFAULT_DB_ALIAS,
+    dry_run: bool = False, no_drop: bool = False, *, specs: Sequence[PartitionSpec] = (), using: str = DEFAULT_DB_ALIAS
 ) -> list[Plan]:
     """Plan and, unless `dry_run`, apply all specs. A failure of one table stops no other; see `Plan.failures`."""
     plans = []

@@ -78,8 +78,7 @@ def families_of(readings: list[Reading]) -> dict[str, GaugeMetricFamily]:
     for reading in readings:
         described = next(iter(reading.gauge.describe()))
         family = families.setdefault(
-            described.name,
-            GaugeMetricFamily(described.name, described.documentation, labels=list(reading.labels)),
+            described.name, GaugeMetricFamily(described.name, described.documentation, labels=list(reading.labels))
         )
         family.add_metric(list(reading.labels.values()), reading.value)
     return families

@@ -70,10 +70,7 @@ class Supervisor:
                 child.deaths += 1
                 child.not_before = time.monotonic() + min(2.0 ** (child.deaths - 1) - 1, LONGEST_PAUSE)
                 log.warning(
-                    "child_died",
-                    name=child.name,
-                    code=child.process.returncode,
-                    last=self.last_line(child.name),
+                    "child_died", name=child.name, code=child.process.returncode, last=self.last_line(child.name)
                 )
             if time.monotonic() >= child.not_before:
                 self._spawn(child)

@@ -25,11 +25,7 @@ SHARED: list[Processor] = [
 def configure(options: dict[str, str]) -> None:
     """Django's LOGGING_CONFIG hook; `options` holds level and format."""
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *SHARED,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
+        processors=[structlog.stdlib.filter_by_level, *SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,

@@ -124,9 +124,7 @@ RECOVERED = Counter("spillway_recovered", "Rows returned from workers that did n
 BURIED = Counter("spillway_dead_letters", "Dead letters written.", ["source", "reason"])
 PRODUCER_REBUILT = Counter("spillway_producer_rebuilt", "Kafka producers replaced after a fatal error.")
 PARTITION_STOPPED = Gauge(
-    "spillway_partition_stopped",
-    "1 while a partition waits for --accept-reset.",
-    ["group", "topic", "partition"],
+    "spillway_partition_stopped", "1 while a partition waits for --accept-reset.", ["group", "topic", "partition"]
 )
 CONSUMER_LAG_RECORDS = Gauge(
     "spillway_consumer_lag_records", "Records between position and log end.", ["group", "topic", "partition"]

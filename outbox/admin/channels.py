@@ -63,10 +63,7 @@ class ChannelStateAdmin(ReadOnlyAdmin[ChannelState]):
     levers = (RESUME, PAUSE)
     keyset = Keyset("name", descending=False)
     list_display = ["name", "state_chip", "waiting", "since", "why"]
-    empty = (
-        "No channel has sent anything yet",
-        "A channel appears here when it sends for the first time.",
-    )
+    empty = ("No channel has sent anything yet", "A channel appears here when it sends for the first time.")
 
     @admin.display(description="State")
     def state_chip(self, row: ChannelState) -> str:
@@ -101,10 +98,7 @@ class ChannelStateAdmin(ReadOnlyAdmin[ChannelState]):
                 ("Oldest due", humanize.ago(oldest, now) if oldest else "nothing is due"),
                 ("Outages in a row", f"{row.failures:,}"),
                 ("Next probe", humanize.ago(row.probe_at, now) if row.probe_at else humanize.UNKNOWN),
-                (
-                    "Told to wait until",
-                    humanize.ago(row.wait_until, now) if row.wait_until else humanize.UNKNOWN,
-                ),
+                ("Told to wait until", humanize.ago(row.wait_until, now) if row.wait_until else humanize.UNKNOWN),
                 ("Comes back on resume", _owed(row)),
                 ("Newest by change capture", humanize.ago(row.cdc_seen_at, now)),
             ],

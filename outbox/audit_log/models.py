@@ -23,7 +23,7 @@ class ActionSubject(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["subject_id", "subject_type", "action"], name="actionsubject_key"),
+            models.UniqueConstraint(fields=["subject_id", "subject_type", "action"], name="actionsubject_key")
         ]
 
     def __str__(self) -> str:

@@ -13,16 +13,10 @@ from outbox.bookkeeping.models import FlowCounter, FlowMinute
 
 # -- Durable counts per flow and per minute, added in one statement each -------------------------------------
 ADD = Upsert(
-    FlowCounter,
-    columns="flow scope name value",
-    key="flow scope name",
-    update={"value": "old.value + new.value"},
+    FlowCounter, columns="flow scope name value", key="flow scope name", update={"value": "old.value + new.value"}
 )
 ADD_MINUTE = Upsert(
-    FlowMinute,
-    columns="flow name minute value",
-    key="flow name minute",
-    update={"value": "old.value + new.value"},
+    FlowMinute, columns="flow name minute value", key="flow name minute", update={"value": "old.value + new.value"}
 )
 
 RAISE = Upsert(

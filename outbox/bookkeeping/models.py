@@ -66,9 +66,7 @@ class Watermark(models.Model):
     objects = WatermarkQuerySet.as_manager()
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["group", "topic", "partition"], name="watermark_position"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["group", "topic", "partition"], name="watermark_position")]
 
     def __str__(self) -> str:
         return f"{self.group} {self.topic}/{self.partition} at {self.next_offset}"

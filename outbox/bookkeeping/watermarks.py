@@ -27,13 +27,7 @@ ADVANCE = Upsert(
     },
 )
 
-KNOW = Upsert(
-    Watermark,
-    columns=COLUMNS,
-    constants="group updated_at",
-    key="group topic partition",
-    update={},
-)
+KNOW = Upsert(Watermark, columns=COLUMNS, constants="group updated_at", key="group topic partition", update={})
 
 
 class Watermarks:

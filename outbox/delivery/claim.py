@@ -34,13 +34,7 @@ CLAIM = Rewrite(
     guard="old.state = 'pending'",
     span="id",
 )
-PUT_OFF = Rewrite(
-    OutboxMessage,
-    key="id",
-    changes="available_at",
-    guard="old.state = 'pending'",
-    span="id",
-)
+PUT_OFF = Rewrite(OutboxMessage, key="id", changes="available_at", guard="old.state = 'pending'", span="id")
 
 
 @dataclass
@@ -161,11 +155,7 @@ def _lease(found: Claim) -> None:
     rows = [(message.id.hex, message.attempts) for message in found.messages]
     taken = CLAIM.run(
         rows,
-        {
-            "state": OutboxMessage.State.PROCESSING.value,
-            "lease_token": uuid_text(found.token),
-            "lease_until": until,
-        },
+        {"state": OutboxMessage.State.PROCESSING.value, "lease_token": uuid_text(found.token), "lease_until": until},
     )
     if taken != len(rows):
         # Locked rows cannot change under us: this would be a bug, and the transaction must not commit it.

@@ -25,12 +25,7 @@ from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 A_ROUND = 200
 
 EXPIRE = Rewrite(
-    OutboxMessage,
-    key="id",
-    changes="",
-    constants="state error_class error",
-    guard="old.state = 'pending'",
-    span="id",
+    OutboxMessage, key="id", changes="", constants="state error_class error", guard="old.state = 'pending'", span="id"
 )
 TEXT = "it was not sent before its expires_at"
 

@@ -67,10 +67,7 @@ class RefusalRun(NamedTuple):
 
 # -- A try is settled --------------------------------------------------------------------------------------
 def note(
-    handler: MessageHandler,
-    results: Sequence[tuple[Message, Outcome]],
-    letters: Mapping[UUID, Letter],
-    now: datetime,
+    handler: MessageHandler, results: Sequence[tuple[Message, Outcome]], letters: Mapping[UUID, Letter], now: datetime
 ) -> bool:
     """Count refusals alike, in the transaction that settles them, and pause the channel; True when it is paused now."""
     most, steps = settings.OUTBOX_PAUSE_AFTER_REFUSALS, list(_steps(handler, results, letters))

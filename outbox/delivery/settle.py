@@ -37,19 +37,9 @@ from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 # Opened before a call whose outcome a crash could hide, closed with the message's next state.
 OPEN_COLUMNS = "id message_id number"
 CONSTANTS = "channel lease_token path worker started_at finished_at"
-OPEN = Upsert(
-    DeliveryAttempt,
-    columns=OPEN_COLUMNS,
-    constants=f"{CONSTANTS} outcome error receipt",
-    key="",
-    update={},
-)
+OPEN = Upsert(DeliveryAttempt, columns=OPEN_COLUMNS, constants=f"{CONSTANTS} outcome error receipt", key="", update={})
 CLOSED = Upsert(
-    DeliveryAttempt,
-    columns=f"{OPEN_COLUMNS} outcome error receipt",
-    constants=CONSTANTS,
-    key="",
-    update={},
+    DeliveryAttempt, columns=f"{OPEN_COLUMNS} outcome error receipt", constants=CONSTANTS, key="", update={}
 )
 CLOSE = Rewrite(
     DeliveryAttempt,
@@ -130,13 +120,7 @@ SENT = Rewrite(
     span="id",
 )
 UNSENT = Rewrite(
-    OutboxMessage,
-    key="id",
-    changes=CHANGES,
-    constants="lease_until",
-    fixed="lease_token",
-    guard=HELD,
-    span="id",
+    OutboxMessage, key="id", changes=CHANGES, constants="lease_until", fixed="lease_token", guard=HELD, span="id"
 )
 RELEASE = Rewrite(
     OutboxMessage,
@@ -312,11 +296,7 @@ def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str
     with transaction.atomic():
         released = RELEASE.run(
             rows,
-            {
-                "state": OutboxMessage.State.PENDING.value,
-                "lease_until": None,
-                "lease_token": uuid_text(claim.token),
-            },
+            {"state": OutboxMessage.State.PENDING.value, "lease_until": None, "lease_token": uuid_text(claim.token)},
         )
         if claim.limited:
             ChannelState.objects.give_back(claim.channel, released)

@@ -49,10 +49,7 @@ def sweep_hours(now: datetime) -> int:
 # -- Counts of groups when letters leave or come back: written with the letters, last in the transaction -----
 State = FailureGroup.State
 COUNT_CLOSED = Upsert(
-    GroupHour,
-    columns="group_id hour closed",
-    key="group_id hour",
-    update={"closed": "old.closed + new.closed"},
+    GroupHour, columns="group_id hour closed", key="group_id hour", update={"closed": "old.closed + new.closed"}
 )
 
 
@@ -131,10 +128,7 @@ COUNT = Upsert(
     },
 )
 COUNT_HOUR = Upsert(
-    GroupHour,
-    columns="group_id hour arrived",
-    key="group_id hour",
-    update={"arrived": "old.arrived + new.arrived"},
+    GroupHour, columns="group_id hour arrived", key="group_id hour", update={"arrived": "old.arrived + new.arrived"}
 )
 MAKE_GROUP = Upsert(
     FailureGroup,

@@ -147,10 +147,7 @@ class FailureGroup(models.Model):
             models.Index(fields=["-last_seen"], name="failuregroup_recent"),
             models.Index(fields=["source", "state"], name="failuregroup_state"),
         ]
-        permissions = [
-            ("take_failuregroup", "Can take groups"),
-            ("manage_failuregroup", "Can manage groups"),
-        ]
+        permissions = [("take_failuregroup", "Can take groups"), ("manage_failuregroup", "Can manage groups")]
 
     def __str__(self) -> str:
         return humanize.quoted(self.title)

@@ -249,14 +249,7 @@ class LetterHandler(Handler):
     source: str  # the flow its letters belong to
 
     def letter(
-        self,
-        batch: RecordBatch,
-        record: Record,
-        step: str,
-        reason: str,
-        text: str,
-        key: str = "",
-        **more: Any,
+        self, batch: RecordBatch, record: Record, step: str, reason: str, text: str, key: str = "", **more: Any
     ) -> Letter:
         """A letter about `record`, not buried yet; `key` is the order or reference it is about."""
         topic_id = batch.topic_ids.get(record.topic, "")

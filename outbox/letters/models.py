@@ -280,7 +280,7 @@ class BurialKey(models.Model):
             models.UniqueConstraint(
                 fields=["group", "topic_id", "topic", "partition", "offset", "step", "revision"],
                 name="burialkey_record",
-            ),
+            )
         ]
 
     def __str__(self) -> str:

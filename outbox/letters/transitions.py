@@ -109,11 +109,7 @@ CODES = {
     "malformed": "It can never be right",
     "test": "A test",
 }
-SAID: dict[Status, EffectState] = {
-    Status.OPEN: "waiting",
-    Status.RESOLVED: "resolved",
-    Status.DISCARDED: "discarded",
-}
+SAID: dict[Status, EffectState] = {Status.OPEN: "waiting", Status.RESOLVED: "resolved", Status.DISCARDED: "discarded"}
 
 
 def discard(letters: Sequence[DeadLetter], now: datetime, code: str = "") -> dict[UUID, Effect]:
@@ -139,12 +135,7 @@ def restore(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
 
 
 def _close(
-    letters: Sequence[DeadLetter],
-    now: datetime,
-    old: str,
-    new: str,
-    act: Callable[[DeadLetter], str],
-    code: str = "",
+    letters: Sequence[DeadLetter], now: datetime, old: str, new: str, act: Callable[[DeadLetter], str], code: str = ""
 ) -> dict[UUID, Effect]:
     mine = locked([letter.pk for letter in letters], old)
     chosen = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)

@@ -183,9 +183,7 @@ class OutboxMessage(Claimable):
         indexes = [
             # The claim's own order; partial where the database can, so that sent rows cost nothing.
             models.Index(
-                fields=["channel", "available_at", "id"],
-                name="outboxmessage_due",
-                condition=Q(state="pending"),
+                fields=["channel", "available_at", "id"], name="outboxmessage_due", condition=Q(state="pending")
             ),
             # The head of each aggregate, for order.
             models.Index(

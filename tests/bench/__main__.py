@@ -31,21 +31,17 @@ TABLES = {
     ),
     "due": Table("Finding ten due buckets", "Goal: < 1 ms at a million pending events, and the same at 10 000."),
     "flush": Table(
-        "Flushing into Kafka",
-        "Goals: ≥ 20 000 events/s in full buckets, ≥ 2 000 buckets/s at five events each.",
+        "Flushing into Kafka", "Goals: ≥ 20 000 events/s in full buckets, ≥ 2 000 buckets/s at five events each."
     ),
     "ledger": Table(
-        "Stock movements from Kafka",
-        "Goal: ≥ 0.7 of bare record-and-adjust, with a million rows in the ledger.",
+        "Stock movements from Kafka", "Goal: ≥ 0.7 of bare record-and-adjust, with a million rows in the ledger."
     ),
     "lookup": Table("Finding what is known", "Goal: flat from 100 000 to ten million rows."),
     "capture": Table(
-        "From commit to mail by Debezium",
-        "167 messages/s, two listeners and a relay. Goal: p99 of the whole ≤ 400 ms.",
+        "From commit to mail by Debezium", "167 messages/s, two listeners and a relay. Goal: p99 of the whole ≤ 400 ms."
     ),
     "live": Table(
-        "Notifications that go live",
-        "Goals: ≥ 20 000 messages/s with 1 000 active customers, ≥ 12 000 with 100 000.",
+        "Notifications that go live", "Goals: ≥ 20 000 messages/s with 1 000 active customers, ≥ 12 000 with 100 000."
     ),
     "delay": Table(
         "Delay of notifications that go live",
@@ -61,8 +57,7 @@ TABLES = {
         "> 0.95 with three; never above the limit but for a burst.",
     ),
     "noisy": Table(
-        "1 000 quiet customers beside one at 100 times its rate",
-        "Added delay of the quiet ones. Goal: p99 ≤ 150 ms.",
+        "1 000 quiet customers beside one at 100 times its rate", "Added delay of the quiet ones. Goal: p99 ≤ 150 ms."
     ),
     "pages": Table(
         "Pages of the console over a million dead letters",
@@ -78,13 +73,9 @@ TABLES = {
         "One relay, one replay worker. Goal: a fresh order's mail leaves within 15 s.",
     ),
     "seals": Table(
-        "Operator actions of eight writers",
-        "In turns. Goal: ≥ 0.8 of what they record while nobody seals.",
+        "Operator actions of eight writers", "In turns. Goal: ≥ 0.8 of what they record while nobody seals."
     ),
-    "restore": Table(
-        "Restoring 100 000 lanes after a million updates",
-        "Goal: < 2 s.",
-    ),
+    "restore": Table("Restoring 100 000 lanes after a million updates", "Goal: < 2 s."),
     "restart": Table(
         "A named throttler killed and started again",
         "10 000 lanes, two processes. Goals: each partition sends ≤ 1 s after the process says that it starts; those of the "

@@ -39,11 +39,7 @@ def connect(url: str) -> Any:
 
     where = urlsplit(url)
     return MySQLdb.connect(
-        host=where.hostname,
-        port=where.port,
-        user=where.username,
-        password=where.password,
-        database=where.path[1:],
+        host=where.hostname, port=where.port, user=where.username, password=where.password, database=where.path[1:]
     )
 
 

@@ -107,8 +107,7 @@ def test_rows_are_found_by_their_ids_whatever_the_statistics_say():
     sql, params = next(found for found in ran if found[0].startswith("UPDATE"))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"EXPLAIN FORMAT=TRADITIONAL {sql}" if not connection.mysql_is_mariadb else f"EXPLAIN {sql}",
-            params,
+            f"EXPLAIN FORMAT=TRADITIONAL {sql}" if not connection.mysql_is_mariadb else f"EXPLAIN {sql}", params
         )
         names = [column[0] for column in cursor.description]
         plans = [dict(zip(names, found, strict=True)) for found in cursor.fetchall()]

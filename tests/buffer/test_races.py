@@ -125,9 +125,7 @@ def test_a_batch_is_taken_over_by_one_worker_only(ingest, records, stream):
 def test_two_ingesters_with_the_same_orders_store_each_once(records, stream):
     one = records(*[order(f"A{n}", f"WH-{n % 7}", items={"S": 1}) for n in range(200)], partition=0, timestamp=1000)
     two = records(
-        *[order(f"A{n}", f"WH-{n % 7}", items={"S": 2}) for n in reversed(range(200))],
-        partition=1,
-        timestamp=2000,
+        *[order(f"A{n}", f"WH-{n % 7}", items={"S": 2}) for n in reversed(range(200))], partition=1, timestamp=2000
     )
     race(lambda: write(stream, one), lambda: write(stream, two))
     assert BufferedEvent.objects.count() == 200

@@ -60,10 +60,7 @@ class Finding:
 
 
 def judge(
-    produced: Sequence[Produced],
-    published: Sequence[Published],
-    letters: Sequence[Mapping[str, Any]],
-    max_batch: int,
+    produced: Sequence[Produced], published: Sequence[Published], letters: Sequence[Mapping[str, Any]], max_batch: int
 ) -> list[Finding]:
     """Every invariant of a run without requeues; `letters` as `dead_letters list --json` prints them."""
     history = histories(produced)
@@ -129,12 +126,7 @@ def same_bytes(batches: Mapping[str, Sequence[Published]]) -> Finding:
 
 def belongs(batches: Mapping[str, Sequence[Published]], bodies: Sequence[Mapping[str, Any]], max_batch: int) -> Finding:
     offenders = [
-        {
-            "batch": name,
-            "key": copies[0].key,
-            "location": body["location_id"],
-            "orders": len(body["order_ids"]),
-        }
+        {"batch": name, "key": copies[0].key, "location": body["location_id"], "orders": len(body["order_ids"])}
         for (name, copies), body in zip(batches.items(), bodies, strict=True)
         if copies[0].key != body["location_id"].encode() or not 1 <= len(body["order_ids"]) <= max_batch
     ]

@@ -103,12 +103,7 @@ class Platform:
 
     def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
         self.directory = directory
-        self.environment = {
-            **os.environ,
-            "LOG_FORMAT": "json",
-            "SECRET_KEY": "not-a-secret" * 5,
-            **environment,
-        }
+        self.environment = {**os.environ, "LOG_FORMAT": "json", "SECRET_KEY": "not-a-secret" * 5, **environment}
         self.workers: list[Worker] = []
         self.lives: Counter[str] = Counter()
 

@@ -141,12 +141,7 @@ class Run:
         return f"{progress[0]} of {wanted} orders sent, {progress[1]} records unread, nothing moves"
 
     def _outcome(
-        self,
-        produced: list[Produced],
-        published: list[Published],
-        codes: dict[str, int],
-        drained: str,
-        took: float,
+        self, produced: list[Produced], published: list[Published], codes: dict[str, int], drained: str, took: float
     ) -> Outcome:
         letters = [
             json.loads(line) for line in self.platform.manage("dead_letters", "list", "--json").stdout.splitlines()

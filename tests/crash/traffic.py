@@ -72,13 +72,7 @@ def _sample(rng: random.Random, location: str, order: str, version: int, at: str
     # The quantity of the order's own SKU is the version, so that every batch says which one it took.
     items = [{"sku": f"{TAG}{order}", "quantity": version}]
     items += [{"sku": f"S{rng.randrange(300):03d}", "quantity": rng.randint(1, 12)} for _ in range(rng.randint(1, 4))]
-    body = {
-        "order_id": order,
-        "location_id": location,
-        "ordered_at": at,
-        "items": items,
-        "note": "größer ✓ \\u0000",
-    }
+    body = {"order_id": order, "location_id": location, "ordered_at": at, "items": items, "note": "größer ✓ \\u0000"}
     return Sample(location, order, version, json.dumps(body, ensure_ascii=rng.random() < 0.5).encode())
 
 

@@ -122,10 +122,7 @@ class Output:
     def __init__(self, wire: Wire, topic: str) -> None:
         self.records: list[Published] = []
         self.consumer = kafka.KafkaConsumer(
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            **wire.options,
+            enable_auto_commit=False, auto_offset_reset="earliest", isolation_level="read_committed", **wire.options
         )
         self.tps = partitions_of(self.consumer, wire.name(topic))
         self.consumer.assign(self.tps)

@@ -16,17 +16,7 @@ from tests.tree import ROOT, read
 
 pytestmark = pytest.mark.processes
 
-CODE = [
-    "manage.py",
-    "pyproject.toml",
-    "config",
-    "outbox",
-    "buffer",
-    "notifications",
-    "throttler",
-    "templates",
-    "tests",
-]
+CODE = ["manage.py", "pyproject.toml", "config", "outbox", "buffer", "notifications", "throttler", "templates", "tests"]
 BLOCK = re.compile(r"^```(python|diff)\n# (\S+\.py)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 WALKED = re.compile(r"`(\w[\w/]*(?:/|\.py))`")
 TRY = """
@@ -215,11 +205,7 @@ def test_every_walk_leads_through_folders_and_files_that_exist():
 
 
 # All examples at once make the settings longer than a file may be; each alone does not.
-RULES = [
-    "tests/test_layers.py",
-    "tests/test_rooms.py",
-    "--deselect=tests/test_layers.py::test_files_are_short",
-]
+RULES = ["tests/test_layers.py", "tests/test_rooms.py", "--deselect=tests/test_layers.py::test_files_are_short"]
 PRODUCTION = {
     "DEMO": "0", "DEBUG": "0", "ALLOWED_HOSTS": "spillway.example", "CSRF_TRUSTED_ORIGINS": "https://spillway.example",
     "SECRET_KEY": "x" * 25 + "0123456789abcdefghijklmnopqrstuvwxyz",

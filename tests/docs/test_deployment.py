@@ -120,13 +120,7 @@ def test_prometheus_is_told_the_ports_of_the_target():
 
 @pytest.mark.processes
 def test_the_example_environment_is_fit_for_production(tmp_path):
-    given = dict(
-        re.findall(
-            r"^([A-Z_]+)=(.*)$",
-            read(SYSTEMD / "spillway.env.example"),
-            re.MULTILINE,
-        )
-    )
+    given = dict(re.findall(r"^([A-Z_]+)=(.*)$", read(SYSTEMD / "spillway.env.example"), re.MULTILINE))
     names = ("PATH", "HOME", "TMPDIR", "PYTHONPATH", "SYSTEMROOT")
     environment = {name: os.environ[name] for name in names if name in os.environ}
     secret = "x" * 25 + "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -204,12 +198,7 @@ def test_the_image_has_what_it_needs_to_send_mail_and_one_django():
     dockerfile = read(ROOT / "deploy" / "docker" / "Dockerfile")
     files = re.findall(r"-r /requirements/(\w+)\.txt", dockerfile)
     assert {"base", "anymail", "cassandra"} <= set(files)
-    for app in {config.name for config in apps.get_app_configs()} & {
-        "config",
-        "outbox",
-        "buffer",
-        "notifications",
-    }:
+    for app in {config.name for config in apps.get_app_configs()} & {"config", "outbox", "buffer", "notifications"}:
         assert f"COPY {app} ./{app}" in dockerfile
 
 

@@ -146,11 +146,7 @@ class Handler(BaseHTTPRequestHandler):
     def reply(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
         data = json.dumps(body).encode()
         self.send_response(status)
-        for name, value in {
-            "Content-Type": "application/json",
-            "Content-Length": len(data),
-            **(headers or {}),
-        }.items():
+        for name, value in {"Content-Type": "application/json", "Content-Length": len(data), **(headers or {})}.items():
             self.send_header(name, str(value))
         self.end_headers()
         self.wfile.write(data)

@@ -16,10 +16,7 @@ from notifications.models import Delivery, WebhookEvent
 
 SECRETS = {
     "generic": ["the-new-generic-secret", "the-old-generic-secret"],
-    "resend": [
-        "whsec_" + base64.b64encode(b"r" * 24).decode(),
-        "whsec_" + base64.b64encode(b"o" * 24).decode(),
-    ],
+    "resend": ["whsec_" + base64.b64encode(b"r" * 24).decode(), "whsec_" + base64.b64encode(b"o" * 24).decode()],
     "mailgun": ["the-new-mailgun-key", "the-old-mailgun-key"],
     "postmark": ["hook:a-new:pass:word", "hook:an-old-password"],
 }

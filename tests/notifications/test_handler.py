@@ -31,11 +31,7 @@ def test_a_paid_order_becomes_one_mail_and_one_delivery(email):  # noqa: F811
     assert (key, mail.to) == (str(message.pk), "ada@example.com")
     delivery = Delivery.objects.get()
     order_id = message.aggregate.removeprefix("order:")
-    assert (delivery.message_id, delivery.order_id, delivery.recipient) == (
-        message.pk,
-        order_id,
-        "ada@example.com",
-    )
+    assert (delivery.message_id, delivery.order_id, delivery.recipient) == (message.pk, order_id, "ada@example.com")
     assert (delivery.status, delivery.provider) == ("accepted", "memory")
     assert delivery.provider_message_id == f"memory-{message.pk}"
 
@@ -143,14 +139,7 @@ def test_the_console_shows_the_mail(settings, capsys):
 
 
 def test_a_payload_that_is_no_mail_is_refused_before_it_is_written(email):  # noqa: F811
-    for payload in (
-        None,
-        [],
-        {},
-        {"to": "x"},
-        _payload(to="a@b.cd,e@f.gh"),
-        _payload(subject="x\nBcc: e@f.gh"),
-    ):
+    for payload in (None, [], {}, {"to": "x"}, _payload(to="a@b.cd,e@f.gh"), _payload(subject="x\nBcc: e@f.gh")):
         with pytest.raises(ValueError, match=r"."):
             email.check(payload)
     email.check(_payload())

@@ -42,9 +42,7 @@ def test_two_that_apply_the_same_events_apply_each_once(transactional_db, email)
     )
     backwards = list(reversed(ids))
     found = race(
-        lambda: apply(ids, timezone.now()),
-        lambda: apply(backwards, timezone.now()),
-        lambda: apply_open(timezone.now()),
+        lambda: apply(ids, timezone.now()), lambda: apply(backwards, timezone.now()), lambda: apply_open(timezone.now())
     )
     apply_open(timezone.now())
     assert sum(sum(counts.values()) for counts in found) <= len(ids)

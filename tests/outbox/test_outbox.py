@@ -74,11 +74,7 @@ class TestBurial:
         bury([letter(7, value=b"\x00\xff", business_key="A\x001")], "g", now)
         found = DeadLetter.objects.get()
         assert (bytes(found.payload), bytes(found.key), found.timestamp) == (b"\x00\xff", b"key", 1000)
-        assert (found.correlation_id, found.position, found.status) == (
-            "c-1",
-            "transfer-requests/0/7",
-            "open",
-        )
+        assert (found.correlation_id, found.position, found.status) == ("c-1", "transfer-requests/0/7", "open")
         assert "\x00" not in found.business_key
 
     def test_groups_differ_by_cause_not_by_number(self):

@@ -27,10 +27,7 @@ from outbox.delivery.deliver import deliver
 from outbox.models import OutboxMessage
 
 ROLLING = random.Random(7)  # the same rows every time
-USUAL = {
-    "ledger": {"read": 5_760, "applied": 5_650, "duplicate": 2, "movements": 11_200},
-    "outbox": {"sent": 1_080},
-}
+USUAL = {"ledger": {"read": 5_760, "applied": 5_650, "duplicate": 2, "movements": 11_200}, "outbox": {"sent": 1_080}}
 RECORDS = 600
 
 

@@ -237,8 +237,7 @@ class Dialect:
 
     def _guarded(self, change: Update, at: Mapping[str, str]) -> str:
         return REFERENCE.sub(
-            lambda match: self.old(change.table, match[2]) if match[1] == "old" else at[match[2]],
-            change.guard,
+            lambda match: self.old(change.table, match[2]) if match[1] == "old" else at[match[2]], change.guard
         )
 
     def _pruned(self, change: Update) -> str:

@@ -171,12 +171,7 @@ def _failed(error: Exception) -> None:
 
 # -- The whole -----------------------------------------------------------------------------------------------
 def consumer_of(
-    handler: Handler,
-    positions: Positions,
-    stop: threading.Event,
-    *,
-    accept_reset: bool = False,
-    writers: int = 1,
+    handler: Handler, positions: Positions, stop: threading.Event, *, accept_reset: bool = False, writers: int = 1
 ) -> Consumer:
     """A consumer that stores with `writers` transactions at once; the watermark in the database is the truth."""
     group = topic_name(handler.group)

@@ -87,8 +87,7 @@ def drained(count: int, size: int, *, clean: bool = True) -> float:
         raise RuntimeError(f"{left} of {count} messages are not sent")
     since = moment(began)
     ends = databases.rows(
-        f"SELECT finished_at, COUNT(*) FROM {ATTEMPT} WHERE finished_at >= %s GROUP BY finished_at ORDER BY 1",
-        [since],
+        f"SELECT finished_at, COUNT(*) FROM {ATTEMPT} WHERE finished_at >= %s GROUP BY finished_at ORDER BY 1", [since]
     )
     return sum(batch for _, batch in ends[1:]) / (ends[-1][0] - ends[0][0]).total_seconds()
 

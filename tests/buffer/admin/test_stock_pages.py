@@ -101,9 +101,7 @@ def test_a_broken_cursor_is_the_newest_page(stock, text):
 
 def test_a_stock_page_asks_as_often_for_ten_movements_as_for_a_thousand(boss, stock):
     boss.get(page_of(stock))
-    with CaptureQueriesContext(
-        connection,
-    ) as few:
+    with CaptureQueriesContext(connection) as few:
         boss.get(page_of(stock))
     InventoryTracking.objects.bulk_create(
         InventoryTracking(reference_type="TRANSFER", reference_id=f"T{n}", stock_id="ST-1", delta=0, created_at=database_now())

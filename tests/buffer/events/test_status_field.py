@@ -41,8 +41,7 @@ def test_settling_a_batch_writes_none_of_its_orders(claimed, producer):
 
 
 @pytest.mark.parametrize(
-    ("batch", "its_orders"),
-    [("claimed", "claimed"), ("parked", "claimed"), ("sent", "sent"), ("discarded", "sent")],
+    ("batch", "its_orders"), [("claimed", "claimed"), ("parked", "claimed"), ("sent", "sent"), ("discarded", "sent")]
 )
 def test_a_claimed_order_is_sent_once_its_batch_no_longer_waits(claimed, batch, its_orders):
     """A discarded batch takes its orders with it before (test_levers), so that none is left to be read as sent."""
@@ -52,10 +51,7 @@ def test_a_claimed_order_is_sent_once_its_batch_no_longer_waits(claimed, batch, 
 
 def test_rows_are_counted_without_a_look_at_their_batches(claimed):
     """What a batch has claimed counts as sent: the guard of a drop has asked about the batches before."""
-    assert BufferedEvent.objects.counted() == {
-        ("transfer-requests", "sent"): 3,
-        ("transfer-requests", "pending"): 1,
-    }
+    assert BufferedEvent.objects.counted() == {("transfer-requests", "sent"): 3, ("transfer-requests", "pending"): 1}
 
 
 def test_it_is_sent_in_every_kind_of_query(claimed):

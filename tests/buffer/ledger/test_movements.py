@@ -75,13 +75,7 @@ def test_no_two_receipts_share_a_reference(order, receipt, other, other_receipt)
 
 @pytest.mark.parametrize(
     ("order", "receipt", "reference"),
-    [
-        ("P1", None, "P1"),
-        ("P1", "R1", "P1/R1"),
-        ("a/b", None, "a~1b"),
-        ("a", "b/c", "a/b/c"),
-        ("a~1b", None, "a~01b"),
-    ],
+    [("P1", None, "P1"), ("P1", "R1", "P1/R1"), ("a/b", None, "a~1b"), ("a", "b/c", "a/b/c"), ("a~1b", None, "a~01b")],
 )
 def test_receipts_read_as_one_would_write_them(order, receipt, reference):
     assert part_of(order, receipt) == reference

@@ -28,10 +28,7 @@ def _some_rows():
 
 
 def plan(sql: str, params: list) -> str:
-    prefix = {
-        "sqlite": "EXPLAIN QUERY PLAN ",
-        "postgresql": "EXPLAIN (COSTS OFF, ANALYZE, TIMING OFF, SUMMARY OFF) ",
-    }
+    prefix = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN (COSTS OFF, ANALYZE, TIMING OFF, SUMMARY OFF) "}
     with connection.cursor() as cursor:
         cursor.execute(prefix.get(connection.vendor, "EXPLAIN ") + sql, params)
         return "\n".join(" ".join(map(str, row)) for row in cursor.fetchall())

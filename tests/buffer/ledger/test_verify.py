@@ -45,12 +45,7 @@ def failing() -> list[str]:
 @pytest.fixture
 def busy():
     stocks(A=10, B=0)
-    write(
-        record(paid("S1", A=1)),
-        record(moved("T1", "A", "B", 2)),
-        record((PAID, b"{")),
-        record(paid("S1", A=1)),
-    )
+    write(record(paid("S1", A=1)), record(moved("T1", "A", "B", 2)), record((PAID, b"{")), record(paid("S1", A=1)))
     adjust_stock("B", counted=1, adjustment_id="take", operator=ME, reason="counted")
 
 
@@ -156,11 +151,7 @@ def test_letters_that_are_read_again_are_repeats():
 def test_home_draws_the_ledger(busy, settings):
     now = database_now()
     picture = Ledger().picture(now)
-    assert [stage.name for stage in picture.stages] == [
-        f"{len(settings.MOVEMENTS)} stock topics",
-        "Track",
-        "Ledger",
-    ]
+    assert [stage.name for stage in picture.stages] == [f"{len(settings.MOVEMENTS)} stock topics", "Track", "Ledger"]
     assert (picture.letters_open, len(picture.needs)) == (1, 1)
     assert picture.stages[2].value == str(len(ledger()))
     assert list(Ledger().gauges(now))

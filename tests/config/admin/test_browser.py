@@ -183,13 +183,7 @@ def test_on_a_phone_a_group_is_its_state_number_cause_flow_age_and_owner(page, r
 @pytest.mark.parametrize("width", [390, 768, 1024, 1440])
 def test_nothing_sticks_out(page, rows, width):
     page.set_viewport_size({"width": width, "height": 900})
-    for url in (
-        "/admin/",
-        list_of(type(rows.late)),
-        page_of(rows.late),
-        page_of(rows.sent),
-        page_of(rows.bucket),
-    ):
+    for url in ("/admin/", list_of(type(rows.late)), page_of(rows.late), page_of(rows.sent), page_of(rows.bucket)):
         page.goto(url)
         over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert over <= 0, url

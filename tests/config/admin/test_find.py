@@ -39,16 +39,7 @@ def test_several_hits_are_a_page(boss, rows):
 
 @pytest.mark.parametrize(
     "key",
-    [
-        "A-99999",
-        "c1",
-        "C1%",
-        "' OR 1=1",
-        "transfer-requests/0/999",
-        "x/99999999999999999999/1",
-        "A\x00",
-        "é" * 400,
-    ],
+    ["A-99999", "c1", "C1%", "' OR 1=1", "transfer-requests/0/999", "x/99999999999999999999/1", "A\x00", "é" * 400],
 )
 def test_no_hit_is_a_sentence(boss, rows, key):
     response = find(boss, key)
@@ -106,8 +97,7 @@ def test_a_position_shows_nothing_that_one_may_not_see(rows, log):
 
 
 @pytest.mark.parametrize(
-    ("trouble", "said"),
-    [(InvalidRecord("x", "y"), "cannot be read"), (KafkaError("gone"), "Kafka does not answer")],
+    ("trouble", "said"), [(InvalidRecord("x", "y"), "cannot be read"), (KafkaError("gone"), "Kafka does not answer")]
 )
 def test_a_position_that_nobody_can_read_is_a_sentence(boss, monkeypatch, trouble, said):
     def fail(*_):

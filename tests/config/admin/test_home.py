@@ -39,12 +39,7 @@ def needs():
 def test_nothing_needs_you(boss):
     mark()
     OperatorAction.objects.create(
-        actor_name="M. Okafor",
-        verb="release",
-        subject="WH-7",
-        reason="r",
-        result="done",
-        created_at=database_now(),
+        actor_name="M. Okafor", verb="release", subject="WH-7", reason="r", result="done", created_at=database_now()
     )
     html = boss.get("/admin/").content.decode()
     assert "<b>Nothing needs you</b>" in html
@@ -84,11 +79,7 @@ def test_home_asks_who_you_are(client):
 
 def test_a_stopped_partition_is_red_and_what_waits_behind_it_amber(ingest, records):
     ingest(records(order()))
-    mark(
-        alarm="The topic was created again.",
-        end_offset=900,
-        caught_up_at=database_now() - timedelta(minutes=9),
-    )
+    mark(alarm="The topic was created again.", end_offset=900, caught_up_at=database_now() - timedelta(minutes=9))
     found = stages()
     assert (found["Ingest"].tone, found["Ingest"].word) == ("bad", "Stopped")
     assert (found["input"].tone, found["input"].word) == ("warn", "Behind")
@@ -159,15 +150,7 @@ def test_order_of_needs():
     now = database_now()
 
     def need(urgency, rank, minutes):
-        return Need(
-            urgency,
-            f"{urgency}{rank}{minutes}",
-            "",
-            "",
-            "",
-            since=now - timedelta(minutes=minutes),
-            rank=rank,
-        )
+        return Need(urgency, f"{urgency}{rank}{minutes}", "", "", "", since=now - timedelta(minutes=minutes), rank=rank)
 
     found = by_urgency(
         [need("watch", 0, 9), need("now", 1, 5), need("soon", 0, 1), need("now", 1, 50), need("now", 0, 1)]

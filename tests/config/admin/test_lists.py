@@ -67,9 +67,7 @@ def test_keys_travel_through_a_url_unchanged(db):
 
 def queries(client, url):
     client.get(url)
-    with CaptureQueriesContext(
-        connection,
-    ) as captured:
+    with CaptureQueriesContext(connection) as captured:
         assert client.get(url).status_code == 200
     return [entry["sql"] for entry in captured]
 

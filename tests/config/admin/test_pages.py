@@ -14,19 +14,7 @@ from tests.tree import ROOT
 
 pytestmark = pytest.mark.django_db
 MODELS = [Batch, Bucket, BufferedEvent, DeadLetter, FailureGroup, OperatorAction, Watermark]
-ROWS = [
-    "sent",
-    "parked",
-    "bucket",
-    "waiting",
-    "done",
-    "late",
-    "undecodable",
-    "refused",
-    "group",
-    "mark",
-    "action",
-]
+ROWS = ["sent", "parked", "bucket", "waiting", "done", "late", "undecodable", "refused", "group", "mark", "action"]
 OTHERS = [
     "/admin/", "/admin/?part=1", "/admin/find/?q=", "/admin/find/?q=nothing", "/admin/partitions/",
     "/admin/buffer/", "/admin/outbox/", "/admin/password_change/",

@@ -31,11 +31,7 @@ def test_nothing_is_styled_in_place():
 
 @pytest.mark.parametrize(
     ("changes", "line"),
-    [
-        ([], []),
-        ([(-1, 5)], [(0, 5), (1, 5)]),
-        ([(-1, 5), (0.5, 2)], [(0, 5), (0.5, 5), (0.5, 2), (1, 2)]),
-    ],
+    [([], []), ([(-1, 5)], [(0, 5), (1, 5)]), ([(-1, 5), (0.5, 2)], [(0, 5), (0.5, 5), (0.5, 2), (1, 2)])],
 )
 def test_a_change_is_a_step(changes, line):
     hour = timedelta(hours=1)

@@ -15,17 +15,7 @@ from outbox.bookkeeping.models import FlowCounter, Watermark
 from outbox.channels.models import ChannelState
 from outbox.groups.models import FailureGroup
 
-ODD = [
-    "it's",
-    "back\\slash",
-    '"quoted"',
-    "100 % %s",
-    "x'41'",
-    "\\' OR 1 = 1 -- ",
-    "new\nline",
-    "ünï 🙂",
-    "null",
-]
+ODD = ["it's", "back\\slash", '"quoted"', "100 % %s", "x'41'", "\\' OR 1 = 1 -- ", "new\nline", "ünï 🙂", "null"]
 
 pytestmark = pytest.mark.django_db
 

@@ -67,12 +67,7 @@ def test_a_secret_comes_from_a_file(tmp_path, monkeypatch):
 
 def test_database_urls(tmp_path):
     config = database_from_url("postgres://u:p%40ss@db.example:5433/name", tmp_path)
-    assert (config["HOST"], config["PORT"], config["NAME"], config["PASSWORD"]) == (
-        "db.example",
-        5433,
-        "name",
-        "p@ss",
-    )
+    assert (config["HOST"], config["PORT"], config["NAME"], config["PASSWORD"]) == ("db.example", 5433, "name", "p@ss")
     assert "mysql" in database_from_url("mariadb://u:p@h/name", tmp_path)["ENGINE"]
     assert database_from_url("", tmp_path)["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
 

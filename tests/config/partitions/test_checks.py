@@ -57,12 +57,7 @@ def test_a_foreign_key_to_a_partitioned_model_is_named(settings, loose):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "models.NONE",
-        "nowhere.X",
-        *(f"test_checks.{name}" for name in ("LOST", "BLIND", "HOOKLESS", "UNLOCKED")),
-    ],
+    "name", ["models.NONE", "nowhere.X", *(f"test_checks.{name}" for name in ("LOST", "BLIND", "HOOKLESS", "UNLOCKED"))]
 )
 @pytest.mark.django_db
 def test_a_spec_that_leads_nowhere_is_named(settings, name):

@@ -3,12 +3,7 @@
 from django.db import connection
 from django.db.migrations.writer import MigrationWriter
 
-from config.partitions.operations import (
-    HashPartitionTable,
-    IndexByFlag,
-    IndexWithoutPartial,
-    PartitionTable,
-)
+from config.partitions.operations import HashPartitionTable, IndexByFlag, IndexWithoutPartial, PartitionTable
 from tests.config.partitions.conftest import constraints, state_of
 from tests.config.partitions.models import Monthly
 

@@ -124,11 +124,7 @@ def test_back_never_asks_for_what_is_dropped():
     assert labels([], "create", of=spec(back=24))[0] == "202608"
 
 
-@given(
-    st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1)),
-    st.sets(st.integers(-40, 10)),
-    st.integers(1, 24),
-)
+@given(st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1)), st.sets(st.integers(-40, 10)), st.integers(1, 24))
 def test_applying_a_plan_leaves_nothing_to_do(now, offsets, keep):
     now = now.replace(tzinfo=UTC)
     current = start_of("month", now.date())
@@ -164,10 +160,7 @@ def test_a_plan_prints_itself_and_is_data():
     assert data["table"] == "events"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"keep_days_setting": "X"}, {"keep_months_setting": ""}, {"period": "day"}],
-)
+@pytest.mark.parametrize("changes", [{"keep_days_setting": "X"}, {"keep_months_setting": ""}, {"period": "day"}])
 def test_a_spec_that_contradicts_itself_is_refused(changes):
     with pytest.raises(ValueError, match=r"a\.B"):
         spec(**changes)

@@ -43,10 +43,7 @@ class Excuses:
 
 
 def judge(
-    committed: Sequence[Event],
-    journal: Sequence[Mapping[str, Any]],
-    accepted: Sequence[str],
-    excuses: Excuses | None,
+    committed: Sequence[Event], journal: Sequence[Mapping[str, Any]], accepted: Sequence[str], excuses: Excuses | None
 ) -> list[Finding]:
     """Every invariant; `accepted` are names in the order of acceptance, `excuses` None where keys are honoured."""
     repeats = {name: times for name, times in Counter(accepted).items() if times > 1}
@@ -65,9 +62,7 @@ def told_of(committed: Sequence[Event], journal: Sequence[Mapping[str, Any]]) ->
     there = {(event.order, event.number) for event in committed}
     orders = len({event.order for event in committed})
     return Finding(
-        "what was committed is there, nothing else",
-        f"{len(there)} events of {orders} orders",
-        [*(told ^ there)],
+        "what was committed is there, nothing else", f"{len(there)} events of {orders} orders", [*(told ^ there)]
     )
 
 

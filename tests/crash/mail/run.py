@@ -120,9 +120,7 @@ class MailRun:
             # Spread over the run, each somewhere in its own part of it.
             share = self.plan.events * 0.8 * (turn + self.random.random()) / len(turns)
             wait_for(
-                lambda share=share: self._attend() or len(self.place.accepted) >= share,
-                1800,
-                f"{share:.0f} mails",
+                lambda share=share: self._attend() or len(self.place.accepted) >= share, 1800, f"{share:.0f} mails"
             )
             for name in chosen:
                 wait_for(lambda name=name: self._attend() or self._done(name), 60, f"{name} to claim something")

@@ -123,9 +123,7 @@ def letters_agree(refused: Sequence[Produced], letters: Sequence[Mapping[str, An
                   for place, mine in found.items() for letter in mine]  # fmt: skip
     reasons = ", ".join(f"{number} {reason}" for reason, number in Counter(one["reason"] for one in letters).items())
     return Finding(
-        "each refused record is one letter with its raw bytes",
-        f"{len(refused)} records: {reasons}",
-        offenders,
+        "each refused record is one letter with its raw bytes", f"{len(refused)} records: {reasons}", offenders
     )
 
 
@@ -155,7 +153,5 @@ def restored(before: Any, lost: int, after: Any, accounts: Sequence[tuple[int, s
                   for name, quantity in before[0].items() if after[0].get(name) != quantity]  # fmt: skip
     offenders += [{"differs": row} for row in sorted(before[1] ^ after[1], key=str)]
     return Finding(
-        "a lost day is restored exactly by replaying it",
-        f"{lost} references lost, {applied} applied",
-        offenders,
+        "a lost day is restored exactly by replaying it", f"{lost} references lost, {applied} applied", offenders
     )

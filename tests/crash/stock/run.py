@@ -193,12 +193,7 @@ class Run:
         )
         letters = self.platform.manage("dead_letters", "list", "--json").stdout.splitlines()
         return stock_oracle.judge(
-            produced,
-            self.names,
-            quantities,
-            ledger,
-            list(map(json.loads, letters)),
-            self.wire.prefix,
+            produced, self.names, quantities, ledger, list(map(json.loads, letters)), self.wire.prefix
         )
 
     def _replay_all(self, topic: str) -> Finding:

@@ -173,13 +173,7 @@ def poisons(names: Sequence[str]) -> Iterator[Poison]:
 
     def move(source: Any, target: Any, quantity: Any) -> Poison:
         return kind(
-            MOVED,
-            lambda name: {
-                "transferId": name,
-                "fromStockId": source,
-                "toStockId": target,
-                "quantity": quantity,
-            },
+            MOVED, lambda name: {"transferId": name, "fromStockId": source, "toStockId": target, "quantity": quantity}
         )
 
     yield kind(PAID, lambda name: f'{{"saleOrderId": "{name}", '.encode())

@@ -40,13 +40,7 @@ def test_an_order_shows_its_mails_and_its_timeline(boss, order):
     changes.change(order.pk, "pay")
     changes.change(order.pk, "refund", 250)
     html = boss.get(page_of(order)).content.decode()
-    for text in (
-        "Paid</a>",
-        "Partly refunded</a>",
-        "2.50 EUR",
-        "7.50 EUR",
-        "Partly refunded",
-    ):
+    for text in ("Paid</a>", "Partly refunded</a>", "2.50 EUR", "7.50 EUR", "Partly refunded"):
         assert text in html
     assert "part_refunded" not in html
     OutboxMessage.objects.all().delete()

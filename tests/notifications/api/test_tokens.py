@@ -24,16 +24,7 @@ def test_a_token_is_found_by_its_text_and_by_nothing_else(db):
     token, text = issue("shop", ME)
     assert text.startswith(f"spillway_{token.prefix}_")
     assert identify(text) == token
-    for wrong in (
-        text[:-1],
-        text + "x",
-        text.upper(),
-        f"spillway_{token.prefix}_",
-        token.prefix,
-        "",
-        "\x00",
-        "_" * 99,
-    ):
+    for wrong in (text[:-1], text + "x", text.upper(), f"spillway_{token.prefix}_", token.prefix, "", "\x00", "_" * 99):
         assert identify(wrong) is None
 
 

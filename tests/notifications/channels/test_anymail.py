@@ -190,15 +190,7 @@ def test_amazons_own_retries_are_off(use, settings):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [
-        ("12", 12),
-        ("-5", 0),
-        ("", 0),
-        ("soon", 0),
-        ("Fri, 20 Nov 2020 12:00:00 GMT", 0),
-        ("nan", 0),
-        ("inf", 0),
-    ],
+    [("12", 12), ("-5", 0), ("", 0), ("soon", 0), ("Fri, 20 Nov 2020 12:00:00 GMT", 0), ("nan", 0), ("inf", 0)],
 )
 def test_retry_after_is_read_as_told(text, seconds):
     assert retry_after(SimpleNamespace(headers={"retry-after": text})) == seconds

@@ -52,10 +52,7 @@ def test_a_mail_that_cannot_be_written_is_refused_for_good(channel, sink, monkey
 
     monkeypatch.setattr("notifications.channels.smtp.mime", fail)
     outcome = channel.send(MAIL, "k")
-    assert (outcome.kind, outcome.error) == (
-        "permanent",
-        "the mail cannot be written: IndexError: in the library",
-    )
+    assert (outcome.kind, outcome.error) == ("permanent", "the mail cannot be written: IndexError: in the library")
     assert sink.connections == 0
 
 
@@ -194,10 +191,7 @@ def test_errors_name_nobody(channel, sink):
     ("url", "server"),
     [
         ("smtp://mail.example.com", MailServer("mail.example.com", 25)),
-        (
-            "smtp://a%40b:p%2Fw@mail.example.com/?tls",
-            MailServer("mail.example.com", 587, "a@b", "p/w", "tls"),
-        ),
+        ("smtp://a%40b:p%2Fw@mail.example.com/?tls", MailServer("mail.example.com", 587, "a@b", "p/w", "tls")),
         ("smtp://mail.example.com:2525/?ssl=true", MailServer("mail.example.com", 2525, security="ssl")),
         ("smtps://mail.example.com", MailServer("mail.example.com", 465, security="ssl")),
     ],
@@ -236,8 +230,7 @@ def test_secrets_are_listed_by_provider_with_room_for_one_rotation():
 
 
 @pytest.mark.parametrize(
-    "entry",
-    ["resend:whsec_", "resend:whsec_?", f"resend:whsec_{'a' * 21}", "resend:c2hvcnQ=", "generic:" + "x" * 15],
+    "entry", ["resend:whsec_", "resend:whsec_?", f"resend:whsec_{'a' * 21}", "resend:c2hvcnQ=", "generic:" + "x" * 15]
 )
 def test_a_secret_that_could_be_guessed_stops_the_start(entry):
     with pytest.raises(BadSetting, match="^EMAIL_WEBHOOK_SECRETS: .* 16 bytes, or mistyped$"):

@@ -51,12 +51,7 @@ def test_the_whole_life_of_an_order(order):
     last = change(order.pk, "refund", 500)
     assert status_of(order) == ("refunded", 1000)
     assert (last.status, last.version) == ("refunded", 4)
-    assert messages_of(order) == [
-        "order.paid",
-        "order.part_refunded",
-        "order.part_refunded",
-        "order.refunded",
-    ]
+    assert messages_of(order) == ["order.paid", "order.part_refunded", "order.part_refunded", "order.refunded"]
 
 
 REFUSED = {

@@ -129,10 +129,7 @@ def test_many_events_of_one_request_are_applied_together(email):  # noqa: F811
 
 # -- messages nobody knows, or not yet ---------------------------------------------------------------------
 def test_an_event_without_a_message_waits_and_is_then_given_up(sent):
-    assert tell(event("bounced", uuid.uuid4()), event("bounced", provider_message_id="x")) == [
-        "parked",
-        "parked",
-    ]
+    assert tell(event("bounced", uuid.uuid4()), event("bounced", provider_message_id="x")) == ["parked", "parked"]
     assert dict(apply_open(timezone.now())) == {"parked": 2}
     WebhookEvent.objects.update(received_at=timezone.now() - PATIENCE)
     assert dict(apply_open(timezone.now())) == {"unknown_message": 2}

@@ -150,11 +150,7 @@ def test_sendgrids_signature_covers_time_and_body():
         "x-twilio-email-event-webhook-signature": base64.b64encode(signature).decode(),
     }
     signatures.sendgrid([other, public], headers, body, NOW)
-    for secrets, text, given_ in [
-        ([other], body, headers),
-        ([public], body + b" ", headers),
-        ([public], body, {}),
-    ]:
+    for secrets, text, given_ in [([other], body, headers), ([public], body + b" ", headers), ([public], body, {})]:
         with pytest.raises(Forged):
             signatures.sendgrid(secrets, given_, text, NOW)
     with pytest.raises(StaleSignature):

@@ -56,8 +56,7 @@ def worked_on(causes) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("narrowed", "expected"),
-    [({"source": "swift"}, [0, 1]), ({"source": "slow"}, [2]), ({"all": True}, [0, 1, 2])],
+    ("narrowed", "expected"), [({"source": "swift"}, [0, 1]), ({"source": "slow"}, [2]), ({"all": True}, [0, 1, 2])]
 )
 def test_a_batch_by_source_or_all_works_on_each_group_that_it_reaches(causes, narrowed, expected):
     assert worked_on(causes) == []

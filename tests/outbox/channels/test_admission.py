@@ -34,10 +34,7 @@ def test_probes_double_from_five_seconds_to_a_minute():
     assert gaps == [5, 5, 10, 20, 40, 60, 60]
 
 
-@pytest.mark.parametrize(
-    ("kinds", "run"),
-    [("u", 1), ("uu", 2), ("us", 0), ("su", 1), ("upu", 1), ("", 0)],
-)
+@pytest.mark.parametrize(("kinds", "run"), [("u", 1), ("uu", 2), ("us", 0), ("su", 1), ("upu", 1), ("", 0)])
 def test_only_outages_in_a_row_count(kinds, run):
     answers = {"u": UNREACHABLE, "s": SENT, "p": PERMANENT}
     assert admission.outages_at_end([answers[kind] for kind in kinds]) == run

@@ -66,12 +66,7 @@ def test_each_answer_has_its_next_state(install, go, acknowledges, answer, state
     memory.answers = [answer]
     assert go(memory) == 0
     row = message(pk)
-    assert (row.state, row.attempts, row.error_class, row.error) == (
-        state,
-        attempts,
-        answer.kind,
-        answer.error,
-    )
+    assert (row.state, row.attempts, row.error_class, row.error) == (state, attempts, answer.kind, answer.error)
     assert row.lease_until is None
     attempt = DeliveryAttempt.objects.get()
     assert (attempt.outcome, attempt.error, attempt.number) == (answer.kind, answer.error, 1)
@@ -201,11 +196,7 @@ def test_the_tail_is_given_back_when_the_lease_is_nearly_over(memory, go, settin
     pks = [promise(f"order:{n}") for n in range(3)]
     memory.before = lambda messages: time.sleep(0.4)
     assert go(memory) == 1
-    assert [(message(pk).state, message(pk).attempts) for pk in pks] == [
-        ("sent", 1),
-        ("pending", 0),
-        ("pending", 0),
-    ]
+    assert [(message(pk).state, message(pk).attempts) for pk in pks] == [("sent", 1), ("pending", 0), ("pending", 0)]
 
 
 def test_a_worker_told_to_stop_finishes_what_is_in_hand_and_gives_back_the_rest(memory, go):
@@ -213,11 +204,7 @@ def test_a_worker_told_to_stop_finishes_what_is_in_hand_and_gives_back_the_rest(
     stop = threading.Event()
     memory.before = lambda messages: stop.set()
     assert go(memory, stop=stop) == 1
-    assert [(message(pk).state, message(pk).attempts) for pk in pks] == [
-        ("sent", 1),
-        ("pending", 0),
-        ("pending", 0),
-    ]
+    assert [(message(pk).state, message(pk).attempts) for pk in pks] == [("sent", 1), ("pending", 0), ("pending", 0)]
 
 
 def test_what_nobody_wants_any_more_is_a_letter_and_is_not_sent(memory, go):

@@ -226,11 +226,7 @@ def test_expiry_by_two_buries_once(install):
     memory = install(Scripted())
     fill(20)
     OutboxMessage.objects.update(expires_at=database_now())
-    race(
-        lambda: overdue.expire_due("memory"),
-        lambda: claim(memory, "poll", 50),
-        lambda: overdue.expire_due("memory"),
-    )
+    race(lambda: overdue.expire_due("memory"), lambda: claim(memory, "poll", 50), lambda: overdue.expire_due("memory"))
     overdue.expire_due("memory")
     assert states() == {"expired": 20}
     assert DeadLetter.objects.count() == 20

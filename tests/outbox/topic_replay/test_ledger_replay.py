@@ -110,11 +110,7 @@ def test_a_rehearsal_foresees_exactly_what_will_happen(pay, replay, settings, po
     InventoryTracking.objects.create(reference_type="OPENING", reference_id="ST-1", stock_id="ST-1", delta=5,
                                      created_at=DAY)  # fmt: skip
     InventoryStock.objects.update(quantity=5)
-    pay(
-        *[(hour, f"SO-{hour}", {"ST-1": 2}) for hour in range(5)],
-        (6, "SO-1", {"ST-1": 2}),
-        (7, "SO-1", {"ST-1": 9}),
-    )
+    pay(*[(hour, f"SO-{hour}", {"ST-1": 2}) for hour in range(5)], (6, "SO-1", {"ST-1": 2}), (7, "SO-1", {"ST-1": 9}))
     rehearsal = replay(name=NAME, dry_run=True)
     assert InventoryTracking.objects.count() == 1
     assert replay(name=NAME) == rehearsal

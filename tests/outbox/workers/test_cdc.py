@@ -61,10 +61,7 @@ def test_the_samples_hold_every_server_and_operation():
 
 @pytest.mark.parametrize(
     "identity",
-    [
-        *(str(ID), str(ID).upper(), ID.hex),
-        *(b64encode(ID.bytes).decode(), urlsafe_b64encode(ID.bytes).decode()),
-    ],
+    [*(str(ID), str(ID).upper(), ID.hex), *(b64encode(ID.bytes).decode(), urlsafe_b64encode(ID.bytes).decode())],
 )
 def test_an_id_is_read_as_any_column_type_writes_it(identity):
     assert told({**ROW, "id": identity}) == HINT

@@ -112,12 +112,7 @@ def test_what_cannot_be_read_is_parked_and_holds_nothing_up(listen):
     hear(listener, batch(b"{", hint(pk)))
     finish(listener)
     letter = DeadLetter.objects.get()
-    assert (letter.source, letter.step, letter.reason, letter.topic) == (
-        "outbox",
-        "decode",
-        "invalid_json",
-        TOPIC,
-    )
+    assert (letter.source, letter.step, letter.reason, letter.topic) == ("outbox", "decode", "invalid_json", TOPIC)
     assert memory.accepted == [pk]
 
 
@@ -240,9 +235,6 @@ def test_two_listeners_and_a_poller_send_once(listen):
     memory = Scripted()
     listener = listen(memory)
     pks = [promise(f"order:{n}") for n in range(30)]
-    race(
-        lambda: hear(listener, batch(*map(hint, pks))),
-        lambda: hear(listener, batch(*map(hint, reversed(pks)))),
-    )
+    race(lambda: hear(listener, batch(*map(hint, pks))), lambda: hear(listener, batch(*map(hint, reversed(pks)))))
     finish(listener)
     assert sorted(memory.accepted) == sorted(pks)

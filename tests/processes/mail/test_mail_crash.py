@@ -58,11 +58,7 @@ def test_a_stopped_relay_that_wakes_too_late_changes_nothing_and_is_counted(plat
     """It holds five messages and is in the middle of the first, accepted one when its lease runs out."""
     waiting = {"OUTBOX_RECONCILE_SECONDS": "3600", "EMAIL_TIMEOUT_SECONDS": "2"}
     with Sink() as sink:
-        platform.environment |= {
-            "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}",
-            "EMAIL_CHANNEL": "smtp",
-            **waiting,
-        }
+        platform.environment |= {"EMAIL_URL": f"smtp://127.0.0.1:{sink.port}", "EMAIL_CHANNEL": "smtp", **waiting}
         sink.script.append("dot:slow:1")
         first, *others = paid_orders(5)
         zombie = platform.start("relay_outbox", "--channel", "email")

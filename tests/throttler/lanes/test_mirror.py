@@ -12,14 +12,7 @@ from outbox.bookkeeping.models import Watermark
 from tests.conftest import TOPIC_ID
 from tests.outbox.race import race
 from throttler.lanes import mirror as mirroring
-from throttler.lanes.mirror import (
-    MirrorCounts,
-    MirrorLane,
-    MirrorPartition,
-    mirror,
-    report_owner,
-    take_name,
-)
+from throttler.lanes.mirror import MirrorCounts, MirrorLane, MirrorPartition, mirror, report_owner, take_name
 from throttler.lanes.state import LaneState
 from throttler.messages import moment_of
 from throttler.models import CustomerPeriod, Lane, LaneOwner, LanePartition

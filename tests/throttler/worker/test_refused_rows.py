@@ -14,10 +14,7 @@ from throttler.engine.transaction import OUTPUT
 from throttler.models import Lane
 from throttler.verify import checks
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.parametrize("broker", ["kafka"], indirect=True),
-]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.parametrize("broker", ["kafka"], indirect=True)]
 LARGE = 2
 PATIENT = 5.0  # seconds: restoring after a refusal is idle time on a busy machine
 
