@@ -115,7 +115,7 @@ def _hidden(letter: DeadLetter) -> dict[str, Any]:
     return texts | {"payload_b64": DOTS, "payload": masked(letter.payload, *mask_of(letter.source))}
 
 
-def _revealed(letter: DeadLetter) -> dict[str, Any]:
+def _revealed(letter: DeadLetter) -> dict[str, object]:
     payload = None if letter.payload is None else bytes(letter.payload).decode("utf-8", "backslashreplace")
     return {"payload": payload, "headers": letter.headers, "traceback": letter.traceback}
 
@@ -172,7 +172,7 @@ def as_line(batch: ReplayBatch, *, as_json: bool) -> str:
     return f"{words}  {batch.note}".rstrip()
 
 
-def batch_as_data(batch: ReplayBatch) -> dict[str, Any]:
+def batch_as_data(batch: ReplayBatch) -> dict[str, object]:
     """A batch with its counters and times."""
     what = {"id": batch.pk, "verb": batch.verb, "state": batch.state, "filter": batch.filter, "note": batch.note}
     who = {"requested_by": batch.requested_by, "reason": batch.reason, "letters": Filter.of(batch.filter).words()}
@@ -191,7 +191,7 @@ def number_of(text: str) -> int:
 
 # -- `dead_letters requeue|discard|resolve|restore` ----------------------------------------------------------
 # One call is one replay batch, carried out by the call itself.
-Say = Callable[[str], Any]
+Say = Callable[[str], object]
 PAST = {"requeue": "requeued", "discard": "discarded", "resolve": "resolved", "restore": "restored"}
 ENDED = ("verifying", "done", "stopped", "cancelled")
 EVERY = 2.0  # seconds between two lines of progress

@@ -199,12 +199,12 @@ def _reached(partitions: set[int]) -> dict[int, int]:
     return dict(marks.values_list("partition", "next_offset"))
 
 
-def _buried(places: Collection[Place]) -> dict[Place, DeadLetter]:
+def _buried(places: Collection[Place]) -> dict[tuple[int | None, int | None], DeadLetter]:
     """The newest letters of records at these positions."""
     partitions, offsets = {partition for partition, _ in places}, {offset for _, offset in places}
     rows = DeadLetter.objects.filter(topic=topic_name(INPUT), partition__in=partitions, offset__in=offsets)
     letters = rows.only("pk", "partition", "offset", "error", "created_at").order_by("pk")
-    return {(row.partition, row.offset): row for row in letters}  # type: ignore[misc]
+    return {(row.partition, row.offset): row for row in letters}
 
 
 def _came_of(letter: DeadLetter, after: DeadLetter) -> bool:

@@ -62,7 +62,8 @@ class Unknown:
     reason: str
 
 
-Verdict = Committed | RefusedByGroup | RefusedRecord | Unknown
+NotCommitted = RefusedByGroup | RefusedRecord | Unknown
+Verdict = Committed | NotCommitted
 
 
 class TransactionalProducer:

@@ -53,23 +53,18 @@ class PartitionTable(DatabaseOnly):
     """
 
     def __init__(self, spec: str) -> None:
-        self.spec = spec
-
-    @property
-    def model_name(self) -> str:  # type: ignore[override]
-        return self._spec().model.split(".")[1]
+        self.path = spec
+        self.spec: PartitionSpec = import_string(spec)
+        self.model_name = self.spec.model.split(".")[1]
 
     def forwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
-        layout_for(schema_editor, model).by_range(self._spec())
+        layout_for(schema_editor, model).by_range(self.spec)
 
     def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:
         layout_for(schema_editor, model).plain()
 
     def describe(self) -> str:
-        return f"Partition by time as {self.spec} says"
-
-    def _spec(self) -> PartitionSpec:
-        return import_string(self.spec)
+        return f"Partition by time as {self.path} says"
 
 
 class HashPartitionTable(DatabaseOnly):

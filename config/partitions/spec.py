@@ -9,6 +9,7 @@ from typing import Literal
 
 from django.apps import apps
 from django.conf import settings
+from django.core.exceptions import FieldDoesNotExist
 from django.db import models
 
 from config.uuid7 import smallest_uuid7
@@ -112,7 +113,9 @@ class Partition:
 def column_of(model: type[models.Model], field: str) -> str:
     """The column of a field; `pk` is the primary key."""
     target = model._meta.pk if field == "pk" else model._meta.get_field(field)
-    return str(target.column)  # type: ignore[union-attr]
+    if not isinstance(target, models.Field):
+        raise FieldDoesNotExist(f"{model._meta.label}.{field} has no column")
+    return str(target.column)
 
 
 def key_columns(model: type[models.Model]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from outbox.letters.models import LISTED, DeadLetter
 from outbox.messages.models import FLOW
 
 HASH = 8  # characters of a recipient's hash
-NO_RUN: dict[str, Any] = admission.NO_REFUSAL
+NO_RUN: dict[str, object] = admission.NO_REFUSAL
 
 
 class RefusedMessage(NamedTuple):

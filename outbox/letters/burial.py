@@ -193,12 +193,12 @@ def _letter(letter: Letter, group_id: int, group: str, now: datetime) -> DeadLet
     )
 
 
-def _content(record: Record) -> dict[str, Any]:
+def _content(record: Record) -> dict[str, object]:
     """Key, payload and headers, as far as one statement can hold them; what is cut is measured."""
     headers = rows_of(record.headers or ())
     left = [header for header, size in zip(headers, _sizes(headers), strict=True) if size <= LONGEST_HEADERS]
     key, value = record.key, keepable(record.value)
-    found: dict[str, Any] = {"key": key and key[:END_BYTES], "payload": value, "headers": left}
+    found: dict[str, object] = {"key": key and key[:END_BYTES], "payload": value, "headers": left}
     if isinstance(value, Excerpt):
         found.update(payload_size=value.size, payload_sha256=value.sha256)
     elif len(left) < len(headers) or len(key or b"") > END_BYTES:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -190,7 +189,7 @@ def _record(
     )  # fmt: skip
     after = DeadLetter.objects.filter(pk=letter.pk).values_list("status", flat=True).first()
     again = "failed again: " if effect.state == "failed_again" else ""
-    states: list[dict[str, Any]] = [
+    states: list[dict[str, object]] = [
         {"status": status, "payload": found} for status, found in zip((letter.status, after), digests, strict=True)
     ]
     actions.record(

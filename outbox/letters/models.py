@@ -86,10 +86,10 @@ class DeadLetterQuerySet(models.QuerySet):
 class PayloadRevisionQuerySet(models.QuerySet):
     """Edited copies."""
 
-    def of_letter(self, letter_id: Any) -> PayloadRevisionQuerySet:
+    def of_letter(self, letter_id: UUID) -> PayloadRevisionQuerySet:
         return self.filter(letter=letter_id).order_by("number")
 
-    def last_number(self, letter_id: Any) -> int:
+    def last_number(self, letter_id: UUID) -> int:
         """How often the letter was edited."""
         return self.of_letter(letter_id).values_list("number", flat=True).last() or 0
 

@@ -62,7 +62,7 @@ def _letters_with_keys() -> Iterator[tuple[Any, ...]]:
             yield from chunk
 
 
-def _bytes(payload: Any) -> bytes | None:
+def _bytes(payload: bytes | memoryview | None) -> bytes | None:
     return None if payload is None else bytes(payload)
 
 

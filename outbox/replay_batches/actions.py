@@ -86,7 +86,7 @@ def holdup(verb: str, letters: Sequence[DeadLetter], now: datetime) -> str:
         return ""
 
 
-def pace_for(batch: ReplayBatch, kinds: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def pace_for(batch: ReplayBatch, kinds: Sequence[Sequence[Any]]) -> dict[str, object]:
     """The rate of a batch where nobody has chosen one: the channel's own or 50/s where an effect is awaited."""
     slow = {source for source, _step, waits in kinds if waits}
     if batch.rate is not None or not slow:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 
@@ -79,13 +78,17 @@ def _held(batch_id: int, token: uuid.UUID) -> ReplayBatch:
     return batch
 
 
-def _locked(ids: Any) -> dict[uuid.UUID, DeadLetter]:
+def _locked(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, DeadLetter]:
     rows = DeadLetter.objects.filter(pk__in=list(ids)).order_by("pk").select_for_update().defer("traceback")
     return {letter.pk: letter for letter in rows}
 
 
 def _outcome(
-    batch: ReplayBatch, item: ReplayItem, letters: Collection[uuid.UUID], why: Mapping[uuid.UUID, str], effects: Any
+    batch: ReplayBatch,
+    item: ReplayItem,
+    letters: Collection[uuid.UUID],
+    why: Mapping[uuid.UUID, str],
+    effects: Mapping[uuid.UUID, Effect],
 ) -> ItemOutcome:
     if item.letter not in letters:
         return ItemOutcome(item, "skipped", actions.GONE)
@@ -111,7 +114,7 @@ def settle_chunk(batch: ReplayBatch, outcomes: Sequence[ItemOutcome], now: datet
     transaction.on_commit(lambda: _count(outcomes))
 
 
-def _counters(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, Any]:
+def _counters(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, object]:
     shift: Counter[str] = Counter()
     for outcome in outcomes:
         shift[outcome.item.state] -= 1
@@ -119,7 +122,7 @@ def _counters(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, 
     return {name: getattr(batch, name) + number for name, number in shift.items() if number}
 
 
-def _judged(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, Any]:
+def _judged(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, object]:
     """The ring, and whether it is enough."""
     verdicts = [outcome.verdict for outcome in outcomes if outcome.verdict is not None]
     if not verdicts:

@@ -91,7 +91,7 @@ def in_the_way(blocker: ReplayBatch) -> str:
     return f"Waits: {blocker} of {blocker.requested_by} has letters of the same source."[:500]
 
 
-def _started(batch: ReplayBatch, now: datetime, size: int) -> dict[str, Any]:
+def _started(batch: ReplayBatch, now: datetime, size: int) -> dict[str, object]:
     slow = any(waits for _source, _step, waits in batch.kinds)
     changes: dict[str, Any] = {"started_at": batch.started_at or now, "note": "", "ramp_from": now if slow else None}
     if size:

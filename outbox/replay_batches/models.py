@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -138,7 +137,7 @@ class ReplayBatch(Claimable):
     def window(self) -> int:
         return rules.window_of(self.rate)
 
-    def change(self, **changes: Any) -> int:
+    def change(self, **changes: object) -> int:
         """Write columns of a batch that this transaction has locked; 0 when it is not what was read any more."""
         found = ReplayBatch.objects.filter(pk=self.pk, state=self.state, lease_token=self.lease_token)
         changed = found.update(**changes)

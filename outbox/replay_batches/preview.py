@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import starmap, takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -158,11 +158,11 @@ def _outcome(item: PreviewItem, letter: DeadLetter | None, why_not: str) -> Item
 def _finish(batch: ReplayBatch) -> None:
     """The preview stands; what a terminal asked for waits for nobody."""
     now = database_now()
-    ready: dict[str, Any] = {"state": ReplayBatch.State.PREVIEWED, "previewed_at": now}
+    ready: dict[str, object] = {"state": ReplayBatch.State.PREVIEWED, "previewed_at": now}
     if batch.automatic:
         ready |= {"state": ReplayBatch.State.HOLDING, "hold_until": now}
     batch.change(**ready)
 
 
 # What makes a worker judge a pinned batch anew.
-AGAIN: dict[str, Any] = {"state": COUNTING, "judged_to": None, "skipped_why": {}, "previewed_at": None}
+AGAIN: dict[str, object] = {"state": COUNTING, "judged_to": None, "skipped_why": {}, "previewed_at": None}

@@ -26,7 +26,7 @@ TYPED_ABOVE = 1_000  # letters: whoever confirms more types their number
 EVERY_LETTER = uuid.UUID(int=2**128 - 1)
 MOST_CANARY = 500
 CODE = re.compile(r"[\w-]{1,30}")
-Edge = Callable[[ReplayBatch, datetime], dict[str, Any]]
+Edge = Callable[[ReplayBatch, datetime], dict[str, object]]
 
 
 def draft(
@@ -43,7 +43,7 @@ def draft(
     if automatic:
         check_reason(verb, reason)
     now = database_now()
-    mine: dict[str, Any] = {"lease_token": token, "lease_until": now + LEASE} if token else {}
+    mine: dict[str, object] = {"lease_token": token, "lease_until": now + LEASE} if token else {}
     who = {"requested_by": operator.name[:150], "user": operator.user, "reason": reason, "code": code}
     cut_off = EVERY_LETTER if found.ids else smallest_uuid7(int(now.timestamp() * 1000) + 1)
     return ReplayBatch.objects.create(
@@ -119,11 +119,11 @@ def resume(batch_id: int, operator: Operator, reason: str = "") -> ReplayBatch:
         return _lever(batch_id, operator, "resume", reason, edges, note="", tokens=0.0, tokens_at=None)
 
 
-def _where_it_was(batch: ReplayBatch, now: datetime) -> dict[str, Any]:
+def _where_it_was(batch: ReplayBatch, now: datetime) -> dict[str, object]:
     return {"state": State.RUNNING if batch.promoted_at else State.CANARY}
 
 
-def _past_its_rule(batch: ReplayBatch, now: datetime) -> dict[str, Any]:
+def _past_its_rule(batch: ReplayBatch, now: datetime) -> dict[str, object]:
     slow = any(waits for _source, _step, waits in batch.kinds)
     anew = {"ring": "", "ramp_from": now if slow else None}
     return {"state": State.RUNNING, "promoted_at": batch.promoted_at or now, **anew}
@@ -146,7 +146,7 @@ def set_rate(batch_id: int, operator: Operator, rate: float | None, reason: str 
 
 def _lever(
     batch_id: int, operator: Operator, verb: str, reason: str,
-    edges: Mapping[Any, State | Edge], **changes: Any,
+    edges: Mapping[Any, State | Edge], **changes: object,
 ) -> ReplayBatch:  # fmt: skip
     """One guarded UPDATE and one operator action; Refusal for a batch in another state."""
     with transaction.atomic():

@@ -106,7 +106,7 @@ def span(text: str) -> timedelta:
 
 
 # -- The command `replay_topic`: its arguments, its progress, its result -------------------------------------
-Say = Callable[[str], Any]
+Say = Callable[[str], object]
 EVERY = 2.0  # seconds between two lines of progress
 LABELS = {"already": "already applied", "outside": "older than retention"}
 

@@ -121,13 +121,13 @@ class Journal(Handler):
 
     def beat(self, now: datetime, note: str, *, idle: bool) -> None:
         """Renew the lease; save the progress, too, unless the writer may be saving it at this moment."""
-        changes: dict[str, Any] = {"lease_until": now + LEASE, "note": note}
+        changes: dict[str, object] = {"lease_until": now + LEASE, "note": note}
         if idle or self.replay.dry_run:
             changes |= self.state()
         if not self._mine().update(**changes):
             self.lost = True
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Counts and positions as the row stores them. A dry run stores no positions: it cannot be resumed."""
         positions = {} if self.replay.dry_run else dict(self.positions)
         return {**self.counts, "positions": positions, "looked_at": self.looked_at}
@@ -281,7 +281,7 @@ def _begin(replay: TopicReplay, token: uuid.UUID, frame: Timeframe, handler: Rep
     if replay.bounds and not replay.dry_run:
         return
     bounds = frame.bounds()
-    changes: dict[str, Any] = {
+    changes: dict[str, object] = {
         "topic_id": frame.topic_id,
         "bounds": {number: [here.start, here.end] for number, here in bounds.items()},
         "total": sum(here.end - here.start for here in bounds.values()),

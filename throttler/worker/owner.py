@@ -14,7 +14,7 @@ from django.conf import settings
 from config.kafka import client
 from config.kafka.client import GroupMetadata
 from config.kafka.positions import Mark
-from config.kafka.transaction import Committed, FencedInstance, RefusedByGroup, RefusedRecord, Verdict
+from config.kafka.transaction import Committed, FencedInstance, NotCommitted, RefusedByGroup, RefusedRecord
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from throttler.customers.policy_cache import CustomerTerms
@@ -252,11 +252,11 @@ class PartitionOwner:
         else:
             self._start_over(verdict, current)
 
-    def _start_over(self, verdict: Verdict, current: OwnerRound) -> None:
+    def _start_over(self, verdict: NotCommitted, current: OwnerRound) -> None:
         """Nothing of the transaction may count: forget all state, and let it be read from Kafka again."""
         refusal = isinstance(verdict, RefusedByGroup | RefusedRecord)
         metrics.THROTTLER_TRANSACTIONS.labels("refused" if refusal else "unknown").inc()
-        log.warning("transaction_refused" if refusal else "transaction_unknown", reason=verdict.reason)  # type: ignore[union-attr]
+        log.warning("transaction_refused" if refusal else "transaction_unknown", reason=verdict.reason)
         if isinstance(verdict, RefusedRecord):
             self.context.refuse(self.transaction.sent_as(verdict.index, current.out), verdict)
         if isinstance(verdict, RefusedByGroup):
