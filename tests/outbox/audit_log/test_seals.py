@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 
@@ -30,6 +31,18 @@ def act(number: int = 1) -> list[int]:
     return [
         record(ANN, "hold", f"Bucket {place}", reason="test", detail={"ids": [place]}).pk for place in range(number)
     ]
+
+
+def test_an_action_outlives_the_account():
+    """Nothing in the table leads to the account, so nothing goes or changes with it."""
+    ann = User.objects.create(username="ann")
+    record(Operator("Ann", ann), "hold", "Bucket 7", reason="test")
+    number = ann.pk
+    ann.delete()
+    assert list(OperatorAction.objects.values_list("actor_number", "actor_name")) == [(number, "Ann")]
+    with connection.cursor() as cursor:
+        constraints = connection.introspection.get_constraints(cursor, OperatorAction._meta.db_table)
+    assert not [name for name, constraint in constraints.items() if constraint["foreign_key"]]
 
 
 def seal_now(limit: int = 1000, **how: bool) -> int:

@@ -83,6 +83,8 @@ def test_what_left_late_keeps_to_the_rates_by_when_it_left(rates, schedule):
         assert all(count <= window.limit for count in counts.values())
 
 
+# Chance seldom takes six one by one within a minute.
+@example(parse_rates("3/s;5/min"), [(SECOND, 1, True)] * 6)
 @given(RATES, SCHEDULE)
 def test_no_quota_window_carries_more_than_its_limit(rates, schedule):
     steps = run(rates, LimiterState(), schedule)[0]
