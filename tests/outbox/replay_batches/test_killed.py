@@ -30,7 +30,7 @@ POINTS = {
     "judged": "outbox.replay_batches.preview:judge",  # committed
     "started": "outbox.replay_batches.lifecycle:_started",  # in the transaction
     "begun": "outbox.replay_batches.lifecycle:begin",  # committed
-    "taken back": "outbox.replay_batches.actions:act",  # in the transaction: letters and stock are written
+    "taken back": "outbox.replay_batches.execute:act",  # in the transaction: letters and stock are written
     "settled": "outbox.replay_batches.execute:settle_chunk",  # in the transaction: items and counters, too
     "committed": "outbox.replay_batches.execute:_transact",  # nobody knows
 }
