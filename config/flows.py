@@ -181,6 +181,7 @@ class Flow:
         return ()
 
     def sources(self) -> Sequence[str]:
+        """The dead-letter sources of these."""
         return [letters.source for letters in self.letters()]
 
     def letters_about(self, key: str) -> Sequence[str]:

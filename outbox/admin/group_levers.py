@@ -38,8 +38,8 @@ UNTIL = [
 ]  # fmt: skip
 
 
-def _told(act: Callable[..., int]) -> Callable[..., LeverResult]:
-    """Group by group: one that refuses must not hide what became of the others."""
+def _group_by_group(act: Callable[..., int]) -> Callable[..., LeverResult]:
+    """One that refuses must not hide what became of the others."""
 
     def each(keys: list[Any], operator: Operator, reason: str, *choice: str) -> LeverResult:
         changed, refused = 0, []
@@ -76,7 +76,7 @@ def _why_not_taken(group: FailureGroup) -> str:
 
 def _lever(name: str, verb: str, past: str, icon: str, act: Callable[..., int], **more: Any) -> Lever:
     return Lever(
-        name=name, verb=verb, past=past, icon=icon, nouns=("group", "groups"), act=_told(act), **more,
+        name=name, verb=verb, past=past, icon=icon, nouns=("group", "groups"), act=_group_by_group(act), **more,
     )  # fmt: skip
 
 

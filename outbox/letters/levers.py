@@ -37,7 +37,7 @@ def act(verb: str, letters: Sequence[DeadLetter], now: datetime, code: str = "")
         return redelivery.take_back(letters, now)
     if verb == "discard":
         return transitions.discard(letters, now, code)
-    return (transitions.resolve if verb == "resolve" else transitions.restore)(letters, now)
+    return {"resolve": transitions.resolve, "restore": transitions.restore}[verb](letters, now)
 
 
 def pull(verb: str, letter_ids: Iterable[uuid.UUID], operator: Operator, reason: str, code: str = "") -> LeverOutcome:
@@ -108,7 +108,7 @@ def _resolve_one(pk: int, operator: Operator, reason: str) -> int:
         if len(found) > MOST:
             raise Refusal(f"it has more than {MOST} open letters: resolve them by a replay batch")
         letters = list(DeadLetter.objects.filter(pk__in=found).defer("payload", "traceback", "headers"))
-        moved = len(transitions.resolve(letters, database_now()))
+        moved = len(act("resolve", letters, database_now()))
         if not moved:
             return 0
         group = FailureGroup.objects.get(pk=pk)
