@@ -40,7 +40,7 @@ def state_of(row: Watermark) -> str:
         return "stopped"
     if now - row.updated_at > UNSEEN:
         return "unseen"
-    late = lag_of(row) and (row.caught_up_at is None or now - row.caught_up_at > BEHIND)
+    late = lag_of(row, now) and (row.caught_up_at is None or now - row.caught_up_at > BEHIND)
     return "behind" if late else "healthy"
 
 
@@ -72,7 +72,8 @@ class WatermarkAdmin(ReadOnlyAdmin[Watermark]):
 
     @admin.display(description="Records behind")
     def count_lag(self, row: Watermark) -> str:
-        return format_html('<span class="sw-number">{}</span>', f"{lag_of(row):,}")
+        behind = lag_of(row, timezone.now())
+        return format_html('<span class="sw-number">{}</span>', humanize.UNKNOWN if behind is None else f"{behind:,}")
 
     def detail(self, request: HttpRequest, row: Watermark) -> dict[str, object]:
         now = timezone.now()
@@ -81,7 +82,7 @@ class WatermarkAdmin(ReadOnlyAdmin[Watermark]):
         return {
             "title": f"{row.topic}, partition {row.partition}",
             "state": state_of(row),
-            "lag": lag_of(row),
+            "lag": lag_of(row, now),
             "facts": [
                 *offsets,
                 ("Read to the end", humanize.ago(row.caught_up_at, now)),

@@ -63,7 +63,16 @@ class Progress:
 
     @property
     def lag(self) -> int:
-        return sum(lag_of(row) for row in self.rows)
+        """Records known to wait; partitions whose lag is not known are left out."""
+        return sum(lag_of(row, self.now) or 0 for row in self.rows)
+
+    @property
+    def lag_in_words(self) -> str:
+        """`lag 42 records`, `lag over 42 records` while some partitions do not tell, `lag unknown` when none does."""
+        unknown = not self.rows or any(lag_of(row, self.now) is None for row in self.rows)
+        if unknown and not self.lag:
+            return "lag unknown"
+        return f"lag {'over ' if unknown else ''}{humanize.plural(self.lag, 'record', 'records')}"
 
     @property
     def behind(self) -> timedelta | None:
@@ -95,13 +104,21 @@ class Progress:
         return [row for row in self.rows if row.alarm]
 
 
-def lag_of(row: Watermark) -> int:
-    return max(0, row.end_offset - row.next_offset)
+def lag_of(row: Watermark, now: datetime) -> int | None:
+    """How many records are known to wait behind a position; None: not known.
+
+    The end of the log is asked for by the worker that reads it. While that is silent, or the partition is stopped, records
+    come that nobody counts: what was seen last still waits, but a 0 of then says nothing about now.
+    """
+    behind = max(0, row.end_offset - row.next_offset)
+    never_measured = row.end_offset == 0 and row.caught_up_at is None
+    outdated = bool(row.alarm) or now - row.updated_at > UNSEEN
+    return None if behind == 0 and (never_measured or outdated) else behind
 
 
 def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
     """Stopped partitions, and a worker that does not report any more."""
-    yield from _stopped_needs(progress.stopped)
+    yield from _stopped_needs(progress.stopped, progress.now)
     if progress.away:
         yield away_need(progress.away, progress.now)
     elif progress.unseen and progress.seen and len(progress.stopped) < len(progress.rows):
@@ -117,29 +134,31 @@ def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
         )
 
 
-def _stopped_needs(rows: Sequence[Watermark]) -> Iterator[Need]:
+def _stopped_needs(rows: Sequence[Watermark], now: datetime) -> Iterator[Need]:
     for row in rows[:MOST_STOPPED]:
+        behind = lag_of(row, now)
         yield Need(
             urgency="now",
             title=f"{row.topic}, partition {row.partition} is stopped",
             why=row.alarm,
             url=reverse("admin:outbox_watermark_change", args=[row.pk]),
             lever="Show why",
-            amount=lag_of(row),
-            unit=humanize.word(lag_of(row), *BEHIND_IN_WORDS),
+            amount=behind,
+            unit=humanize.word(behind or 0, *BEHIND_IN_WORDS),
             since=row.updated_at,
             rank=0,
         )
     rest = rows[MOST_STOPPED:]
     if rest:
+        behind = sum(lag_of(row, now) or 0 for row in rest)
         yield Need(
             urgency="now",
             title=f"{humanize.plural(len(rest), 'more partition is', 'more partitions are')} stopped",
             why=rest[0].alarm,
             url=reverse("admin:outbox_watermark_changelist") + "?state=stopped",
             lever="Show them",
-            amount=sum(lag_of(row) for row in rest),
-            unit="records behind",
+            amount=behind or None,
+            unit=humanize.word(behind, *BEHIND_IN_WORDS),
             since=min(row.updated_at for row in rest),
             rank=0,
         )
@@ -150,7 +169,7 @@ def gauges(progress: Progress) -> Iterator[Reading]:
     """The same numbers for /metrics."""
     for row in progress.rows:
         labels = {"group": row.group, "topic": row.topic, "partition": str(row.partition)}
-        yield Reading(metrics.CONSUMER_LAG_RECORDS, lag_of(row), labels)
+        yield Reading(metrics.CONSUMER_LAG_RECORDS, lag_of(row, progress.now) or 0, labels)
         yield Reading(metrics.PARTITION_STOPPED, bool(row.alarm), labels)
         if row.caught_up_at:
             seconds = max(0.0, (progress.now - row.caught_up_at).total_seconds())
@@ -195,7 +214,7 @@ def topic_stage(name: str, trends: Trends, progress: Progress) -> Stage:
         name,
         humanize.rate(trends.per_second(trend)),
         "/s",
-        [f"lag {humanize.plural(progress.lag, 'record', 'records')}", behind],
+        [progress.lag_in_words, behind],
         progress.url,
         tone="warn" if late else "idle",
         word="Behind" if late else "",

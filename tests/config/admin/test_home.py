@@ -87,6 +87,42 @@ def test_a_stopped_partition_is_red_and_what_waits_behind_it_amber(ingest, recor
     assert found["Event buffer"].tone == "idle"
 
 
+def test_what_waits_at_a_stopped_partition_is_unknown_not_0(boss):
+    mark(0, alarm="gone", end_offset=400)
+    mark(1, alarm="gone")  # it had read everything when it stopped
+    mark(2, alarm="gone", next_offset=0, end_offset=0, caught_up_at=None)
+    assert [(need.amount, need.unit) for need in picture(database_now()).needs] == [
+        (395, "records behind"), (None, "records behind"), (None, "records behind"),
+    ]  # fmt: skip
+    assert stages()["input"].details[0] == "lag over 395 records"
+    html = boss.get("/admin/").content.decode()
+    assert "395</b>records behind" in html
+    assert "0</b>records behind" not in html
+    assert "–</b>" not in html
+
+
+def test_a_lag_that_nobody_has_measured_is_unknown(db):
+    assert stages()["input"].details[0] == "lag unknown"
+    mark(end_offset=0, next_offset=0, caught_up_at=None)
+    assert stages()["input"].details[0] == "lag unknown"
+    mark(end_offset=0, next_offset=0)
+    assert stages()["input"].details[0] == "lag 0 records"
+    mark(1, alarm="gone")
+    assert stages()["input"].details[0] == "lag unknown"
+
+
+def test_positions_show_no_0_for_unknown(boss):
+    silent = mark(updated_at=database_now() - timedelta(minutes=2))
+    known = mark(1, updated_at=database_now() - timedelta(minutes=2), end_offset=9)
+    html = boss.get(reverse("admin:outbox_watermark_changelist")).content.decode()
+    assert html.count('<span class="sw-number">–</span>') == 1
+    assert html.count('<span class="sw-number">4</span>') == 1
+    page = boss.get(reverse("admin:outbox_watermark_change", args=[silent.pk])).content.decode()
+    assert "how many records behind is not known" in page
+    page = boss.get(reverse("admin:outbox_watermark_change", args=[known.pk])).content.decode()
+    assert "<b>4</b><span>records behind</span>" in page
+
+
 def test_many_stopped_partitions_are_one_line(db):
     for partition in range(9):
         mark(partition, alarm="gone")
