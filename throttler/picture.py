@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from django.conf import settings
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import Min, OuterRef, QuerySet, Subquery
 from django.urls import NoReverseMatch, reverse
 
 from config.admin import humanize
@@ -186,8 +186,16 @@ class Numbers(Trends):
         return Lane.objects.filter(backlog__gt=0).order_by()[: MOST + 1].count()
 
     @cached_property
-    def held(self) -> int:
-        return Customer.objects.held()[: MOST + 1].count()
+    def held(self) -> list[str]:
+        """Customers on hold; up to 1000, and one more if there are more."""
+        return list(Customer.objects.held().values_list("pk", flat=True)[: MOST + 1])
+
+    @cached_property
+    def held_since(self) -> datetime | None:
+        """When the oldest message was created that waits for a customer on hold; None: nothing waits for any of them."""
+        lanes = Lane.objects.filter(customer_id__in=self.held)
+        since: datetime | None = lanes.aggregate(since=Min("oldest_at"))["since"]
+        return since
 
     def backlog_trend(self) -> list[float]:
         """Backwards from what waits now."""
@@ -230,7 +238,7 @@ def _out(numbers: Numbers) -> Stage:
     trend = numbers.history("live", "drained")
     drained = humanize.rate(numbers.per_second(numbers.history("drained")))
     lost = sum(numbers.history("expired", "expired_on_arrival", minutes=60))
-    held = humanize.bounded(numbers.held, MOST)
+    held = humanize.bounded(len(numbers.held), MOST)
     return Stage(
         "notifications-out",
         humanize.rate(numbers.per_second(trend)),
@@ -249,6 +257,8 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
     if numbers.expiring:
         yield _expiring(numbers.expiring)
     yield from letter_needs([FLOW])
+    if numbers.held:
+        yield _held(numbers)
 
 
 def _expiring(one: Expiring) -> Need:
@@ -265,6 +275,24 @@ def _expiring(one: Expiring) -> Need:
         since=one.end.since,
         until=until,
         rank=0,
+    )
+
+
+def _held(numbers: Numbers) -> Need:
+    """As the aggregator says it of warehouses: somebody did this, and may have forgotten it."""
+    number, since = len(numbers.held), numbers.held_since
+    return Need(
+        "watch",
+        f"{humanize.bounded(number, MOST)} {humanize.word(number, 'customer is', 'customers are')} on hold",
+        "What is meant for them piles up, and nothing leaves until somebody resumes them."
+        if since
+        else "Nothing waits for them now; what comes is kept until somebody resumes them.",
+        f"{_page('customer')}?show=held",
+        "Open list",
+        amount=min(number, MOST),
+        unit="on hold",
+        since=since,
+        rank=2,
     )
 
 

@@ -106,6 +106,41 @@ def test_what_expires_in_more_than_two_hours_is_for_today(worked):
     assert need_of(worked).urgency == "soon"
 
 
+def held_need(worked):
+    return next((need for need in FLOW.picture(worked.now).needs if "on hold" in need.title), None)
+
+
+def hold(worked, name, **terms):
+    moments = {"created_at": worked.now, "updated_at": worked.now}
+    Customer.objects.update_or_create(customer_id=name, defaults={"rates": "10/s", **moments, **terms})
+
+
+def test_home_tells_a_customer_on_hold_as_it_tells_a_warehouse_on_hold(worked):
+    assert held_need(worked) is None
+    hold(worked, "acme", held=True)
+    need = held_need(worked)
+    assert (need.urgency, need.title, need.amount, need.unit) == ("watch", "1 customer is on hold", 1, "on hold")
+    assert need.since == Lane.objects.get(customer_id="acme").oldest_at
+    assert need.url.endswith("/customer/?show=held")
+    assert "piles up" in need.why
+
+
+def test_a_rate_of_nothing_is_a_hold_and_one_for_whom_nothing_waits_has_no_age(worked):
+    hold(worked, "quiet", rates="0/s")
+    hold(worked, "quieter", held=True)
+    need = held_need(worked)
+    assert (need.title, need.since) == ("2 customers are on hold", None)
+    assert need.why.startswith("Nothing waits for them now")
+
+
+def test_of_very_many_customers_on_hold_a_thousand_are_counted(worked, monkeypatch):
+    monkeypatch.setattr(picture, "MOST", 2)
+    for number in range(4):
+        hold(worked, f"held-{number}", held=True)
+    need = held_need(worked)
+    assert (need.title, need.amount) == ("2+ customers are on hold", 2)
+
+
 def test_a_throttler_that_does_not_report_any_more_is_a_need(worked):
     later = worked.now + timedelta(minutes=10)
     assert "The throttler does not report" in [need.title for need in FLOW.picture(later).needs]

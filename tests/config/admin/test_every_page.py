@@ -133,3 +133,30 @@ def test_a_page_can_be_read_by_everybody(served, visitors, axe, name):
             page.remove_listener(event, listener)
     # An answer that refuses is what some pages are about.
     assert [text for text in complaints if "the server responded with a status of 4" not in text] == []
+
+
+OVERLAPS = """() => [...document.querySelectorAll(".sw-drawing .sw-healthy, .sw-drawing .sw-trouble")].flatMap((stage) => {
+  const line = stage.querySelector("polyline")?.getBoundingClientRect();
+  const words = [...stage.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+  const box = stage.querySelector("rect").getBoundingClientRect();
+  const wide = words.filter(([_text, place]) => place.right > box.right);
+  const below = line ? words.filter(([_text, place]) => place.right > line.left && place.left < line.right &&
+    place.bottom - 3 > line.top && place.top + 3 < line.bottom) : [];
+  return [...wide, ...below].map(([text]) => `${stage.getAttribute("aria-label")}: ${text}`);
+})"""
+CUT = """() => [...document.querySelectorAll(".sw-needs > li > div:not(.sw-what)")].filter((cell) =>
+  cell.scrollWidth > cell.clientWidth || cell.getBoundingClientRect().height > 44).map((cell) => cell.textContent.trim())"""
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
+def test_home_fits_a_laptop(served, visitors, width):
+    """What needs you, its number, age and button stand on one line each; the lines of the flows are drawn, beside the words."""
+    page = visitors["ito"]
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(served[1]["home"])
+    assert page.evaluate(CUT) == []
+    assert page.evaluate(OVERLAPS) == []
+    lines = page.locator(".sw-drawing .sw-healthy polyline")
+    assert lines.count()
+    assert lines.first.is_visible()
+    assert width_of(page) <= width
