@@ -31,7 +31,7 @@ from notifications.orders import changes
 from notifications.orders.changes import Action
 from notifications.orders.models import Order
 from outbox.api.idempotency import Asked, once
-from outbox.api.problems import Answer, Problem
+from outbox.api.problems import Answer, Problem, unreadable
 from outbox.api.schemas import READ_REFUSALS, WRITE_REFUSALS, Key, ProblemOut
 
 MOST_ORDERS = 100
@@ -164,7 +164,7 @@ def _object(request: HttpRequest) -> dict:
     try:
         return gate.decode(request.body) if request.body.strip() else {}
     except InvalidRecord as refused:
-        raise Problem("malformed", f"{refused}.") from None
+        raise unreadable(request, refused) from None
 
 
 def _normal(address: str) -> str:

@@ -9,16 +9,25 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from ninja import Schema
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from notifications.currencies import CODES
 from notifications.mail import recipients
+from notifications.mail.content import short
 from notifications.orders.models import MOST_AMOUNT, Order, OrderMail, mails_of
 from outbox.api.schemas import Input
 
 ORDER_ID = "0198c2b4-7d10-7a3e-9c55-2f1b8e6a4d01"
 MESSAGE_ID = "0198c2b4-9a44-7f02-8d1e-60b7c3f5a902"
 StatusName = Literal["pending", "paid", "cancelled", "part_refunded", "refunded"]
+
+
+def _minor_units(value: object, check: ValidatorFunctionWrapHandler) -> object:
+    """Who sends 19.99 or "1999" learns what an amount is, not only that it is none."""
+    try:
+        return check(value)
+    except ValidationError as error:
+        raise ValueError(f"{error.errors()[0]['msg']}: an amount is in minor units, 1999 for 19.99 EUR") from None
 
 
 def _currency(value: str) -> str:
@@ -45,6 +54,7 @@ Amount = Annotated[
         description="In minor units: 1999 is 19.99 EUR, or 1999 JPY.",
         examples=[1999],
     ),
+    WrapValidator(_minor_units),
 ]
 Moment = Annotated[datetime, Field(examples=["2026-02-12T10:00:00Z"])]
 
@@ -86,6 +96,7 @@ class OrderOut(Schema):
     """An order after what was asked for."""
 
     id: UUID = Field(examples=[ORDER_ID])
+    number: str = Field(description="As the customer's mails call it.", examples=["1B8E6A4D01"])
     user_email: str = Field(examples=["ada@example.com"])
     total_amount: int = Field(examples=[1999])
     currency: str = Field(examples=["EUR"])
@@ -114,6 +125,7 @@ def order_data(order: Order) -> dict[str, object]:
     """An order as OrderOut."""
     return {
         "id": order.pk,
+        "number": short(order.pk),
         "user_email": order.user_email,
         "total_amount": order.total_amount,
         "currency": order.currency,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +15,9 @@ from ninja import NinjaAPI
 from ninja.openapi.docs import DocsBase
 from ninja.parser import Parser
 
-from config.gate import Gate
+from config.gate import Gate, InvalidRecord
 from notifications.api.auth import BearerToken
-from outbox.api.problems import CONTENT_TYPE, KINDS, Problem, problem_of
+from outbox.api.problems import CONTENT_TYPE, KINDS, Problem, problem_of, unreadable
 
 Json = dict[str, Any]
 
@@ -31,7 +32,10 @@ class StrictParser(Parser):
     """Parses JSON through the decode gate: refuses what one of the databases could not store."""
 
     def parse_body(self, request: HttpRequest) -> Json:
-        return Gate.of(dict[str, Any], settings.API_MAX_BYTES).decode(request.body)
+        try:
+            return Gate.of(dict[str, Any], settings.API_MAX_BYTES).decode(request.body)
+        except InvalidRecord as refused:
+            raise unreadable(request, refused) from None
 
 
 class SpillwayAPI(NinjaAPI):
@@ -147,10 +151,25 @@ def _shown(operation: Json, schema: Json) -> Json:
         "path": path,
         "id": operation["operationId"],
         "body": _pretty(body["example"]) if body else "",
+        "curl": _curl(method, path, operation, body["example"] if body else None),
         "fields": _fields(body["schema"], schema) if body else [],
         "good": [answer for answer in answers if int(answer[0]) < 400],
         "refusals": [answer[:2] for answer in answers if int(answer[0]) >= 400],
     }
+
+
+def _curl(method: str, path: str, operation: Json, body: object) -> str:
+    """The call in a shell, where $SPILLWAY is the address and $TOKEN the token."""
+    for parameter in operation["parameters"]:
+        if parameter["in"] == "path":
+            path = path.replace(f"{{{parameter['name']}}}", str(parameter["schema"]["examples"][0]))
+    lines = [f'curl -sS -X {method} "$SPILLWAY{path}"', '-H "Authorization: Bearer $TOKEN"']
+    if method == "POST":
+        lines.append('-H "Idempotency-Key: $(uuidgen)"')
+    if body is not None:
+        lines.append("-H 'Content-Type: application/json'")
+        lines.append(f"-d {shlex.quote(json.dumps(body, ensure_ascii=False))}")
+    return " \\\n  ".join(lines)
 
 
 def _fields(schema: Json, whole: Json) -> list[tuple[str, str, str]]:

@@ -80,7 +80,7 @@ def next_step(order: Order, action: Action, amount: int = 0) -> Transition:
 def _refund(order: Order, amount: int) -> Transition:
     left = order.total_amount - order.refunded_amount
     if not 0 < amount <= left:
-        raise Impossible(f"{amount} cannot be refunded: {left} of {order.total_amount} are left")
+        raise Impossible(f"{amount} cannot be refunded: {left} of {order.total_amount} are left, in minor units")
     if amount == left:
         return Transition(Kind.REFUNDED.value, Status.REFUNDED.value, order.total_amount, amount)
     return Transition(Kind.PART_REFUNDED.value, Status.PART_REFUNDED.value, order.refunded_amount + amount, amount)

@@ -51,6 +51,9 @@ KINDS = {
         409, "A request with this Idempotency-Key is in progress", "Send the same request again after Retry-After.",
     ),
     "too_large": Kind(413, "The body is too large", "The limit is API_MAX_BYTES."),
+    "not_json": Kind(
+        415, "The body is not JSON", "Send JSON, with Content-Type: application/json; forms and plain text are not read.",
+    ),
     "invalid": Kind(422, "A value is not valid", "errors names each value and what is wrong with it."),
     "key_reused": Kind(
         422, "The Idempotency-Key was used for another body", "Use a new key for another request.",
@@ -65,7 +68,7 @@ KINDS = {
     ),
 }  # fmt: skip
 BY_STATUS = {400: "malformed", 401: "unauthorized", 403: "forbidden", 404: "not_found",
-             405: "method_not_allowed", 413: "too_large", 422: "invalid", 429: "rate_limited", 503: "unavailable"}  # fmt: skip
+             405: "method_not_allowed", 413: "too_large", 415: "not_json", 422: "invalid", 429: "rate_limited", 503: "unavailable"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,13 @@ def problem_of(error: Exception) -> Problem:
     return _of_ours(error)
 
 
+def unreadable(request: HttpRequest, refused: InvalidRecord) -> Problem:
+    """Of a body that is no message: first of all that it was not sent as JSON."""
+    if request.content_type not in ("", "application/json") and not str(request.content_type).endswith("+json"):
+        return Problem("not_json")
+    return Problem("invalid" if refused.reason == "wrong_field" else "malformed", f"{refused}.")
+
+
 def _of_ours(error: Exception) -> Problem:
     if isinstance(error, DatabaseError | InterfaceError) and remedy_for(error) in (Remedy.RERUN, Remedy.WAIT):
         log.warning("api_database_unavailable", error=type(error).__name__)
@@ -153,8 +163,8 @@ def _of_ours(error: Exception) -> Problem:
 
 def _of_status(error: HttpError) -> Problem:
     cause = error.__cause__ or error.__context__
-    if isinstance(cause, InvalidRecord):
-        return Problem("invalid" if cause.reason == "wrong_field" else "malformed", f"{cause}.")
+    if isinstance(cause, Problem):
+        return cause
     return Problem(BY_STATUS.get(error.status_code, "internal"), error.message)
 
 

@@ -8,7 +8,7 @@ from ninja import Header, Schema
 from pydantic import ConfigDict, Field
 
 READ_REFUSALS = frozenset({401, 403, 404, 422, 429, 500, 503})
-WRITE_REFUSALS = READ_REFUSALS | {400, 409, 413}
+WRITE_REFUSALS = READ_REFUSALS | {400, 409, 413, 415}
 
 Key = Annotated[
     str,

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from html import unescape
 
 import pytest
 from django.test import Client
@@ -113,3 +114,20 @@ def test_a_worker_does_not_load_the_api():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert ran.stdout.strip() == "False"
+
+
+def test_the_page_shows_each_call_as_a_shell_takes_it(client):
+    """The shell that runs it has a `curl` of its own, which says what it was given."""
+    html = client.get("/api/docs").content.decode()
+    calls = [unescape(found) for found in re.findall(r'aria-label="The call with curl">(.*?)</pre>', html, re.DOTALL)]
+    assert len(calls) == len(list(operations(api.get_openapi_schema(path_params={}))))
+    given = []
+    for call in calls:
+        script = f"curl() {{ printf '%s\\0' \"$@\"; }}\nuuidgen() {{ echo k; }}\nSPILLWAY=http://x TOKEN=t\n{call}\n"
+        words = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split("\0")
+        given.append(words)
+        assert "Authorization: Bearer t" in words
+        assert "{" not in words[3], "a path without its values"
+    (create,) = [words for words in given if words[3] == "http://x/v1/orders" and "POST" in words]
+    assert "Idempotency-Key: k" in create
+    assert json.loads(create[create.index("-d") + 1])["currency"] == "EUR"

@@ -70,6 +70,37 @@ def test_a_body_that_is_no_order_is_refused(caller, body, status):
     problem(answer, answer.status_code, {400: "malformed", 422: "invalid"}[answer.status_code])
 
 
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/csv"]
+)
+@pytest.mark.parametrize("body", [b"user_email=ada%40example.com&total_amount=1999", b"hello", b"7", b"--x--"])
+def test_a_body_that_is_not_sent_as_json_says_so(caller, order, kind, body):
+    for path in ("/v1/orders", f"/v1/orders/{order.pk}/pay", f"/v1/orders/{order.pk}/refund"):
+        answer = caller.client.generic("POST", path, body, kind, headers={"Idempotency-Key": "k"})
+        assert "application/json" in problem(answer, 415, "not_json")["detail"]
+    assert Order.objects.get().status == "pending"
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "application/merge-patch+json", ""]
+)
+def test_json_is_read_whatever_it_is_sent_as(caller, kind):
+    """curl -d and others call everything a form."""
+    body = b'{"user_email": "ada@example.com", "total_amount": 1999, "currency": "EUR"}'
+    answer = caller.client.generic("POST", "/v1/orders", body, kind, headers={"Idempotency-Key": "k"})
+    assert answer.status_code == 201
+
+
+@pytest.mark.parametrize("amount", [19.99, "1999", 0, -1, MOST_AMOUNT + 1, True, None, [], {}])
+def test_whoever_sends_no_amount_learns_what_one_is(caller, order, amount):
+    changes.change(order.pk, "pay")
+    for answer in (caller.create(total_amount=amount), caller.change(order.pk, "refund", amount=amount)):
+        (error,) = problem(answer, 422, "invalid")["errors"]
+        assert "minor units, 1999 for 19.99 EUR" in error["what"]
+    refused = problem(caller.change(order.pk, "refund", amount=order.total_amount + 1), 409, "illegal_transition")
+    assert "in minor units" in refused["detail"]
+
+
 @pytest.mark.parametrize("amount", [0, -1, 1.5, "1", None])
 def test_a_wrong_refund_is_named(caller, order, amount):
     changes.change(order.pk, "pay")
