@@ -23,7 +23,7 @@ from config.kafka.headers import shown
 from config.processes.worker import Patience, stop_on_signal
 from config.redelivery import Refusal
 from config.telemetry.redaction import DOTS, masked, masked_error
-from config.telemetry.visible import on_one_line
+from config.telemetry.visible import on_one_line, table_row
 from outbox.audit_log.actions import record
 from outbox.audit_log.reveal import LEAST_REASON, REVEAL
 from outbox.letters.filters import STARTS, VERBS, Filter
@@ -40,6 +40,7 @@ __all__ = ["Refusal"]
 
 # -- The command `dead_letters`: lists and shows letters -----------------------------------------------------
 CHUNK = 500
+HEADER, WIDTHS = ("LETTER", "ARRIVED", "SOURCE", "REASON", "ABOUT", "ERROR"), (36, 19, 14, 18, 24)
 
 
 def list_lines(chosen: Filter, as_json: bool) -> Iterator[str]:
@@ -48,6 +49,8 @@ def list_lines(chosen: Filter, as_json: bool) -> Iterator[str]:
     letters = letters if as_json or chosen.status else letters.filter(status="open")
     shown = 0
     for letter in letters.one_by_one():
+        if not shown and not as_json:
+            yield table_row(HEADER, WIDTHS)
         shown += 1
         yield json.dumps(as_data(letter)) if as_json else _line(letter)
     if not shown and not as_json:
@@ -67,8 +70,14 @@ def as_data(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _line(letter: DeadLetter) -> str:
-    key = on_one_line(letter.business_key or letter.position)
-    return f"{letter.pk}  {letter.created_at:%F %T}  {letter.source}  {letter.reason}  {key}"
+    cells = (
+        letter.pk,
+        f"{letter.created_at:%F %T}",
+        letter.source,
+        letter.reason,
+        letter.business_key or letter.position,
+    )
+    return table_row([*cells, masked_error(letter.error)[:200]], WIDTHS)
 
 
 def _text(key: bytes | memoryview | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from django.core.management.base import BaseCommand, OutputWrapper
 
@@ -17,6 +17,16 @@ def visible(text: str, kept: str = "\n") -> str:
 def on_one_line(text: object) -> str:
     r"""The same for one field of a line: a line that a stranger began would look like ours."""
     return visible(str(text), kept="")
+
+
+def table_row(cells: Sequence[object], widths: Sequence[int]) -> str:
+    """One line of a table: cells beside each other, what is too long for its column cut off; the last column ends nowhere."""
+    texts = [on_one_line(cell) for cell in cells]
+    short = [
+        text if len(text) <= width else f"{text[: width - 1]}…" for text, width in zip(texts, widths, strict=False)
+    ]
+    padded = [text.ljust(width) for text, width in zip(short, widths, strict=True)]
+    return "  ".join([*padded, *texts[len(widths) :]]).rstrip()
 
 
 class VisibleOutput(OutputWrapper):

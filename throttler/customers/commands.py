@@ -20,7 +20,7 @@ from config.database.clock import database_now
 from config.database.upsert import Upsert, new
 from config.processes.csv_rows import numbered_rows
 from config.redelivery import Refusal
-from config.telemetry.visible import on_one_line
+from config.telemetry.visible import on_one_line, table_row
 from outbox.audit_log import actions
 from throttler.customers import changes
 from throttler.customers.changes import SUBJECT, fault_of_customer, fault_of_ttl
@@ -140,6 +140,7 @@ def _number(name: str, text: str) -> int | None:
 
 # -- `customers`: lists, and the levers of the admin ---------------------------------------------------------
 TIMES = ("created_at", "updated_at")
+HEADER, WIDTHS = ("CUSTOMER", "RATE", "BURST", "LIFETIME", "WEIGHT", "STATE"), (30, 24, 9, 12, 6)
 FIELDS = ("customer_id", "rates", "burst", "ttl_seconds", "weight", "held", "purge_before", *TIMES)
 PLAIN = {"hold": changes.hold, "resume": changes.resume, "purge": changes.purge}
 VALUES = {"set-rate": "rates such as 10/s", "set-ttl": "seconds, or “default”", "set-weight": "a whole number"}
@@ -174,10 +175,16 @@ def run(given: Mapping[str, Any]) -> Iterator[str]:
 
 def list_lines(as_json: bool) -> Iterator[str]:
     """One line a customer, by id."""
+    listed = 0
     for chunk in by_key(Customer.objects.values_list(*FIELDS), CHUNK):
+        if not listed and not as_json:
+            yield table_row(HEADER, WIDTHS)
+        listed += len(chunk)
         for values in chunk:
             customer = dict(zip(FIELDS, values, strict=True))
             yield json.dumps(customer, default=str) if as_json else _line(customer)
+    if not listed and not as_json:
+        yield f"No customer has terms of its own: all send at {settings.THROTTLER_DEFAULT_RATE}."
 
 
 def show(customer_id: str, as_json: bool) -> Iterator[str]:
@@ -226,7 +233,18 @@ def _done(verb: str, customer_id: str, change: changes.Change, reason: str) -> c
 def _sentence(result: Mapping[str, Any]) -> str:
     would = "it would be: " if result["dry_run"] else ""
     count = plural(result["waiting"], "message waits", "messages wait")
-    return f"{result['customer_id']}: {would}{changes.in_words(result['changed'])}; {count}"
+    changed = dict(result["changed"])
+    burst = _burst_in_words(changed["rates"], changed.pop("burst")) if "burst" in changed else ""
+    return f"{result['customer_id']}: {would}{changes.in_words(changed)}{burst}; {count}"
+
+
+def _burst_in_words(text: str, burst: int | None) -> str:
+    """What becomes of the burst with these rates: a customer's own stays when only the rates are named."""
+    rates = parse_rates(text, burst)
+    messages = plural(rates.burst, "message", "messages")
+    if burst is not None:
+        return f", burst {messages}, its own"
+    return "" if rates.held else f", burst {messages}, what the rate allows in a second"
 
 
 def _check(customer_id: str) -> None:
@@ -259,6 +277,5 @@ def _whole_number(name: str, text: str, otherwise: str = "") -> int:
 
 
 def _line(customer: dict[str, Any]) -> str:
-    state = "held" if customer["held"] else "-"
-    cells = (customer["customer_id"], customer["rates"], customer["burst"], customer["ttl_seconds"], state)
-    return "\t".join("-" if cell is None else on_one_line(cell) for cell in cells)
+    terms = [changes.said(name, customer[name]) for name in ("rates", "burst", "ttl_seconds", "weight")]
+    return table_row([customer["customer_id"], *terms, "on hold" if customer["held"] else "sends"], WIDTHS)

@@ -229,8 +229,24 @@ def test_an_account_without_a_name_is_a_number(monkeypatch):
 def test_lists_take_a_status_and_a_time():
     ids = letters(3)
     run("resolve", ids[0], *WHY)
-    assert len(run("list").splitlines()) == 2
-    assert len(run("list", "--status", "resolved").splitlines()) == 1
+    header, *lines = run("list").splitlines()
+    assert header.split() == ["LETTER", "ARRIVED", "SOURCE", "REASON", "ABOUT", "ERROR"]
+    assert [line.split()[0] for line in lines] == [str(pk) for pk in ids[1:]]
+    assert len(run("list", "--status", "resolved").splitlines()) == 2
     assert len(run("list", "--json").splitlines()) == 3
     DeadLetter.objects.filter(pk=ids[1]).update(created_at=database_now() - timedelta(days=3))
-    assert len(run("list", "--before", (database_now() - timedelta(days=1)).isoformat()).splitlines()) == 1
+    assert len(run("list", "--before", (database_now() - timedelta(days=1)).isoformat()).splitlines()) == 2
+
+
+def test_a_list_is_a_table_with_the_error_masked_and_in_its_column(scripted):  # noqa: F811
+    letters(2, key=lambda at: f"a business key that is far too long for its column {at}")
+    DeadLetter.objects.update(error="the mailbox of 'ada@example.com' is full\n\x1b[31mred\u202e")
+    header, *lines = run("list").splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert line.index(DeadLetter.objects.get(pk=line[:36]).source) == header.index("SOURCE")
+        about, error = line[header.index("ABOUT") : header.index("ERROR")].rstrip(), line[header.index("ERROR") :]
+        assert about == "a business key that is …"
+        assert error.startswith("the mailbox of")
+        assert "ada@" not in line
+        assert line.isprintable()

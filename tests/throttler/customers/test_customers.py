@@ -231,6 +231,33 @@ def test_the_list_is_one_object_a_line():
     assert (shown["own_terms"], shown["rates"], shown["created_at"]) == (False, "10/s", None)
 
 
+def test_the_list_is_a_table(settings):
+    assert customers("list") == f"No customer has terms of its own: all send at {settings.THROTTLER_DEFAULT_RATE}.\n"
+    customers("hold", "C-7", reason=WHY)
+    customers("set-rate", "C-8\u202e", "5/s;10000/day", burst=40, reason=WHY)
+    header, *lines = customers("list").splitlines()
+    assert header.split() == ["CUSTOMER", "RATE", "BURST", "LIFETIME", "WEIGHT", "STATE"]
+    assert [line.split() for line in lines] == [
+        ["C-7", settings.THROTTLER_DEFAULT_RATE, "default", "default", "1", "on", "hold"],
+        ["C-8\\u202e", "5/s;10000/day", "40", "default", "1", "sends"],
+    ]
+    assert {line.index(word) for line, word in zip(lines, ("on hold", "sends"), strict=True)} == {header.index("STATE")}
+
+
+def test_a_new_rate_says_what_becomes_of_the_burst():
+    assert "rate 5/s, burst 5 messages, what the rate allows in a second;" in customers(
+        "set-rate", "C-7", "5/s", reason=WHY
+    )
+    assert "rate 5/s, burst 40 messages, its own;" in customers("set-rate", "C-7", "5/s", burst="40", reason=WHY)
+    assert "rate 8/s, burst 40 messages, its own;" in customers("set-rate", "C-7", "8/s", reason=WHY)
+    assert "it would be: rate 10/day, burst 40 messages, its own;" in customers(
+        "set-rate", "C-7", "10/day", dry_run=True
+    )
+    told = customers("set-rate", "C-7", "10/day", burst="default", reason=WHY)
+    assert "rate 10/day, burst 1 message, what the rate allows in a second;" in told
+    assert "burst" not in customers("hold", "C-7", reason=WHY)
+
+
 def test_a_customer_is_shown_in_words_for_people():
     customers("set-rate", "C-7", "20/s;10000/day", reason=WHY)
     customers("set-ttl", "C-7", "3600", reason=WHY)
@@ -294,7 +321,7 @@ def test_what_was_changed_is_said_as_people_say_it():
         "weight 1 to 3", "on hold", "not on hold any more",
     ]  # fmt: skip
     assert re.fullmatch(r"what came before \d{4}-\d\d-\d\d [\d:]{8} UTC is given up", results[-1])
-    assert told[1] == "C-7: rate 30/s, burst 40; 0 messages wait\n"
+    assert told[1] == "C-7: rate 30/s, burst 40 messages, its own; 0 messages wait\n"
     assert "it would be: on hold" in customers("hold", "C-7", dry_run=True)
     for text in (*told, *results):
         assert not re.search(r"None|True|False|=|_", text), text
