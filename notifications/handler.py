@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from django.conf import settings
 
 from notifications import channels
-from notifications.mail import content, deliveries, suppression
+from notifications.mail import content, deliveries, recipients, suppression
 from notifications.mail.content import Mail
 from outbox.channels.handlers import Message, MessageHandler, Outcome
 
@@ -60,6 +60,9 @@ class EmailHandler(MessageHandler):
 
     def when_uncertain(self) -> Literal["retry", "hold"]:
         return "hold" if settings.EMAIL_UNCERTAIN == "hold" else "retry"
+
+    def readdressed(self, payload: Any, address: str) -> Any:
+        return {**payload, "to": recipients.check(address)}
 
     def check(self, payload: object) -> None:
         try:

@@ -22,7 +22,7 @@ from outbox.diagnosis import channels_diagnosis, workers_diagnosis
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
 from outbox.messages.models import FLOW, LOCKED, NAMED, READABLE, OutboxMessage
-from outbox.messages.retention import sweep_keys
+from outbox.messages.retention import sweep_keys, sweep_resends
 from outbox.picture import Numbers, gauges
 from outbox.workers import redelivery as capture
 
@@ -72,7 +72,7 @@ class Outbox(Flow):
         yield from channels_diagnosis(now)
 
     def sweep(self, now: datetime) -> int:
-        return sweep_keys(now)
+        return sweep_keys(now) + sweep_resends(now)
 
     def letters(self) -> Sequence[Letters]:
         return [OutboxLetters(FLOW)]

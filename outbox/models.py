@@ -5,7 +5,7 @@ from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, Waterma
 from outbox.channels.models import ChannelState
 from outbox.groups.models import FailureGroup, GroupHour, GroupQuota
 from outbox.letters.models import BurialKey, DeadLetter, PayloadRevision, ProofRound
-from outbox.messages.models import DeliveryAttempt, IdempotencyKey, OutboxMessage
+from outbox.messages.models import DeliveryAttempt, IdempotencyKey, OutboxMessage, Resend
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from outbox.topic_replay.models import TopicReplay
 
@@ -30,6 +30,7 @@ __all__ = [
     "ProofRound",
     "ReplayBatch",
     "ReplayItem",
+    "Resend",
     "TopicReplay",
     "Watermark",
 ]

@@ -30,9 +30,9 @@ from outbox.letters.verify import (
     letters_counted,
     what_failed_again_is_linked,
 )
-from outbox.messages.models import FLOW, NOT_SENT, DeliveryAttempt, IdempotencyKey, OutboxMessage
+from outbox.messages.models import FLOW, NOT_SENT, DeliveryAttempt, IdempotencyKey, OutboxMessage, Resend
 from outbox.messages.publish import SCOPE, content_hash
-from outbox.messages.retention import KEYS_SWEPT
+from outbox.messages.retention import KEYS_SWEPT, RESENDS_SWEPT
 from outbox.partitioned import MESSAGES
 from outbox.replay_batches.models import OUTCOMES, ReplayBatch, ReplayItem
 from outbox.topic_replay.models import TopicReplay
@@ -100,6 +100,7 @@ def checks() -> Iterator[Check]:
         now = database_now()
         yield _published_is_somewhere(states)
         yield _every_key_has_its_message(now)
+        yield from _resent_is_somewhere(now)
         yield _states_fit()
         yield _sent_was_tried(now)
         yield _order_was_kept()
@@ -143,6 +144,19 @@ def _every_key_has_its_message(now: datetime) -> Check:
         Exists(OutboxMessage.objects.filter(pk=OuterRef("message_id")))
     )
     return Check("outbox: every idempotency key has its message", rows=_shown(lost.values_list("key", "message_id")))
+
+
+def _resent_is_somewhere(now: datetime) -> Iterator[Check]:
+    """What a person had sent again: counted in its transaction, and a message that says the same."""
+    totals = counters.totals(FLOW)
+    kept = totals.get("resent", 0) - totals.get(RESENDS_SWEPT, 0)
+    yield Check("outbox: messages that were resent = those counted", kept, Resend.objects.count())
+    first = _first_id(now, settings.OUTBOX_RETENTION_DAYS - 1)
+    there = OutboxMessage.objects.filter(pk=OuterRef("message_id"))
+    lost = Resend.objects.filter(message_id__gte=first).exclude(Exists(there))
+    strange = Resend.objects.filter(message_id__lte=F("resent_from"))
+    rows = [row for found in (lost, strange) for row in _shown(found.values_list("message_id", "resent_from"))]
+    yield Check("outbox: every resent message is there, and newer than the first", rows=rows)
 
 
 def _states_fit() -> Check:

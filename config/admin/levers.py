@@ -26,6 +26,7 @@ _SUPPORT = (VIEW, "outbox.requeue_deadletter", "outbox.take_failuregroup")
 _SENIOR = (
     *_SUPPORT, "outbox.view_payload", "outbox.bulk_replay", "outbox.edit_deadletter", "outbox.resolve_deadletter",
     "outbox.discard_deadletter", "outbox.restore_deadletter", "outbox.manage_failuregroup", "outbox.cancel_outboxmessage",
+    "outbox.resend_outboxmessage",
 )  # fmt: skip
 _OPERATOR = (
     *_SENIOR, "outbox.send_again_outboxmessage", "outbox.pause_channel", "outbox.replay_topic", "buffer.flush_bucket",
@@ -118,12 +119,14 @@ class Lever:
     # (value, words) of what it asks beside the reason, or what reads them; `act` gets the value, too
     choices: Sequence[tuple[str, str]] | Callable[[], Sequence[tuple[str, str]]] = ()
     choices_label: str = ""
+    text_label: str = ""  # of a line that may stay empty; `act` gets it, too
+    text_help: str = ""
     faster: Callable[[Any], str] = lambda row: ""  # who moved a row on that is not ready any more
 
     @property
     def at_once(self) -> bool:
         """Whether the button on a page of one row pulls it: it asks nothing, and another one undoes it."""
-        return not self.least and not self.choices
+        return not self.least and not self.choices and not self.text_label
 
     @property
     def options(self) -> Sequence[tuple[str, str]]:
@@ -131,7 +134,7 @@ class Lever:
         return self.choices() if callable(self.choices) else self.choices
 
     def pull(self, keys: list[Any], user: AbstractUser | AnonymousUser, reason: str, choice: str = "") -> LeverResult:
-        given = (keys, operator_of(user), reason, *([choice] if self.choices else []))
+        given = (keys, operator_of(user), reason, *([choice] if self.choices or self.text_label else []))
         result = self.act(*given) if keys else 0
         return result if isinstance(result, LeverResult) else LeverResult(result)
 

@@ -74,7 +74,7 @@ def pull(page: ReadOnlyAdmin, request: HttpRequest, lever: Lever) -> HttpRespons
     if request.method != "POST":
         return confirmation.show()
     reason = given.get("reason", "").strip()
-    choice = given.get("choice", "")
+    choice = given.get("text" if lever.text_label else "choice", "")
     if lever.choices and choice not in dict(lever.options):
         return confirmation.show(reason, f"{lever.choices_label}: choose one.")
     problem = fault_of_reason(reason, lever.least)

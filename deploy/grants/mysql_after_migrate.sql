@@ -52,11 +52,12 @@ GRANT UPDATE ON spillway.axes_accesslog TO 'spillway_app'@'%';
 REVOKE UPDATE ON spillway.axes_accessfailurelog FROM 'spillway_app'@'%';
 REVOKE UPDATE ON spillway.axes_accesslog FROM 'spillway_app'@'%';
 GRANT UPDATE (logout_time) ON spillway.axes_accesslog TO 'spillway_app'@'%';
--- The operators' trail, its seals and edited copies are only ever written.
+-- The operators' trail, its seals, edited copies and what was resent are only ever written.
 GRANT INSERT ON spillway.outbox_actionseal TO 'spillway_app'@'%';
 GRANT INSERT ON spillway.outbox_actionsubject TO 'spillway_app'@'%';
 GRANT INSERT ON spillway.outbox_operatoraction TO 'spillway_app'@'%';
 GRANT INSERT ON spillway.outbox_payloadrevision TO 'spillway_app'@'%';
+GRANT INSERT ON spillway.outbox_resend TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_outboxmessage TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_replaybatch TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_replayitem TO 'spillway_app'@'%';

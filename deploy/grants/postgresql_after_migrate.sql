@@ -16,7 +16,7 @@ GRANT DELETE ON notifications_suppression TO spillway_app;
 -- The ledger, the operators' trail and its seals, edited copies, what happened to orders.
 SELECT format('REVOKE UPDATE ON %I FROM spillway_app', relname) FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
-    AND relname ~ '^(buffer_inventorytracking|outbox_operatoraction|outbox_actionseal|outbox_actionsubject|outbox_payloadrevision|notifications_orderevent)' \gexec
+    AND relname ~ '^(buffer_inventorytracking|outbox_operatoraction|outbox_actionseal|outbox_actionsubject|outbox_payloadrevision|outbox_resend|notifications_orderevent)' \gexec
 
 -- The record of logins: who logged in and who failed to. A logout writes its time; failures that count at present
 -- (axes_accessattempt) go with the next login.

@@ -86,6 +86,8 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
             "total": money(row.total_amount, row.currency),
             "refunded": money(row.refunded_amount, row.currency),
             "left": money(row.total_amount - row.refunded_amount, row.currency),
+            "resend_url": reverse("admin:outbox_outboxmessage_lever", args=["resend"]),
+            "may_resend": request.user.has_perm("outbox.resend_outboxmessage"),
             "mails": [(mail, _url_of(mail), _amount(mail, row)) for mail in reversed(mails_of([row]))],
         }
 
@@ -96,4 +98,4 @@ def _amount(mail: OrderMail, row: Order) -> str:
 
 def _url_of(mail: OrderMail) -> str:
     """The message's own page; empty when retention took it."""
-    return reverse("admin:outbox_outboxmessage_change", args=[mail.event.message_id]) if mail.message else ""
+    return reverse("admin:outbox_outboxmessage_change", args=[mail.message_id]) if mail.message else ""

@@ -80,6 +80,7 @@ class DeliveryOut(Schema):
 
 class MessageOut(Schema):
     id: UUID = Field(examples=[MESSAGE_ID])
+    resent_from: UUID | None = Field(None, description="The mail that a person had sent again.", examples=[None])
     event_type: str = Field(examples=["order.paid"])
     state: str = Field(
         description="pending, processing, sent, uncertain, dead_lettered, cancelled or expired; "
@@ -148,11 +149,12 @@ def with_messages(orders: Sequence[Order]) -> list[dict[str, object]]:
 def _message_data(mail: OrderMail) -> dict[str, object]:
     message, delivery = mail.message, mail.delivery
     return {
-        "id": mail.event.message_id,
+        "id": mail.message_id,
+        "resent_from": mail.resend.resent_from if mail.resend else None,
         "event_type": mail.event.event_type,
         "state": mail.state,
         "attempts": message.attempts if message else 0,
-        "created_at": mail.event.created_at,
+        "created_at": mail.created_at,
         "sent_at": message.sent_at if message else None,
         "delivery": {"state": str(delivery.status), "updated_at": delivery.updated_at} if delivery else None,
     }

@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import DEFAULT_DB_ALIAS, models
 from django.db.models import F, OuterRef, Q, Subquery
@@ -15,7 +16,7 @@ from config.database.queries import compiled
 from config.fields import IdentifierField
 from config.uuid7 import is_uuid, uuid7
 from notifications.mail.deliveries import Delivery
-from outbox.messages.models import OutboxMessage
+from outbox.messages.models import OutboxMessage, Resend
 
 MOST_AMOUNT = 999_999_999_999  # minor units; far below what a double can hold exactly
 NUMBER_DIGITS = 10
@@ -186,11 +187,20 @@ REMOVED = "removed"  # the message's partition was dropped; the event stays
 
 @dataclass(frozen=True)
 class OrderMail:
-    """An event of an order, its message, and the message's delivery."""
+    """An event of an order, a message about it, and the message's delivery; `resend` where a person had it sent again."""
 
     event: OrderEvent
     message: OutboxMessage | None
     delivery: Delivery | None
+    resend: Resend | None = None
+
+    @property
+    def message_id(self) -> uuid.UUID:
+        return self.resend.message_id if self.resend else self.event.message_id
+
+    @property
+    def created_at(self) -> datetime:
+        return self.resend.created_at if self.resend else self.event.created_at
 
     @property
     def state(self) -> str:
@@ -198,10 +208,18 @@ class OrderMail:
 
 
 def mails_of(orders: Sequence[Order]) -> list[OrderMail]:
-    """The mails of these orders, oldest first within each."""
+    """The mails of these orders, oldest event first within each, and what was resent behind its first mail."""
     events = list(OrderEvent.objects.of_orders(orders).oldest_first())
+    resent: dict[uuid.UUID, list[Resend | None]] = {event.message_id: [None] for event in events}
+    for resend in Resend.objects.of(resent) if resent else ():
+        resent[resend.resent_from].append(resend)
     # A list of ids prunes the partitions on every database; a join would look into all of them.
-    ids = [event.message_id for event in events]
+    ids = [again.message_id if again else first for first, each in resent.items() for again in each]
     messages = OutboxMessage.objects.filter(pk__in=ids).defer("payload").in_bulk()
     deliveries = Delivery.objects.of_messages(ids).in_bulk()
-    return [OrderMail(event, messages.get(event.message_id), deliveries.get(event.message_id)) for event in events]
+    mails = []
+    for event in events:
+        for again in resent[event.message_id]:
+            pk = again.message_id if again else event.message_id
+            mails.append(OrderMail(event, messages.get(pk), deliveries.get(pk), again))
+    return mails

@@ -16,21 +16,24 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.text import capfirst
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 
 from config.admin import html as states
 from config.admin import humanize
 from config.admin.html import chip, in_words, moment
-from config.admin.levers import Lever
+from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, Segments, age_column
 from config.flows import mask_of
+from config.redelivery import Refusal
 from config.uuid7 import is_uuid
 from outbox.audit_log.reveal import Revealing
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers
 from outbox.letters.models import DeadLetter
-from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage
+from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage, Resend
 
 
 # -- The drawing of one message ------------------------------------------------------------------------------
@@ -105,6 +108,18 @@ def _uncertain(rows: models.QuerySet) -> models.QuerySet:
     return rows.filter(state="uncertain")
 
 
+def _resend(keys: list[UUID], operator: Operator, reason: str, address: str) -> LeverResult:
+    """One by one: one that is refused must not hide what became of the others."""
+    changed, refused = 0, []
+    for key in keys:
+        try:
+            levers.resend(key, operator, reason, address.strip())
+            changed += 1
+        except Refusal as refusal:
+            refused.append(f"{capfirst(str(refusal))}.")
+    return LeverResult(changed, refused)
+
+
 MESSAGES: dict[str, Any] = {"nouns": ("message", "messages"), "right": "cancel_outboxmessage"}
 TRY_NOW = Lever(
     name="try-now", verb="Try now", past="Asked for a try of", icon="play", keep="Let it wait",
@@ -123,6 +138,14 @@ SEND_AGAIN = Lever(
     promise="It leaves with the next round of a relay.",
     detail="If the provider did accept the first try and does not honour keys, somebody gets it twice.",
     act=levers.send_again, ready=_uncertain, why_not=why_not, **MESSAGES | {"right": "send_again_outboxmessage"},
+)  # fmt: skip
+RESEND = Lever(
+    name="resend", verb="Resend", past="Sent again", icon="redo", keep="Leave it", question="Send again",
+    promise="Somebody gets the same once more.",
+    detail="It is a message of its own, behind what its order still has to send. The first one stays as it is.",
+    act=_resend, ready=lambda rows: rows.filter(state="sent"), why_not=why_not,
+    text_label="To another address", text_help="Leave it empty to write to the same address as before.",
+    **MESSAGES | {"right": "resend_outboxmessage"},
 )  # fmt: skip
 CANCEL = Lever(
     name="cancel", verb="Cancel the message", past="Cancelled", icon="ban", keep="Leave it in",
@@ -163,7 +186,7 @@ class StateOfMessage(Segments):
 @admin.register(OutboxMessage)
 class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
     place = 40
-    levers = (TRY_NOW, IT_WAS_SENT, SEND_AGAIN, CANCEL, GIVE_UP)
+    levers = (TRY_NOW, IT_WAS_SENT, SEND_AGAIN, RESEND, CANCEL, GIVE_UP)
     list_display = ["what", "state_chip", "channel", "tries", "next_try", "written"]
     list_filter = [StateOfMessage]
     search_fields = ["pk"]
@@ -205,6 +228,12 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
             return list(rows.filter(pk=key))
         return list(rows.unfinished().filter(aggregate=key)[:MOST_FOUND])
 
+    def shortcut(self, request: HttpRequest, row: OutboxMessage) -> tuple[str, str]:
+        """A sent message is sent again from the search, without its page."""
+        if row.state != "sent" or not RESEND.allowed(request.user, self.opts):
+            return "", ""
+        return f"{RESEND.verb}…", f"{self.lever_url(RESEND)}?{urlencode({'id': str(row.pk)})}"
+
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.body_view)
         return [path("<uuid:pk>/body/", view, name="outbox_outboxmessage_body"), *super().get_urls()]
@@ -236,6 +265,8 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
             "error": sight.error(row.error),
             "size": len(row.payload.encode()),
             "sight": sight,
+            "resent_from": Resend.objects.filter(pk=row.pk).values_list("resent_from", flat=True).first(),
+            "resent": list(Resend.objects.of([row.pk]).reverse()[:MOST_FOUND]),
             "key": key.values_list("key", flat=True).first(),
             "channel": ChannelState.objects.filter(pk=row.channel).first(),
             "letters": list(DeadLetter.objects.filter(business_key=row.aggregate).newest_first()[:MOST_FOUND]),

@@ -116,6 +116,10 @@ class MessageHandler:
     def check(self, payload: Any) -> None:
         """Refuse, with a ValueError, a payload that could never be delivered: asked by `publish`."""
 
+    def readdressed(self, payload: Any, address: str) -> Any:
+        """The payload with another recipient; a ValueError says why there can be none."""
+        raise ValueError(f"a message of the channel {self.name} has no address of its own")
+
     # What follows from `acknowledges`.
     @property
     def opens_attempts(self) -> bool:

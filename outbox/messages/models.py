@@ -201,10 +201,42 @@ class OutboxMessage(Claimable):
         permissions = [
             ("cancel_outboxmessage", "Can cancel, retry and settle messages"),
             ("send_again_outboxmessage", "Can send again what may have been sent"),
+            ("resend_outboxmessage", "Can resend what was sent"),
         ]
 
     def __str__(self) -> str:
         return f"{self.event_type} of {self.aggregate}"
+
+
+class ResendQuerySet(models.QuerySet["Resend"]):
+    """Which messages say again what an earlier one said."""
+
+    def of(self, message_ids: Iterable[uuid.UUID]) -> ResendQuerySet:
+        """Those of these messages, oldest first."""
+        return self.filter(resent_from__any=frozenset(message_ids)).order_by("message_id")
+
+
+class Resend(models.Model):
+    """A message that says again what a sent one said, because a person asked for it; unpartitioned, and few.
+
+    `resent_from` is the first of them, also where a resent one was sent again.
+    """
+
+    message_id = models.UUIDField(primary_key=True)
+    resent_from = models.UUIDField(help_text="The first message that said it.")
+    readdressed = models.BooleanField(default=False, help_text="It goes to an address that a person has given.")
+    created_at = models.DateTimeField()
+
+    objects = ResendQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["resent_from"], name="resend_from"),
+            models.Index(fields=["created_at"], name="resend_age"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.message_id} of {self.resent_from}"
 
 
 class IdempotencyKey(models.Model):

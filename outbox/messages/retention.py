@@ -18,7 +18,7 @@ from config.database.chunks import in_chunks
 from config.partitions import Keep, Partition, PartitionSpec
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
-from outbox.messages.models import FLOW, IdempotencyKey
+from outbox.messages.models import FLOW, IdempotencyKey, Resend
 from outbox.messages.publish import SCOPE
 
 # -- Counts the messages of a day before its partition is dropped, and writes them to a file if asked --------
@@ -85,6 +85,25 @@ def sweep_keys(now: datetime) -> int:
     oldest = now - timedelta(days=settings.OUTBOX_IDEMPOTENCY_DAYS)
     expired = IdempotencyKey.objects.filter(created_at__lt=oldest).order_by("created_at")
     return sum(_delete_counted(keys, now) for keys in in_chunks(expired))
+
+
+RESENDS_SWEPT = "resends_swept"
+
+
+def sweep_resends(now: datetime) -> int:
+    """Delete what was resent when its message is gone as well, OUTBOX_RETENTION_DAYS later; returns how many."""
+    oldest = now - timedelta(days=settings.OUTBOX_RETENTION_DAYS + 1)
+    return sum(
+        _delete_resends(rows, now)
+        for rows in in_chunks(Resend.objects.filter(created_at__lt=oldest).order_by("created_at"))
+    )
+
+
+def _delete_resends(rows: QuerySet, now: datetime) -> int:
+    with transaction.atomic():
+        deleted = rows.delete()[0]
+        counters.add({(FLOW, "", RESENDS_SWEPT): deleted}, now)
+    return deleted
 
 
 def _delete_counted(keys: QuerySet, now: datetime) -> int:

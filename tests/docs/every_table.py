@@ -28,8 +28,10 @@ from notifications.orders import changes  # noqa: E402
 from outbox.audit_log.actions import record  # noqa: E402
 from outbox.audit_log.hash_chain import seal  # noqa: E402
 from outbox.bookkeeping.models import JobLease, Watermark  # noqa: E402
+from outbox.delivery.levers import resend  # noqa: E402
 from outbox.letters.edits import requeue_copy  # noqa: E402
 from outbox.letters.models import DeadLetter  # noqa: E402
+from outbox.messages.models import OutboxMessage  # noqa: E402
 from tests.conftest import TOPIC_ID, MemoryProducer, move_on, order  # noqa: E402
 from tests.screenshots import flows, letters, others  # noqa: E402
 from tests.throttler.worked import Worked  # noqa: E402
@@ -61,6 +63,10 @@ def ingest(values: list[bytes], first: int) -> None:
         now = database_now()
         handler.write(batch, now)
         move_on(handler.group, batch, now)
+
+
+def resent() -> None:
+    resend(OutboxMessage.objects.filter(state="sent").latest("pk").pk, Operator("me"), ANYTHING)
 
 
 def stocks() -> None:
@@ -105,6 +111,7 @@ def fill() -> None:
     stocks()
     flows._mails()
     others.fill_others()
+    resent()
     notices()
     edited()
     people()

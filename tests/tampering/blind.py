@@ -91,6 +91,7 @@ BLIND = {
         "tokens_at=null verb=discard verb=requeue verb=resolve verb=restore"
     ),
     "outbox.ReplayItem": "canary=False canary=True changed_at=now changed_at=null size=+1 size=-1",
+    "outbox.Resend": "readdressed=True",
     "outbox.TopicReplay": (
         "already=+1 already=-1 applied=+1 applied=-1 dry_run=False dry_run=True gone lease_until=now looked_at=+1 "
         "looked_at=-1 outside=+1 outside=-1 parked=+1 parked=-1 read=+1 read=-1 slack_seconds=+1 slack_seconds=-1 "

@@ -82,6 +82,7 @@ def _orders() -> None:
     _order("pay", 500)
     _order("pay", 2000)
     letters._relay([])
+    levers.resend(OutboxMessage.objects.filter(state="sent").latest("pk").pk, ME, "it never came")
     _order()
     _order("pay")
     letters._relay([Outcome("ambiguous", "no answer")])

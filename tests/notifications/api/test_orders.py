@@ -122,7 +122,7 @@ def test_a_page_asks_the_same_few_questions_whatever_its_length(caller, django_a
         changes.change(new_order().pk, "pay")
     caller.get("/v1/orders")  # marks the token as used
     for limit in (2, 12):
-        with django_assert_num_queries(5):  # token, orders, events, messages, deliveries
+        with django_assert_num_queries(6):  # token, orders, events, what was resent, messages, deliveries
             assert len(caller.get("/v1/orders", limit=limit).json()["orders"]) == limit
 
 

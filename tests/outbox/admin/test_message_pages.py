@@ -119,12 +119,15 @@ def test_levers_move_what_is_ready_and_nothing_else(boss, messages, lever, befor
 
 def test_a_page_offers_what_can_be_done_and_says_once_why_the_rest_cannot(boss, messages):
     sent = seen(boss, page_of(messages["sent"]))
-    assert '<a class="sw-lever' not in sent
+    assert sent.count('<a class="sw-lever') == 1
+    assert "Resend…</a>" in sent
     rest = "try now, mark as sent, send again, cancel the message, make it a dead letter."
     assert sent.count(f"The message is sent. Not possible now: {rest}") == 1
     pending = seen(boss, page_of(messages["pending"]))
     assert pending.count('<a class="sw-lever') == 2
-    assert "The message is pending. Not possible now: mark as sent, send again, make it a dead letter." in pending
+    assert (
+        "The message is pending. Not possible now: mark as sent, send again, resend, make it a dead letter." in pending
+    )
 
 
 def test_levers_need_their_right(messages):
