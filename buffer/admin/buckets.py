@@ -20,10 +20,11 @@ from buffer.events.models import Batch, Bucket, BucketQuerySet, BufferedEvent, E
 from buffer.flush import set_aside
 from buffer.streams import streams
 from config.admin import humanize
+from config.admin.filters import ByNumber, ByTime, Segments
 from config.admin.html import chip, moment
 from config.admin.levers import Lever
 from config.admin.lists import Keyset
-from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, Segments, age_column, number_column
+from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column, number_column
 from config.flows import mask_of
 from config.kafka import topic_name
 from config.uuid7 import is_uuid
@@ -49,6 +50,7 @@ class BatchAdmin(Revealing, ReadOnlyAdmin):
     keyset = Keyset("claimed_at", ties_opposed=True)
     list_display = ["batch", "state", "count_events", "rule", "cut", "went_to"]
     list_filter = [StateOfBatch]
+    happened = ByTime("cut", "claimed_at")
     links = ["stream", "location_id", "batch_id"]
     search_fields = ["pk"]
     search_help_text = "Paste a batch id. Exact match, in every state."
@@ -219,6 +221,7 @@ class BufferedEventAdmin(Revealing, ReadOnlyAdmin):
     levers = (WITHDRAW,)
     list_display = ["order_id", "state", "location_id", "version", "position", "arrived"]
     links = ["stream", "location_id", "status"]
+    happened = ByNumber("arrived", "created_at")
     search_fields = ["pk"]
     search_help_text = "Paste an order id, capitals included. Exact match, in all months that are kept."
     arrived = age_column("created_at", "Arrived")

@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from buffer.ledger.models import InventoryStock, InventoryTracking
 from buffer.ledger.topics import part_of
 from config.admin import humanize
+from config.admin.filters import ByNumber
 from config.admin.pages import ReadOnlyAdmin, age_column
 from config.database.transactions import consistent_snapshot
 from config.gate import InvalidRecord
@@ -25,6 +26,7 @@ MOST_FOUND = 50
 @admin.register(InventoryTracking)
 class MovementAdmin(ReadOnlyAdmin):
     place = 50
+    happened = ByNumber("recorded", "created_at")
     list_display = ["reference", "of_stock", "count_delta", "source", "recorded"]
     search_fields = ["pk"]
     search_help_text = "Paste a sale order, purchase order, ticket item or transfer, capitals included. Exact match."

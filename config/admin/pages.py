@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -12,7 +12,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import unquote
-from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DataError, models
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -24,6 +24,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from config.admin import humanize
+from config.admin.filters import EVERY, TIMES, ByTime, WithinTime
 from config.admin.html import moment
 from config.admin.levers import Lever, LeverResult, fault_of_reason
 from config.admin.lists import AFTER, BEFORE, Keyset
@@ -149,51 +150,13 @@ class Confirmation:
 
 
 # -- The base of every page ----------------------------------------------------------------------------------
-EVERY = "all"  # the choice of a filter that leaves the list as it is
-
-
-class Segments(admin.SimpleListFilter):
-    """A filter with a few fixed choices; the first one is the default.
-
-    A search asks for one row by its key: it looks in "all", where there is such a choice, and the page shows that.
-    """
-
-    template = "admin/filter.html"
-    choices_in_words: Sequence[tuple[str, str]] = ()
-    field = ""  # what the choice is compared with; "all" leaves the list as it is
-
-    def __init__(
-        self, request: HttpRequest, params: dict[str, Any], model: type[models.Model], page: admin.ModelAdmin
-    ) -> None:
-        self.searching = bool(request.GET.get(SEARCH_VAR, "").strip())
-        super().__init__(request, params, model, page)
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> Sequence[tuple[str, str]]:
-        return self.choices_in_words
-
-    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        chosen = self.chosen()
-        return queryset if chosen == EVERY else queryset.filter(**{self.field: chosen})
-
-    def chosen(self) -> str:
-        known = [value for value, _ in self.choices_in_words]
-        if self.searching and EVERY in known:
-            return EVERY
-        value = self.value()
-        return value if value is not None and value in known else known[0]
-
-    def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        for value, words in self.choices_in_words:
-            query = changelist.get_query_string({str(self.parameter_name): value})
-            yield {"selected": value == self.chosen(), "query_string": query, "display": words}
-
-
 class KeysetChangeList(ChangeList):
     """Django's changelist without counts and page numbers."""
 
     model_admin: ReadOnlyAdmin
     newer = older = ""
     narrowed: Sequence[str] = ()
+    within: WithinTime | None = None  # the time range that narrows it
     way_back: tuple[str, str] = ("", "")
 
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
@@ -207,6 +170,9 @@ class KeysetChangeList(ChangeList):
 
     def get_filters(self, request: HttpRequest) -> Any:
         filters = super().get_filters(request)
+        self.within = next(
+            (shown for shown in filters[0] if isinstance(shown, WithinTime) and shown.chosen() != EVERY), None
+        )
         # Links from other pages narrow a list by plain lookups; a list must say that it is not the whole.
         try:
             self.narrowed = [
@@ -221,6 +187,11 @@ class KeysetChangeList(ChangeList):
     def get_query_string(self, new_params: dict[str, Any] | None = None, remove: Iterable[str] | None = None) -> str:
         # Another filter or another search starts at the first page.
         return str(super().get_query_string(new_params, [*(remove or []), BEFORE, AFTER]))
+
+    @property
+    def any_time(self) -> str:
+        """The address of the same list without its time range."""
+        return self.get_query_string(remove=TIMES)
 
     def get_results(self, request: HttpRequest) -> None:
         self.keyset: Keyset = self.model_admin.keyset_for(self)
@@ -248,6 +219,7 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
     levers: Sequence[Lever] = ()
     tabs: Sequence[tuple[str, str]] = ()  # (words, name of a changelist)
     links: Sequence[str] = ()  # lookups by which other pages link to the list
+    happened: ByTime | None = None  # what the time range is about; None in a list of what is there now
     empty: tuple[str, str] = ("", "")  # what an empty list means, when that is good news
     list_per_page = 50
     show_full_result_count = False
@@ -258,10 +230,14 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
     def get_changelist(self, request: HttpRequest, **kwargs: object) -> type[KeysetChangeList]:
         return KeysetChangeList
 
+    def get_list_filter(self, request: HttpRequest | None) -> list[Any]:
+        """Its own filters, and the time range of a list of what happened."""
+        return [*self.list_filter, *([WithinTime] if self.happened else [])]
+
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         """Only the list's own filters and `links`: Django allows any field, and `payload__startswith` reads hidden text by guessing."""
         own = (getattr(shown, "parameter_name", "") for shown in self.list_filter)
-        return lookup in {*self.links, *own}
+        return lookup in {*self.links, *own, *(TIMES if self.happened else ())}
 
     def narrowed_to(self, lookup: str, value: object) -> str:
         """What a link from another page narrows the list to, in words."""

@@ -16,10 +16,11 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from config.admin import humanize
+from config.admin.filters import ByTime, ByUuid, Segments
 from config.admin.html import chip
 from config.admin.levers import Lever, Operator, operator_of
 from config.admin.lists import Keyset
-from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, Segments, age_column
+from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
 from config.uuid7 import is_uuid
 from notifications.mail import recipients, suppression
 from notifications.mail.deliveries import Delivery
@@ -72,6 +73,7 @@ class DeliveryAdmin(Revealing, ReadOnlyAdmin):
     levers = (SUPPRESS,)
     list_display = ["mail", "state", "provider", "accepted", "changed"]
     list_filter = [StatusOfDelivery]
+    happened = ByUuid("mail written", "pk")
     search_fields = ["pk"]
     search_help_text = "Paste a message id, or the provider's id of a mail. Exact match, in the chosen status."
     empty = ("No deliveries here", "A delivery appears when a provider has accepted a mail.")
@@ -145,6 +147,7 @@ class SuppressionAdmin(Revealing, ReadOnlyAdmin):
     levers = (LIFT,)
     form = NewSuppression
     list_display = ["to", "because", "since_when"]
+    happened = ByTime("since", "since")
     search_fields = ["pk"]
     search_help_text = "Paste an address. Capitals do not matter."
     empty = ("Nobody is suppressed", "Addresses that bounced for good or complained are listed here.")
@@ -215,6 +218,7 @@ class WebhookEventAdmin(Revealing, ReadOnlyAdmin):
     place = 30
     list_display = ["event", "outcome", "provider", "occurred", "received"]
     list_filter = [VerdictOfEvent]
+    happened = ByUuid("received", "pk")
     search_fields = ["pk"]
     search_help_text = "Paste a message id or an event id. Exact match, with the chosen verdict."
     empty = ("No events here", "Providers that are told our address report here what became of each mail.")

@@ -10,9 +10,10 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from config.admin import humanize
+from config.admin.filters import ByUuid, Segments
 from config.admin.html import chip
 from config.admin.lists import Keyset
-from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, Segments, age_column
+from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
 from config.uuid7 import is_uuid
 from notifications.currencies import money
 from notifications.mail import recipients
@@ -36,6 +37,7 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
     place = 10
     list_display = ["order", "state", "total", "refunded", "created"]
     list_filter = [StatusOfOrder]
+    happened = ByUuid("created", "pk")
     search_fields = ["pk"]
     search_help_text = "Paste the order number from a mail, an order id or an e-mail address. Capitals do not matter."
     empty = ("No orders here", "An order appears here when a program creates it through the API.")

@@ -15,9 +15,10 @@ from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
 
 from config.admin import humanize
+from config.admin.filters import Segments
 from config.admin.html import chip
 from config.admin.levers import Lever, operator_of
-from config.admin.pages import ReadOnlyAdmin, Segments, age_column
+from config.admin.pages import ReadOnlyAdmin, age_column
 from notifications.api.tokens import ApiToken, ApiTokenQuerySet, fault_of_customer, fault_of_name, issue, revoke
 
 

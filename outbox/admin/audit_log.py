@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from django.apps import apps
@@ -17,9 +16,10 @@ from django.utils import timezone
 from django.utils.text import capfirst
 
 from config.admin import humanize
+from config.admin.filters import ByTime, Segments
 from config.admin.levers import operator_of
 from config.admin.lists import Keyset
-from config.admin.pages import ReadOnlyAdmin, Segments, age_column, number_column
+from config.admin.pages import ReadOnlyAdmin, age_column, number_column
 from config.telemetry.redaction import without_addresses
 from outbox.audit_log.actions import record
 from outbox.audit_log.models import ActionSeal, ActionSubject, OperatorAction, verb_in_words
@@ -123,7 +123,6 @@ admin.site.register(Group, RecordedGroupAdmin)
 # -- Operator actions ----------------------------------------------------------------------------------------
 SOMEBODYS = ("note",)  # words of a provider, about somebody
 MOST_FOUND = 20
-PERIODS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=31)}
 
 
 class WhoActed(Segments):
@@ -167,24 +166,13 @@ class WhatItWasAbout(Segments):
         return self.choices_in_words
 
 
-class WhenItWas(Segments):
-    title = "when"
-    parameter_name = "when"
-    choices_in_words = [
-        ("all", "Any time"), ("hour", "Last hour"), ("day", "24 h"), ("week", "7 days"), ("month", "31 days"),
-    ]  # fmt: skip
-
-    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        period = PERIODS.get(self.chosen())
-        return queryset.filter(created_at__gte=timezone.now() - period) if period else queryset
-
-
 @admin.register(OperatorAction)
 class OperatorActionAdmin(ReadOnlyAdmin[OperatorAction]):
     place = 70
     keyset = Keyset("created_at", ties_opposed=True)
     list_display = ["did", "when", "who", "because", "result", "count_rows"]
-    list_filter = [WhoActed, WhatItWasAbout, WhenItWas]
+    list_filter = [WhoActed, WhatItWasAbout]
+    happened = ByTime("when", "created_at")
     search_fields = ["pk"]
     search_help_text = "Paste the id of a letter, message, customer, … or somebody's name. Exact match."
     empty = (

@@ -18,10 +18,11 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 
 from config.admin import humanize
+from config.admin.filters import EVERY, TIMES, ByUuid, Segments
 from config.admin.html import chip, in_words
 from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import POSITION, Keyset
-from config.admin.pages import EVERY, LeverState, ReadOnlyAdmin, Segments, age_column
+from config.admin.pages import LeverState, ReadOnlyAdmin, age_column
 from config.flows import flows, mask_of
 from config.kafka.headers import shown
 from config.telemetry.redaction import DOTS, masked_error
@@ -153,6 +154,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
     keyset = Keyset(ids_first=True)
     list_filter = [StateOfLetter, FlowOfLetter]
     links = ["group__id__exact"]
+    happened = ByUuid("arrived", "pk")
     search_fields = ["pk"]
     search_help_text = (
         "Paste an order id or number, batch id, letter id, correlation id or topic/partition/offset. "
@@ -172,6 +174,8 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
     def _of_list(self, request: HttpRequest) -> list[LeverState]:
         """The levers on everything that the list shows; none on the hits of a search, and none when nothing is there."""
         asked = {name: request.GET.get(name, "") for name in (*self.links, "source", "state", SEARCH_VAR)}
+        if any(request.GET.get(name, "") not in ("", EVERY) for name in TIMES):
+            return []  # the filter of a batch knows no start: it would take more than the list shows
         group, source = asked["group__id__exact"], asked["source"]
         if asked[SEARCH_VAR].strip() or (group and not (group.isdecimal() and len(group) < 19)):
             return []

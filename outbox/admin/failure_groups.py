@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from config.admin import humanize
+from config.admin.filters import ByTime
 from config.admin.html import chip, moment
 from config.admin.lists import by_ids
 from config.admin.pages import KeysetChangeList, LeverState, ReadOnlyAdmin, age_column, finds, number_column
@@ -22,7 +23,6 @@ from outbox.admin.group_figures import Figures, figures, history_of, origins_of
 from outbox.admin.group_filters import (
     ByUrgency,
     FlowOfGroup,
-    LastSeen,
     OwnerOfGroup,
     StateOfGroup,
     batches_of,
@@ -87,7 +87,8 @@ class FailureGroupAdmin(ReadOnlyAdmin[FailureGroup]):
     list_per_page = 25
     list_display = ["state_shown", "cause", "flow_shown", "count_open", "last_day", "first", "last", "owner"]
     list_display_links = ["cause"]
-    list_filter = [StateOfGroup, FlowOfGroup, OwnerOfGroup, LastSeen]
+    list_filter = [StateOfGroup, FlowOfGroup, OwnerOfGroup]
+    happened = ByTime("last seen", "last_seen")
     count_open = number_column("open_count", "Open", ("letter", "letters"))
     last = age_column("last_seen", "Last seen")
 

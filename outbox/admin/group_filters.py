@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import reduce
 from operator import or_
 from typing import Any, cast
@@ -19,8 +19,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from config.admin.filters import Segments
 from config.admin.lists import BETWEEN, Keyset, Row
-from config.admin.pages import Segments
 from config.flows import Flow, flows
 from config.uuid7 import smallest_uuid7
 from outbox.groups.models import FailureGroup, FailureGroupQuerySet, ignored_long_enough
@@ -147,7 +147,6 @@ def _beyond(cursor: str, backwards: bool) -> Q:
 
 # -- Filters of groups and letters ---------------------------------------------------------------------------
 WORK = "work"
-SPANS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
 
 
 def name_of(flow: Flow) -> str:
@@ -210,16 +209,6 @@ class OwnerOfGroup(Segments):
         if chosen == "me":
             return queryset.filter(owner_id=request.user.pk)
         return queryset.filter(owner_name="") if chosen == "nobody" else queryset
-
-
-class LastSeen(Segments):
-    title = "last seen"
-    parameter_name = "seen"
-    choices_in_words = [("all", "Any time"), ("hour", "1 h"), ("day", "24 h"), ("week", "7 days")]
-
-    def queryset(self, request: HttpRequest, queryset: models.QuerySet) -> models.QuerySet:
-        span = SPANS.get(self.chosen())
-        return queryset.filter(last_seen__gte=timezone.now() - span) if span else queryset
 
 
 class FlowOfLetter(Segments):

@@ -22,10 +22,11 @@ from django.views.decorators.clickjacking import xframe_options_sameorigin
 
 from config.admin import html as states
 from config.admin import humanize
+from config.admin.filters import ByUuid, Segments
 from config.admin.html import chip, in_words, moment
 from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import Keyset
-from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, Segments, age_column
+from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
 from config.flows import mask_of
 from config.redelivery import Refusal
 from config.uuid7 import is_uuid
@@ -189,6 +190,7 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
     levers = (TRY_NOW, IT_WAS_SENT, SEND_AGAIN, RESEND, CANCEL, GIVE_UP)
     list_display = ["what", "state_chip", "channel", "tries", "next_try", "written"]
     list_filter = [StateOfMessage]
+    happened = ByUuid("written", "pk")
     search_fields = ["pk"]
     search_help_text = "Paste a message id; or an aggregate such as order:… for what it still has to send."
     empty = ("Nothing here", "A message appears with the change it tells of, in the same transaction.")

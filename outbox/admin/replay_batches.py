@@ -16,10 +16,11 @@ from django.utils.html import format_html
 from django.utils.text import capfirst
 
 from config.admin import humanize
+from config.admin.filters import ByNumber, ByUuid, Segments
 from config.admin.html import chip, in_words
 from config.admin.levers import ROLES, Operator, operator_of
 from config.admin.lists import Keyset
-from config.admin.pages import ReadOnlyAdmin, Segments, age_column, number_column
+from config.admin.pages import ReadOnlyAdmin, age_column, number_column
 from config.redelivery import Refusal
 from outbox.admin import replay_batch_page as batch_page
 from outbox.admin.failure_groups import TABS
@@ -127,6 +128,7 @@ class ReplayItemAdmin(ReadOnlyAdmin[ReplayItem]):
     keyset = Keyset("letter")
     links = ["batch__id__exact"]
     list_filter = [StateOfItem]
+    happened = ByUuid("letter arrived", "letter")
     list_display = ["of_letter", "result", "said", "changed"]
     list_display_links = None
     changed = age_column("changed_at", "When")
@@ -167,6 +169,7 @@ class ReplayItemAdmin(ReadOnlyAdmin[ReplayItem]):
 class ReplayBatchAdmin(ReadOnlyAdmin[ReplayBatch]):
     place = 30
     tabs = TABS
+    happened = ByNumber("asked for", "created_at")
     list_display = ["batch", "in_state", "count_pinned", "count_done", "count_failed", "who", "asked"]
     empty = ("No replay batch yet", "A batch requeues, discards, resolves or restores many letters at once.")
     count_pinned = number_column("pinned", "Letters")

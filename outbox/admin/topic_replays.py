@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from config.admin import humanize, svg
+from config.admin.filters import ByNumber
 from config.admin.html import chip, clock_and_age
 from config.admin.levers import Lever, Operator, fault_of_reason, operator_of
 from config.admin.pages import ReadOnlyAdmin, age_column, number_column
@@ -146,6 +147,7 @@ REFRESH_SECONDS = 2
 class TopicReplayAdmin(ReadOnlyAdmin[TopicReplay]):
     place = 65
     levers = (APPLY, CANCEL)
+    happened = ByNumber("asked for", "created_at")
     list_display = ["timeframe", "state", "does", "count_read", "count_applied", "who", "asked"]
     empty = (
         "Nothing was replayed yet",

@@ -13,9 +13,10 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from config.admin import humanize
+from config.admin.filters import Segments
 from config.admin.html import chip, clock_and_age, said
 from config.admin.lists import Keyset
-from config.admin.pages import ReadOnlyAdmin, Segments, age_column
+from config.admin.pages import ReadOnlyAdmin, age_column
 from outbox.bookkeeping.models import UNSEEN, Watermark
 from outbox.bookkeeping.progress import BEHIND, lag_of
 

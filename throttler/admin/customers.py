@@ -18,9 +18,10 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 
 from config.admin import humanize
+from config.admin.filters import Segments
 from config.admin.html import chip, moment
 from config.admin.lists import Keyset
-from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, Segments
+from config.admin.pages import KeysetChangeList, ReadOnlyAdmin
 from config.admin.svg import Point
 from config.database.clock import database_now
 from outbox.audit_log.models import OperatorAction

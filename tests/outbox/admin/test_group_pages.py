@@ -124,8 +124,8 @@ def test_filters_by_flow_owner_and_time(boss, groups):
     assert listed(boss, "?owner=me") == []
     FailureGroup.objects.filter(title="mine").update(owner_id=User.objects.get(username="boss").pk)
     assert listed(boss, "?owner=me") == ["mine"]
-    assert "mail" not in listed(boss, "?seen=hour")
-    assert "mail" in listed(boss, "?seen=day")
+    assert "mail" not in listed(boss, "?when=hour")
+    assert "mail" in listed(boss, "?when=day")
 
 
 def test_the_figures_count_from_what_groups_keep(boss, groups):
