@@ -77,10 +77,13 @@ class RequestLog:
     def _log(self, request: HttpRequest, response: HttpResponse, seconds: float) -> None:
         # Only if the session was read anyway: the log must not cost a query.
         user = request.__dict__.get("_cached_user")
+        match = request.resolver_match
+        # A link that sets a password opens an account as long as it is unused.
+        path = f"/{match.route}" if match and "token" in match.kwargs else request.path
         log.info(
             "request",
             method=request.method,
-            path=request.path,
+            path=path,
             status=response.status_code,
             milliseconds=round(seconds * 1000, 1),
             user=getattr(user, "pk", None),

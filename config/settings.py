@@ -189,6 +189,8 @@ HANDLERS: dict[str, str] = {
     "kafka": "outbox.channels.kafka.KafkaHandler",
     "email": "notifications.handler.EmailHandler",
 }
+# What sends a person the link to set a password: address, subject, text → why it was not accepted, or empty.
+ACCOUNT_MAIL = "notifications.account_mail.send"
 # What the daily round deletes besides partitions: functions of the time that return how many rows went.
 SWEEPS = [
     "config.processes.beat.sweep_logins",

@@ -29,6 +29,7 @@ MAY_USE = {
     },
     "outbox": {
         "audit_log": [],
+        "accounts": ["audit_log"],
         "bookkeeping": [],
         "groups": ["bookkeeping", "audit_log"],
         "letters": ["bookkeeping", "audit_log", "groups"],
@@ -42,6 +43,7 @@ MAY_USE = {
         "admin": [
             "bookkeeping",
             "audit_log",
+            "accounts",
             "groups",
             "letters",
             "channels",

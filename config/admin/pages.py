@@ -276,7 +276,12 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        return {lever.name: (partial(_to_confirmation, lever), lever.name, f"{lever.verb}…") for lever in self.levers}
+        """The menu of the list: the levers that this user may pull. A page of one row says which rights are missing."""
+        return {
+            lever.name: (partial(_to_confirmation, lever), lever.name, f"{lever.verb}…")
+            for lever in self.levers
+            if lever.allowed(request.user, self.opts)
+        }
 
     # -- One row --------------------------------------------------------------------------------
     def detail(self, request: HttpRequest, row: Row) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """Admin pages of letters, messages, channels, replays, positions, accounts and the trail."""
 
+from outbox.accounts import pages as accounts
 from outbox.admin import (
     audit_log,
     channels,
@@ -12,6 +13,7 @@ from outbox.admin import (
 )
 
 __all__ = [
+    "accounts",
     "audit_log",
     "channels",
     "dead_letters",

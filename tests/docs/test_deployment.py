@@ -78,7 +78,8 @@ def test_only_what_changes_tables_is_their_owner(name):
 def test_a_unit_reads_the_secrets_that_it_uses(name):
     given = re.findall(r"^LoadCredential=(\w+):", units()[name], re.MULTILINE)
     used = {"secret_key", "database_url", "kafka_sasl_password"}
-    used |= {"email_url"} if name in SENDERS else {"email_webhook_secrets"} if name == "web" else set()
+    used |= {"email_url"} if name in {*SENDERS, "web"} else set()
+    used |= {"email_webhook_secrets"} if name == "web" else set()
     assert sorted(given) == sorted(used)
     for secret in given:
         assert f"Environment={secret.upper()}_FILE=%d/{secret}\n" in units()[name]
@@ -152,7 +153,7 @@ def test_every_secret_that_is_read_is_given_and_every_one_given_is_described():
 
 
 def test_a_container_reads_the_secrets_that_it_uses():
-    assert {name for name, text in services().items() if "email_url" in text} == {"relay", "listen", "worker"}
+    assert {name for name, text in services().items() if "email_url" in text} == {"relay", "listen", "worker", "web"}
     assert {name for name, text in services().items() if "email_webhook_secrets" in text} == {"web"}
     assert {name for name, text in services().items() if "celery_broker_url" in text} == {"beat", "worker"}
     shared = re.search(r"^  secrets: \[([^\]]+)\]", read(COMPOSE), re.MULTILINE)[1].split(", ")

@@ -8,8 +8,11 @@ from urllib.parse import urlencode
 
 from django.contrib.admin import site
 from django.contrib.auth.models import User
+from django.contrib.auth.tokens import default_token_generator
 from django.db.models import Model, QuerySet
 from django.urls import reverse
+from django.utils.encoding import force_bytes
+from django.utils.http import urlsafe_base64_encode
 
 from buffer.models import Batch, Bucket, BufferedEvent, InventoryStock
 from outbox.groups.models import FailureGroup
@@ -114,10 +117,28 @@ def _submit(page: Any) -> None:
     page.wait_for_selector("[role=alert], .errornote")
 
 
+def _save(page: Any) -> None:
+    page.click("input[name=_save]")
+    page.wait_for_selector(".errornote")
+
+
 def _issue(page: Any) -> None:
     page.fill("#id_name", "picture taker")
     page.click("input[name=_save]")
     page.wait_for_selector("text=Copy it now")
+
+
+def _invite(page: Any) -> None:
+    page.fill("#id_email", f"new{User.objects.count()}@shop.example")
+    page.click("input[name=_save]")
+    page.wait_for_selector("text=The link of")
+
+
+def _welcome() -> str:
+    """The link of somebody who has not set a password yet."""
+    person, _ = User.objects.get_or_create(username="newcomer", defaults={"first_name": "N.", "last_name": "Comer"})
+    parts = [urlsafe_base64_encode(force_bytes(person.pk)), default_token_generator.make_token(person)]
+    return reverse("admin:auth_user_welcome", args=parts)
 
 
 def _items(state: str) -> Callable[[], str]:
@@ -244,6 +265,11 @@ OTHERS = {
     "token-new": Shown(named("notifications_apitoken_add"), do=_issue),
     "suppression-new": Shown(named("notifications_suppression_add")),
     "account-new": Shown(named("auth_user_add")),
+    "account-new-wrong": Shown(named("auth_user_add"), do=_save),
+    "account-link": Shown(named("auth_user_add"), do=_invite),
+    "welcome": Shown(_welcome, ""),
+    "welcome-wrong": Shown(_welcome, "", do=_submit),
+    "welcome-over": Shown(named("auth_user_welcome", "x", "over"), ""),
     "account-password": Shown(one(User.objects.all, "password_change")),
     "account-history": Shown(one(User.objects.all, "history")),
     "account-delete": Shown(one(User.objects.all, "delete")),

@@ -152,6 +152,16 @@ def test_several_at_once_from_the_list_and_back_to_its_filters(boss, rows):
     assert FailureGroup.objects.get(pk=rows.late.group_id).open_count == 0
 
 
+def test_the_menu_of_a_list_offers_what_its_reader_may_do(rows, reader):
+    some = client_with("view_deadletter", "requeue_deadletter")
+    menu = some.get(list_of(DeadLetter)).content.decode()
+    assert '<option value="requeue">' in menu
+    assert '<option value="discard">' not in menu
+    assert 'name="action"' not in reader.get(list_of(DeadLetter)).content.decode()
+    tried = some.post(list_of(DeadLetter), {"action": "discard", "_selected_action": [str(rows.late.pk)]})
+    assert "lever/discard" not in tried.headers.get("Location", "")
+
+
 def test_a_refusal_names_its_cause_and_spares_the_others(boss, rows):
     Batch.objects.filter(pk=rows.parked.pk).update(status="sent")
     response = pull(boss, DeadLetter, "discard", rows.refused, rows.late)

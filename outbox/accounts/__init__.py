@@ -1,0 +1,1 @@
+"""Accounts: who may log in, by which link, in which role."""

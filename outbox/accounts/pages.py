@@ -1,0 +1,231 @@
+"""Admin pages of accounts and roles: only a superuser changes them, and each change of a right is an action."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import unquote
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, Permission, User
+from django.core.exceptions import PermissionDenied
+from django.db import models, transaction
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.cache import add_never_cache_headers
+from django.utils.text import capfirst
+
+from config.admin.levers import operator_of
+from outbox.accounts.forms import NewPerson, Person
+from outbox.accounts.links import Welcome, lifetime, make_link, send_link
+from outbox.accounts.rights import all_that, in_words, named
+from outbox.audit_log.actions import record
+
+State = dict[str, object]
+
+
+class RecordedAdmin(admin.ModelAdmin):
+    """Only superusers give rights, and what they give or take stands in the trail with what was before."""
+
+    def state_of(self, row: Any) -> State:
+        """What decides what this account or role may do."""
+        raise NotImplementedError
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return _is_superuser(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return _is_superuser(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return _is_superuser(request)
+
+    def save_model(self, request: HttpRequest, obj: models.Model, form: object, change: bool) -> None:
+        if change:
+            request.__dict__["rights_before"] = self.state_of(self.model._default_manager.get(pk=obj.pk))
+        super().save_model(request, obj, form, change)
+
+    def log_addition(self, request: HttpRequest, obj: models.Model, message: object) -> LogEntry:
+        self._record(request, "add", obj, None, self._now(obj))
+        return super().log_addition(request, obj, message)
+
+    def log_change(self, request: HttpRequest, obj: models.Model, message: object) -> LogEntry:
+        after = self._now(obj)
+        before = request.__dict__.pop("rights_before", after)
+        # What is no right is a name, an address, or a password: that it was changed is said, its value is not.
+        self._record(request, "change" if before == after else "change_rights", obj, before, after)
+        return super().log_change(request, obj, message)
+
+    def log_deletions(self, request: HttpRequest, queryset: models.QuerySet) -> list[LogEntry]:
+        for row in queryset:
+            self._record(request, "delete", row, self.state_of(row), None)
+        return super().log_deletions(request, queryset)
+
+    def formfield_for_dbfield(self, db_field: models.Field, request: HttpRequest, **kwargs: Any) -> Any:
+        """Django labels the two fields of a moment with words beside them only."""
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if isinstance(db_field, models.DateTimeField) and field:
+            for widget, part in zip(field.widget.widgets, ("date", "time"), strict=True):
+                widget.attrs["aria-label"] = f"{capfirst(str(db_field.verbose_name))}, {part}"
+        return field
+
+    def _now(self, obj: models.Model) -> State:
+        return self.state_of(self.model._default_manager.get(pk=obj.pk))  # without what the row has cached
+
+    def _record(
+        self, request: HttpRequest, verb: str, row: models.Model, before: State | None, after: State | None
+    ) -> None:
+        noun = str(self.opts.verbose_name)
+        record(
+            operator_of(request.user), f"{verb}_{noun}" if verb != "change_rights" else verb, f"{noun.capitalize()} {row}",
+            reason="", subject_type=self.opts.label_lower, subject_id=row.pk, before=before, after=after,
+        )  # fmt: skip
+
+
+def _is_superuser(request: HttpRequest) -> bool:
+    return bool(request.user.is_active and request.user.is_superuser)
+
+
+def _names(rights: models.QuerySet[Permission]) -> list[str]:
+    return sorted(f"{app}.{codename}" for app, codename in rights.values_list("content_type__app_label", "codename"))
+
+
+class RecordedUserAdmin(RecordedAdmin, UserAdmin):
+    """Accounts. A new one gets a link by e-mail to set its password."""
+
+    form, add_form = Person, NewPerson
+    add_form_template = "admin/auth/user/add_form.html"
+    list_display = ("username", "full_name", "roles", "may_log_in", "last_login")
+    list_filter = ("groups", "is_active", "is_superuser")
+    readonly_fields = ("may_do", "last_login", "date_joined")
+    filter_horizontal = ("user_permissions",)
+    add_fieldsets = ((None, {"fields": ("email", ("first_name", "last_name"), "groups", "username")}),)
+    fieldsets = (
+        (None, {"fields": ("username", "password")}),
+        ("Person", {"fields": (("first_name", "last_name"), "email")}),
+        ("What this person may do", {"fields": ("is_active", "groups", "may_do")}),
+        (
+            "Single rights, beside the roles",
+            {
+                "classes": ("collapse",),
+                "fields": ("is_staff", "is_superuser", "user_permissions"),
+                "description": "Rights that are in no role are given here. Each change is an operator action.",
+            },
+        ),
+        ("Dates", {"fields": ("last_login", "date_joined")}),
+    )
+
+    def state_of(self, row: User) -> State:
+        return {
+            "active": row.is_active,
+            "staff": row.is_staff,
+            "superuser": row.is_superuser,
+            "roles": sorted(row.groups.values_list("name", flat=True)),
+            "rights": _names(row.user_permissions.all()),
+        }
+
+    # -- The list -------------------------------------------------------------------------------
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[User]:
+        return super().get_queryset(request).prefetch_related("groups")
+
+    @admin.display(description="Name")
+    def full_name(self, row: User) -> str:
+        return row.get_full_name()
+
+    @admin.display(description="Roles")
+    def roles(self, row: User) -> str:
+        names = ["Superuser"] if row.is_superuser else []
+        return ", ".join([*names, *sorted(group.name for group in row.groups.all())]) or "none"
+
+    @admin.display(description="May log in")
+    def may_log_in(self, row: User) -> str:
+        if not row.is_active:
+            return "no, not active"
+        if not row.has_usable_password():
+            return "not before a password is set"
+        return "yes" if row.is_staff else "no, without a role"
+
+    @admin.display(description="All together")
+    def may_do(self, row: User) -> str:
+        return all_that(row)
+
+    # -- Links to set a password ------------------------------------------------------------------
+    def get_urls(self) -> list[URLPattern]:
+        link = self.admin_site.admin_view(self.link_view)
+        own = [
+            path("welcome/<uidb64>/<token>/", Welcome.as_view(), name="auth_user_welcome"),
+            path("<path:object_id>/link/", link, name="auth_user_link"),
+        ]
+        return [*own, *super().get_urls()]
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """The mail leaves after the account's transaction: a server that hangs holds no lock."""
+        response = super().add_view(request, form_url, extra_context)
+        person: User | None = request.__dict__.pop("new_person", None)
+        return self._hand_over(request, person) if person else response
+
+    def response_add(self, request: HttpRequest, obj: User, post_url_continue: str | None = None) -> HttpResponse:
+        request.__dict__["new_person"] = obj
+        return HttpResponse()  # of which `add_view` makes the page with the link
+
+    def link_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """POST: a new link for somebody who is there already."""
+        person = self.get_object(request, unquote(object_id))
+        if not self.has_change_permission(request, person):
+            raise PermissionDenied
+        if person is None:
+            raise Http404
+        if request.method != "POST":
+            return HttpResponseRedirect(reverse("admin:auth_user_change", args=[person.pk]))
+        return self._hand_over(request, person)
+
+    def _hand_over(self, request: HttpRequest, person: User) -> HttpResponse:
+        """Send a link, and show it once, on this page: a message would be stored in a cookie or a session."""
+        with transaction.atomic():
+            link = make_link(request, person)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"A link for {person.get_full_name() or person.get_username()}",
+            "opts": self.opts,
+            "row": person,
+            "link": link,
+            "why_not": send_link(request, person, link),
+            "lifetime": lifetime(),
+            "may_do": all_that(person),
+        }
+        response = TemplateResponse(request, "admin/auth/user/link.html", context)
+        add_never_cache_headers(response)
+        return response
+
+
+class RecordedGroupAdmin(RecordedAdmin, GroupAdmin):
+    """Roles: groups of Django's."""
+
+    list_display = ("name", "may_do", "people")
+    readonly_fields = ("may_do",)
+    fieldsets = (
+        (None, {"fields": ("name", "may_do")}),
+        ("Rights", {"classes": ("collapse",), "fields": ("permissions",)}),
+    )
+
+    def state_of(self, row: Group) -> State:
+        return {"rights": _names(row.permissions.all())}
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[Group]:
+        rows = super().get_queryset(request).prefetch_related("permissions__content_type")
+        return rows.annotate(members=models.Count("user", distinct=True))
+
+    @admin.display(description="People may")
+    def may_do(self, row: Group) -> str:
+        return capfirst(in_words(named(row.permissions.all()))) if row.pk else ""
+
+    @admin.display(description="People", ordering="members")
+    def people(self, row: Group) -> str:
+        return f"{row.members:,}"  # type: ignore[attr-defined]
+
+
+admin.site.unregister([User, Group])
+admin.site.register(User, RecordedUserAdmin)
+admin.site.register(Group, RecordedGroupAdmin)
