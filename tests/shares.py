@@ -1,48 +1,79 @@
 """What one leg of `make test` leaves to another, where both run; alone, a leg runs every test.
 
 Each test meets both brokers and every database that answers differently: SQLite with the embedded broker as in the demo,
-servers with the real one. MariaDB and MySQL share driver, dialect and Django's backend: one has the processes, the other
-the pages. Throttlers as processes keep their state in Kafka: MySQL beside them is enough. What a page masks is no matter
-of the database: SQLite and one server are enough. So divided, the legs take about the same time.
+servers with the real one. What races, claims, locks, plans, migrates, verifies or is killed meets all of them. MariaDB and
+MySQL share driver, dialect and Django's backend: of everything else each has a half, and one has the processes. What is
+about words, pages and formats runs on two legs of four, what touches no database on one. Throttlers as processes keep
+their state in Kafka: MySQL beside them is enough. Which half, pair or leg it is follows from the name of the file, so
+that it stays the same. So divided, the legs take about the same time.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Sequence
+from functools import cache
+from itertools import combinations
+from pathlib import Path
 
 import pytest
 
 DATABASE = {"db", "transactional_db"}
-# Whose tests, where they touch no database, say the same beside each.
+# Whose tests, where they touch no database, need none of a kind, even if their text names one.
 BLIND = ("tests/config/demo/test_embedded_kafka", "tests/config/kafka/", "tests/docs/", "tests/throttler/")
 THROTTLERS = "tests/processes/throttler/"
 # They wait for sessions and time-outs of Kafka; no database has a part in it.
 NO_PART = tuple(f"{THROTTLERS}test_{name}" for name in ("sleepers", "throttler_cuts", "throttler_zombies"))
-PAGES = re.compile(r"/admin/|^tests/outbox/scenarios/")
-MASKS = re.compile(r"^tests/outbox/audit_log/test_(matrix|reveal|lookups|planted)")
+# Where the databases differ, by the name of the folder or file: every leg.
+DIFFERS = re.compile(
+    r"^tests/(config/(database|partitions)|debezium|processes)/"
+    r"|race|plans|claim|lock|crash|kill|conflict|sequence|verify|archive|retention|lost_sessions"
+)
+# What people read, what is masked, what arrives as text: two legs.
+WORDS = re.compile(
+    r"/admin/|/scenarios/|/console/|^tests/config/|^tests/notifications/(api|mail|webhooks|test_)"
+    r"|^tests/outbox/api/"
+)
+# What SQLite has whole and a server in part, so that one server is enough.
+IN_PART = re.compile(r"^tests/(tampering/|outbox/audit_log/test_(matrix|reveal|lookups|planted))")
+# Killed at each point of their work: on both servers that have the processes.
+KILLED = re.compile(r"crash|points|kill|test_ledger|lost_sessions")
+PARTS = 12  # enough to deal by two, three and six
+
+
+def parts(kind: str) -> list[str]:
+    return [f"{kind}-{part}" for part in range(PARTS)]
 
 
 def left_by(leg: str, chosen: Sequence[str], kafka: bool) -> set[str]:
     """What the leg of a database leaves to others when all the `chosen` are tested, and whether on a real broker, too."""
     servers = [name for name in chosen if name != "sqlite"]
-    left = set()
-    if leg != ("mariadb" if "mariadb" in chosen else chosen[-1]):
-        left.add("blind")
+    twins = [name for name in chosen if name in {"mariadb", "mysql"}]
+    homes = [name for name in servers if name != "mysql" or "mariadb" not in chosen]  # of processes
+    left = _left_of("blind", leg, [[name] for name in servers or chosen])
+    left |= _left_of("words", leg, list(combinations(chosen, min(2, len(chosen)))))
+    if leg in twins:
+        left |= _left_of("half", leg, [[name] for name in twins])
+    if leg in homes:
+        left |= _left_of("started", leg, [[name] for name in homes])
+    elif leg in servers:
+        left.add("processes")
     if leg == "sqlite" and servers and kafka:
         left.add("kafka")
     if leg in servers and "sqlite" in chosen and kafka:
         left.add("embedded")
-    if leg == "mysql" and "mariadb" in chosen:
-        left.add("processes")
-    if leg == "mariadb" and "mysql" in chosen:
-        left.add("pages")
-    if leg in servers[1:]:
-        left.add("masks")
     if leg in {"postgres", "mariadb"} and "mysql" in chosen:
         left.add("throttlers")
+    if leg in servers[1:]:
+        left.add("in-part")
     return left
+
+
+def _left_of(kind: str, leg: str, hands: Sequence[Sequence[str]]) -> set[str]:
+    """The parts of a kind that are dealt to other hands than those of the leg."""
+    return {name for part, name in enumerate(parts(kind)) if leg not in hands[part % len(hands)]}
 
 
 def is_left_out(item: pytest.Item) -> bool:
@@ -54,20 +85,35 @@ def is_left_out(item: pytest.Item) -> bool:
 def kinds_of(item: pytest.Item) -> set[str]:
     if item.nodeid.startswith(NO_PART):
         return {"throttlers"}
+    file = item.nodeid.partition("::")[0]
+    part = zlib.crc32(file.encode()) % PARTS
+    runs_processes = bool(item.get_closest_marker("processes"))
     if not touches_database(item):
-        return {"blind"} if item.nodeid.startswith(BLIND) else set()
+        needs_one = not file.startswith(BLIND) and (runs_processes or databases_named(item.path))
+        return set() if needs_one else {f"blind-{part}"}
     callspec = getattr(item, "callspec", None)  # of a test without parameters there is none
     kinds = {callspec.params.get("broker")} & {"embedded", "kafka"} if callspec else set()
     if item.nodeid.startswith(THROTTLERS) and "cassandra" not in item.nodeid:  # which runs beside one server alone
         kinds.add("throttlers")
-    elif item.get_closest_marker("processes"):
-        kinds.add("processes")
-    if PAGES.search(item.nodeid):
-        kinds.add("pages")
-    if MASKS.search(item.nodeid):
-        kinds.add("masks")
+    elif runs_processes:
+        kinds |= {"processes"} if KILLED.search(file) else {"processes", f"started-{part}"}
+    elif IN_PART.search(file):
+        kinds.add("in-part")
+    elif not DIFFERS.search(file):
+        named = databases_named(item.path)
+        if WORDS.search(file) and not named and not kinds:
+            kinds.add(f"words-{part}")
+        elif not named & {"mariadb", "two_databases"} or file.startswith("tests/docs/"):
+            kinds.add(f"half-{part}")
     return kinds
 
 
 def touches_database(item: pytest.Item) -> bool:
     return bool(item.get_closest_marker("django_db") or DATABASE & set(getattr(item, "fixturenames", ())))
+
+
+@cache
+def databases_named(file: Path) -> frozenset[str]:
+    """What the text of a file says of databases: its tests do something else on one than on another, or start what
+    connects to it."""
+    return frozenset(re.findall(r"\.vendor\b|mariadb|database_url|cassandra|two_databases", file.read_text().lower()))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -13,7 +14,7 @@ import pytest
 
 from tests import legs
 from tests.legs import Leg
-from tests.shares import left_by
+from tests.shares import left_by, parts
 from tests.tree import ROOT
 
 CASES = """
@@ -94,45 +95,78 @@ def test_the_tests_on_cassandra_run_beside_one_server_alone(tmp_path, monkeypatc
     assert seen == {"sqlite": {"debezium"}, "postgres": {"kafka", "debezium"}, "mysql": {"kafka", "debezium"}}
 
 
-def test_each_kind_of_test_is_left_by_some_and_run_by_another(monkeypatch):
-    left = {}
-    monkeypatch.setattr(legs, "pytest", lambda leg, others, *rest: (left.update({leg.name: leg.left_out}), (0, []))[1])
-    legs.run_all({name: Leg(name, address="127.0.0.1:1") for name in legs.VARIABLES}, [])
-    assert left == {
-        "sqlite": {"blind", "kafka"},
-        "postgres": {"blind", "embedded", "throttlers"},
-        "mariadb": {"embedded", "masks", "pages", "throttlers"},
-        "mysql": {"blind", "embedded", "masks", "processes"},
-    }
-    told = legs.environment(Leg("mysql", address="mysql://127.0.0.1:1", left_out=left["mysql"]), [], "unused")
-    assert told["LEFT_OUT"] == "blind,embedded,masks,processes"
+ALL = ("sqlite", "postgres", "mariadb", "mysql")
+
+
+def runs(kinds: set[str], chosen: Sequence[str] = ALL, kafka: bool = True) -> set[str]:
+    """The legs that run a test of these kinds."""
+    return {name for name in chosen if not kinds & left_by(name, chosen, kafka)}
 
 
 @pytest.mark.parametrize(
-    ("chosen", "kafka", "left"),
+    ("kinds", "legs_that_run"),
     [
-        (["sqlite"], True, {"sqlite": set()}),
-        (["mysql"], True, {"mysql": set()}),
-        (["sqlite", "mariadb"], False, {"sqlite": {"blind"}, "mariadb": set()}),
-        (["postgres", "mariadb"], True, {"postgres": {"blind"}, "mariadb": {"masks"}}),
-        (["sqlite", "postgres"], True, {"sqlite": {"blind", "kafka"}, "postgres": {"embedded"}}),
+        (set(), set(ALL)),
+        ({"embedded"}, {"sqlite"}),
+        ({"kafka"}, {"postgres", "mariadb", "mysql"}),
+        ({"throttlers"}, {"sqlite", "mysql"}),
+        ({"in-part"}, {"sqlite", "postgres"}),
+        ({"processes"}, {"sqlite", "postgres", "mariadb"}),
+        ({"processes", "kafka"}, {"postgres", "mariadb"}),
+        ({"processes", "started-0"}, {"sqlite", "postgres"}),
+        ({"processes", "started-1"}, {"sqlite", "mariadb"}),
+        ({"half-0"}, {"sqlite", "postgres", "mariadb"}),
+        ({"half-1", "kafka"}, {"postgres", "mysql"}),
+        ({"words-0"}, {"sqlite", "postgres"}),
+        ({"words-5"}, {"mariadb", "mysql"}),
+        ({"blind-0"}, {"postgres"}),
+        ({"blind-2"}, {"mysql"}),
     ],
 )
-def test_nothing_is_left_to_a_leg_that_does_not_run(chosen, kafka, left):
-    assert {name: left_by(name, chosen, kafka) for name in chosen} == left
+def test_a_kind_of_test_has_its_legs(kinds, legs_that_run):
+    assert runs(kinds) == legs_that_run
+
+
+def test_each_part_of_what_is_dealt_has_as_many_legs():
+    for kind, count in (("blind", 1), ("words", 2), ("half", 3)):
+        assert {len(runs({part})) for part in parts(kind)} == {count}
+    assert {len(runs({"processes", part})) for part in parts("started")} == {2}
+    for kind in ("blind", "words"):
+        assert {leg for part in parts(kind) for leg in runs({part})} == set(ALL) - (
+            {"sqlite"} if kind == "blind" else set()
+        )
+
+
+def test_a_leg_is_told_what_it_leaves_to_others(monkeypatch):
+    left = {}
+    monkeypatch.setattr(legs, "pytest", lambda leg, others, *rest: (left.update({leg.name: leg.left_out}), (0, []))[1])
+    legs.run_all({name: Leg(name, address="127.0.0.1:1") for name in legs.VARIABLES}, [])
+    assert left == {name: left_by(name, ALL, True) for name in ALL}
+    environment = legs.environment(Leg("mysql", address="mysql://127.0.0.1:1", left_out=left["mysql"]), [], "unused")
+    assert set(environment["LEFT_OUT"].split(",")) == left["mysql"]
+
+
+@pytest.mark.parametrize("leg", ALL)
+def test_a_leg_alone_runs_every_test(leg):
+    assert left_by(leg, [leg], True) == set()
+
+
+# What one test can be at once.
+TOGETHER = [
+    *[{part} for kind in ("blind", "words", "half") for part in parts(kind)],
+    *[{broker, part} for broker in ("embedded", "kafka") for part in parts("half")],
+    *[{broker, "processes", part} for broker in ("embedded", "kafka") for part in parts("started")],
+    {"processes"}, {"throttlers"}, {"throttlers", "kafka"}, {"throttlers", "embedded"}, {"in-part"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kafka", [False, True])
-def test_no_kind_of_test_is_left_by_all(kafka):
-    """A kind is what one test is, or two of them at once: pages on the embedded broker, say."""
+def test_every_test_is_run_by_a_leg(kafka):
     for count in range(1, 5):
-        for chosen in combinations(legs.DATABASES, count):
-            left = [left_by(name, chosen, kafka) for name in chosen]
-            for kind in ("blind", "embedded", "masks", "pages", "processes", "throttlers"):
-                assert any(kind not in kinds for kinds in left), (chosen, kind)
-            for kind in ("blind", "masks", "pages", "processes", "throttlers"):
-                with_kafka = [kinds for kinds in left if "kafka" not in kinds]
-                assert any(kind not in kinds for kinds in with_kafka), (chosen, kind)
+        for chosen in combinations(ALL, count):
+            # Without a server of Kafka its tests are skipped, and on SQLite alone they run there.
+            lost = [kinds for kinds in TOGETHER if not runs(kinds, chosen, kafka)]
+            assert not lost, chosen
 
 
 def test_the_tests_on_cassandra_run_beside_sqlite_where_there_is_no_server(tmp_path, monkeypatch):
