@@ -1,4 +1,5 @@
-"""A plugin of pytest, `-p tests.docs.tracer`: writes to WALKS which places in the code each test entered, in order."""
+"""A plugin of pytest, `-p tests.docs.tracer`: writes to WALKS which places in the code each test entered, in order, and on
+which thread."""
 
 import json
 import os
@@ -14,14 +15,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = re.compile(r"`([\w/]+\.py):(\w+(?:\.\w+)?)`")
-entered: dict[str, list[str]] = {}
+entered: dict[str, list[tuple[str, int]]] = {}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     named = {place for pair in PLACE.findall((ROOT / "docs" / "paths.md").read_text()) for place in [":".join(pair)]}
     places: dict[CodeType, str] = {}
-    calls: list[str] = []
+    calls: list[tuple[str, int]] = []
 
     def note(frame, event, _argument):
         if event == "call":
@@ -29,7 +30,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
             if id(code) not in places:
                 places[id(code)] = place_of(code, named)
             if places[id(code)]:
-                calls.append(places[id(code)])
+                calls.append((places[id(code)], threading.get_ident()))
 
     threading.setprofile(note)
     sys.setprofile(note)
