@@ -1,5 +1,4 @@
-"""A plugin of pytest, `-p tests.docs.tracer`: writes to WALKS which places in the code each test entered, in order, and on
-which thread."""
+"""A plugin of pytest, `-p tests.docs.tracer`: writes to WALKS what each test entered, in order, and on which thread."""
 
 import json
 import os
