@@ -52,6 +52,7 @@ class BatchAdmin(Revealing, ReadOnlyAdmin):
     list_filter = [StateOfBatch]
     happened = ByTime("cut", "claimed_at")
     links = ["stream", "location_id", "batch_id"]
+    begins = ["pk"]
     search_fields = ["pk"]
     search_help_text = "Paste a batch id. Exact match, in every state."
     count_events = number_column("event_count", "Orders")

@@ -28,6 +28,7 @@ class MovementAdmin(ReadOnlyAdmin):
     place = 50
     happened = ByNumber("recorded", "created_at")
     list_display = ["reference", "of_stock", "count_delta", "source", "recorded"]
+    begins = ["reference_id"]
     search_fields = ["pk"]
     search_help_text = "Paste a sale order, purchase order, ticket item or transfer, capitals included. Exact match."
     empty = ("No movements yet", "Each payment, receipt, ticket item and transfer leaves one per stock.")

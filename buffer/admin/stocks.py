@@ -44,6 +44,7 @@ class StockAdmin(ReadOnlyAdmin):
     levers = (STOCKTAKE,)
     list_display = ["stock", "count_quantity", "of_item", "lies_at", "changed"]
     list_select_related = ("item", "location")
+    begins = ["pk"]
     search_fields = ["pk"]
     search_help_text = "Paste a stock id, capitals included. Exact match."
     empty = ("No stock yet", "A stock appears with its first movement, or when import_stock brings it in.")
@@ -182,6 +183,7 @@ def _stocks(row: InventoryItem | InventoryLocation) -> str:
 class ItemAdmin(CapturedAdmin):
     place = 60
     list_display = ["item", "state", "merchant_id", "changed"]
+    begins = ["pk"]
     search_fields = ["pk"]
     search_help_text = "Paste an item id, capitals included. Exact match."
     empty = ("No items yet", "An item appears with its first product variant, or when import_stock brings it in.")
@@ -198,6 +200,7 @@ class ItemAdmin(CapturedAdmin):
 class LocationAdmin(CapturedAdmin):
     place = 70
     list_display = ["name", "state", "merchant_id", "changed"]
+    begins = ["merchant_id"]
     search_fields = ["pk"]
     search_help_text = "Paste a merchant id, capitals included. Exact match."
     empty = ("No locations yet", "Every merchant gets a default one; import_stock brings in others.")

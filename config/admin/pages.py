@@ -28,7 +28,7 @@ from config.admin import export, humanize
 from config.admin.filters import EVERY, TIMES, ByTime, WithinTime
 from config.admin.html import moment
 from config.admin.levers import Lever, LeverResult, fault_of_reason
-from config.admin.lists import AFTER, BEFORE, Keyset
+from config.admin.lists import AFTER, BEFORE, MOST_BEGUN, Keyset, beginning_with
 from config.database.clock import database_now
 
 Row = TypeVar("Row", bound=models.Model)
@@ -203,6 +203,8 @@ class KeysetChangeList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         self.keyset: Keyset = self.model_admin.keyset_for(self)
+        if begun := request.__dict__.pop("begun", ""):
+            self.narrowed = [*self.narrowed, begun]
         try:
             rows, more = self.keyset.page(self.queryset, self.place, self.backwards, self.list_per_page)
         except (ValidationError, DataError) as error:
@@ -228,6 +230,7 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
     levers: Sequence[Lever] = ()
     tabs: Sequence[tuple[str, str]] = ()  # (words, name of a changelist)
     links: Sequence[str] = ()  # lookups by which other pages link to the list
+    begins: Sequence[str] = ()  # shown columns that begin an index, of which the search takes a beginning
     happened: ByTime | None = None  # what the time range is about; None in a list of what is there now
     empty: tuple[str, str] = ("", "")  # what an empty list means, when that is good news
     list_per_page = 50
@@ -264,6 +267,12 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
         """The rows with this key, for the search in the header: exact matches by an index, never a scan."""
         return ()
 
+    def beginning(self, text: str) -> list[Any]:
+        """The keys of the first rows of which a key begins with this, for the search when nothing has the whole key."""
+        rows = self.model._default_manager.all()
+        keys = (key for field in self.begins for key in beginning_with(rows, field, text))
+        return list(dict.fromkeys(keys))[:MOST_BEGUN]
+
     def words(self, row: Row) -> str:
         """What a row is called in the list of hits."""
         return str(row)
@@ -277,7 +286,11 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
     ) -> tuple[models.QuerySet, bool]:
         term = search_term.strip()
         if term:
-            queryset = queryset.filter(pk__in=[row.pk for row in self.find(term)])
+            keys = [row.pk for row in self.find(term)]
+            if not keys and (keys := self.beginning(term)):
+                first = f", the first {MOST_BEGUN}" if len(keys) == MOST_BEGUN else ""
+                request.__dict__["begun"] = f"what begins with “{term}”{first}"
+            queryset = queryset.filter(pk__in=keys)
         return queryset, False
 
     def changelist_view(self, request: HttpRequest, extra_context: Mapping[str, object] | None = None) -> HttpResponse:

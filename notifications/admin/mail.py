@@ -74,6 +74,7 @@ class DeliveryAdmin(Revealing, ReadOnlyAdmin):
     list_display = ["mail", "state", "provider", "accepted", "changed"]
     list_filter = [StatusOfDelivery]
     happened = ByUuid("mail written", "pk")
+    begins = ["pk"]
     search_fields = ["pk"]
     search_help_text = "Paste a message id, or the provider's id of a mail. Exact match, in the chosen status."
     empty = ("No deliveries here", "A delivery appears when a provider has accepted a mail.")
@@ -219,6 +220,7 @@ class WebhookEventAdmin(Revealing, ReadOnlyAdmin):
     list_display = ["event", "outcome", "provider", "occurred", "received"]
     list_filter = [VerdictOfEvent]
     happened = ByUuid("received", "pk")
+    begins = ["pk"]
     search_fields = ["pk"]
     search_help_text = "Paste a message id or an event id. Exact match, with the chosen verdict."
     empty = ("No events here", "Providers that are told our address report here what became of each mail.")

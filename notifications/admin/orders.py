@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -12,7 +13,7 @@ from django.utils.html import format_html
 from config.admin import humanize
 from config.admin.filters import ByUuid, Segments
 from config.admin.html import chip
-from config.admin.lists import Keyset
+from config.admin.lists import MOST_BEGUN, Keyset, beginning_with
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
 from config.uuid7 import is_uuid
 from notifications.currencies import money
@@ -38,6 +39,7 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
     list_display = ["order", "state", "total", "refunded", "created"]
     list_filter = [StatusOfOrder]
     happened = ByUuid("created", "pk")
+    begins = ["pk"]
     search_fields = ["pk"]
     search_help_text = "Paste the order number from a mail, an order id or an e-mail address. Capitals do not matter."
     empty = ("No orders here", "An order appears here when a program creates it through the API.")
@@ -78,6 +80,11 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
             return list(orders.of_any_case(recipients.check(key))[:MOST_FOUND])
         except ValueError:
             return ()
+
+    def beginning(self, text: str) -> list[Any]:
+        """The number in a mail, too, whose capitals do not matter."""
+        number = text.removeprefix("#").upper()
+        return [*super().beginning(text), *beginning_with(Order.objects.all(), "number_in_mail", number)][:MOST_BEGUN]
 
     def detail(self, request: HttpRequest, row: Order) -> dict[str, object]:
         sight = self.sight(request, row)

@@ -155,6 +155,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
     list_filter = [StateOfLetter, FlowOfLetter]
     links = ["group__id__exact"]
     happened = ByUuid("arrived", "pk")
+    begins = ["business_key", "pk"]
     search_fields = ["pk"]
     search_help_text = (
         "Paste an order id or number, batch id, letter id, correlation id or topic/partition/offset. "

@@ -191,6 +191,7 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
     list_display = ["what", "state_chip", "channel", "tries", "next_try", "written"]
     list_filter = [StateOfMessage]
     happened = ByUuid("written", "pk")
+    begins = ["pk"]
     search_fields = ["pk"]
     search_help_text = "Paste a message id; or an aggregate such as order:… for what it still has to send."
     empty = ("Nothing here", "A message appears with the change it tells of, in the same transaction.")
