@@ -188,6 +188,14 @@ class Flow:
         """The business keys of the letters that somebody looks for who searches for this key; a few, by an index."""
         return ()
 
+    def called(self, key: str) -> str:
+        """What people call what a business key or an aggregate is about, told from the key alone; empty for other flows' keys."""
+        return ""
+
+    def event_in_words(self, event_type: str) -> str:
+        """`Mail: paid` for the type of a message of this flow; empty for those of others."""
+        return ""
+
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         """(name, is it right, what was seen) for `doctor`."""
         return iter(())
@@ -212,6 +220,30 @@ class Flow:
 def flows() -> list[Flow]:
     """The flows of `settings.FLOWS`, in order."""
     return [import_string(path)() for path in settings.FLOWS]
+
+
+def name_of(flow: Flow) -> str:
+    """What people call a flow: the same on home, in filters and in lists."""
+    return type(flow).__name__
+
+
+def source_in_words(source: str) -> str:
+    """The flow of a dead-letter source; where a flow has several, the source is said, too."""
+    for flow in flows():
+        if source in (sources := flow.sources()):
+            return name_of(flow) if len(sources) == 1 else f"{name_of(flow)}: {source}"
+    return source
+
+
+def called(key: str) -> str:
+    """`order 34DDC7D9C5`: a business key or an aggregate as its flow calls it, without a query; else the key itself."""
+    return next(filter(None, (flow.called(key) for flow in flows())), key)
+
+
+def promise_in_words(event_type: str, aggregate: str) -> str:
+    """`Mail: paid, order 34DDC7D9C5`; what no flow has words for stays as it is."""
+    event = next(filter(None, (flow.event_in_words(event_type) for flow in flows())), event_type)
+    return f"{event}, {called(aggregate)}"
 
 
 def letters_of(source: str) -> Letters:

@@ -71,6 +71,10 @@ class Letters:
         """What became of requeued letters, by keyed looks; `waiting` without proof."""
         return {}
 
+    def requeue_in_words(self, letters: Sequence[Any]) -> tuple[str, str]:
+        """What a requeue of these promises, and the rest of it; empty where the words for all flows fit."""
+        return "", ""
+
     # -- the pace of a replay -------------------------------------------------------------------------
     def awaited(self, step: str = "") -> bool:
         """Whether the effect comes later and goes through something that can be flooded: a replay keeps a window."""

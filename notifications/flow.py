@@ -10,7 +10,9 @@ from django.db.models import Sum
 
 from config.flows import Check, Deed, Flow, Reading
 from config.telemetry import metrics
-from notifications.orders.models import Order
+from config.uuid7 import is_uuid
+from notifications.mail.content import short
+from notifications.orders.models import Order, OrderEvent
 from notifications.samples import next_order_event
 from notifications.verify import checks
 from notifications.webhooks.inbox import WebhookEvent
@@ -37,6 +39,15 @@ class Orders(Flow):
 
     def letters_about(self, key: str) -> Sequence[str]:
         return Order.objects.aggregates_of(key)
+
+    def called(self, key: str) -> str:
+        """An order by the number in its mails: the last digits of its id."""
+        kind, _, order = key.partition(":")
+        return f"order {short(order)}" if kind == "order" and is_uuid(order) else ""
+
+    def event_in_words(self, event_type: str) -> str:
+        known = dict(OrderEvent.Kind.choices)
+        return f"Mail: {known[event_type]}" if event_type in known else ""
 
     def arrived(self) -> int:
         return _created() + _changes()

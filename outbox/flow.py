@@ -98,6 +98,17 @@ class OutboxLetters(Letters):
         hints, messages = _hints_and_messages(letters)
         return {**capture.effect(hints, now), **redelivery.effect(messages)}
 
+    def requeue_in_words(self, letters: Sequence[DeadLetter]) -> tuple[str, str]:
+        hints, messages = _hints_and_messages(letters)
+        if hints:
+            return "", ""
+        promise = "Each message is sent again."
+        if redelivery.channels_of(messages) == {"email"}:
+            what = "The mail is" if len(messages) == 1 else "Each mail is"
+            promise = f"{what} sent again, to the same address and with the same text."
+        rest = "It has all its tries again. What counts as sent already is not sent twice. If it fails again, a new letter says why."
+        return promise, rest
+
     def awaited(self, step: str = "") -> bool:
         return step != "decode"  # a hint sends nothing that the poller would not send
 

@@ -143,7 +143,7 @@ OPEN = ChannelState.Breaker.OPEN
 def picture(numbers: Numbers) -> Picture:
     """Home's row of the outbox."""
     return Picture(
-        name="Outbox to e-mail",
+        name="Outbox",
         purpose="What was promised arrives",
         stages=_stages(numbers),
         needs=list(_needs(numbers)),
@@ -210,7 +210,7 @@ def _channel(numbers: Numbers, state: ChannelState) -> Stage:
         return Stage(state.name, humanize.UNKNOWN, "", ["nobody answers"], url, tone="bad", word="No answer")
     if state.breaker == OPEN:
         return Stage(state.name, "0", "/s", ["nobody answers"], url, tone="bad", word="Breaker")
-    return Stage(state.name, "open", "", ["breaker closed"], url)
+    return Stage(state.name, "sending", "", ["breaker closed"], url)
 
 
 def _stands(numbers: Numbers, state: ChannelState) -> bool:

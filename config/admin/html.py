@@ -32,7 +32,7 @@ STATES = {
     "group_resolving": State("info", "redo", "Resolving"),
     "group_resolved": State("ok", "tick", "Resolved"),
     "group_ignored": State("idle", "dashed", "Ignored"),
-    "requeued": State("info", "redo", "Requeued"),
+    "requeued": State("info", "redo", "Requeued, waiting for proof"),
     "failed_again": State("bad", "octagon", "Failed again"),
     "eligible": State("idle", "dashed", "Eligible"),
     "skipped": State("idle", "ban", "Skipped"),

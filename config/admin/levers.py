@@ -121,6 +121,8 @@ class Lever:
     choices_label: str = ""
     text_label: str = ""  # of a line that may stay empty; `act` gets it, too
     text_help: str = ""
+    # (promise, detail) for just these rows; empty where the general words fit
+    promise_of: Callable[[Sequence[Any]], tuple[str, str]] = lambda rows: ("", "")
     faster: Callable[[Any], str] = lambda row: ""  # who moved a row on that is not ready any more
 
     @property

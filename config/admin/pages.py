@@ -101,12 +101,15 @@ class Confirmation:
     def show(self, reason: str = "", problem: str = "", status: int = 200, choice: str = "") -> HttpResponse:
         lever, opts = self.lever, self.page.opts
         ready = {row.pk for row in lever.ready(self._rows([row.pk for row in self.rows]))}
+        promise, detail = lever.promise_of([row for row in self.rows if row.pk in ready])
         left_out = [(row, lever.why_not(row)) for row in self.rows if row.pk not in ready]
         context = {
             **self.page.admin_site.each_context(self.request),
             "title": lever.title(len(ready)) if ready else f"{lever.verb}: nothing to do",
             "opts": opts,
             "lever": lever,
+            "promise": promise or lever.promise,
+            "detail": detail or lever.detail,
             "label": lever.label(len(ready)),
             "ready": [row for row in self.rows if row.pk in ready],
             "left_out": left_out,

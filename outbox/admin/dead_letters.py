@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from config.admin.html import chip, in_words
 from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import POSITION, Keyset
 from config.admin.pages import LeverState, ReadOnlyAdmin, age_column
-from config.flows import flows, mask_of
+from config.flows import flows, letters_of, mask_of, source_in_words
 from config.kafka.headers import shown
 from config.telemetry.redaction import DOTS, masked_error
 from config.uuid7 import is_uuid
@@ -84,6 +84,14 @@ LETTERS: dict[str, Any] = {
     "why_not": _why_closed,
     "faster": who_was_faster,
 }
+
+
+def _requeue_in_words(rows: Sequence[DeadLetter]) -> tuple[str, str]:
+    """What the flow does with these; nothing more where several flows would."""
+    sources = {row.source for row in rows}
+    return letters_of(sources.pop()).requeue_in_words(rows) if len(sources) == 1 else ("", "")
+
+
 REQUEUE = Lever(
     name="requeue",
     verb="Requeue",
@@ -95,6 +103,7 @@ REQUEUE = Lever(
     detail="It is processed at its original position, so it cannot overwrite a later version. "
     "If it fails again, a new letter says why.",
     act=partial(_pull, "requeue"),
+    promise_of=_requeue_in_words,
     **LETTERS,
 )
 RESOLVE = Lever(
@@ -150,7 +159,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
     place = 20
     tabs = TABS
     levers = (REQUEUE, RESOLVE, DISCARD, RESTORE)
-    list_display = ["letter", "state", "cause", "source", "arrived"]
+    list_display = ["letter", "state", "cause", "flow", "arrived"]
     keyset = Keyset(ids_first=True)
     list_filter = [StateOfLetter, FlowOfLetter]
     links = ["group__id__exact"]
@@ -196,13 +205,22 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
         group = FailureGroup.objects.filter(pk=str(value)).first() if lookup == "group__id__exact" else None
         return f"“{group}”" if group else str(value)
 
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """The letters of one group have one cause, which stands above them."""
+        of_group = bool(request.GET.get("group__id__exact"))
+        return [name for name in self.list_display if name != "cause" or not of_group]
+
     @admin.display(description="Letter")
     def letter(self, row: DeadLetter) -> str:
-        return row.business_key or row.position
+        return row.about
 
     @admin.display(description="State")
     def state(self, row: DeadLetter) -> str:
         return chip(row.status)
+
+    @admin.display(description="Flow")
+    def flow(self, row: DeadLetter) -> str:
+        return source_in_words(row.source)
 
     @admin.display(description="Cause")
     def cause(self, row: DeadLetter) -> str:
@@ -232,8 +250,9 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
         row.refresh_from_db(fields=LARGE)  # in one query, not each by itself
         sight, items = self.sight(request, row), items_of(row)
         return {
-            "title": f"{cause_in_words(row.reason)}: {row.business_key or row.position}",
+            "title": f"{cause_in_words(row.reason)}: {row.about}",
             "group": group,
+            "flow": source_in_words(row.source),
             "error": sight.error(row.error),
             "payload": sight.payload(row.payload, *mask_of(row.source)),
             "size": len(row.payload) if row.payload is not None else None,

@@ -166,11 +166,7 @@ class Editing(ReadOnlyAdmin[DeadLetter]):
     ) -> HttpResponse:
         group = FailureGroup.objects.filter(pk=row.group_id).first() if row else None
         page = {**self.admin_site.each_context(request), "opts": self.opts, "lever": EDIT, "now": database_now()}
-        about = {
-            "row": row,
-            "group": group,
-            "title": f"Edit and requeue {row.business_key or row.position}" if row else "Edit and requeue",
-        }
+        about = {"row": row, "group": group, "title": f"Edit and requeue {row.about}" if row else "Edit and requeue"}
         return TemplateResponse(request, TEMPLATE, {**page, **about, **context}, status=status)
 
 

@@ -17,18 +17,10 @@ from config.admin.html import chip, moment
 from config.admin.lists import by_ids
 from config.admin.pages import KeysetChangeList, LeverState, ReadOnlyAdmin, age_column, finds, number_column
 from config.database.clock import database_now
-from config.flows import flows
+from config.flows import flows, name_of, source_in_words
 from outbox.admin import group_figures
 from outbox.admin.group_figures import Figures, figures, history_of, origins_of
-from outbox.admin.group_filters import (
-    ByUrgency,
-    FlowOfGroup,
-    OwnerOfGroup,
-    StateOfGroup,
-    batches_of,
-    groups_in_work,
-    name_of,
-)
+from outbox.admin.group_filters import ByUrgency, FlowOfGroup, OwnerOfGroup, StateOfGroup, batches_of, groups_in_work
 from outbox.admin.group_levers import LEVERS, PAIRED, may_write, of_letters, ticket_url, words_page
 from outbox.groups import counts
 from outbox.groups.models import FailureGroup
@@ -131,7 +123,7 @@ class FailureGroupAdmin(ReadOnlyAdmin[FailureGroup]):
         newest = by_ids(letters, NEWEST)
         judged, batches = redelivery.foresee(newest, now), batches_of(row)
         return {
-            "title": str(row),
+            "title": f"{source_in_words(row.source)}: {row}",
             "shown": f"group_{row.shown_state(now, [row.pk] if batches else [])}",
             "batches": batches,
             "letters": newest,

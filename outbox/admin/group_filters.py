@@ -21,7 +21,7 @@ from django.utils.dateparse import parse_datetime
 
 from config.admin.filters import Segments
 from config.admin.lists import BETWEEN, Keyset, Row
-from config.flows import Flow, flows
+from config.flows import flows, name_of, source_in_words
 from config.uuid7 import smallest_uuid7
 from outbox.groups.models import FailureGroup, FailureGroupQuerySet, ignored_long_enough
 from outbox.letters.filters import STARTS, Filter
@@ -149,11 +149,6 @@ def _beyond(cursor: str, backwards: bool) -> Q:
 WORK = "work"
 
 
-def name_of(flow: Flow) -> str:
-    """What people call a flow."""
-    return type(flow).__name__
-
-
 class StateOfGroup(Segments):
     title = "state"
     parameter_name = "state"
@@ -219,10 +214,6 @@ class FlowOfLetter(Segments):
     field = "source"
 
     def lookups(self, request: HttpRequest, model_admin: ModelAdmin) -> Sequence[tuple[str, str]]:
-        named = [
-            (source, name_of(flow) if len(flow.sources()) == 1 else f"{name_of(flow)}: {source}")
-            for flow in flows()
-            for source in flow.sources()
-        ]
+        named = [(source, source_in_words(source)) for flow in flows() for source in flow.sources()]
         self.choices_in_words = [("all", "All"), *named]
         return self.choices_in_words

@@ -208,7 +208,7 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
 
     @admin.display(description="Message")
     def what(self, row: OutboxMessage) -> str:
-        return format_html('{}<span class="sw-second sw-code">{}</span>', row.event_type, row.aggregate)
+        return format_html('{}<span class="sw-second sw-code">{} {}</span>', row, row.event_type, row.aggregate)
 
     @admin.display(description="State")
     def state_chip(self, row: OutboxMessage) -> str:
@@ -257,7 +257,8 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
         mail = mail_of(row) if sight.shown else {}
         key = IdempotencyKey.objects.filter(scope="publish", message_id=row.pk, created_at=row.created_at)
         return {
-            "title": f"{row.event_type} for {row.aggregate}",
+            "title": str(row),
+            "facts_of": f"{row.event_type} {row.aggregate}",
             "state": state_of_message(row),
             "attempts": attempts,
             "timeline": timeline_of(row, attempts, now),

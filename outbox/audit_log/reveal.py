@@ -14,6 +14,7 @@ from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 
+from config.admin import humanize
 from config.admin.humanize import pretty
 from config.admin.levers import fault_of_reason, operator_of
 from config.database.clock import database_now
@@ -81,7 +82,9 @@ def answer(request: HttpRequest, subject_type: str, subject_id: object, words: s
     elif problem := fault_of_reason(reason, LEAST_REASON):
         messages.error(request, problem)
     else:
-        record(operator, REVEAL, words, reason=reason, result=f"for {settings.REVEAL_SECONDS} s", **about)
+        record(
+            operator, REVEAL, words, reason=reason, result=f"for {humanize.length(settings.REVEAL_SECONDS)}", **about
+        )
     return HttpResponseRedirect(back)
 
 

@@ -12,6 +12,7 @@ from django.db.models.base import ModelState
 from django.db.models.functions import Length
 
 from config.fields import IdentifierField
+from config.flows import called
 from config.uuid7 import uuid7
 from outbox.groups.models import FailureGroup
 
@@ -189,7 +190,7 @@ class DeadLetter(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.reason} {self.business_key or self.position}"
+        return f"{self.reason} {self.about}"
 
     @classmethod
     def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[Any], **newer: Any) -> Self:
@@ -201,6 +202,11 @@ class DeadLetter(models.Model):
         letter._state = ModelState()
         letter._state.adding, letter._state.db = False, db
         return letter
+
+    @property
+    def about(self) -> str:
+        """The order, batch or customer as people call it; its position where no key is known."""
+        return called(self.business_key) if self.business_key else self.position
 
     @property
     def position(self) -> str:

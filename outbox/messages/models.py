@@ -11,6 +11,7 @@ from django.db import models
 from django.db.models import Q
 
 from config.fields import IdentifierField
+from config.flows import promise_in_words
 from config.uuid7 import smallest_uuid7, uuid7, uuid7_milliseconds
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
 
@@ -205,7 +206,7 @@ class OutboxMessage(Claimable):
         ]
 
     def __str__(self) -> str:
-        return f"{self.event_type} of {self.aggregate}"
+        return promise_in_words(self.event_type, self.aggregate)
 
 
 class ResendQuerySet(models.QuerySet["Resend"]):

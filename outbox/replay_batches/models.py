@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import models
 
 from config.fields import IdentifierField
+from config.flows import called
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
 from outbox.replay_batches import rules
 
@@ -194,4 +195,4 @@ class ReplayItem(models.Model):
         constraints = [models.UniqueConstraint(fields=["letter", "batch"], name="replayitem_letter")]
 
     def __str__(self) -> str:
-        return self.business_key or str(self.letter)
+        return called(self.business_key) if self.business_key else str(self.letter)
