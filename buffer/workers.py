@@ -14,6 +14,7 @@ from config.kafka import Producer
 from config.kafka.consumer import consumer_of
 from config.kafka.consumer.writer import parallel_writers
 from config.processes import worker
+from config.telemetry.activity import activity
 from outbox.letters.burial import AlarmedWatermarks, LetterHandler
 
 
@@ -36,6 +37,7 @@ def flush(
 ) -> None:
     """Flush the named streams (default all) until `stop`: while one round is on its way to Kafka, the next is cut."""
     streams = chosen(names)
+    activity.hold("flush", [stream.name for stream in streams], "batches")
 
     def rounds() -> None:
         producer = Producer()

@@ -3,7 +3,7 @@
 import os
 
 from celery import Celery
-from celery.signals import beat_init, task_prerun, worker_process_init
+from celery.signals import beat_init, task_prerun, worker_process_init, worker_process_shutdown
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -15,8 +15,9 @@ app.autodiscover_tasks()
 @beat_init.connect
 def beat_starts(**_: object) -> None:
     """Rotate when partitions run short, and serve metrics. Imported late: Django is set up only now."""
-    from config.processes import beat
+    from config.processes import alive, beat
 
+    alive.report_until_exit("beat")
     if app.conf.task_always_eager:
         beat.serve_metrics()
     beat.rotate_when_short()
@@ -35,3 +36,19 @@ def tasks_run_here(**_: object) -> None:
 
     beat.serve_metrics()
     drop_lost_sessions()
+
+
+@worker_process_init.connect
+def process_starts(**_: object) -> None:
+    """Report that a process of the Celery worker lives; in the child, whose tasks it runs."""
+    from config.processes import alive
+
+    alive.report_until_exit("celery_worker")
+
+
+@worker_process_shutdown.connect
+def process_ends(**_: object) -> None:
+    """A child of the worker ends without what a process does at its exit."""
+    from config.processes import alive
+
+    alive.end_reports()

@@ -13,6 +13,9 @@ from config.environment.mail import esp_from_text, secrets_from_text, sender_fro
 from config.environment.web import *  # noqa: F403 (Django takes its settings from this module)
 from config.environment.web import BASE_DIR, DATABASES, DEMO, env
 
+VERSION = "0.1.0"
+RELEASE = env.text("RELEASE")
+
 # -- Logs, metrics, traces ------------------------------------------------------------------------
 LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", ["DEBUG", "INFO", "WARNING", "ERROR"])
 LOG_FORMAT = env.choice("LOG_FORMAT", "json", ["json", "console"])
@@ -198,7 +201,10 @@ SWEEPS = [
     "outbox.replay_batches.items.sweep_items",
     "outbox.letters.edits.sweep_copies",
     "notifications.webhooks.inbox.sweep_old",
+    "outbox.processes.heartbeat.sweep_processes",
 ]
+# What writes down that a worker lives; empty: nothing does.
+HEARTBEAT = "outbox.processes.heartbeat.Heartbeat"
 PARTITIONS = [
     "buffer.partitioned.EVENTS",
     "outbox.partitioned.DEAD_LETTERS",

@@ -24,6 +24,7 @@ from outbox.letters.overview import letters_ever
 from outbox.messages.models import FLOW, LOCKED, NAMED, READABLE, OutboxMessage
 from outbox.messages.retention import sweep_keys, sweep_resends
 from outbox.picture import Numbers, gauges
+from outbox.processes.overview import processes_diagnosis
 from outbox.workers import redelivery as capture
 
 
@@ -68,6 +69,7 @@ class Outbox(Flow):
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         now = database_now()
         yield ("change capture", *Watermark.objects.of_topic(settings.OUTBOX_CDC_TOPIC).diagnosis("listen_outbox", now))
+        yield from processes_diagnosis(now)
         yield from workers_diagnosis(now)
         yield from channels_diagnosis(now)
 

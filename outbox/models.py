@@ -6,6 +6,7 @@ from outbox.channels.models import ChannelState
 from outbox.groups.models import FailureGroup, GroupHour, GroupQuota
 from outbox.letters.models import BurialKey, DeadLetter, PayloadRevision, ProofRound
 from outbox.messages.models import DeliveryAttempt, IdempotencyKey, OutboxMessage, Resend
+from outbox.processes.models import WorkerProcess
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from outbox.topic_replay.models import TopicReplay
 
@@ -33,4 +34,5 @@ __all__ = [
     "Resend",
     "TopicReplay",
     "Watermark",
+    "WorkerProcess",
 ]

@@ -26,6 +26,7 @@ from outbox.channels.models import ChannelState
 from outbox.letters import overview
 from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
 from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage
+from outbox.processes import overview as processes
 from outbox.workers.change_capture import CDC_GROUP, cdc_lag
 
 # -- Numbers of the outbox for home and /metrics -------------------------------------------------------------
@@ -47,6 +48,7 @@ def gauges(now: datetime) -> Iterator[Reading]:
         yield Reading(metrics.BREAKER_OPEN, state.breaker == ChannelState.Breaker.OPEN, {"channel": state.name})
         yield Reading(metrics.CHANNEL_PAUSED, state.paused, {"channel": state.name})
     yield from overview.gauges([FLOW])
+    yield from processes.gauges(now)
     yield from progress.gauges(numbers.progress)
 
 
@@ -227,6 +229,7 @@ def _sent(numbers: Numbers) -> Stage:
 
 # -- Needs -------------------------------------------------------------------------------------------------
 def _needs(numbers: Numbers) -> Iterator[Need]:
+    yield from processes.process_needs(numbers.now)
     yield from position_needs(numbers.progress, "Change capture")
     yield from letter_needs([FLOW], urgent=["deliver"])
     troubled = [state for state in numbers.channels if state.paused or state.breaker == OPEN or _stands(numbers, state)]

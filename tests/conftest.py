@@ -102,6 +102,13 @@ def quick_passwords() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_heartbeat() -> Iterator[None]:
+    """A command that a test runs in this process reports to nobody: its thread would write beside the test's transaction."""
+    with override_settings(HEARTBEAT=""):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_child_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `make quick` promises: a test that starts a process is marked so, and left out."""

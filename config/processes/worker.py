@@ -10,7 +10,7 @@ import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from queue import SimpleQueue
 from types import FrameType
@@ -25,7 +25,9 @@ from config.database.tables import require_tables
 from config.environment.env import BadSetting
 from config.kafka.client import InvalidSessionTimeoutError, KafkaError
 from config.kafka.consumer.ports import ConsumerStopped
+from config.processes.alive import reporting
 from config.telemetry import metrics
+from config.telemetry.activity import activity
 from config.telemetry.visible import VisibleCommand
 
 # -- The loop ------------------------------------------------------------------------------------------------
@@ -106,6 +108,7 @@ def run(
     while not stop.is_set():
         close_old_connections()
         done = patient.attempt(tick)
+        activity.came_round(done or 0)
         if done:
             last_work = time.monotonic()
             continue
@@ -212,6 +215,7 @@ class WorkerCommand(VisibleCommand):
     requires_system_checks: list[str] = []
     needs_tables = True
     serves_metrics = True
+    not_missed_with: Sequence[str] = ("once", "until_idle")  # options with which it ends by itself
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         group = parser.add_mutually_exclusive_group()
@@ -228,16 +232,24 @@ class WorkerCommand(VisibleCommand):
             self._prepare(stop, options)
             if stop.is_set():
                 return
-            try:
-                self.work(stop, options)
-            except (BadSetting, ConsumerStopped) as error:
-                raise CommandError(str(error)) from error
-            except InvalidSessionTimeoutError as error:
-                timeout = settings.KAFKA_SESSION_TIMEOUT_MS
-                raise CommandError(f"KAFKA_SESSION_TIMEOUT_MS={timeout}: {_one_line(error)}") from error
-            except KafkaError as error:
-                servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
-                raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}") from error
+            with reporting(type(self).__module__.rpartition(".")[2]) if self.reports(options) else nullcontext():
+                self._work(stop, options)
+
+    def reports(self, options: dict[str, Any]) -> bool:
+        """Whether it is missed when it is gone."""
+        return all(options.get(name) in (None, False) for name in self.not_missed_with)
+
+    def _work(self, stop: threading.Event, options: dict[str, Any]) -> None:
+        try:
+            self.work(stop, options)
+        except (BadSetting, ConsumerStopped) as error:
+            raise CommandError(str(error)) from error
+        except InvalidSessionTimeoutError as error:
+            timeout = settings.KAFKA_SESSION_TIMEOUT_MS
+            raise CommandError(f"KAFKA_SESSION_TIMEOUT_MS={timeout}: {_one_line(error)}") from error
+        except KafkaError as error:
+            servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
+            raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}") from error
 
     def _prepare(self, stop: threading.Event, options: dict[str, Any]) -> None:
         try:

@@ -55,6 +55,9 @@ OUTBOX_STUCK = Gauge(
 CDC_LAG = Gauge(
     "spillway_cdc_lag_seconds", "Age of the oldest message that the CDC path has not brought.", registry=NOWHERE
 )
+WORKERS = Gauge(
+    "spillway_workers", "Worker processes that reported within a day.", ["command", "state"], registry=NOWHERE
+)
 BREAKER_OPEN = Gauge(
     "spillway_breaker_open", "1 while a channel's circuit breaker is open.", ["channel"], registry=NOWHERE
 )

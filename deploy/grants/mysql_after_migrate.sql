@@ -63,6 +63,7 @@ GRANT INSERT, UPDATE ON spillway.outbox_replaybatch TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_replayitem TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_topicreplay TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_watermark TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.outbox_workerprocess TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_customer TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_customerperiod TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_lane TO 'spillway_app'@'%';

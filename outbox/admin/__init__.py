@@ -9,7 +9,7 @@ from outbox.admin import (
     messages,
     replay_batches,
     topic_replays,
-    watermarks,
+    workers,
 )
 
 __all__ = [
@@ -21,5 +21,5 @@ __all__ = [
     "messages",
     "replay_batches",
     "topic_replays",
-    "watermarks",
+    "workers",
 ]

@@ -15,6 +15,7 @@ from django.db import transaction
 from config.database.clock import database_now
 from config.database.retry import remedy_for
 from config.processes import worker
+from config.telemetry.activity import activity
 from config.telemetry.logs import log
 from config.telemetry.redaction import masked_error, said
 from outbox.audit_log.hash_chain import seal
@@ -226,6 +227,7 @@ class BatchWorker:
                 wait = self._take(batch_id)
                 self.due[batch_id] = time.monotonic() + wait
                 done += wait == 0.0
+        activity.hold("replay_letters", [f"batch {number}" for number in known if number in self.held], "steps")
         return done
 
     def _take(self, batch_id: int) -> float:

@@ -25,6 +25,7 @@ from config.kafka.records import Record, RecordBatch, cut
 from config.kafka.topics import topic_name
 from config.processes import worker
 from config.redelivery import Refusal
+from config.telemetry.activity import activity
 from config.telemetry.logs import log
 from config.telemetry.redaction import said
 from outbox.audit_log import actions
@@ -245,6 +246,7 @@ class Run:
         while not self.writer.submit(batch, self.sequence, timeout=BEAT):
             if not self._goes_on():
                 return False
+        activity.came_round(len(records))
         return True
 
     def _goes_on(self) -> bool:
@@ -377,7 +379,9 @@ class ReplayWorker:
         token = uuid.uuid4()
         if TopicReplay.objects.begin(replay.pk, token, now):
             replay.refresh_from_db()
+            activity.hold("replay_topic", [f"replay {replay.pk}"], "records")
             self._work(replay, token)
+            activity.hold("replay_topic", [], "records")
         return 1
 
     def _work(self, replay: TopicReplay, token: uuid.UUID) -> None:

@@ -14,6 +14,7 @@ from config.database.clock import database_now
 from config.environment.env import BadSetting
 from config.kafka.consumer import consumer_of
 from config.processes import worker as loop
+from config.telemetry.activity import activity
 from outbox.bookkeeping.leases import Claimable, recover
 from outbox.channels import admission
 from outbox.channels.handlers import MessageHandler, handlers, misfit
@@ -40,6 +41,7 @@ def relay(
     """Relay the named channels (default all) until `stop`, in a thread each: a slow one does not delay the others."""
     chosen = _chosen(names)
     admission.ensure([handler.name for handler in chosen])
+    activity.hold("relay", [handler.name for handler in chosen], "messages")
 
     def run(handler: MessageHandler) -> None:
         worker = Relay(handler, stop, longest_sleep=until_idle / 4 if until_idle else None)

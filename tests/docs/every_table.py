@@ -24,6 +24,7 @@ from buffer.streams import streams  # noqa: E402
 from config.admin.levers import Operator  # noqa: E402
 from config.database.clock import database_now  # noqa: E402
 from config.kafka import RecordBatch, Replayed, topic_name  # noqa: E402
+from config.processes.alive import identity_of  # noqa: E402
 from notifications.orders import changes  # noqa: E402
 from outbox.audit_log.actions import record  # noqa: E402
 from outbox.audit_log.hash_chain import seal  # noqa: E402
@@ -32,6 +33,7 @@ from outbox.delivery.levers import resend  # noqa: E402
 from outbox.letters.edits import requeue_copy  # noqa: E402
 from outbox.letters.models import DeadLetter  # noqa: E402
 from outbox.messages.models import OutboxMessage  # noqa: E402
+from outbox.processes.heartbeat import Heartbeat  # noqa: E402
 from tests.conftest import TOPIC_ID, MemoryProducer, move_on, order  # noqa: E402
 from tests.screenshots import flows, letters, others  # noqa: E402
 from tests.throttler.worked import Worked  # noqa: E402
@@ -116,6 +118,7 @@ def fill() -> None:
     edited()
     people()
     JobLease.objects.create(job="rotate", until=database_now())
+    Heartbeat(identity_of("relay_outbox")).report(database_now())
     seal(database_now())
     tables = [model for model in apps.get_models(include_auto_created=True) if model._meta.managed]
     empty = [model._meta.label for model in tables if not models.QuerySet(model).exists()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from axes.models import AccessAttempt, AccessFailureLog, AccessLog
 from django.contrib.auth.models import Group, User
@@ -15,7 +15,7 @@ from notifications.api.tokens import issue
 from notifications.mail import suppression
 from notifications.webhooks import inbox
 from notifications.webhooks.event import Event
-from outbox.models import OutboxMessage
+from outbox.models import OutboxMessage, WorkerProcess
 from outbox.topic_replay import requests
 from outbox.topic_replay.models import TopicReplay
 from tests.throttler.admin.conftest import add_customer, add_lane, add_owner, add_periods, store, stored
@@ -31,6 +31,7 @@ def fill_others() -> None:
     _news()
     _tokens()
     _replays()
+    _workers()
 
 
 def _accounts() -> None:
@@ -89,3 +90,27 @@ def _replays() -> None:
     running = requests.request("PAYMENT_SUCCESS", *frame, ME, "What the count has found", dry_run=False)
     progress = {"state": "running", "total": 120_000, "looked_at": 74_000, "read": 71_200, "applied": 812, "parked": 3}
     TopicReplay.objects.filter(pk=running.pk).update(**progress)
+
+
+def _workers() -> None:
+    """Most run; one was killed, one is silent, one was told to end."""
+    now = database_now()
+    held = {
+        "ingest_events": ("transfer-requests 0–11", "records", 138.0),
+        "relay_outbox": ("email, kafka", "messages", 14.2),
+    }
+    ages = [
+        ("ingest_events", 4),
+        ("relay_outbox", 3),
+        ("flush_buffer", 6),
+        ("replay_letters", 2),
+        ("track_inventory", 52),
+    ]
+    for number, (command, age) in enumerate([*ages, ("run_throttler", 400), ("listen_outbox", 900)]):
+        then, (holds, unit, rate) = now - timedelta(seconds=age), held.get(command, ("", "", 0.0))
+        WorkerProcess.objects.create(
+            run=uuid4(), command=command, host=f"app-{number % 2 + 1}", place="elsewhere", pid=4711 + number, mark="1",
+            version="0.1.0 4f2c9d1", starts=1 + number % 3, kept_since=now - timedelta(days=3), since=now - timedelta(hours=5),
+            seen_at=then, round_at=then, holds=holds, unit=unit, rate=rate, moved=int(rate * 18_000),
+            missed_at=now if command == "run_throttler" else None, ended_at=then if command == "listen_outbox" else None,
+        )  # fmt: skip

@@ -17,7 +17,7 @@ from django.utils.http import urlsafe_base64_encode
 from buffer.models import Batch, Bucket, BufferedEvent, InventoryStock
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import DeadLetter
-from outbox.models import ChannelState, OutboxMessage
+from outbox.models import ChannelState, OutboxMessage, WorkerProcess
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from tests.screenshots.flows import busiest_stock
 from throttler.models import Customer
@@ -243,6 +243,7 @@ OTHERS = {
     "batch-items": Shown(_items("failed_again")),
     # -- the outbox, the buffer, stock, the throttler, mail
     "message": Shown(one(messages("pending"))),
+    "worker-dead": Shown(one(lambda: WorkerProcess.objects.filter(command="run_throttler"))),
     "message-sent": Shown(one(messages("sent"))),
     "message-dead": Shown(one(messages("dead_lettered"))),
     "pause": Shown(lever("pause", ChannelState.objects.all)),

@@ -60,6 +60,9 @@ BLIND = {
     ),
     "outbox.FlowMinute": "gone minute=+1 minute=-1 value=+1 value=-1",
     "outbox.JobLease": "gone",
+    "outbox.WorkerProcess": (
+        "ended_at=now gone missed_at=now moved=+1 moved=-1 pid=+1 pid=-1 round_at=now starts=+1 starts=-1"
+    ),
     "outbox.ChannelState": (
         "breaker=open cdc_seen_at=now failures=+1 failures=-1 gone opened_at=now paused=True paused_at=now "
         "probe_at=now refused_since=now requeue_since=now tokens_at=now wait_until=now"

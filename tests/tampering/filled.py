@@ -12,6 +12,7 @@ from buffer.ledger.stocktake import adjust_stock
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import topic_name
+from config.processes.alive import identity_of
 from notifications.models import Order
 from notifications.orders import changes
 from outbox.audit_log.hash_chain import seal
@@ -23,6 +24,8 @@ from outbox.delivery.claim import claim
 from outbox.letters.edits import requeue_copy, text_of
 from outbox.letters.models import DeadLetter
 from outbox.models import OutboxMessage
+from outbox.processes.heartbeat import Heartbeat
+from outbox.processes.models import WorkerProcess
 from outbox.workers.change_capture import CDC_GROUP
 from tests.buffer.ledger.conftest import MERCHANTS, PAID, VARIANTS, moved, paid, record, stocks, write
 from tests.conftest import TOPIC_ID
@@ -116,6 +119,8 @@ def _idle_rows() -> None:
     now = database_now()
     ActionSubject.objects.create(subject_type="outbox.deadletter", subject_id="7", action=1)
     JobLease.objects.create(job="sweep", until=now)
+    Heartbeat(identity_of("relay_outbox")).report(now)
+    WorkerProcess.objects.update(round_at=None, moved=5)  # whatever other tests did in this process
     Watermark.objects.create(
         group=topic_name(CDC_GROUP), topic=topic_name(settings.OUTBOX_CDC_TOPIC), partition=0,
         topic_id=TOPIC_ID, next_offset=9, end_offset=9, caught_up_at=now, updated_at=now,

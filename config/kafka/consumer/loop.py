@@ -16,6 +16,7 @@ from config.kafka.consumer.ports import Backend, Committer, ConsumerStopped, Par
 from config.kafka.positions import Start, Stopped, TopicPartition
 from config.kafka.records import Record, RecordBatch, cut
 from config.kafka.topics import topic_name
+from config.telemetry.activity import activity
 from config.telemetry.logs import log
 
 __all__ = ["Consumer", "ConsumerStopped"]
@@ -67,9 +68,12 @@ class Consumer:
         while not self.stop.is_set():
             # For its partitions, or for what is fetched again because it was damaged: neither is being idle.
             waiting = member.rejoining or member.unplaced or member.tries
-            if self._round() or waiting or self.backend.working:
+            records = self._round()
+            if records or waiting or self.backend.working:
                 last_work = time.monotonic()
             owned = member.owned()
+            activity.hold(self.source.name, owned, "records")
+            activity.came_round(records)
             member.refuse_if_stopped(bool(owned) and owned <= member.stopped.keys())
             quiet = time.monotonic() - last_work >= (until_idle or 1e9) and not self.log_ends.behind
             if self._idle() and (quiet or (once and self._reached())):

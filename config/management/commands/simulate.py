@@ -13,6 +13,7 @@ from config.processes.worker import WorkerCommand
 
 
 class Command(WorkerCommand):
+    not_missed_with = ("rate",)  # always: nobody waits for it
     help = "Produce sample records for every flow (or one): repeats, updates and now and then poison. Same seed, same data."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from outbox.topic_replay.run import ReplayWorker
 
 
 class Command(WorkerCommand):
+    not_missed_with = ("once", "until_idle", "topic")
     help = "Apply what is missing of a past timeframe of TOPIC; with --pending, what the admin asked for."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

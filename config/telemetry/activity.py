@@ -1,0 +1,42 @@
+"""What this process is doing, kept in memory for whoever reports that it lives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from typing import Any
+
+
+class Activity:
+    """What the process has in hand, how much it has moved since it started, and when its loop last came round."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, tuple[Collection[Any], str]] = {}
+        self.moved = 0
+        self.round_at: float | None = None  # monotonic; None: nothing here runs in rounds
+
+    def came_round(self, moved: int) -> None:
+        """A loop of this process has come round, and moved so many records, messages or batches."""
+        with self._lock:
+            self.moved += moved
+            self.round_at = time.monotonic()
+
+    def hold(self, name: str, held: Collection[Any], unit: str) -> None:
+        """What the loop `name` works on: names, or `(topic, partition)`; `unit` is what it moves (`records`)."""
+        with self._lock:
+            self._held[name] = (held, unit)
+
+    def held(self) -> list[Any]:
+        """What all loops of this process work on."""
+        with self._lock:
+            return [one for held, _unit in self._held.values() for one in held]
+
+    def unit(self) -> str:
+        """What its loops move; empty when nothing said so."""
+        with self._lock:
+            return next((unit for _held, unit in self._held.values()), "")
+
+
+activity = Activity()

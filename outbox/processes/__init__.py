@@ -1,0 +1,1 @@
+"""Which processes work, which are gone, and which say nothing: a row each, written every ten seconds."""

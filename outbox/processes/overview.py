@@ -1,0 +1,193 @@
+"""The processes of the last day as the page, home and `doctor` see them: the dead and the frozen first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from django.urls import reverse
+
+from config.admin import humanize
+from config.flows import Need, Reading, Urgency
+from config.telemetry import metrics
+from config.telemetry.redaction import masked_error
+from outbox.processes.models import HANGS, WorkerProcess
+
+MOST = 500  # processes that are looked at, of those that did not end; and of those that did
+TAKING_OVER = timedelta(minutes=1)
+MOST_NAMED = 3  # on home, each by itself
+OWN = ("--metrics-port", "--instance")  # options by which processes that do the same work differ
+
+
+class Liveness(StrEnum):
+    """What is known of a process, worst first."""
+
+    DEAD = "dead"  # it is gone and did not say that it ends
+    FAILED = "failed"  # an error ended it
+    SILENT = "silent"  # it does not report; its host does not say that it is gone
+    HANGS = "hangs"  # it reports, and its loop does not come round
+    RUNS = "runs"
+    REPLACED = "replaced"  # dead, failed or silent, and another one has taken its place since
+    STOPPED = "stopped"  # it was told to end
+
+
+LOST = (Liveness.DEAD, Liveness.FAILED, Liveness.SILENT)
+TROUBLED = (*LOST, Liveness.HANGS)
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A process, and what is known of it now."""
+
+    row: WorkerProcess
+    state: Liveness
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """The worst first; of the lost the newest, of the others by name."""
+        age = -self.row.seen_at.timestamp() if self.state in (*LOST, Liveness.STOPPED, Liveness.REPLACED) else 0.0
+        return list(Liveness).index(self.state), age, self.row.command, self.row.host, self.row.pk
+
+
+def sightings(now: datetime) -> list[Sighting]:
+    """The processes that reported within a day, in the order in which one wants to read about them."""
+    rows = WorkerProcess.objects.of_last_day(now).order_by("-seen_at")
+    seen = [*rows.unended()[:MOST], *rows.exclude(ended_at=None)[:MOST]]
+    return sorted(_without_replaced([Sighting(row, state_of(row, now)) for row in seen]), key=lambda one: one.order)
+
+
+def state_of(row: WorkerProcess, now: datetime) -> Liveness:
+    """What is known of one process by itself."""
+    if row.ended_at:
+        return Liveness.FAILED if row.error else Liveness.STOPPED
+    if row.is_gone:
+        return Liveness.DEAD
+    if row.is_silent(now):
+        return Liveness.SILENT
+    return Liveness.HANGS if row.round_at and now - row.round_at > HANGS else Liveness.RUNS
+
+
+def work_of(row: WorkerProcess) -> tuple[str, str]:
+    """What it does, whoever does it: its command, and the arguments that change that."""
+    words = iter(row.arguments.split())
+    kept = []
+    for word in words:
+        if word in OWN:
+            next(words, "")
+        elif not word.startswith(tuple(f"{option}=" for option in OWN)):
+            kept.append(word)
+    return row.command, " ".join(kept)
+
+
+def _without_replaced(seen: Sequence[Sighting]) -> list[Sighting]:
+    """Who began to do the same work elsewhere since a process was lost has taken its place: one newcomer, one place."""
+    newcomers: dict[tuple[str, str], list[datetime]] = defaultdict(list)
+    for one in seen:
+        if one.state in (Liveness.RUNS, Liveness.HANGS):
+            newcomers[work_of(one.row)].append(one.row.kept_since)
+    result = []
+    for one in sorted(seen, key=lambda one: one.row.seen_at, reverse=True):
+        came = newcomers[work_of(one.row)]
+        # Who takes the name of a throttler ends the one that had it: it has started before that fails.
+        lost_at = one.row.seen_at - (TAKING_OVER if one.state is Liveness.FAILED else timedelta(0))
+        later = min((since for since in came if since > lost_at), default=None)
+        if one.state in LOST and later:
+            came.remove(later)
+            result.append(Sighting(one.row, Liveness.REPLACED))
+        else:
+            result.append(one)
+    return result
+
+
+# -- For home ------------------------------------------------------------------------------------------------
+TITLES = {
+    Liveness.DEAD: "Dead: {}",
+    Liveness.FAILED: "Failed: {}",
+    Liveness.SILENT: "Silent: {}",
+    Liveness.HANGS: "Hangs: {}",
+}
+WHY = {
+    Liveness.DEAD: "Its process is gone and did not say that it ends; no other one has taken its place.",
+    Liveness.SILENT: "It is frozen, or cut off from the database, or its host is gone.",
+    Liveness.HANGS: "It lives, but its loop has not come round for {}. A dump of its threads tells where it waits; a restart helps.",
+}
+
+
+def process_needs(now: datetime) -> Iterator[Need]:
+    """Processes that are missed, the newest loss first."""
+    seen = sightings(now)
+    troubled = [one for one in seen if one.state in TROUBLED]
+    working = {work_of(one.row) for one in seen if one.state is Liveness.RUNS}
+    for one in troubled[:MOST_NAMED]:
+        yield Need(
+            _urgency(one, working),
+            TITLES[one.state].format(str(one.row)),
+            why(one, now),
+            reverse("admin:outbox_workerprocess_change", args=[one.row.pk]),
+            "Show worker",
+            since=one.row.ended_at or one.row.seen_at,
+            rank=1,
+        )
+    if rest := troubled[MOST_NAMED:]:
+        yield Need(
+            min((_urgency(one, working) for one in rest), key=("now", "soon").index),
+            f"{humanize.plural(len(rest), 'more worker is', 'more workers are')} dead, failed or silent",
+            f"The last one that reported was {rest[0].row.command} on {rest[0].row.host}.",
+            reverse("admin:outbox_workerprocess_changelist"),
+            "Show workers",
+            amount=len(rest),
+            unit=humanize.word(len(rest), "worker", "workers"),
+            since=rest[0].row.seen_at,
+            rank=1,
+        )
+
+
+def _urgency(one: Sighting, working: Iterable[tuple[str, str]]) -> Urgency:
+    """Where another process does the same work it goes on, more slowly."""
+    return "soon" if one.state is Liveness.HANGS or work_of(one.row) in working else "now"
+
+
+def why(one: Sighting, now: datetime) -> str:
+    """What is known of the trouble of a process, and what it had in hand; empty when there is none."""
+    if one.state not in TROUBLED:
+        return ""
+    if one.state is Liveness.FAILED:
+        fact = f"{masked_error(one.row.error)}."
+    else:
+        since = one.row.round_at or one.row.seen_at
+        fact = WHY[one.state].format(humanize.length((now - since).total_seconds(), coarse=True))
+    return f"{fact} It held {one.row.holds}." if one.row.holds and one.state is not Liveness.HANGS else fact
+
+
+# -- For doctor and /metrics ---------------------------------------------------------------------------------
+def processes_diagnosis(now: datetime) -> Iterator[tuple[str, bool, str]]:
+    """One line a command: how many processes run, and which are missed."""
+    by_command: dict[str, list[Sighting]] = defaultdict(list)
+    for one in sightings(now):
+        by_command[one.row.command].append(one)
+    if not by_command:
+        yield "workers", True, "none has reported within a day"
+    for command, seen in sorted(by_command.items()):
+        troubled = [one for one in seen if one.state in TROUBLED]
+        run = sum(one.state in (Liveness.RUNS, Liveness.HANGS) for one in seen)
+        runs = f"{run} {humanize.word(run, 'runs', 'run')}"
+        yield f"worker {command}", not troubled, "; ".join([runs, *(_line(one, now) for one in troubled)])
+
+
+def _line(one: Sighting, now: datetime) -> str:
+    last = one.row.ended_at or one.row.seen_at
+    words = f"{one.state} on {one.row.host}, process {one.row.pid}, last seen {humanize.ago(last, now)}"
+    return f"{words}: {masked_error(one.row.error)}" if one.row.error else words
+
+
+def gauges(now: datetime) -> Iterator[Reading]:
+    """How many processes of each command are in which state; a command that reported within a day has all of them."""
+    counts: dict[str, dict[Liveness, int]] = defaultdict(lambda: dict.fromkeys(Liveness, 0))
+    for one in sightings(now):
+        counts[one.row.command][one.state] += 1
+    for command, states in sorted(counts.items()):
+        for state, number in states.items():
+            yield Reading(metrics.WORKERS, number, {"command": command, "state": state})
