@@ -300,7 +300,8 @@ LEVERS = tuple(BATCH_LEVERS)
 KNOWN_BY = {
     "code": ("discard",),
     "reveal": ("show",),
-    **dict.fromkeys(("rate", "canary", "detach", "dry_run"), VERBS),
+    "canary": ("requeue",),
+    **dict.fromkeys(("rate", "detach", "dry_run"), VERBS),
     **dict.fromkeys(("group", "source", "status", "before", "all"), ("list", "show", *VERBS)),
 }
 
@@ -327,7 +328,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add("--reason", default="", help="why; kept in the operator's trail")
     add("--rate", type=float, metavar="N", help="letters a second (default: the channel's own, or as the flow needs)")
-    add("--canary", type=int, default=0, metavar="N", help="so many letters first; the rest only when they are good")
+    add(
+        "--canary",
+        type=int,
+        default=0,
+        metavar="N",
+        help="requeue: so many letters first; the rest only when they are good",
+    )
     add("--detach", action="store_true", help="leave it to the worker replay_letters")
     add("--reveal", action="store_true", help="show: the hidden values, too; asks for a reason")
     add("--dry-run", action="store_true", help="say what would be done, and to which letters not")

@@ -33,6 +33,8 @@ WORDS = {
 }
 MOVING = ("counting", "holding", "canary", "running")  # refreshed every second
 NEWEST = 10
+SAMPLES = 3  # letters that a preview shows
+MOST_NEW = 100  # letters that came meanwhile and are counted
 LOOKED_AT = 1000  # failed letters whose new cause is counted
 
 
@@ -59,9 +61,11 @@ def context(batch: ReplayBatch) -> dict[str, object]:
         "refresh_seconds": 1 if batch.state in MOVING else 5,
         "reasons": sorted(batch.skipped_why.items(), key=lambda pair: -pair[1]),
         "causes": causes(batch), "newest": newest(batch), "checks": checks(batch), "facts": facts(batch, now),
+        "done": DONE[batch.verb], "samples": samples(batch), "meanwhile": meanwhile(batch), "waits": waits_for(batch),
+        "restorable": batch.verb == "discard" and batch.state in ("done", "cancelled") and not batch.items_gone_at,
         "remaining": batch.eligible, "share": round(rules.share_of_bad(batch.ring), 1), "judged": len(batch.ring),
         "gauge": gauge(rules.share_of_bad(batch.ring), batch.stop_percent),
-        "left": left(batch), "typed_above": requests.TYPED_ABOVE, "size": _canary(batch),
+        "left": left(batch), "typed_above": requests.TYPED_ABOVE, "size": batch.canary_size,
         "hold": humanize.length(settings.REPLAY_HOLD_SECONDS),
         "items_url": f"{reverse('admin:outbox_replayitem_changelist')}?batch__id__exact={batch.pk}&state=",
     }  # fmt: skip
@@ -96,20 +100,24 @@ def headline(batch: ReplayBatch, now: datetime) -> str:
 
 def steps(batch: ReplayBatch) -> list[BatchStep]:
     """Preview, hold, canary, run, verified: which are over, and which is current."""
-    size = _canary(batch)
+    size = batch.canary_size
     words = ["Preview", f"Hold {humanize.length(settings.REPLAY_HOLD_SECONDS)}"]
     words += [f"Canary of {size}" if size else "No canary", "Run", "Verified"]
     at = {"counting": 0, "previewed": 0, "holding": 1, "canary": 2, "verifying": 4, "done": 5}.get(batch.state)
     if at is None:  # paused, stopped, cancelled: where it was
         at = 3 if batch.promoted_at else 2 if batch.started_at else 1 if batch.hold_until else 0
+    if batch.verb != "requeue":  # it waits for no effect
+        words, at = [*words[:2], "Run"], min(at, 2) if at < 5 else 3
     return [BatchStep(word, "done" if n < at else "here" if n == at else "") for n, word in enumerate(words)]
 
 
 def parts_of(batch: ReplayBatch) -> list[svg.BarPart]:
     """Outcomes as parts of what there is to do; the rest of the bar is still to be done."""
     done = "verified" if batch.verb == "requeue" else DONE[batch.verb].lower()
-    named = [("ok", done, batch.verified), ("info", "taken back, not yet verified", batch.requeued)]
-    named += [("bad", "failed again", batch.failed_again), ("warn", "refused", batch.refused)]
+    named = [("ok", done, batch.verified)]
+    if batch.verb == "requeue":
+        named += [("info", "taken back, not yet verified", batch.requeued), ("bad", "failed again", batch.failed_again)]
+    named += [("warn", "refused", batch.refused)]
     return svg.parts(named, 100, batch.to_act_on)
 
 
@@ -161,6 +169,34 @@ def newest(batch: ReplayBatch) -> list[ReplayItem]:
     return items
 
 
+def samples(batch: ReplayBatch) -> list[DeadLetter]:
+    """Of a preview: the oldest letters that it would act on."""
+    if batch.state != "previewed" or not batch.eligible:
+        return []
+    items = ReplayItem.objects.of(batch).filter(state="eligible").oldest_first()
+    letters = DeadLetter.objects.defer("payload").in_bulk(list(items.values_list("letter", flat=True)[:SAMPLES]))
+    return sorted(letters.values(), key=lambda letter: letter.pk)
+
+
+def meanwhile(batch: ReplayBatch) -> str:
+    """`12 new letters of this cause`, open and behind the cut-off; empty where there are none, or no one cause."""
+    group = Filter.of(batch.filter).group
+    if group is None or batch.cut_off is None or batch.verb == "restore":
+        return ""
+    number = DeadLetter.objects.open().of_group(group).filter(pk__gt=batch.cut_off)[: MOST_NEW + 1].count()
+    if not number:
+        return ""
+    new = humanize.plural(number, "new letter", "new letters")
+    return f"More than {MOST_NEW} new letters" if number > MOST_NEW else new
+
+
+def waits_for(batch: ReplayBatch) -> str:
+    """Why a batch that runs takes nothing back at this moment, as far as its own numbers tell."""
+    if batch.state not in ("canary", "running") or batch.requeued < batch.window or not batch.eligible:
+        return ""
+    return f"{humanize.plural(batch.requeued, 'letter is', 'letters are')} on their way, the most allowed: waiting for their proof."
+
+
 def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:
     """(tone, verdict, why) of what to know before the start."""
     if batch.state not in ("previewed", "holding"):
@@ -188,7 +224,3 @@ def facts(batch: ReplayBatch, now: datetime) -> list[tuple[str, str]]:
         rows.append(("Code", batch.code))
     rows += [("Started", clock_and_age(batch.started_at, now)), ("Ended", clock_and_age(batch.finished_at, now))]
     return [*rows, ("After a restart", "goes on where it stopped")]
-
-
-def _canary(batch: ReplayBatch) -> int:
-    return rules.canary_size(batch.eligible) if batch.canary is None else batch.canary

@@ -55,14 +55,20 @@ def role_for(verb: str) -> str:
 
 
 def posted_filter(given: QueryDict) -> Filter:
-    """The filter of a draft. Raises Refusal for a group that is no number."""
-    group = _text(given, "group")
-    if group and not (group.isdecimal() and len(group) < 19):
-        raise Refusal(f"{group[:50]}: not the number of a failure group")
-    texts = {name: _text(given, name) for name in ("source", "status", "before")}
-    return Filter(
-        ids=tuple(given.getlist("ids")), group=int(group) if group else None, all=given.get("all") == "1", **texts
+    """The filter of a draft. Raises Refusal for a group or a batch that is no number."""
+    group, batch = (
+        _whole(given, name, words) for name, words in (("group", "failure group"), ("batch", "replay batch"))
     )
+    texts = {name: _text(given, name) for name in ("source", "status", "before")}
+    return Filter(ids=tuple(given.getlist("ids")), group=group, batch=batch, all=given.get("all") == "1", **texts)
+
+
+def _whole(given: QueryDict, name: str, words: str) -> int | None:
+    """The number of a group or a batch. Raises Refusal for what is none."""
+    text = _text(given, name)
+    if text and not (text.isdecimal() and len(text) < 19):
+        raise Refusal(f"{text[:50]}: not the number of a {words}")
+    return int(text) if text else None
 
 
 def _confirm(number: int, operator: Operator, given: Given) -> str:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from django.apps import apps
+
 from config.admin import humanize
 from config.flows import flows
 from config.redelivery import Refusal
@@ -30,6 +32,7 @@ class Filter:
     status: str = ""
     before: str = ""  # ISO
     all: bool = False
+    batch: int | None = None  # what this replay batch has discarded
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> Filter:
@@ -39,7 +42,8 @@ class Filter:
     @property
     def names_nothing(self) -> bool:
         """Neither letters nor a filter: a slip must not take thousands."""
-        return not (self.ids or self.group is not None or self.source or self.status or self.before or self.all)
+        named = self.ids or self.group is not None or self.batch is not None
+        return not (named or self.source or self.status or self.before or self.all)
 
     def stored(self) -> dict[str, Any]:
         """As JSON, without what is not asked for."""
@@ -61,6 +65,8 @@ class Filter:
         self._check_ids()
         if self.group is not None and not FailureGroup.objects.filter(pk=self.group).exists():
             raise Refusal(f"--group {self.group}: no such failure group")
+        if self.batch is not None and not _batches().filter(pk=self.batch, verb="discard").exists():
+            raise Refusal(f"{self.batch}: no replay batch that has discarded letters")
         sources = sorted(source for flow in flows() for source in flow.sources())
         if self.source and self.source not in sources and not DeadLetter.objects.of_source(self.source).exists():
             raise Refusal(f"--source {self.source}: no such source (known: {', '.join(sources)})")
@@ -79,6 +85,9 @@ class Filter:
             rows = rows.filter(status=status)
         if self.group is not None:
             rows = rows.of_group(self.group)
+        if self.batch is not None:
+            items = apps.get_model("outbox", "ReplayItem")._default_manager.acted_on(self.batch)
+            rows = rows.filter(pk__in=items.values("letter"))
         if self.source:
             rows = rows.of_source(self.source)
         before = self.until()
@@ -91,6 +100,7 @@ class Filter:
         parts = []
         if self.group is not None:
             parts.append(f"of “{FailureGroup.objects.filter(pk=self.group).first() or self.group}”")
+        parts += [f"that replay batch {self.batch} has discarded"] if self.batch is not None else []
         parts += [f"of {self.source}"] if self.source else []
         parts += [f"that are {self.status.replace('_', ' ')}"] if self.status else []
         parts += [f"that arrived before {self.before}"] if self.before else []
@@ -112,6 +122,11 @@ class Filter:
             return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
         except (ValueError, OverflowError):
             raise Refusal(f"{self.before!r} is no ISO time (2026-02-12T10:00:00Z)") from None
+
+
+def _batches() -> Any:
+    """By name: a batch is made of a filter, so its models know this module."""
+    return apps.get_model("outbox", "ReplayBatch")._default_manager
 
 
 def uuid_of(text: str) -> uuid.UUID:

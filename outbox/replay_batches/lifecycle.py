@@ -101,7 +101,7 @@ def _started(batch: ReplayBatch, now: datetime, size: int) -> dict[str, object]:
 
 def _mark_canary(batch: ReplayBatch) -> int:
     """Choose the letters that go first; returns how many, 0 when none were asked for."""
-    wanted = rules.canary_size(batch.eligible) if batch.canary is None else min(batch.canary, batch.eligible)
+    wanted = batch.canary_size
     if not wanted:
         return 0
     rows = ReplayItem.objects.of(batch).filter(state="eligible").oldest_first()

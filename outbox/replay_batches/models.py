@@ -135,6 +135,13 @@ class ReplayBatch(Claimable):
         return 100 * self.acted_on / self.to_act_on if self.to_act_on else 100.0
 
     @property
+    def canary_size(self) -> int:
+        """Letters that go first; of a verb that waits for no effect none."""
+        if self.verb != self.Verb.REQUEUE:
+            return 0
+        return rules.canary_size(self.eligible) if self.canary is None else min(self.canary, self.eligible)
+
+    @property
     def window(self) -> int:
         return rules.window_of(self.rate)
 
@@ -152,6 +159,10 @@ class ReplayItemQuerySet(models.QuerySet):
 
     def of(self, batch: ReplayBatch) -> ReplayItemQuerySet:
         return self.filter(batch_id=batch.pk)
+
+    def acted_on(self, batch_id: int) -> ReplayItemQuerySet:
+        """What a batch has taken back or closed."""
+        return self.filter(batch_id=batch_id, state__in=("requeued", "verified"))
 
     def oldest_first(self) -> ReplayItemQuerySet:
         return self.order_by("letter")

@@ -39,6 +39,7 @@ def draft(
     """
     found.check()
     check_pace(rate, canary)
+    check_canary(verb, canary)
     check_code(verb, code)
     if automatic:
         check_reason(verb, reason)
@@ -61,6 +62,7 @@ def confirm(
     with transaction.atomic():
         batch = _locked(batch_id, State.PREVIEWED)
         check_reason(batch.verb, reason)
+        check_canary(batch.verb, canary)
         check_code(batch.verb, code)
         now = database_now()
         if batch.previewed_at is None or now - batch.previewed_at > FRESH:
@@ -183,6 +185,12 @@ def check_code(verb: str, code: str) -> None:
         raise Refusal(f"the code {code[:30]!r}: only a discard has one")
     if code and not CODE.fullmatch(code):
         raise Refusal(f"the code {code[:50]!r}: one word of at most 30 letters, digits, - and _")
+
+
+def check_canary(verb: str, canary: int | None) -> None:
+    """Refuse a canary where no effect is awaited: nothing could be learnt from it."""
+    if canary and verb != "requeue":
+        raise Refusal(f"a canary of {canary}: only a requeue has one, what a {verb} does is done at once")
 
 
 def check_pace(rate: float | None, canary: int | None) -> None:

@@ -6,15 +6,18 @@ import pytest
 from django.urls import reverse
 
 from config.database.clock import database_now
+from config.redelivery import Refusal
+from outbox.admin import replay_batch_page as batch_page
 from outbox.admin.replay_batch_page import gauge
 from outbox.groups.models import FailureGroup
+from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.models import OperatorAction
 from outbox.replay_batches import requests
-from outbox.replay_batches.models import ReplayBatch
+from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from tests.config.admin.conftest import client_with
 from tests.outbox.replay_batches.conftest import scripted
-from tests.outbox.replay_batches.scripted_flow import ANNA, confirmed, letters, previewed, run_until, step
+from tests.outbox.replay_batches.scripted_flow import ANNA, confirm, confirmed, letters, previewed, run_until, step
 
 __all__ = ["scripted"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("scripted")]
@@ -216,3 +219,101 @@ def test_the_gauge_has_its_limit_in_the_middle_and_is_red_behind_it(boss):
             rf'<rect class="sw-{tone}" x="0.00%" width="[\d.]+%" height="8"/><rect class="sw-limit" x="50%"',
             page(boss, batch),
         )
+
+
+def test_a_discard_has_no_canary_and_nothing_on_its_way(boss):
+    letters(200)
+    batch = previewed("discard")
+    shown = text(page(boss, batch))
+    assert "Canary" not in shown
+    assert "canary" not in shown
+    with pytest.raises(Refusal, match="only a requeue has one"):
+        requests.confirm(batch.pk, ANNA, "the shop is gone", typed="200", canary=5)
+    with pytest.raises(Refusal, match="only a requeue has one"):
+        requests.draft("resolve", Filter(all=True), ANNA, canary=5)
+    batch = run_until(confirm(batch, canary=None), "done")
+    assert not ReplayItem.objects.filter(canary=True).exists()
+    shown = text(page(boss, batch))
+    assert "Discarded 200 of 200 letters" in shown
+    for word in ("Canary", "No canary", "taken back", "Verified", "failed again"):
+        assert word not in shown
+
+
+def test_what_a_batch_discarded_is_restored_from_its_page(boss):
+    mine, others = letters(5), letters(3)
+    first, _ = [
+        run_until(confirmed("discard", ids=tuple(map(str, ids)), canary=None), "done") for ids in (mine, others)
+    ]
+    run_until(confirmed("restore", ids=(str(mine[0]),), canary=None), "done")  # before somebody restores the rest
+    link = re.search(r'href="([^"]+)">[^<]*<svg[^>]*>.*?</svg>Restore these…', page(boss, first))[1].replace(
+        "&amp;", "&"
+    )
+    asked = text(boss.get(link))
+    assert f"Restore letters that replay batch {first.pk} has discarded?" in asked
+    boss.post(DRAFT, {"verb": "restore", "batch": first.pk})
+    restore = ReplayBatch.objects.latest("pk")
+    run_until(restore, "previewed")
+    assert restore.eligible == 4
+    run_until(confirm(restore, canary=None), "done")
+    assert set(DeadLetter.objects.open().values_list("pk", flat=True)) == set(mine)
+    assert "Restore these…" not in page(boss, restore)
+
+
+def test_only_a_discard_can_be_restored_as_a_whole(boss):
+    letters(1)
+    requeue = run_until(confirmed(), "done")
+    assert "Restore these…" not in page(boss, requeue)
+    for number, problem in (
+        (requeue.pk, "no replay batch that has discarded"),
+        ("x", "not the number of a replay batch"),
+    ):
+        response = boss.post(DRAFT, {"verb": "restore", "batch": number})
+        assert response.status_code == 400
+        assert problem in text(response)
+
+
+def test_a_preview_shows_the_three_oldest_letters_it_would_act_on(boss, scripted):
+    letters(6)
+    scripted.ineligible.update(K0="It waits.")
+    DeadLetter.objects.filter(business_key="K1").update(error="no such user ada@example.com")
+    shown = page(boss, previewed())
+    table = text(shown.partition('id="sw-samples"')[2].partition("</section>")[0])
+    assert re.findall(r"K\d", table) == ["K1", "K2", "K3"]
+    assert "no such user" in table
+    assert "ada@example.com" not in shown
+
+
+def test_a_batch_of_a_cause_tells_what_came_meanwhile(boss, monkeypatch):
+    letters(3)
+    group = FailureGroup.objects.get().pk
+    batch = previewed(group=group)
+    assert "came meanwhile" not in page(boss, batch)
+    letters(1)
+    assert "1 new letter of this cause came meanwhile and is not in it" in text(page(boss, batch))
+    letters(2)
+    assert "3 new letters of this cause came meanwhile and are not in it" in text(page(boss, batch))
+    monkeypatch.setattr(batch_page, "MOST_NEW", 2)
+    assert "More than 2 new letters of this cause" in text(page(boss, batch))
+    assert "came meanwhile" not in page(boss, previewed(source="swift"))
+
+
+def test_a_full_window_says_what_the_batch_waits_for(boss):
+    letters(60, "slow")
+    batch = confirmed(rate=10_000)
+    ReplayBatch.objects.update(state="running", promoted_at=database_now(), requeued=batch.window, eligible=10)
+    batch.refresh_from_db()
+    assert f"{batch.window} letters are on their way, the most allowed: waiting for their proof." in text(
+        page(boss, batch)
+    )
+    ReplayBatch.objects.update(requeued=batch.window - 1)
+    assert "the most allowed" not in text(page(boss, batch))
+
+
+def test_what_people_did_is_drawn_anew_with_the_rest(boss):
+    letters(3)
+    batch = previewed()
+    requests.confirm(batch.pk, ANNA, "the cause is mended", canary=0)
+    assert "the cause is mended" in text(page(boss, batch, part=1))
+    requests.undo(batch.pk, ANNA, "a second look")
+    assert "a second look" in text(page(boss, batch, part=1))
+    assert page(boss, batch).count("a second look") == 1
