@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from django.urls import reverse
 
 from config.admin.home import home
 from config.database.clock import database_now
+from config.processes import worker as worker_loop
 from config.processes.alive import identity_of, mark_of, reporting
 from config.telemetry import metrics
 from config.telemetry.activity import Activity
@@ -142,6 +144,24 @@ def test_a_command_reports_from_its_start_to_its_end(settings, monkeypatch, erro
 )
 def test_who_is_not_missed_when_it_ends_does_not_report(app, name, options, reports):
     assert load_command_class(app, name).reports(options) is reports
+
+
+@pytest.mark.parametrize("options", [{"once": True}, {"once": False}])
+def test_a_command_asks_whether_it_reports(monkeypatch, options):
+    heard = []
+    command = load_command_class("outbox", "relay_outbox")
+    monkeypatch.setattr(command, "_prepare", lambda stop, options: None)
+    monkeypatch.setattr(command, "work", lambda stop, options: None)
+    monkeypatch.setattr(worker_loop, "reporting", lambda name: heard.append(name) or nullcontext())
+    command.handle(**options)
+    assert heard == ([] if options["once"] else ["relay_outbox"])
+
+
+def test_a_report_looks_for_the_others_of_its_host():
+    lost = worker("flush_buffer", ago=20, place=identity().place, pid=GONE)
+    Heartbeat(identity()).report(database_now())
+    lost.refresh_from_db()
+    assert lost.missed_at is not None
 
 
 # -- Rows are taken over, so that they do not grow with restarts ---------------------------------------------
