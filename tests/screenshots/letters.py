@@ -134,7 +134,7 @@ def batches() -> None:
     _stopped(worker, second)
     _previewed(worker, "requeue", source="transfer-requests")
     held = _previewed(worker, "resolve", group=_group("transfer-requests").pk)
-    requests.confirm(held.pk, OKAFOR, "Supplier sent them again by hand", canary=5)
+    requests.confirm(held.pk, OKAFOR, "Supplier sent them again by hand")
     thrown = _previewed(worker, "discard", source="ledger")
     requests.cancel(thrown.pk, ANNA)
     _running(worker, first)
