@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from binascii import Error as BadBase64
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from typing import Any, NamedTuple
@@ -22,6 +23,17 @@ LONGEST_DECIMAL = 100  # bytes of the number, and digits behind its point; the w
 LONGEST_INTEGER = 8  # bytes
 EXACT = 2**53  # a float beyond may be the neighbour of what was meant
 URL_SAFE = str.maketrans("-_", "+/")
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# An integer of a time counts these parts of a second: the type says which.
+PARTS = {
+    "io.debezium.time.Timestamp": 10**3,
+    "org.apache.kafka.connect.data.Timestamp": 10**3,
+    "io.debezium.time.MicroTimestamp": 10**6,
+    "io.debezium.time.NanoTimestamp": 10**9,
+}
+# Without a type its size does: these bounds are in the year 5138 of the finer one.
+MILLISECONDS, MICROSECONDS = 10**14, 10**17
 
 Schema = Mapping[str, object]  # Connect's, of a column or a row: `type`, `name`, `fields`, …
 
@@ -77,13 +89,32 @@ def key_of(change: Change, column: str, placeholder: str) -> str | int | None:
     try:
         return _key(value, change.types.get(column))
     except ValueError as error:
-        raise InvalidRecord("wrong_field", f"`{column}` is {_shown(value)}: {error}") from None
+        raise InvalidRecord("wrong_field", f"`{column}` is {shown(value)}: {error}") from None
+
+
+def time_of(column: str, value: object, schema: Schema | None = None) -> datetime | None:
+    """Text (timestamptz), or an integer since 1970 (datetime): milli-, micro- or nanoseconds by its type, or its size.
+
+    Raises InvalidRecord, `bad_` and the column.
+    """
+    try:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+            # Without a zone it is a datetime column, and Django writes those in UTC.
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return EPOCH + timedelta(microseconds=_microseconds(value, schema))
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidRecord(f"bad_{column}", f"`{column}` is {shown(value)}, not a time as any connector writes it")
 
 
 def _known(operation: object) -> str:
     if isinstance(operation, str) and operation in OPERATIONS:
         return operation
-    raise InvalidRecord("unknown_operation", f"the operation {_shown(operation)} is none of Debezium's")
+    raise InvalidRecord("unknown_operation", f"the operation {shown(operation)} is none of Debezium's")
 
 
 def _fields(schema: object) -> dict[str, Schema]:
@@ -121,7 +152,7 @@ def _key(value: object, schema: Schema | None) -> str | int | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("neither a text nor a whole number")
     if name is not None:
-        raise ValueError(f"{_shown(name)} is no key")
+        raise ValueError(f"{shown(name)} is no key")
     return _whole(value)
 
 
@@ -134,7 +165,7 @@ def _scale(schema: Schema) -> object:
 def _decimal(value: object, scale: object) -> str:
     """The number as `decimal.handling.mode=string` would write it: 12.00 keeps its zeros."""
     if type(scale) is not int or abs(scale) > LONGEST_DECIMAL:
-        raise ValueError(f"a decimal of the scale {_shown(scale)}")
+        raise ValueError(f"a decimal of the scale {shown(scale)}")
     if isinstance(value, str):
         raw = _bytes(value)
         if not 0 < len(raw) <= LONGEST_DECIMAL:
@@ -192,5 +223,14 @@ def _uuid(raw: bytes) -> str | None:
     return str(identity) if identity and identity.variant == RFC_4122 and identity.version else None
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value from elsewhere as an error may repeat it: short, and in ASCII."""
     return ascii(value)[:60]
+
+
+def _microseconds(value: int, schema: Schema | None) -> int:
+    if parts := PARTS.get(str(schema and schema.get("name"))):
+        return value * 10**6 // parts
+    if abs(value) < MILLISECONDS:
+        return value * 1000
+    return value if abs(value) < MICROSECONDS else value // 1000

@@ -6,7 +6,6 @@ import re
 import threading
 import time
 from base64 import b64decode
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from django.db.models import Max
 
 from config.database.clock import database_now
 from config.gate import Gate, InvalidRecord
-from config.kafka.debezium import Change, change_of
+from config.kafka.debezium import Change, change_of, shown, time_of
 from config.uuid7 import smallest_uuid7
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.models import ChannelState
@@ -35,16 +34,6 @@ UUID_TEXT = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12
 # 16 bytes in base64, also in its alphabet for addresses: what binary(16) looks like in JSON.
 UUID_BYTES = re.compile(r"[A-Za-z0-9+/_-]{22}==")
 URL_SAFE = str.maketrans("-_", "+/")
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# An integer of a time counts these parts of a second: the type says which.
-PARTS = {
-    "io.debezium.time.Timestamp": 10**3,
-    "org.apache.kafka.connect.data.Timestamp": 10**3,
-    "io.debezium.time.MicroTimestamp": 10**6,
-    "io.debezium.time.NanoTimestamp": 10**9,
-}
-# Without a type its size does: these bounds are in the year 5138 of the finer one.
-MILLISECONDS, MICROSECONDS = 10**14, 10**17
 
 GATE: Gate[dict[str, Any]] = Gate.of(dict[str, Any], MAX_BYTES)
 
@@ -88,7 +77,9 @@ def hint_of(change: Change) -> Hint:
     event_type = row.get("event_type")
     if not isinstance(event_type, str) or not 0 < len(event_type) <= LONGEST_EVENT_TYPE:
         raise InvalidRecord("bad_event_type", f"`event_type` is not a text of 1 to {LONGEST_EVENT_TYPE} characters")
-    return Hint(uuid_of(row["id"]), event_type, time_of(row.get("created_at"), change.types.get("created_at")))
+    return Hint(
+        uuid_of(row["id"]), event_type, time_of("created_at", row.get("created_at"), change.types.get("created_at"))
+    )
 
 
 def uuid_of(value: object) -> UUID:
@@ -98,10 +89,10 @@ def uuid_of(value: object) -> UUID:
     elif isinstance(value, str) and UUID_BYTES.fullmatch(value):
         found = UUID(bytes=b64decode(value.translate(URL_SAFE)))
     else:
-        raise InvalidRecord("bad_id", f"`id` is {_shown(value)}, not a UUID as any connector writes it")
+        raise InvalidRecord("bad_id", f"`id` is {shown(value)}, not a UUID as any connector writes it")
     if found.version != 7:
         # Its time decides the partition, and how far the CDC path has come.
-        raise InvalidRecord("bad_id", f"`id` is {_shown(value)}, not a UUID of version 7")
+        raise InvalidRecord("bad_id", f"`id` is {shown(value)}, not a UUID of version 7")
     return found
 
 
@@ -114,34 +105,6 @@ def whole(read: UUID) -> UUID:
     """
     restored = UUID(bytes=read.bytes.lstrip(b"\0").ljust(16, b"\0"))
     return restored if restored.version == 7 else read
-
-
-def time_of(value: object, schema: Mapping[str, Any] | None = None) -> datetime | None:
-    """Text (timestamptz), or an integer since 1970 (datetime): milli-, micro- or nanoseconds by its type, or its size."""
-    try:
-        if value is None:
-            return None
-        if isinstance(value, str):
-            moment = datetime.fromisoformat(value)
-            # Without a zone it is a datetime column, and Django writes those in UTC.
-            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return EPOCH + timedelta(microseconds=_microseconds(value, schema))
-    except (ValueError, OverflowError):
-        pass
-    raise InvalidRecord("bad_created_at", f"`created_at` is {_shown(value)}, not a time as any connector writes it")
-
-
-def _microseconds(value: int, schema: Mapping[str, Any] | None) -> int:
-    if parts := PARTS.get(str(schema and schema.get("name"))):
-        return value * 10**6 // parts
-    if abs(value) < MILLISECONDS:
-        return value * 1000
-    return value if abs(value) < MICROSECONDS else value // 1000
-
-
-def _shown(value: object) -> str:
-    return ascii(value)[:60]
 
 
 # -- Whether the CDC path is alive ---------------------------------------------------------------------------
