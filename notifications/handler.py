@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
@@ -63,6 +63,9 @@ class EmailHandler(MessageHandler):
 
     def readdressed(self, payload: Any, address: str) -> Any:
         return {**payload, "to": recipients.check(address)}
+
+    def complete(self, payload: dict[str, Any], key: str, at: float) -> dict[str, Any]:
+        return content.complete(payload, key, datetime.fromtimestamp(at, UTC))
 
     def check(self, payload: object) -> None:
         try:

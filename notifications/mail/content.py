@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, parseaddr
 from functools import lru_cache
+from html import escape
 from typing import Any
 
 import msgspec
@@ -95,6 +98,31 @@ def identity(key: str, date: datetime) -> dict[str, str]:
 def short(order_id: object) -> str:
     """The last, random digits of the id: short enough to read over the telephone."""
     return str(order_id).replace("-", "")[-10:].upper()
+
+
+def complete(payload: Mapping[str, Any], key: str, date: datetime) -> dict[str, Any]:
+    """The mail of another service: `to`, `subject` and `text` are enough, the sender is then ours.
+
+    HTML is made of the text, Date and Message-ID of `date` and `key`, and the address gets its normal form. ValueError
+    for an address that cannot be written to.
+    """
+    mail = {"from": settings.EMAIL_FROM, **payload}
+    if isinstance(mail.get("to"), str):
+        mail["to"] = recipients.check(mail["to"])
+    if isinstance(mail.get("text"), str):
+        mail.setdefault("html", html_of(mail["text"]))
+    headers = mail.get("headers", {})
+    if isinstance(headers, dict):
+        known = {name.lower() for name in headers}
+        ours = {name: value for name, value in identity(key, date).items() if name.lower() not in known}
+        mail["headers"] = {**ours, **headers}
+    return mail
+
+
+def html_of(text: str) -> str:
+    """A plain text as HTML: a paragraph for each of its own."""
+    parts = (part.strip("\n") for part in re.split(r"\n\s*\n", text))
+    return "\n".join(f"<p>{escape(part).replace(chr(10), '<br>')}</p>" for part in parts if part) + "\n"
 
 
 def decode(payload: str | bytes) -> Mail:

@@ -120,6 +120,14 @@ class MessageHandler:
         """The payload with another recipient; a ValueError says why there can be none."""
         raise ValueError(f"a message of the channel {self.name} has no address of its own")
 
+    def complete(self, payload: dict[str, Any], key: str, at: float) -> dict[str, Any]:
+        """The payload of another service with what it may leave out filled in; `payload` itself is not changed.
+
+        `key` is unique for the message, `at` the Unix time of its promise: a repeat is completed in the same way. May
+        raise ValueError; what it returns goes through `check`.
+        """
+        return payload
+
     # What follows from `acknowledges`.
     @property
     def opens_attempts(self) -> bool:
