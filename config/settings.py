@@ -9,6 +9,7 @@ from celery.schedules import crontab
 
 from config.environment.databases import parse_cassandra_url
 from config.environment.env import BadSetting
+from config.environment.intake import grants_from_text
 from config.environment.mail import esp_from_text, secrets_from_text, sender_from_text, server_from_url
 from config.environment.web import *  # noqa: F403 (Django takes its settings from this module)
 from config.environment.web import BASE_DIR, DATABASES, DEMO, env
@@ -126,6 +127,9 @@ if OUTBOX_ARCHIVE == "detach" and "sqlite" in DATABASES["default"]["ENGINE"]:
 OUTBOX_IDEMPOTENCY_DAYS = env.integer("OUTBOX_IDEMPOTENCY_DAYS", 7, least=1)
 OUTBOX_CDC_TOPIC = env.text("OUTBOX_CDC_TOPIC", "outbox.outbox_message")
 KAFKA_TOPICS[OUTBOX_CDC_TOPIC] = {"partitions": 3}
+# Where other services promise messages: topic → producer → channels.
+MESSAGES_IN = grants_from_text(env.text("MESSAGES_IN", "messages-in=email"))
+KAFKA_TOPICS |= {topic: {"partitions": 12, "config": NOT_COMPACTED | LOG_APPEND_TIME} for topic in MESSAGES_IN}
 ATTEMPT_RETENTION_DAYS = env.integer("ATTEMPT_RETENTION_DAYS", 30, least=1)
 WEBHOOK_RETENTION_DAYS = env.integer("WEBHOOK_RETENTION_DAYS", 30, least=1)
 
@@ -182,6 +186,7 @@ FLOWS = [
     "buffer.ledger.flow.Ledger",
     "notifications.flow.Orders",
     "throttler.flow.Throttler",
+    "outbox.intake.flow.MessagesIn",
     "outbox.flow.Outbox",
     "outbox.audit_log.flow.Audit",
 ]

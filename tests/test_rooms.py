@@ -39,7 +39,8 @@ MAY_USE = {
         "replay_batches": ["bookkeeping", "audit_log", "groups", "letters"],
         "messages": ["bookkeeping", "letters", "channels"],
         "delivery": ["bookkeeping", "audit_log", "letters", "channels", "messages"],
-        "workers": ["bookkeeping", "letters", "channels", "messages", "delivery"],
+        "intake": ["bookkeeping", "letters", "channels", "messages", "delivery"],
+        "workers": ["bookkeeping", "letters", "channels", "messages", "delivery", "intake"],
         "api": ["bookkeeping", "messages"],
         "admin": [
             "bookkeeping",

@@ -22,6 +22,11 @@ PUBLISHED = Counter("spillway_publish_batches", "Batches by outcome of publishin
 LEDGER_RECORDS = Counter(
     "spillway_ledger_movements", "Records of the stock topics, by what became of them.", ["topic", "outcome"]
 )
+INTAKE_RECORDS = Counter(
+    "spillway_intake_records",
+    "Records in which services promise messages, by what became of them.",
+    ["topic", "outcome"],
+)
 DELIVERIES = Counter("spillway_delivery", "Tries to deliver a message, by outcome.", ["channel", "outcome"])
 DELIVERY_SECONDS = Histogram("spillway_delivery_seconds", "Time of one call of a handler.", ["channel"])
 COMMIT_TO_SEND = Histogram(

@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from functools import partial
 
 from django.apps import apps
+from django.conf import settings
 from django.db import connection
 
 from config.database.clock import database_now
 from config.environment.env import BadSetting
 from config.kafka.consumer import consumer_of
+from config.kafka.consumer.writer import parallel_writers
 from config.processes import worker as loop
 from config.telemetry.activity import activity
 from outbox.bookkeeping.leases import Claimable, recover
 from outbox.channels import admission
 from outbox.channels.handlers import MessageHandler, handlers, misfit
 from outbox.delivery.overdue import rescue
+from outbox.intake.handler import Intake
 from outbox.letters.burial import AlarmedWatermarks
 from outbox.messages.models import OutboxMessage
 from outbox.workers.listen import Listen
@@ -96,3 +99,16 @@ def listen(
         consumer_of(handler, positions, stop, accept_reset=accept_reset).run(once=once, until_idle=until_idle)
     finally:
         handler.close()
+
+
+def take_in(
+    stop: threading.Event, *, accept_reset: bool = False, once: bool = False, until_idle: float | None = None
+) -> None:
+    """Store what other services promise in the topics of MESSAGES_IN, until `stop`; the relays send it."""
+    if not settings.MESSAGES_IN:
+        raise BadSetting("MESSAGES_IN is off: there is no topic in which a service may promise a message")
+    admission.ensure([handler.name for handler in _chosen(None)])
+    handler = Intake()
+    positions = AlarmedWatermarks(handler.source)
+    consumer = consumer_of(handler, positions, stop, accept_reset=accept_reset, writers=parallel_writers())
+    consumer.run(once=once, until_idle=until_idle)

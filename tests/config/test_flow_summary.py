@@ -18,7 +18,7 @@ def letter(source: str, offset: int) -> Letter:
 
 
 def test_the_dead_letters_of_every_flow_are_counted(capsys):
-    sources = ["transfer-requests", *["ledger"] * 2, *["outbox"] * 3, *["throttler"] * 4]
+    sources = ["transfer-requests", *["ledger"] * 2, *["outbox"] * 3, *["throttler"] * 4, *["messages-in"] * 5]
     bury([letter(source, offset) for offset, source in enumerate(sources)], "g", database_now())
     DeadLetter.objects.all().delete()  # as retention does with old ones
     call_command("flow_summary")
@@ -30,4 +30,5 @@ def test_the_dead_letters_of_every_flow_are_counted(capsys):
         "dead letters of stock": "2",
         "dead letters of messages": "3",
         "dead letters of notifications": "4",
+        "dead letters of promises": "5",
     }

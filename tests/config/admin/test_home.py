@@ -43,7 +43,7 @@ def test_nothing_needs_you(boss):
     )
     html = boss.get("/admin/").content.decode()
     assert "<b>Nothing needs you</b>" in html
-    assert "All four flows run, no failure group is open." in html
+    assert "All five flows run, no failure group is open." in html
     assert "by M. Okafor: Release: WH-7." in html
     assert "Healthy" in html
 

@@ -18,8 +18,9 @@ import django; django.setup()
 from importlib import import_module
 from pathlib import Path
 from django.core.management import load_command_class
-for command in ("ingest_events", "flush_buffer", "track_inventory", "relay_outbox", "listen_outbox", "run_throttler"):
-    app = {"run": "throttler", "relay": "outbox", "listen": "outbox"}.get(command.split("_")[0], "buffer")
+for command in ("ingest_events", "flush_buffer", "track_inventory", "relay_outbox", "listen_outbox", "ingest_messages", "run_throttler"):
+    apps = {"run": "throttler", "relay": "outbox", "listen": "outbox"}
+    app = "outbox" if command == "ingest_messages" else apps.get(command.split("_")[0], "buffer")
     load_command_class(app, command)
 from prometheus_client import REGISTRY
 from config.telemetry import metrics

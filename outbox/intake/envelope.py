@@ -1,0 +1,156 @@
+"""What a record of `messages-in` promises: as an envelope, or as Debezium's outbox event router brings it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from django.conf import settings
+
+from config.gate import Gate, InvalidRecord
+from config.kafka import Record
+from config.kafka.debezium import shown, time_of
+from config.kafka.headers import text_of
+from outbox.channels.handlers import handler_of, handlers
+from outbox.messages.publish import content_hash, encode
+
+# What may be read of a record without a reveal, and what is named although its values are hidden.
+READABLE = ("channel", "event_type", "aggregate", "idempotency_key", "expires_at")
+NAMED = (
+    "payload",
+    *(f"payload.{name}" for name in ("to", "from", "subject", "text", "html", "headers", "topic", "key")),
+)
+# What says where it goes and what it is about. A key that was used for something else may be replaced.
+LOCKED = ("channel", "event_type", "aggregate")
+
+LENGTHS = {"channel": 50, "event_type": 100, "aggregate": 200, "idempotency_key": 200}
+LONGEST_NUMBER = 2**63
+# What a text of JSON inside JSON, a schema and the other fields take beside the payload itself.
+OVERHEAD = 65_536
+# The router's record is the payload alone: its headers say the rest, under the names of our fields or its own.
+HEADERS = {**{name: name for name in READABLE}, "id": "idempotency_key", "eventType": "event_type"}
+PRODUCER = "producer"
+
+
+class Promise(NamedTuple):
+    """A message that a record promises, as it is to be stored."""
+
+    record: Record
+    channel: str
+    event_type: str
+    aggregate: str
+    text: str  # the payload, completed: byte for byte what every attempt sends
+    given: Mapping[str, Any]  # the payload as it came
+    key: str  # behind the name of who may promise it: two services do not know each other's keys
+    expires_at: datetime | None
+
+    @property
+    def digest(self) -> str:
+        return content_hash(self.channel, self.event_type, self.aggregate, self.text)
+
+
+def read(record: Record, topic: str) -> Promise:
+    """The promise of a record of `topic` (its contract name). Raises InvalidRecord: a reason of the gate, or one of
+
+    `missing_field` `wrong_field` `bad_expires_at` · `unknown_producer` `channel_not_allowed` · `payload_refused`.
+    """
+    fields = fields_of(record)
+    channel, event_type, aggregate, key = (_text(fields, name) for name in LENGTHS)
+    payload = _payload(fields)
+    expires_at = time_of("expires_at", fields.get("expires_at"))
+    namespace = allowed(topic, header_of(record, PRODUCER), channel)
+    name = f"{namespace}/{key}"
+    if len(name) > LENGTHS["idempotency_key"]:
+        most = LENGTHS["idempotency_key"] - len(namespace) - 1
+        raise InvalidRecord("wrong_field", f"`idempotency_key` has {len(key)} characters, at most {most} are accepted")
+    try:
+        at = record.timestamp / 1000 if record.timestamp > 0 else time.time()
+        whole = handler_of(channel).complete(payload, name, at)
+        text = encode(channel, event_type, aggregate, whole, name)
+    except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidRecord("payload_refused", f"`payload` cannot be sent: {error}") from None
+    return Promise(record, channel, event_type, aggregate, text, payload, name, expires_at)
+
+
+def fields_of(record: Record) -> dict[str, Any]:
+    """The fields of the envelope, unchecked; raises InvalidRecord for what is no JSON object."""
+    body = _gate(OVERHEAD + 2 * settings.OUTBOX_MAX_BYTES).decode(record.value)
+    if "payload" in body and body.keys() <= {"schema", "payload"} and isinstance(body.get("schema"), dict):
+        body = body["payload"] if isinstance(body["payload"], dict) else {"payload": body["payload"]}
+    said = {HEADERS[name]: text_of(value) for name, value in record.headers or () if name in HEADERS and value}
+    if "payload" in body:
+        return {**said, **body}
+    if said.get("idempotency_key"):  # the router's own shape
+        return {"aggregate": text_of(record.key or b""), **said, "payload": body}
+    return body
+
+
+def aggregate_in(record: Record) -> str:
+    """What a refused record is about, as far as it says so."""
+    try:
+        return _text(fields_of(record), "aggregate")
+    except InvalidRecord:
+        return ""
+
+
+def header_of(record: Record, name: str) -> str:
+    """The last header of this name as text; empty without one."""
+    values = [text_of(value) or "" for known, value in record.headers or () if known == name and value]
+    return values[-1] if values else ""
+
+
+def allowed(topic: str, producer: str, channel: str) -> str:
+    """The name before the keys of whoever may promise messages of `channel` in `topic`; InvalidRecord if nobody may.
+
+    A producer that MESSAGES_IN names has its own channels and its own keys; all others are the topic.
+    """
+    grants: Mapping[str, Sequence[str]] = settings.MESSAGES_IN.get(topic, {})
+    known = producer if producer in grants else ""
+    if known not in grants:
+        who = f"the producer {shown(producer)}" if producer else "a record without the header `producer`"
+        raise InvalidRecord("unknown_producer", f"MESSAGES_IN lets {who} promise nothing in {topic}")
+    if channel not in grants[known]:
+        place = f"{topic}@{known}" if known else topic
+        raise InvalidRecord(
+            "channel_not_allowed", f"MESSAGES_IN lets {place} use {', '.join(grants[known])}, not {shown(channel)}"
+        )
+    if channel not in handlers():
+        raise InvalidRecord("channel_not_allowed", f"HANDLERS has no channel {shown(channel)}")
+    return f"{topic}@{known}" if known else topic
+
+
+def _gate(max_bytes: int) -> Gate[dict[str, Any]]:
+    return Gate(OBJECT, max_bytes)
+
+
+OBJECT = msgspec.json.Decoder(dict[str, Any])
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    """A field that is a text; the number of a column counts as its digits."""
+    value = fields.get(name)
+    if value is None:
+        raise InvalidRecord("missing_field", f"`{name}` is missing")
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < LONGEST_NUMBER:
+        value = str(value)
+    if not isinstance(value, str) or not 0 < len(value) <= LENGTHS[name]:
+        raise InvalidRecord("wrong_field", f"`{name}` is not a text of 1 to {LENGTHS[name]} characters")
+    return value
+
+
+def _payload(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """An object, or the text of one: a JSON column is a text to a connector."""
+    payload = fields.get("payload")
+    if payload is None:
+        raise InvalidRecord("missing_field", "`payload` is missing")
+    if isinstance(payload, str):
+        try:
+            return _gate(2 * settings.OUTBOX_MAX_BYTES).decode(payload.encode())
+        except InvalidRecord as refusal:
+            raise InvalidRecord(refusal.reason, f"`payload`: {refusal}") from None
+    if not isinstance(payload, dict):
+        raise InvalidRecord("wrong_field", "`payload` is no JSON object")
+    return payload

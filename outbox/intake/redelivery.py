@@ -1,0 +1,100 @@
+"""Letters of promised messages: their records are stored again, and the message that was made of one proves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from config.redelivery import Effect, Judgement, Letters
+from outbox.channels.handlers import handlers
+from outbox.channels.models import ChannelState
+from outbox.delivery import redelivery
+from outbox.intake.batch import CONFLICT, Prepared
+from outbox.intake.envelope import LOCKED, NAMED, READABLE
+from outbox.intake.handler import Intake
+from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import batch_of, failed_again, foreseen, not_eligible, refusals, returns_of
+from outbox.messages.models import OutboxMessage
+
+STORED = Judgement(True, "A message is made of it.", "It has all its tries, and a new expiry.", "ok")
+KNOWN = Judgement(True, "Changes nothing.", "Its key has this message already.", "idle")
+REPEATED = "its key has this message already"
+
+
+class PromiseLetters(Letters):
+    """The dead letters of records in which services promise messages."""
+
+    readable = READABLE
+    named = NAMED
+    locked = LOCKED
+    in_line = True
+
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
+        returns, refused = returns_of(letters)
+        judgements = not_eligible(refused)
+        handler = Intake()
+        for back in returns:
+            batch = back.batch
+            prepared = batch.prepared = handler.prepare(batch)
+            judgements |= foreseen(prepared.letters)
+            unlike = handler.foresee(batch)
+            judgements |= {
+                letter.pk: _judged(unlike[id(record)]) for letter, record in back.pairs if id(record) in unlike
+            }
+        return judgements
+
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """Store the promises at the next revision, in the caller's transaction."""
+        returns, refused = returns_of(letters)
+        effects = refusals(refused)
+        handler = Intake()
+        for back in returns:
+            batch = back.batch
+            batch.prepared = handler.prepare(batch)
+            taken = handler.apply(batch, now)
+            effects |= failed_again(taken.letters)
+            for letter, record in back.pairs:
+                if message := taken.stored.get(id(record)):
+                    effects[letter.pk] = Effect("waiting", "its message waits to be sent", carrier=message)
+                elif id(record) in taken.repeats:
+                    effects[letter.pk] = Effect("resolved", REPEATED, carrier=taken.repeats[id(record)])
+        return effects
+
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        """What became of the messages that were made of them: a letter of such a message is found by its aggregate."""
+        carried = [letter for letter in letters if letter.carrier]
+        messages = OutboxMessage.objects.among([letter.carrier for letter in carried if letter.carrier])
+        aggregates = dict(messages.values_list("id", "aggregate"))
+        for letter in carried:  # what could not be read has no business key
+            letter.business_key = aggregates.get(letter.carrier, letter.business_key)
+        return redelivery.effect(carried)
+
+    def awaited(self, step: str = "") -> bool:
+        return True
+
+    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        prepared = [_prepared(letter) for letter in letters if not letter.is_excerpt and letter.offset is not None]
+        channels = {promise.channel for part in prepared for promise in part.promises}
+        return ChannelState.objects.why_closed(channels, now)
+
+    def pace(self) -> float:
+        rates = [handler.rate() for handler in handlers().values()]
+        return min(filter(None, rates), default=0.0)
+
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return ""
+
+    def faults(self, letter: DeadLetter) -> list[str]:
+        """What is wrong with its record; nothing is written."""
+        return [buried.error for buried in _prepared(letter).letters]
+
+
+def _prepared(letter: DeadLetter) -> Prepared:
+    return Intake().prepare(batch_of(letter))
+
+
+def _judged(unlike: str | None) -> Judgement:
+    if unlike is None:
+        return STORED
+    return Judgement(False, "Fails again.", CONFLICT.format(unlike), "warn") if unlike else KNOWN
