@@ -27,6 +27,9 @@ POINTS = {
     "adjusted": "buffer.ledger.handler.adjust_stocks",
     "buried": "buffer.ledger.handler.bury",
     "counted": "outbox.bookkeeping.counters.add",
+    # The intake's transaction, statement by statement; nothing of it is committed.
+    "promised": "outbox.intake.handler.Intake._insert",
+    "refused": "outbox.intake.handler.bury",
     # The throttler's transaction with Kafka, call by call.
     "decided": "throttler.worker.round.OwnerRound.decide",
     "rows written": "throttler.engine.row_writer.RowHandler.write",  # in the transaction, not committed
