@@ -4,7 +4,7 @@
 --   psql -d spillway -v app_password=… -v migrate_password=… -f deploy/grants/postgresql.sql
 --
 -- spillway_migrate: `migrate`, `rotate_partitions` and the Celery worker that runs it, `rebuild_buffer`, a restore.
--- spillway_app:     web, the workers (ingest_events, track_inventory, flush_buffer, relay_outbox, listen_outbox,
+-- spillway_app:     web, the workers (ingest_events, track_inventory, ingest_messages, flush_buffer, relay_outbox, listen_outbox,
 --                   replay_topic, replay_letters), every other command.
 -- Debezium has an account of its own, which reads one table: deploy/debezium/postgresql.sql.
 

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+from datetime import UTC, datetime
 from functools import cache
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from django.db import transaction
 from prometheus_client import Counter, Gauge, Histogram
 
 from config.telemetry import metrics
+from notifications.mail.content import complete
 from outbox.messages.models import OutboxMessage
 from outbox.messages.publish import publish
 from tests.bench.leg import PARTS
@@ -203,8 +205,10 @@ def test_every_picture_that_is_taken_is_shown_and_no_other():
 def test_the_readme_shows_how_an_application_publishes():
     example = re.search(r"```python\n(.*?)```", page("README.md"), re.DOTALL)[1]
     invoice = SimpleNamespace(pk=7, save=lambda: None)
-    exec(example, {"transaction": transaction, "publish": publish, "invoice": invoice})  # noqa: S102 (our own page)
-    assert OutboxMessage.objects.get().channel == "kafka"
+    mail = complete({"to": "ada@example.com", "subject": "Invoice", "text": "Here."}, "7:issued", datetime.now(UTC))
+    names = {"transaction": transaction, "publish": publish, "invoice": invoice, "mail": mail}
+    exec(example, names)  # noqa: S102 (our own page)
+    assert OutboxMessage.objects.get().channel == "email"
 
 
 def places():

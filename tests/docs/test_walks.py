@@ -16,10 +16,14 @@ from config.kafka.client import new_producer
 from config.processes import worker
 from notifications.tasks import apply_webhooks
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, Watermark
+from outbox.letters.edits import requeue_copy
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import look_after
+from outbox.models import OutboxMessage
 from tests.config.conftest import broker, make_topic
 from tests.conftest import order
+from tests.outbox.intake.conftest import envelope
 from tests.throttler.worker.conftest import topics
 
 __all__ = ["broker", "make_topic", "topics"]
@@ -96,6 +100,22 @@ def test_a_payment_becomes_movements(make_topic, settings):
     call_command("verify", flow="ledger")
     sources.cache_clear()
     assert InventoryTracking.objects.get().delta == -2
+
+
+@embedded
+def test_a_promise_becomes_a_message(make_topic, settings):
+    settings.MESSAGES_IN = {"messages-in": {"": ["email"]}}
+    make_topic("messages-in")
+    promises = [envelope(), envelope(), envelope("another", channel="kafka")]
+    produce("messages-in", *map(msgspec.json.encode, promises))
+    call_command("ingest_messages", once=True)
+    settings.MESSAGES_IN = {"messages-in": {"": ["email", "kafka"]}}
+    payload = {"topic": "invoices", "key": "I-1", "value": {}}
+    copy = msgspec.json.encode(envelope("another", channel="kafka", payload=payload)).decode()
+    requeue_copy(DeadLetter.objects.get().pk, copy, 0, Operator("M. Okafor"), "put right")
+    look_after(database_now())
+    call_command("verify", flow="messages-in")
+    assert sorted(message.channel for message in OutboxMessage.objects.all()) == ["email", "kafka"]
 
 
 @embedded
