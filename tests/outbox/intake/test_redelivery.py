@@ -77,6 +77,28 @@ def test_the_message_proves_its_letter(settings, monkeypatch, kind):
         assert (found.status, found.successor, after.predecessor) == ("failed_again", after.pk, found.pk)
 
 
+def test_a_letter_that_named_no_aggregate_finds_the_letter_of_its_message(monkeypatch):
+    admission.ensure(["email"])
+    write(record(envelope(aggregate=None)))
+    found = edit(aggregate="invoice:I-1")
+    monkeypatch.setattr(handlers()["email"], "send", lambda messages: [Outcome("permanent", "no") for _ in messages])
+    deliver(claim(handlers()["email"], "poll", 10), handlers()["email"], STOP)
+    assert look_after(database_now()) == 1
+    found.refresh_from_db()
+    assert (found.status, found.successor) == ("failed_again", DeadLetter.objects.get(source="outbox").pk)
+
+
+def test_what_came_back_too_late_is_the_next_letter_at_once(settings):
+    settings.MESSAGES_IN = {"messages-in": {"": ["kafka"]}}
+    past = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+    write(record(envelope(expires_at=past)))
+    settings.MESSAGES_IN = {"messages-in": {"": ["email"]}}
+    assert not judge([letter()], database_now())[letter().pk].eligible
+    requeue()
+    assert reasons() == ["channel_not_allowed", "expired"]
+    assert stored() == []
+
+
 def test_a_conflict_may_get_a_key_of_its_own():
     write(record(envelope()), record(envelope(payload={**MAIL, "to": "eve@example.com"})))
     requeue()
