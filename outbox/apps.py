@@ -10,12 +10,13 @@ class OutboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from config.admin.export import list_exported
         from config.admin.site import post_refused
-        from outbox.audit_log.actions import record_refusal
+        from outbox.audit_log.actions import record_export, record_refusal
         from outbox.audit_log.roles import make_roles
         from outbox.channels import handlers  # noqa: F401 (importing registers its check)
         from outbox.intake import flow  # noqa: F401 (as above)
 
         post_refused.connect(record_refusal, dispatch_uid="outbox.record_refusal")
-
+        list_exported.connect(record_export, dispatch_uid="outbox.record_export")
         post_migrate.connect(make_roles, dispatch_uid="outbox.make_roles")

@@ -1,8 +1,10 @@
-"""The bench and the crash runs are not in the suite: at least what they import, inside functions, too, is there."""
+"""The bench and the crash runs are not in the suite: at least they start, and what they import, inside functions, too, is there."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -32,6 +34,16 @@ def test_what_a_run_imports_is_there(path):
         if not hasattr(import_module(module), name) and find_spec(f"{module}.{name}") is None
     ]
     assert lost == []
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("run", ["bench", "crash", "screenshots"])
+def test_a_run_starts_without_django(run):
+    """Here Django is set up already; there the run has to do it, and until then nothing may import a model."""
+    command = [sys.executable, "-m", f"tests.{run}", "--help"]
+    done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage" in done.stdout.lower()
 
 
 @pytest.mark.parametrize("path", PATHS.values())

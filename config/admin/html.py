@@ -164,7 +164,7 @@ def in_reading_order(html: str) -> str:
         return html
     texts, end = [], 0
     for part in PART.finditer(html):
-        texts += [_isolated(html[end : part.start()]), _steered(part[0]) if part[2] else part[0]]
+        texts += [_isolated(html[end : part.start()]), steered(part[0]) if part[2] else part[0]]
         end = part.end()
     return "".join([*texts, _isolated(html[end:])])
 
@@ -173,5 +173,6 @@ def _isolated(text: str) -> str:
     return RUN.sub(r"<bdi>\g<0></bdi>", STEERS.sub(lambda steering: f"<bdi>{visible(steering[0])}</bdi>", text))
 
 
-def _steered(text: str) -> str:
+def steered(text: str) -> str:
+    """A text with what would turn its direction written out."""
     return STEERS.sub(lambda steering: visible(steering[0]), text)

@@ -16,6 +16,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DataError, models
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
@@ -23,7 +24,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from config.admin import humanize
+from config.admin import export, humanize
 from config.admin.filters import EVERY, TIMES, ByTime, WithinTime
 from config.admin.html import moment
 from config.admin.levers import Lever, LeverResult, fault_of_reason
@@ -158,6 +159,7 @@ class KeysetChangeList(ChangeList):
 
     model_admin: ReadOnlyAdmin
     newer = older = ""
+    behind = ""  # the cursor of its last row, where more rows follow
     narrowed: Sequence[str] = ()
     within: WithinTime | None = None  # the time range that narrows it
     way_back: tuple[str, str] = ("", "")
@@ -192,6 +194,12 @@ class KeysetChangeList(ChangeList):
         return str(super().get_query_string(new_params, [*(remove or []), BEFORE, AFTER]))
 
     @property
+    def csv_url(self) -> str:
+        """Where all its rows can be had as a file."""
+        opts = self.model_admin.opts
+        return reverse(f"admin:{opts.app_label}_{opts.model_name}_csv") + self.get_query_string()
+
+    @property
     def any_time(self) -> str:
         """The address of the same list without its time range."""
         return self.get_query_string(remove=TIMES)
@@ -205,6 +213,7 @@ class KeysetChangeList(ChangeList):
         except (ValidationError, DataError) as error:
             raise IncorrectLookupParameters(error) from error
         self.result_list = rows
+        self.behind = self.keyset.cursor(rows[-1]) if rows and more else ""
         if rows and (more if self.backwards else self.place):
             self.newer = self.get_query_string({AFTER: self.keyset.cursor(rows[0])})
         if rows and (more or self.backwards):
@@ -299,6 +308,20 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
             if lever.allowed(request.user, self.opts)
         }
 
+    def csv_view(self, request: HttpRequest) -> HttpResponseBase:
+        """POST answers with all rows of the list as CSV: it is written down, so no link and no preview fetches it."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        back = HttpResponseRedirect(f"../?{request.GET.urlencode()}")
+        if request.method != "POST":
+            return back
+        try:
+            changelist: Any = self.get_changelist_instance(request)
+        except IncorrectLookupParameters:
+            return back
+        fault = changelist.within.fault if changelist.within else ""
+        return back if fault else export.answer(request, changelist)
+
     # -- One row --------------------------------------------------------------------------------
     def detail(self, request: HttpRequest, row: Row) -> dict[str, object]:
         """What the page of one row shows beyond its levers."""
@@ -350,9 +373,12 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
 
     # -- Levers ---------------------------------------------------------------------------------
     def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.lever_view)
-        name = f"{self.opts.app_label}_{self.opts.model_name}_lever"
-        return [path("lever/<slug:name>/", view, name=name), *super().get_urls()]
+        view, name = self.admin_site.admin_view, f"{self.opts.app_label}_{self.opts.model_name}"
+        mine = [
+            path("lever/<slug:name>/", view(self.lever_view), name=f"{name}_lever"),
+            path("csv/", view(self.csv_view), name=f"{name}_csv"),
+        ]
+        return [*mine, *super().get_urls()]
 
     def lever_url(self, lever: Lever) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_lever", args=[lever.name])

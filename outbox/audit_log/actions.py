@@ -8,6 +8,7 @@ from typing import Any
 from django.apps import apps
 from django.http import HttpRequest
 from django.utils.encoding import force_str
+from django.utils.text import capfirst
 
 from config.admin.levers import Operator, operator_of
 from config.database.clock import database_now
@@ -68,6 +69,19 @@ def record(
 def _kept(result: str) -> str:
     """The error of a deed that failed again may repeat values of a payload; nobody can mask them later."""
     return masked_error(result) if result.startswith("failed again") else without_addresses(result)
+
+
+# -- Lists that somebody took away as a file ------------------------------------------------------------------
+def record_export(
+    sender: Any, request: HttpRequest, model: Any, filters: dict[str, str], result: str, rows: int, **_: Any
+) -> None:
+    """A receiver of `list_exported`: one action when a file begins, one when it has ended."""
+    opts = model._meta
+    record(
+        operator_of(request.user), "download", f"{capfirst(str(opts.verbose_name_plural))} as CSV", reason="", result=result,
+        rows=rows, subject_type=opts.label_lower,
+        detail={"filters": {name: without_addresses(value) for name, value in filters.items()}},  # one may be searched for
+    )  # fmt: skip
 
 
 # -- Refused POSTs: who asked for a deed without its right is written down as who did it would be ------------

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from outbox.channels import handlers
-from outbox.channels.admission import capacity
 from tests.crash import databases
 from tests.crash.oracle import Finding
 from tests.crash.platform import Platform, Worker
@@ -24,6 +23,7 @@ from tests.crash.wire import wait_for
 CHANNEL = "provider"
 EVENTS = 167  # published in a second
 RATE = 400.0  # accepted in a second; all of these are seconds of the accelerated clock
+BURST = 0.1 * RATE  # a full bucket of the channel: what it may send in a tenth of a second
 FAST, SLOW = 10.0, 2.0  # its speed without the provider, and with it: no machine sends 4 000 in a real second
 RELAYS, WINDOW, TRANSACTION = 2, 20, 200
 STUCK = 120.0
@@ -257,7 +257,7 @@ class Outage:
             "recovery": f"{last - turn:.0f} s ({(last - turn) / SLOW:.0f} s real); "
             f"at the rate alone it takes {self.total / RATE:.0f} s",
             "steady rate": f"{steady:.0f} of {RATE:.0f}/s ({steady / RATE:.0%}), {steady * SLOW:.0f}/s real",
-            "busiest second": f"{busiest(times, 1)}; rate and burst are {RATE + capacity(RATE):.0f}",
+            "busiest second": f"{busiest(times, 1)}; rate and burst are {RATE + BURST:.0f}",
             "load": round(os.getloadavg()[0], 1),
         }  # fmt: skip
 
@@ -281,7 +281,7 @@ def few_calls(refused: int, outage: float) -> Finding:
 
 def within_rate(times: Sequence[float], seconds: float) -> Finding:
     """Tokens are paid for at the claim: each relay may besides hold one full bucket that it has not sent yet."""
-    most = RATE * seconds + (1 + RELAYS) * capacity(RATE)
+    most = RATE * seconds + (1 + RELAYS) * BURST
     found = busiest(times, seconds)
     offenders = [found] if found > most else []
     return Finding(f"in no {seconds:g} s more than the rate allows", f"{found}, at most {most:.0f}", offenders)
