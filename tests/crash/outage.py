@@ -144,10 +144,9 @@ def promise(events: Sequence[tuple[int, str]]) -> None:
 
     from config.database.clock import database_now
     from config.database.upsert import Upsert, uuid_text
-    from config.payload import digest
     from config.uuid7 import uuid7
     from outbox.messages import notify
-    from outbox.messages.publish import SCOPE
+    from outbox.messages.publish import SCOPE, content_hash
     from outbox.models import IdempotencyKey
     from tests.outbox import bulk
 
@@ -158,7 +157,7 @@ def promise(events: Sequence[tuple[int, str]]) -> None:
     rows = [(uuid_text(uuid7()), CHANNEL, "order.paid", order, f'{{"n":{n}}}', "", "") for n, order in events]
     with transaction.atomic():
         now = database_now()
-        keys.run([(row[4], digest(row[4].encode()), row[0]) for row in rows],
+        keys.run([(row[4], content_hash(*row[1:5]), row[0]) for row in rows],
                  {"scope": SCOPE, "answer": "", "token": 0, "created_at": now})  # fmt: skip
         bulk.MESSAGES.run(rows, bulk.beginning(now))
         transaction.on_commit(notify.notify_relays)
