@@ -14,6 +14,7 @@ from django.db import DatabaseError, InterfaceError, close_old_connections, conn
 
 from config.database.chunks import delete_in_chunks
 from config.database.clock import database_now
+from config.database.retry import needs_migrate
 from config.processes.alive import Identity
 from config.telemetry.activity import activity
 from config.telemetry.logs import log
@@ -63,7 +64,7 @@ class Heartbeat:
             close_old_connections()
             act(database_now())
         except (DatabaseError, InterfaceError) as error:
-            if not self.failing:
+            if not self.failing and not needs_migrate(error):  # of which the command itself speaks, in one line
                 log.warning("report_failed", command=self.identity.command, error=str(error).strip()[:300])
             self.failing = True
             connection.close()
