@@ -64,7 +64,8 @@ class WorkerProcessAdmin(ReadOnlyAdmin[WorkerProcess]):
 
     @admin.display(description="Worker")
     def worker(self, row: WorkerProcess) -> str:
-        return f"{row.command} {row.arguments}".strip()
+        line = '<span class="sw-nowrap">{}</span><span class="sw-second">{}</span>'
+        return format_html(line, row.command, row.arguments) if row.arguments else row.command
 
     @admin.display(description="State")
     def state_shown(self, row: WorkerProcess) -> str:

@@ -261,4 +261,4 @@ def test_a_channel_in_maintenance_keeps_its_messages_and_says_so(found):
 
 
 def test_a_list_has_the_new_columns(found):
-    assert found["columns"][-5:] == ["Cause", "Source", "Position", "Arrived", "Changed"]
+    assert found["columns"][-5:] == ["Cause", "Flow", "Position", "Arrived", "Changed"]
