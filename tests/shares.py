@@ -24,6 +24,7 @@ DATABASE = {"db", "transactional_db"}
 # Whose tests, where they touch no database, need none of a kind, even if their text names one.
 BLIND = ("tests/config/demo/test_embedded_kafka", "tests/config/kafka/", "tests/docs/", "tests/throttler/")
 THROTTLERS = "tests/processes/throttler/"
+STORES = "tests/throttler/overflow/"
 # They wait for sessions and time-outs of Kafka; no database has a part in it.
 NO_PART = tuple(f"{THROTTLERS}test_{name}" for name in ("sleepers", "throttler_cuts", "throttler_zombies"))
 # Where the databases differ, by the name of the folder or file: every leg.
@@ -89,19 +90,22 @@ def kinds_of(item: pytest.Item) -> set[str]:
     file = item.nodeid.partition("::")[0]
     part = zlib.crc32(file.encode()) % PARTS
     runs_processes = bool(item.get_closest_marker("processes"))
+    named = databases_named(item.path)
+    beside_cassandra = "cassandra" in item.nodeid or (file.startswith(STORES) and "cassandra" in named)
+    if item.get_closest_marker("browser") or (beside_cassandra and not runs_processes):
+        return set()  # they say themselves where they run: on SQLite, beside the one server that has Cassandra
     if not touches_database(item):
-        needs_one = not file.startswith(BLIND) and (runs_processes or databases_named(item.path))
+        needs_one = not file.startswith(BLIND) and (runs_processes or named)
         return set() if needs_one else {f"blind-{part}"}
     callspec = getattr(item, "callspec", None)  # of a test without parameters there is none
     kinds = {callspec.params.get("broker")} & {"embedded", "kafka"} if callspec else set()
     if item.nodeid.startswith(THROTTLERS) and "cassandra" not in item.nodeid:  # which runs beside one server alone
         kinds.add("throttlers")
     elif runs_processes:
-        kinds |= {"processes"} if KILLED.search(file) else {"processes", f"started-{part}"}
+        kinds |= {"processes"} if KILLED.search(file) or named else {"processes", f"started-{part}"}
     elif IN_PART.search(file):
         kinds.add("in-part")
     elif not DIFFERS.search(file):
-        named = databases_named(item.path)
         if WORDS.search(file) and not named and not kinds:
             kinds.add(f"words-{part}")
         elif not named & {"mariadb", "two_databases"} or file.startswith("tests/docs/"):
