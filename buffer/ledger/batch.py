@@ -11,11 +11,10 @@ from buffer.ledger.statements import Group, KnownMovement, Row
 from buffer.ledger.topics import Merchant, Movements, Variant
 from config.database.upsert import Packed
 from config.kafka import Record
-from outbox.letters.burial import Letter, known_before
+from outbox.letters.burial import Letter, Place, RecordOutcomes
 
 # -- A decoded batch ---------------------------------------------------------------------------------------
 Key = tuple[str, str]  # reference, stock
-Place = tuple[str, int]  # topic as the broker knows it, partition
 
 
 class Tracked(NamedTuple):
@@ -75,25 +74,13 @@ class Prepared:
 
 
 @dataclass
-class Applied:
-    """What a batch did to the ledger; letters, groups and counters are written from it afterwards."""
+class Applied(RecordOutcomes):
+    """What a batch did to the ledger."""
 
-    outcomes: Counter[tuple[Place, str]] = field(default_factory=Counter)
+    REPEATED = "duplicate"
+
     movements: Counter[Place] = field(default_factory=Counter)
-    letters: list[Letter] = field(default_factory=list)
-    parked: int = 0  # letters that were not there before
     replayed: bool = False
-    changed: dict[Hashable, list[Record]] = field(default_factory=dict)  # only of a replay
-
-    def settle(self, record: Record, outcome: str) -> None:
-        self.outcomes[(record.topic, record.partition), outcome] += 1
-
-    def settle_letters(self, new: Sequence[Letter]) -> None:
-        """Count letters that were there before as repeats: their records are read once more."""
-        self.parked = len(new)
-        for letter in known_before(self.letters, new):
-            self.outcomes[(letter.record.topic, letter.record.partition), "parked"] -= 1
-            self.settle(letter.record, "duplicate")
 
     def change(self, key: Hashable, record: Record) -> None:
         """For a replay: what the outcome of later records may depend on."""

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import transaction
 
 from buffer.events.positions import NEWER, Position
-from buffer.ledger.batch import Applied, Key, MovementClassifier, Place, Prepared, Tracked, Verdict
+from buffer.ledger.batch import Applied, Key, MovementClassifier, Prepared, Tracked, Verdict
 from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.statements import NAME, Group, Row, adjust_stocks, insert_movements, read_known, read_stocks
 from buffer.ledger.topics import Merchant, Movements, Variant, sources
@@ -23,7 +23,7 @@ from config.kafka.consumer.writer import Replayable
 from config.payload import short_hash
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
-from outbox.letters.burial import LetterHandler, bury
+from outbox.letters.burial import LetterHandler, Place, bury
 
 GROUP = "buffer-track"
 LONGEST_NAME = 40  # of a topic in the scope of a counter

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
 
-from config.kafka import Record
 from outbox.intake.envelope import Promise
-from outbox.letters.burial import Letter, known_before
+from outbox.letters.burial import Letter, Place, RecordOutcomes
 
-Place = tuple[str, int]  # topic as the broker knows it, partition
 FILLED_IN = object()  # in place of a value that the service did not give
 CONFLICT = "the key was used for another message: its {} differs"
 
@@ -70,22 +67,10 @@ def _says_the_same(given: Any, now: Any, before: Any) -> bool:
 
 
 @dataclass
-class Taken:
-    """What became of the records of a batch; letters and counters are written from it afterwards."""
+class Taken(RecordOutcomes):
+    """What a batch of promises became."""
 
-    outcomes: Counter[tuple[Place, str]] = field(default_factory=Counter)
-    letters: list[Letter] = field(default_factory=list)
-    parked: int = 0  # letters that were not there before
+    REPEATED = "repeated"
+
     stored: dict[int, Any] = field(default_factory=dict)  # id of the record → of its message
     repeats: dict[int, Any] = field(default_factory=dict)  # the same of records that were known
-    changed: dict[Hashable, list[Record]] = field(default_factory=dict)  # by key
-
-    def settle(self, record: Record, outcome: str) -> None:
-        self.outcomes[(record.topic, record.partition), outcome] += 1
-
-    def settle_letters(self, new: Sequence[Letter]) -> None:
-        """Count letters that were there before as repeats: their records are read once more."""
-        self.parked = len(new)
-        for letter in known_before(self.letters, new):
-            self.outcomes[(letter.record.topic, letter.record.partition), "parked"] -= 1
-            self.settle(letter.record, "repeated")

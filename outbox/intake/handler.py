@@ -22,9 +22,9 @@ from config.telemetry import metrics
 from config.uuid7 import uuid7
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.watermarks import Watermarks
-from outbox.intake.batch import CONFLICT, Place, Prepared, StoredMessage, Taken, difference
+from outbox.intake.batch import CONFLICT, Prepared, StoredMessage, Taken, difference
 from outbox.intake.envelope import Promise, aggregate_in, header_of, read
-from outbox.letters.burial import Letter, LetterHandler, bury
+from outbox.letters.burial import Letter, LetterHandler, Place, bury
 from outbox.messages import notify
 from outbox.messages.models import IdempotencyKey, OutboxMessage
 from outbox.messages.publish import SCOPE, expiry_of

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -241,6 +241,31 @@ def known_before(letters: Sequence[Letter], new: Sequence[Letter]) -> list[Lette
     """The letters that `bury` did not write, because an earlier reading of their records did."""
     written = set(map(id, new))
     return [letter for letter in letters if id(letter) not in written]
+
+
+Place = tuple[str, int]  # topic as the broker knows it, partition
+
+
+@dataclass
+class RecordOutcomes:
+    """What became of the records of a batch; letters, groups and counters are written from it afterwards."""
+
+    REPEATED: ClassVar[str]  # the outcome of a record that was known
+
+    outcomes: Counter[tuple[Place, str]] = field(default_factory=Counter)
+    letters: list[Letter] = field(default_factory=list)
+    parked: int = 0  # letters that were not there before
+    changed: dict[Hashable, list[Record]] = field(default_factory=dict)  # by key, of a replay
+
+    def settle(self, record: Record, outcome: str) -> None:
+        self.outcomes[(record.topic, record.partition), outcome] += 1
+
+    def settle_letters(self, new: Sequence[Letter]) -> None:
+        """Count letters that were there before as repeats: their records are read once more."""
+        self.parked = len(new)
+        for letter in known_before(self.letters, new):
+            self.outcomes[(letter.record.topic, letter.record.partition), "parked"] -= 1
+            self.settle(letter.record, self.REPEATED)
 
 
 class LetterHandler(Handler):

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from functools import cache
 
 import pytest
@@ -283,3 +284,7 @@ def test_nothing_that_flows_can_be_deleted_by_the_application():
     assert all(re.match(pattern, table) for table in flowing)
     mysql = read(ROOT / "deploy" / "grants" / "mysql_after_migrate.sql")
     assert flowing & set(re.findall(r"GRANT DELETE ON spillway\.(\w+)", mysql)) == {"notifications_suppression"}
+
+
+def test_workers_report_the_version_of_the_project(settings):
+    assert tomllib.loads(read(ROOT / "pyproject.toml"))["project"]["version"] == settings.VERSION
