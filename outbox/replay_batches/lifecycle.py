@@ -101,7 +101,7 @@ def _started(batch: ReplayBatch, now: datetime, size: int) -> dict[str, object]:
 
 def _mark_canary(batch: ReplayBatch) -> int:
     """Choose the letters that go first; returns how many, 0 when none were asked for."""
-    wanted = batch.canary_size
+    wanted = min(batch.canary_size, batch.eligible)
     if not wanted:
         return 0
     rows = ReplayItem.objects.of(batch).filter(state="eligible").oldest_first()

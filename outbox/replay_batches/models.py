@@ -139,7 +139,7 @@ class ReplayBatch(Claimable):
         """Letters that go first; of a verb that waits for no effect none."""
         if self.verb != self.Verb.REQUEUE:
             return 0
-        return rules.canary_size(self.eligible) if self.canary is None else min(self.canary, self.eligible)
+        return rules.canary_size(self.eligible) if self.canary is None else self.canary
 
     @property
     def window(self) -> int:

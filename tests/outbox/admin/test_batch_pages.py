@@ -239,6 +239,12 @@ def test_a_discard_has_no_canary_and_nothing_on_its_way(boss):
         assert word not in shown
 
 
+def test_a_batch_that_is_over_still_says_how_many_went_first(boss):
+    letters(20)
+    batch = run_until(confirmed(canary=3), "done")
+    assert "Canary of 3" in text(page(boss, batch))
+
+
 def test_what_a_batch_discarded_is_restored_from_its_page(boss):
     mine, others = letters(5), letters(3)
     first, _ = [
