@@ -42,10 +42,12 @@ MAY_USE = {
         "intake": ["bookkeeping", "letters", "channels", "messages", "delivery"],
         "workers": ["bookkeeping", "letters", "channels", "messages", "delivery", "intake"],
         "api": ["bookkeeping", "messages"],
+        "admin/groups": ["bookkeeping", "audit_log", "groups", "letters", "replay_batches"],
         "admin": [
             "bookkeeping",
             "audit_log",
             "accounts",
+            "admin/groups",
             "processes",
             "groups",
             "letters",

@@ -1,16 +1,8 @@
 """Admin pages of letters, messages, channels, replays, positions, accounts and the trail."""
 
 from outbox.accounts import pages as accounts
-from outbox.admin import (
-    audit_log,
-    channels,
-    dead_letters,
-    failure_groups,
-    messages,
-    replay_batches,
-    topic_replays,
-    workers,
-)
+from outbox.admin import audit_log, channels, dead_letters, messages, replay_batches, topic_replays, workers
+from outbox.admin.groups import pages as failure_groups
 
 __all__ = [
     "accounts",

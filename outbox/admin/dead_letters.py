@@ -28,9 +28,9 @@ from config.kafka.headers import shown
 from config.telemetry.redaction import DOTS, masked_error
 from config.uuid7 import is_uuid
 from outbox.admin.edit_form import Editing, state_of
-from outbox.admin.failure_groups import TABS
-from outbox.admin.group_filters import AT_WORK, FlowOfLetter
-from outbox.admin.group_levers import of_filter
+from outbox.admin.groups.filters import AT_WORK, FlowOfLetter
+from outbox.admin.groups.levers import of_filter
+from outbox.admin.groups.pages import TABS
 from outbox.admin.letter_history import copies_of, history_of, items_of, message_of, who_was_faster
 from outbox.audit_log.reveal import Revealing
 from outbox.bookkeeping.progress import BEHIND

@@ -23,7 +23,7 @@ from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column, number_column
 from config.redelivery import Refusal
 from outbox.admin import replay_batch_page as batch_page
-from outbox.admin.failure_groups import TABS
+from outbox.admin.groups.pages import TABS
 from outbox.letters.filters import VERBS, Filter
 from outbox.letters.transitions import CODES
 from outbox.replay_batches import requests

@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from config.admin import humanize
-from outbox.admin.group_filters import AT_WORK
+from outbox.admin.groups.filters import AT_WORK
 from outbox.groups.models import FailureGroup
 from outbox.replay_batches.models import ReplayBatch
 

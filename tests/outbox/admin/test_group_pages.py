@@ -76,7 +76,7 @@ def test_states_carry_their_numbers(boss, groups):
 
 
 def test_all_of_them_page_by_page_in_both_directions(boss, groups, monkeypatch):
-    monkeypatch.setattr("outbox.admin.failure_groups.FailureGroupAdmin.list_per_page", 3)
+    monkeypatch.setattr("outbox.admin.groups.pages.FailureGroupAdmin.list_per_page", 3)
     pages, url = [], "?state=all"
     while url:
         html = seen(boss, f"{LIST}{url}")

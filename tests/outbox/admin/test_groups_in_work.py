@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.admin.group_filters import batches_of, groups_in_work
+from outbox.admin.groups.filters import batches_of, groups_in_work
 from outbox.letters.burial import bury
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter

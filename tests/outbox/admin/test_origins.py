@@ -7,8 +7,8 @@ from django.test.utils import CaptureQueriesContext
 
 from config.database.clock import database_now
 from config.kafka import Replayed
-from outbox.admin import group_figures
-from outbox.admin.group_figures import origins_of
+from outbox.admin.groups import figures as group_figures
+from outbox.admin.groups.figures import origins_of
 from outbox.groups.models import FailureGroup
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter

@@ -18,10 +18,10 @@ from config.admin.lists import by_ids
 from config.admin.pages import KeysetChangeList, LeverState, ReadOnlyAdmin, age_column, finds, number_column
 from config.database.clock import database_now
 from config.flows import flows, name_of, source_in_words
-from outbox.admin import group_figures
-from outbox.admin.group_figures import Figures, figures, history_of, origins_of
-from outbox.admin.group_filters import ByUrgency, FlowOfGroup, OwnerOfGroup, StateOfGroup, batches_of, groups_in_work
-from outbox.admin.group_levers import LEVERS, PAIRED, may_write, of_letters, ticket_url, words_page
+from outbox.admin.groups import figures as group_figures
+from outbox.admin.groups.figures import Figures, figures, history_of, origins_of
+from outbox.admin.groups.filters import ByUrgency, FlowOfGroup, OwnerOfGroup, StateOfGroup, batches_of, groups_in_work
+from outbox.admin.groups.levers import LEVERS, PAIRED, may_write, of_letters, ticket_url, words_page
 from outbox.groups import counts
 from outbox.groups.models import FailureGroup
 from outbox.letters import redelivery
