@@ -26,7 +26,9 @@ BLIND = ("tests/config/demo/test_embedded_kafka", "tests/config/kafka/", "tests/
 THROTTLERS = "tests/processes/throttler/"
 STORES = "tests/throttler/overflow/"
 # They wait for sessions and time-outs of Kafka; no database has a part in it.
-NO_PART = tuple(f"{THROTTLERS}test_{name}" for name in ("sleepers", "throttler_cuts", "throttler_zombies"))
+NO_PART = tuple(
+    f"{THROTTLERS}test_{name}" for name in ("sleepers", "throttler_cuts", "throttler_zombies", "transaction_outages")
+)
 # Where the databases differ, by the name of the folder or file: every leg.
 DIFFERS = re.compile(
     r"^tests/(config/(database|partitions)|debezium|processes)/"

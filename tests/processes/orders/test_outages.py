@@ -80,7 +80,7 @@ def test_a_broker_that_is_down_for_a_while_loses_nothing(broker: Broker, both: A
     assert (ingest.stop(), flush.stop()) == (0, 0)
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="a minute, in which no database has a part")
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="a minute, in which no database has a part")
 @pytest.mark.parametrize("broker", ["own-kafka"], indirect=True)
 def test_a_broker_that_freezes_in_the_middle_of_a_request_is_sent_to_again(
     broker: Broker, both: Any, own_kafka: Kafka
