@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from django.conf import settings
@@ -244,6 +245,12 @@ def promise_in_words(event_type: str, aggregate: str) -> str:
     """`Mail: paid, order 34DDC7D9C5`; what no flow has words for stays as it is."""
     event = next(filter(None, (flow.event_in_words(event_type) for flow in flows())), event_type)
     return f"{event}, {called(aggregate)}"
+
+
+@lru_cache(maxsize=1000)
+def event_label(event_type: str) -> str:
+    """The type as a label of metrics, or `other`: any service may promise any type, and each would be a series for ever."""
+    return event_type if any(flow.event_in_words(event_type) for flow in flows()) else "other"
 
 
 def letters_of(source: str) -> Letters:

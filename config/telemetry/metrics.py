@@ -27,7 +27,9 @@ INTAKE_RECORDS = Counter(
     "Records in which services promise messages, by what became of them.",
     ["topic", "outcome"],
 )
-DELIVERIES = Counter("spillway_delivery", "Tries to deliver a message, by outcome.", ["channel", "outcome"])
+DELIVERIES = Counter(
+    "spillway_delivery", "Tries to deliver a message, by outcome.", ["channel", "event_type", "outcome"]
+)
 DELIVERY_SECONDS = Histogram("spillway_delivery_seconds", "Time of one call of a handler.", ["channel"])
 COMMIT_TO_SEND = Histogram(
     "spillway_commit_to_send_seconds",

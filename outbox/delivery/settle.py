@@ -17,6 +17,7 @@ from config.database.clock import database_now
 from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import in_ascii
+from config.flows import event_label
 from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import log
@@ -308,8 +309,9 @@ def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str
 
 
 def _count(claim: Claim, call: Call) -> None:
-    for kind, number in Counter(outcome.kind for _, outcome in call.results).items():
-        metrics.DELIVERIES.labels(claim.channel, kind).inc(number)
+    tries = Counter((message.event_type, outcome.kind) for message, outcome in call.results)
+    for (event_type, kind), number in tries.items():
+        metrics.DELIVERIES.labels(claim.channel, event_label(event_type), kind).inc(number)
     now = claim.clock()
     sent = [message for message, outcome in call.results if outcome.ok]
     metrics.observe_all(metrics.COMMIT_TO_SEND, [max(0.0, (now - m.created_at).total_seconds()) for m in sent])

@@ -129,6 +129,8 @@ class PartitionOwner:
             del self.parts[number]
         for number in gone:
             self.context.drain.forget(number)
+            metrics.THROTTLER_STALLED.remove(str(number))  # whoever has it now says it
+        self.stalled -= gone
         self._round.drop(gone)
         self.write_behind.drop(gone)
         self.snapshot.forget(gone)

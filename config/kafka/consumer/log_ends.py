@@ -56,6 +56,7 @@ class LogEnds:
 
     def forget(self, gone: Iterable[TopicPartition]) -> None:
         for tp in gone:
+            metrics.CONSUMER_LAG_RECORDS.remove(self.group, tp[0], str(tp[1]))  # whoever has it now measures it
             self.records_end.pop(tp, None)
             self.watches.pop(tp, None)
             self.fresh.pop(tp, None)
@@ -121,6 +122,8 @@ class LogEnds:
         self.blind = False
         for tp, end in ends.items():
             key = (tp.topic, tp.partition)
+            if key not in self.records_end:  # taken away meanwhile
+                continue
             labels = (self.group, tp.topic, str(tp.partition))
             metrics.CONSUMER_LAG_RECORDS.labels(*labels).set(max(0, end - self.consumer.position(tp)))
             self.watches.setdefault(key, Watch(end, taken_at))

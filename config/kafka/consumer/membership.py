@@ -176,9 +176,8 @@ class Membership:
         self.holder.drop(gone)
         self.unplaced -= gone
         self.full -= gone  # whoever starts them again runs them
-        for tp in gone & self.stopped.keys():
-            self._show_stopped(tp, False)
         for tp in gone:
+            metrics.PARTITION_STOPPED.remove(self.group, tp[0], str(tp[1]))  # whoever has it now says it
             self.stopped.pop(tp, None)
             self.doubted.pop(tp, None)
             self.tries.pop(tp, None)
@@ -208,16 +207,12 @@ class Membership:
         self.consumer.pause(client.TopicPartition(*tp))
         self.stopped[tp] = alarm
         topic, partition = tp
-        self._show_stopped(tp, True)
+        metrics.PARTITION_STOPPED.labels(self.group, topic, str(partition)).set(1)
         log.error("partition_stopped", topic=topic, partition=partition, alarm=alarm)
 
     def _placed(self, tp: TopicPartition) -> None:
         self.unplaced.discard(tp)
         self.doubted.pop(tp, None)
-
-    def _show_stopped(self, tp: TopicPartition, stopped: bool) -> None:
-        topic, partition = tp
-        metrics.PARTITION_STOPPED.labels(self.group, topic, str(partition)).set(stopped)
 
     # -- trouble ------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from config.kafka.consumer.database import Offsets
 from config.kafka.consumer.log_ends import LogEnds
 from config.kafka.consumer.writer import Done
 from config.kafka.positions import Passed
+from config.telemetry import metrics
 
 TP = ("t", 0)
 
@@ -81,6 +82,23 @@ def test_what_was_assigned_and_not_placed_is_not_looked_at(broker):
     ends.look(1, ())
     assert not ends.to_report(1)
     assert not ends.reached_first_end
+
+
+def shown():
+    (gauge,) = metrics.CONSUMER_LAG_RECORDS.collect()
+    return [sample.value for sample in gauge.samples if sample.labels["group"] == "g"]
+
+
+def test_the_lag_of_a_partition_is_exported_by_its_owner_alone(ends, broker, monkeypatch):
+    ends.look(1, ())
+    assert shown() == [12]
+    ends.forget({TP})
+    assert shown() == []
+    ends.started(TP, 3)
+    # It is taken away while the broker is asked.
+    monkeypatch.setattr(broker, "end_offsets", lambda tps, timeout_ms: ends.forget({TP}) or dict.fromkeys(tps, 22))
+    ends.look(2, ())
+    assert shown() == []
 
 
 def test_what_came_back_is_looked_at_once_it_is_placed_again(ends, broker):

@@ -10,6 +10,7 @@ from django.db import OperationalError
 
 from config.database.clock import database_now
 from config.processes import worker
+from config.telemetry import metrics
 from outbox.delivery import settle
 from outbox.delivery.claim import Claim, claim
 from outbox.delivery.deliver import deliver
@@ -77,3 +78,20 @@ def test_of_several_waits_in_one_call_the_longest_counts(install, go):
     before = database_now()
     go(memory)
     assert ChannelState.objects.get().wait_until >= before + timedelta(seconds=90)
+
+
+def test_tries_are_counted_by_the_types_of_event_that_a_flow_knows(install, go):
+    """Any service may promise any type: each would be a series that never goes away."""
+    handler = install(Scripted(name="counted"))
+    handler.answers.append(Outcome("permanent", "no"))
+    for number, event_type in enumerate(("order.paid", "order.paid", "invoice.issued", "a7f3", "a7f4")):
+        promise(f"order:{number}", channel="counted", event_type=event_type)
+    go(handler)
+    (family,) = metrics.DELIVERIES.collect()
+    counted = {
+        (sample.labels["event_type"], sample.labels["outcome"]): sample.value
+        for sample in family.samples
+        if sample.labels["channel"] == "counted" and sample.name.endswith("_total")
+    }
+    assert sum(counted.values()) == 5
+    assert {event_type for event_type, _ in counted} == {"order.paid", "other"}

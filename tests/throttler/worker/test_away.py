@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from config.telemetry import metrics
 from tests.throttler.worker.bench import Bench, Store
 from throttler.engine.repair import Reread, Rereader, Suspect, spans_of
 from throttler.overflow.store import LaneRange
@@ -94,7 +95,16 @@ def test_letters_that_wait_make_a_partition_full_too(apart, settings):
     settings.THROTTLER_STALL_RECORDS = 100
     apart.arrive_poison(range(101))
     apart.turn()
-    assert apart.owner.stalled == {0}
+    assert (apart.owner.stalled, shown()) == ({0}, {"0": 1})
+    apart.owner.post(apart.owner.give_up, {0})
+    apart.turn()
+    assert (apart.owner.stalled, shown()) == (set(), {})
+
+
+def shown():
+    """What this process exports about the stalled ones of its partitions."""
+    (gauge,) = metrics.THROTTLER_STALLED.collect()
+    return {sample.labels["partition"]: sample.value for sample in gauge.samples}
 
 
 def test_a_row_that_the_store_refuses_leaves_its_lane_with_the_offset_and_once(bench):
