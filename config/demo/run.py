@@ -195,8 +195,9 @@ class Demo:
         manage(self.environment, "migrate", "--verbosity", "0")
         manage(self.environment, "demo_user")
         _wait_for_port(int(kafka), supervisor)
-        start_platform(supervisor, self.port, metrics_port=self.metrics_port)
-        supervisor.manage("simulate", "simulate", "--rate", str(self.rate), "--account", str(self.account_file))
+        own = start_platform(supervisor, self.port, metrics_port=self.metrics_port)
+        account = ["--rate", str(self.rate), "--account", str(self.account_file)]
+        supervisor.manage("simulate", "simulate", *account, "--metrics-port", str(own))  # it writes orders itself
         self.say(f"Admin   http://127.0.0.1:{self.port}/admin/   (user admin, password admin; this demo only)")
         self.say(f"Logs    {shown(self.folder)}/logs/")
 

@@ -151,10 +151,11 @@ class Supervisor:
 
 
 # -- Everything Spillway consists of -------------------------------------------------------------------------
-def start_platform(supervisor: Supervisor, port: int, host: str = "127.0.0.1", metrics_port: int = 0) -> None:
+def start_platform(supervisor: Supervisor, port: int, host: str = "127.0.0.1", metrics_port: int = 0) -> int:
     """Start everything against the database and the broker that the environment names.
 
     The workers and beat serve /metrics on `metrics_port` and the ports behind it, in the order of their start; 0: nowhere.
+    Returns the next port, or 0.
     """
     commands = [[worker.command, *worker.arguments] for flow in flows() for worker in flow.workers()]
     commands += [["replay_topic", "--pending"], ["replay_letters"]]
@@ -176,6 +177,7 @@ def start_platform(supervisor: Supervisor, port: int, host: str = "127.0.0.1", m
          # Of its workers too, while they start: on a busy machine that takes longer than its 30 seconds.
          "--timeout", "120"],
     )  # fmt: skip
+    return metrics_port and metrics_port + len(ports)
 
 
 def refuse_taken_port(host: str, port: int, option: str = "--port") -> None:

@@ -26,7 +26,8 @@ class Command(WorkerCommand):
         )
         parser.add_argument("--seed", type=int, default=1, metavar="N", help="which data (default 1)")
         parser.add_argument("--account", type=Path, metavar="FILE", help="keep in FILE, as it goes, how many were sent")
-        parser.set_defaults(metrics_port=0)
+        # Not METRICS_PORT, which is that of a worker on the same machine.
+        parser.add_argument("--metrics-port", type=int, default=0, metavar="P", help="serve /metrics on port P")
 
     def work(self, stop: Event, options: dict[str, Any]) -> None:
         account = Account(options["account"])
