@@ -1,0 +1,129 @@
+"""A real Prometheus scrapes the demo: every panel of the dashboards has numbers, and every rule can be evaluated."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from config.flows import flows
+from notifications.models import OrderEvent
+from tests.config.processes.test_platform import free_ports
+from tests.crash.platform import free_port
+from tests.crash.wire import wait_for
+from tests.docs.test_dashboards import panels
+from tests.tree import ROOT
+
+pytest.importorskip("confluent_kafka", reason="the embedded broker needs confluent-kafka")
+# Those of the flows, the two replays, beat, and the simulation.
+WORKERS = sum(len(flow.workers()) for flow in flows()) + 4
+PATIENCE = 240.0
+
+
+class Prometheus:
+    """One server with a folder of its own, asked by HTTP."""
+
+    def __init__(self, program: str, folder: Path, web: int, workers: range) -> None:
+        self.port = free_port()
+        targets = {"spillway-web": [web], "spillway-workers": workers}
+        jobs = [
+            {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
+            for job, ports in targets.items()
+        ]
+        rules = [str(ROOT / "deploy" / "prometheus" / "alerts.yml")]
+        settings = {"global": {"scrape_interval": "3s", "evaluation_interval": "5s"}}
+        # JSON is YAML.
+        (folder / "prometheus.yml").write_text(json.dumps({**settings, "rule_files": rules, "scrape_configs": jobs}))
+        command = [
+            program, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+        ]  # fmt: skip
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """The `data` of an answer."""
+        address = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def values(self, query: str) -> list[float]:
+        """What it answers now; an error is an error of the query."""
+        return [float(sample["value"][1]) for sample in self.get("query", query=query)["result"]]
+
+    def up(self) -> float:
+        try:
+            return sum(self.values("up"))
+        except OSError:
+            return 0
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+@pytest.fixture
+def prometheus(db: None, tmp_path: Path) -> Iterator[Prometheus]:
+    """It watches a demo; both are gone afterwards."""
+    if connection.vendor != "sqlite":
+        pytest.skip("a demo brings its own database")
+    program = os.environ.get("PROMETHEUS") or shutil.which("prometheus")
+    if not program:
+        pytest.skip("prometheus is not installed (Debian package prometheus)")
+    own = free_ports(WORKERS + 1)
+    web = own + WORKERS
+    demo = subprocess.Popen(
+        [sys.executable, "manage.py", "run_all", "--demo", "--with-parent", f"--port={web}", f"--metrics-port={own}"],
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    server = Prometheus(program, tmp_path, web, range(own, own + WORKERS))
+    try:
+        yield server
+    finally:
+        server.end()
+        demo.kill()  # its guardian ends the rest
+        demo.wait()
+        wait_for(lambda: socket.socket().connect_ex(("127.0.0.1", web)), 60, "the port to be free")
+        folder = ROOT / "var" / "demo" / str(web)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.with_suffix(".lock").unlink(missing_ok=True)
+
+
+def test_every_panel_has_finite_values_while_the_demo_runs(prometheus: Prometheus) -> None:
+    # Without capture, replays and refused webhooks there is nothing to count: such panels say 0.
+    waiting = {
+        (name, panel["title"], target["expr"].replace("$__rate_interval", "1m"))
+        for name, panel in panels()
+        for target in panel["targets"]
+    }
+    wait_for(lambda: prometheus.up() == WORKERS + 1, PATIENCE, "every process to be scraped", 1)
+
+    def all_answered() -> bool:
+        for query in list(waiting):
+            values = prometheus.values(query[2])
+            if values and all(math.isfinite(value) for value in values):
+                waiting.discard(query)  # of mails it may be true at one moment and not at the next
+        return not waiting
+
+    try:
+        wait_for(all_answered, PATIENCE, "every panel to have values", 1)
+    except AssertionError:
+        raise AssertionError(sorted(waiting)) from None
+    tries = prometheus.get("series", **{"match[]": "spillway_delivery_total"})
+    types = {series["event_type"] for series in tries}
+    assert types & set(OrderEvent.Kind.values)
+    assert types <= {*OrderEvent.Kind.values, "other"}
+    assert "other" in types  # what other services promised
+    (group,) = prometheus.get("rules")["groups"]
+    assert {(rule["name"], rule["health"]) for rule in group["rules"] if rule["health"] != "ok"} == set()
