@@ -183,6 +183,56 @@ def test_the_containers_of_the_other_overflow_store_start_only_when_asked_for():
     assert "commitlog_sync: batch" in services()["cassandra"]
 
 
+def test_the_containers_that_observe_start_only_when_asked_for():
+    observers = {name for name, text in services().items() if "profiles: [observe]" in text}
+    assert observers == {"prometheus", "alertmanager", "grafana"}
+    for name in observers:  # none of them is open to others
+        assert re.findall(r'ports: \["(.+?):', services()[name]) == ["127.0.0.1"]
+        for folder in re.findall(r"(\./[\w./-]+):/\S+:ro", services()[name]):
+            assert (ROOT / "deploy" / folder).exists()
+
+
+def test_prometheus_scrapes_every_container_that_serves_metrics():
+    told = read(ROOT / "deploy" / "prometheus" / "prometheus.yml")
+    serving = {name for name, text in services().items() if "<<: *worker" in text or "CELERY_METRICS_PORT" in text}
+    assert set(re.search(r"names: \[(.+?)\]", told)[1].split(", ")) == serving
+    (port,) = set(re.findall(r'METRICS_PORT: "(\d+)"', read(COMPOSE)))
+    assert f"port: {port}\n" in told
+    jobs = set(re.findall(r"job_name: (\S+)", told))
+    assert set(re.findall(r'job="([^"]+)"', read(ROOT / "deploy" / "prometheus" / "alerts.yml"))) <= jobs
+
+
+@pytest.mark.processes
+def test_the_configuration_of_prometheus_is_right():
+    promtool = os.environ.get("PROMTOOL") or shutil.which("promtool")
+    if not promtool:
+        pytest.skip("promtool is not installed (Debian package prometheus)")
+    command = [promtool, "check", "config", ROOT / "deploy" / "prometheus" / "prometheus.yml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_grafana_is_given_what_the_dashboards_ask_for():
+    provisioning = ROOT / "deploy" / "grafana" / "provisioning"
+    assert "url: http://prometheus:9090" in read(provisioning / "datasources" / "prometheus.yml")
+    assert "type: prometheus" in read(provisioning / "datasources" / "prometheus.yml")
+    folder = re.search(r"path: ([^}]+)}", read(provisioning / "dashboards" / "spillway.yml"))[1]
+    assert f"./grafana/dashboards:{folder}:ro" in services()["grafana"]
+
+
+def test_every_priority_has_somebody_to_tell():
+    told = read(ROOT / "deploy" / "prometheus" / "alertmanager.yml")
+    rules = read(ROOT / "deploy" / "prometheus" / "alerts.yml")
+    alerts = len(re.findall(r"- alert: ", rules))
+    priorities = re.findall(r"labels: \{severity: (?:page|ticket), priority: (P[123])\}", rules)
+    assert len(priorities) == alerts
+    assert set(priorities) == {"P1", "P2", "P3"}
+    routed = re.findall(r"matchers: \['priority=\"(P\d)\"'\]\n +receiver: (\S+)", told)
+    assert [priority for priority, _ in routed] == ["P1", "P2"]  # the rest is P3's
+    named = set(re.findall(r"- name: (\S+)", told))
+    assert {receiver for _, receiver in routed} | {re.search(r"receiver: (\S+)", told)[1]} == named
+
+
 def test_the_archive_of_the_outbox_outlives_its_container():
     assert "archive:/var/lib/spillway/archive" in services()["worker"]
     assert "/var/lib/spillway/archive" in read(ROOT / "deploy" / "docker" / "Dockerfile")
