@@ -54,7 +54,7 @@ class Stream:
     IDLE_SECONDS, CAP_SECONDS, MAX_BATCH, MAX_BYTES.
     """
 
-    message: type[Any] = TransferRequest
+    message: type[object] = TransferRequest
     readable: Sequence[str] = READABLE
     locked: Sequence[str] = LOCKED
 

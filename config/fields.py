@@ -54,7 +54,7 @@ class IdentifierField(models.CharField):
 class StatusField(IdentifierField):
     """A status; `flags` names the columns of those values that MySQL finds by a flag (`IndexByFlag`)."""
 
-    def __init__(self, *args: Any, flags: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: object, flags: Mapping[str, str] | None = None, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.flags = dict(flags or {})
 

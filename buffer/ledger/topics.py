@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, NamedTuple, TypeAlias, get_args, get_type_hints
+from typing import Annotated, NamedTuple, TypeAlias, get_args, get_type_hints
 
 import msgspec
 from django.conf import settings
@@ -177,8 +177,8 @@ class Source:
     """A topic of `MOVEMENTS`: its gate and its function, which raises InvalidRecord for what it cannot accept."""
 
     name: str
-    gate: Gate[Any]
-    effect: Callable[[Any], Effect]
+    gate: Gate[object]
+    effect: Callable[[object], Effect]
     tombstones: bool  # records without a value are of no concern, not broken
 
     @classmethod
@@ -210,13 +210,13 @@ class SourceRow(msgspec.Struct):
     merchant_id: Annotated[str, msgspec.Meta(max_length=IDENTIFIER_LENGTH)] | Number | None
 
 
-def merchant(change: dict[str, Any] | None) -> Merchant | None:
+def merchant(change: dict[str, object] | None) -> Merchant | None:
     """Every merchant has a default location, which stays, inactive, when the merchant is deleted."""
     row = variant(change)
     return Merchant(row.item_id, row.active) if row else None
 
 
-def variant(record: dict[str, Any] | None) -> Variant | None:
+def variant(record: dict[str, object] | None) -> Variant | None:
     """Every product variant is an item. None for tombstones, and for truncations and messages, which name no row."""
     try:
         change = change_of(record)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections, models
@@ -67,7 +66,7 @@ class compiled:
         self.__doc__ = make.__doc__
         self._known: dict[tuple[tuple[str, object], ...], tuple[str, Params]] = {}
 
-    def __call__(self, **values: Any) -> list[Row]:
+    def __call__(self, **values: object) -> list[Row]:
         connection = connections[DEFAULT_DB_ALIAS]
         if connection.vendor != "postgresql":
             return list(self.make(**values))

@@ -59,7 +59,7 @@ def _kind_of(field: models.Field) -> str:
 class Packed(list[Any]):
     """Rows that were encoded before, on the polling thread: the writer's thread is the one that a batch waits for."""
 
-    def __init__(self, rows: Iterable[Sequence[Any]], using: str = DEFAULT_DB_ALIAS) -> None:
+    def __init__(self, rows: Iterable[Sequence[object]], using: str = DEFAULT_DB_ALIAS) -> None:
         super().__init__(rows)
         # Which database this is only a connection can tell, and this thread may have none: known once one was used.
         self.dialect = known_dialect(using)

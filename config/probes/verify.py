@@ -9,7 +9,7 @@ from typing import Any
 from config.flows import Check, Flow, flows
 
 
-def prove(flow: str | None = None, *, payloads: bool = True, kafka: bool = False) -> dict[str, Any]:
+def prove(flow: str | None = None, *, payloads: bool = True, kafka: bool = False) -> dict[str, object]:
     """`{"ok": bool, "checks": [{"name", "ok", "expected", "actual", "rows"}]}`; LookupError for an unknown flow."""
     chosen = [each for each in flows() if flow in (None, each.name)]
     if not chosen:
@@ -26,7 +26,7 @@ def _checks(flow: Flow, payloads: bool, kafka: bool) -> Iterator[Check]:
         yield from flow.verify_kafka()
 
 
-def _as_data(check: Check) -> dict[str, Any]:
+def _as_data(check: Check) -> dict[str, object]:
     return {
         "name": check.name,
         "ok": check.ok,

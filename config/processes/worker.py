@@ -33,6 +33,7 @@ from config.telemetry.visible import VisibleCommand
 # -- The loop ------------------------------------------------------------------------------------------------
 TRIES_ONCE = 5  # a job of cron must end
 
+Options = dict[str, Any]  # what the command line says, by name
 Tick = Callable[[], int]
 Result = TypeVar("Result")
 
@@ -226,7 +227,7 @@ class WorkerCommand(VisibleCommand):
     def add_metrics_port(self, parser: ArgumentParser, help_text: str) -> None:
         parser.add_argument("--metrics-port", type=int, default=settings.METRICS_PORT, metavar="P", help=help_text)
 
-    def handle(self, *args: object, **options: Any) -> None:
+    def handle(self, *args: object, **options: object) -> None:
         # From the first moment on: a worker that is told to stop while it starts ends like any other.
         with stop_on_signal() as stop:
             self._prepare(stop, options)
@@ -235,11 +236,11 @@ class WorkerCommand(VisibleCommand):
             with reporting(type(self).__module__.rpartition(".")[2]) if self.reports(options) else nullcontext():
                 self._work(stop, options)
 
-    def reports(self, options: dict[str, Any]) -> bool:
+    def reports(self, options: Options) -> bool:
         """Whether it is missed when it is gone."""
         return all(options.get(name) in (None, False) for name in self.not_missed_with)
 
-    def _work(self, stop: threading.Event, options: dict[str, Any]) -> None:
+    def _work(self, stop: threading.Event, options: Options) -> None:
         try:
             self.work(stop, options)
         except (BadSetting, ConsumerStopped) as error:
@@ -251,7 +252,7 @@ class WorkerCommand(VisibleCommand):
             servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
             raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}") from error
 
-    def _prepare(self, stop: threading.Event, options: dict[str, Any]) -> None:
+    def _prepare(self, stop: threading.Event, options: Options) -> None:
         try:
             metrics.serve(options["metrics_port"] if self.serves_metrics else 0)
         except OSError as error:
@@ -262,7 +263,7 @@ class WorkerCommand(VisibleCommand):
             require_tables()
         tune_interpreter()
 
-    def work(self, stop: threading.Event, options: dict[str, Any]) -> None:
+    def work(self, stop: threading.Event, options: Options) -> None:
         raise NotImplementedError
 
 

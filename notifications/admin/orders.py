@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -81,7 +80,7 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
         except ValueError:
             return ()
 
-    def beginning(self, text: str) -> list[Any]:
+    def beginning(self, text: str) -> list[object]:
         """The number in a mail, too, whose capitals do not matter."""
         number = text.removeprefix("#").upper()
         return [*super().beginning(text), *beginning_with(Order.objects.all(), "number_in_mail", number)][:MOST_BEGUN]

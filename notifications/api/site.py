@@ -51,7 +51,7 @@ class SpillwayAPI(NinjaAPI):
 class DocsPage(DocsBase):
     """/api/docs: the document as plain HTML; ninja's own pages load scripts from other hosts."""
 
-    def render_page(self, request: HttpRequest, api: NinjaAPI, **kwargs: Any) -> HttpResponse:
+    def render_page(self, request: HttpRequest, api: NinjaAPI, **kwargs: object) -> HttpResponse:
         schema = api.get_openapi_schema(path_params=kwargs)
         context = {
             "title": schema["info"]["title"],

@@ -17,6 +17,7 @@ from config.admin import humanize
 from config.admin.levers import NO_REASON, Operator, fault_of_reason, operator_of_terminal
 from config.database.clock import database_now
 from config.kafka.client import KafkaError
+from config.processes.worker import Options
 from config.redelivery import Refusal
 from outbox.topic_replay.models import LEASE, TopicReplay
 from outbox.topic_replay.run import COUNTS, Journal, audit_end, carry_out, fail, replayable, unknown_topic
@@ -111,7 +112,7 @@ EVERY = 2.0  # seconds between two lines of progress
 LABELS = {"already": "already applied", "outside": "older than retention"}
 
 
-def replay(topic: str, options: dict[str, Any], stop: threading.Event, say: Say) -> Iterator[str]:
+def replay(topic: str, options: Options, stop: threading.Event, say: Say) -> Iterator[str]:
     """Request a replay and carry it out; yields the result line by line. Raises Refusal or KafkaError."""
     since, until = (_moment(options[name], f"--{name}", say) for name in ("from", "to"))
     operator = operator_of_terminal()

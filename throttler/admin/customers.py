@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse
@@ -98,10 +99,10 @@ class CustomerAdmin(ReadOnlyAdmin):
     search_help_text = "Paste a customer id, capitals included. Exact match, whether they wait or not."
 
     # -- The list -------------------------------------------------------------------------------
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: object) -> type[KeysetChangeList]:
         return CustomerChangeList
 
-    def shows_waiting(self, changelist: Any) -> bool:
+    def shows_waiting(self, changelist: ChangeList) -> bool:
         return changelist.params.get("show", "waiting") not in ("held", "all")
 
     def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
@@ -195,7 +196,9 @@ class CustomerAdmin(ReadOnlyAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request) and levers.RATE.lever.allowed(request.user, self.opts)
 
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, object] | None = None
+    ) -> HttpResponse:
         """Asks for the id; the form of the rate does the rest."""
         if not self.has_add_permission(request):
             raise PermissionDenied

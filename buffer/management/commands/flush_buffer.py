@@ -2,10 +2,9 @@
 
 from argparse import ArgumentParser
 from threading import Event
-from typing import Any
 
 from buffer.workers import flush
-from config.processes.worker import WorkerCommand
+from config.processes.worker import Options, WorkerCommand
 
 
 class Command(WorkerCommand):
@@ -18,5 +17,5 @@ class Command(WorkerCommand):
         super().add_arguments(parser)
         parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (repeatable)")
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         flush(options["stream"], stop, once=options["once"], until_idle=options["until_idle"])

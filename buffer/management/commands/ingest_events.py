@@ -2,10 +2,9 @@
 
 from argparse import ArgumentParser
 from threading import Event
-from typing import Any
 
 from buffer.workers import ingest
-from config.processes.worker import ReaderCommand
+from config.processes.worker import Options, ReaderCommand
 
 
 class Command(ReaderCommand):
@@ -18,6 +17,6 @@ class Command(ReaderCommand):
         super().add_arguments(parser)
         parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (repeatable)")
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         reset, once, seconds = options["accept_reset"], options["once"], options["until_idle"]
         ingest(options["stream"], stop, accept_reset=reset, once=once, until_idle=seconds)

@@ -1,10 +1,9 @@
 """Stock topics → ledger and stock."""
 
 from threading import Event
-from typing import Any
 
 from buffer.workers import track
-from config.processes.worker import ReaderCommand
+from config.processes.worker import Options, ReaderCommand
 
 
 class Command(ReaderCommand):
@@ -13,5 +12,5 @@ class Command(ReaderCommand):
         "as the topics have partitions; offsets are committed only after the database has committed."
     )
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         track(stop, accept_reset=options["accept_reset"], once=options["once"], until_idle=options["until_idle"])

@@ -22,7 +22,7 @@ class DatabaseWrapper(MeasuredWrapper):
     idle_transaction_seconds = 0
     journal: MigrationJournal | None = None  # of the `migrate` that runs
 
-    def get_connection_params(self) -> dict[str, Any]:
+    def get_connection_params(self) -> dict[str, object]:
         params: dict[str, Any] = super().get_connection_params()
         self.idle_transaction_seconds = params.pop("idle_transaction_seconds", 0)
         return params

@@ -128,7 +128,7 @@ class Consumer:
                 self.member.start_over({(record.topic, record.partition) for record in left})
                 return
 
-    def _submit(self, to: Any, records: Sequence[Record]) -> bool:
+    def _submit(self, to: object, records: Sequence[Record]) -> bool:
         """Decode a batch and hand it to the backend; while that is busy, keep polling to stay in the group."""
         batch = RecordBatch(records, self.member.topic_ids)
         try:

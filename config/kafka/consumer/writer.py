@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import close_old_connections, connection, transaction
@@ -37,7 +36,7 @@ class Handler(ABC):
     in_database = True
 
     @abstractmethod
-    def prepare(self, batch: RecordBatch) -> Any:
+    def prepare(self, batch: RecordBatch) -> object:
         """Decode; never raises for bad input (that is a verdict, kept for `write`)."""
 
     @abstractmethod

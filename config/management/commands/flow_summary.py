@@ -2,7 +2,6 @@
 
 import json
 from argparse import ArgumentParser
-from typing import Any
 
 from config.demo.run import status_line, waiting_line
 from config.flows import flows
@@ -19,7 +18,7 @@ class Command(VisibleCommand):
         parser.add_argument("--arrived", action="store_true", help="only how many samples have arrived, anybody's")
         parser.add_argument("--json", action="store_true", help="with --arrived: by flow")
 
-    def handle(self, *args: object, **options: Any) -> None:
+    def handle(self, *args: object, **options: object) -> None:
         if options["arrived"]:
             arrived = {flow.name: flow.arrived() for flow in flows()}
             self.stdout.write(json.dumps(arrived) if options["json"] else str(sum(arrived.values())))

@@ -2,14 +2,13 @@
 
 from argparse import ArgumentParser
 from threading import Event
-from typing import Any
 
 from django.core.management.base import CommandError
 
 from config.demo.embedded_kafka import port_argument
 from config.demo.run import run_demo, seconds_argument
 from config.processes.supervisor import run_platform
-from config.processes.worker import WorkerCommand, hang_up, watch_parent
+from config.processes.worker import Options, WorkerCommand, hang_up, watch_parent
 
 
 class Command(WorkerCommand):
@@ -30,7 +29,7 @@ class Command(WorkerCommand):
         self.add_metrics_port(parser, "workers and beat serve /metrics on P, P+1, …: the log says which")
         add("--with-parent", action="store_true", help="also end, at once, when the parent is gone")
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         if options["with_parent"]:
             watch_parent(hang_up)
         if not options["demo"]:

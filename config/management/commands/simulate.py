@@ -3,13 +3,12 @@
 from argparse import ArgumentParser
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 from django.core.management.base import CommandError
 
 from config.demo.account import Account
 from config.demo.simulation import count_argument, rate_argument, simulate
-from config.processes.worker import WorkerCommand
+from config.processes.worker import Options, WorkerCommand
 
 
 class Command(WorkerCommand):
@@ -29,7 +28,7 @@ class Command(WorkerCommand):
         # Not METRICS_PORT, which is that of a worker on the same machine.
         parser.add_argument("--metrics-port", type=int, default=0, metavar="P", help="serve /metrics on port P")
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         account = Account(options["account"])
         simulate(stop, options["flow"], options["rate"], options["count"], options["seed"], account)
         self.stdout.write(f"{account.sent.total()} records sent")

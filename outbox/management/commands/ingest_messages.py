@@ -1,9 +1,8 @@
 """Topics of other services → messages of the outbox."""
 
 from threading import Event
-from typing import Any
 
-from config.processes.worker import ReaderCommand
+from config.processes.worker import Options, ReaderCommand
 from outbox.workers.start import take_in
 
 
@@ -13,5 +12,5 @@ class Command(ReaderCommand):
         "sends it. Start as many as the topics have partitions; offsets are committed only after the database has committed."
     )
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         take_in(stop, accept_reset=options["accept_reset"], once=options["once"], until_idle=options["until_idle"])

@@ -1,9 +1,8 @@
 """Debezium → outbox: the CDC path."""
 
 from threading import Event
-from typing import Any
 
-from config.processes.worker import ReaderCommand
+from config.processes.worker import Options, ReaderCommand
 from outbox.workers.start import listen
 
 
@@ -13,5 +12,5 @@ class Command(ReaderCommand):
         "partitions; relay_outbox must run beside it, for what is retried and for when CDC is down."
     )
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         listen(stop, accept_reset=options["accept_reset"], once=options["once"], until_idle=options["until_idle"])

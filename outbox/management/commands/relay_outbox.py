@@ -2,9 +2,8 @@
 
 from argparse import ArgumentParser
 from threading import Event
-from typing import Any
 
-from config.processes.worker import WorkerCommand
+from config.processes.worker import Options, WorkerCommand
 from outbox.workers.start import relay
 
 
@@ -18,5 +17,5 @@ class Command(WorkerCommand):
         super().add_arguments(parser)
         parser.add_argument("--channel", action="append", metavar="NAME", help="only this channel (repeatable)")
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         relay(options["channel"], stop, once=options["once"], until_idle=options["until_idle"])

@@ -1,9 +1,8 @@
 """Carries out replay batches and looks after requeued letters."""
 
 from threading import Event
-from typing import Any
 
-from config.processes.worker import WorkerCommand
+from config.processes.worker import Options, WorkerCommand
 from outbox.replay_batches.run import BatchWorker
 
 
@@ -13,5 +12,5 @@ class Command(WorkerCommand):
         "Any number may run side by side; what a killed one had begun, another one goes on with."
     )
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         BatchWorker(stop).run(once=options["once"], until_idle=options["until_idle"])

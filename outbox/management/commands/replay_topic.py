@@ -2,11 +2,10 @@
 
 from argparse import ArgumentParser
 from threading import Event
-from typing import Any
 
 from django.core.management.base import CommandError
 
-from config.processes.worker import WorkerCommand
+from config.processes.worker import Options, WorkerCommand
 from config.redelivery import Refusal
 from outbox.topic_replay.requests import replay
 from outbox.topic_replay.run import ReplayWorker
@@ -27,7 +26,7 @@ class Command(WorkerCommand):
         add("--reason", default="", help="why; kept in the operator's trail")
         add("--pending", action="store_true", help="work on the admin's replays until stopped")
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         if options["pending"] and not options["topic"]:
             return ReplayWorker(stop).run(once=options["once"], until_idle=options["until_idle"])
         if options["pending"] or not (options["topic"] and options["from"] and options["to"]):

@@ -3,11 +3,10 @@
 import re
 from argparse import ArgumentParser
 from threading import Event
-from typing import Any
 
 from django.core.management.base import CommandError
 
-from config.processes.worker import ReaderCommand
+from config.processes.worker import Options, ReaderCommand
 from throttler.worker.start import throttle
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -26,7 +25,7 @@ class Command(ReaderCommand):
         words = "a name (letters, digits, . _ -) that no other process has; a second one takes the first one's place"
         parser.add_argument("--instance", default="", metavar="NAME", help=words)
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         name = options["instance"]
         if name and not NAME.fullmatch(name):
             raise CommandError(
