@@ -76,12 +76,15 @@ class FlowCounter(models.Model):
     """A durable count of what happened, written in the transaction in which it happened."""
 
     flow = IdentifierField(max_length=100)
-    scope = IdentifierField(max_length=50, help_text="Source partition, or empty.")
+    scope = IdentifierField(max_length=50, help_text="Source partition, channel, or empty.")
+    slot = models.IntegerField(
+        default=0, db_default=0, help_text="So that processes do not wait for each other; sum them."
+    )
     name = IdentifierField(max_length=50)
     value = models.BigIntegerField(default=0)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["flow", "scope", "name"], name="flowcounter_key")]
+        constraints = [models.UniqueConstraint(fields=["flow", "scope", "slot", "name"], name="flowcounter_key")]
 
     def __str__(self) -> str:
         return f"{self.flow}[{self.scope}].{self.name} = {self.value}"
@@ -93,10 +96,11 @@ class FlowMinute(models.Model):
     flow = IdentifierField(max_length=100)
     name = IdentifierField(max_length=50)
     minute = models.IntegerField(help_text="Minutes since 1970.")
+    slot = models.IntegerField(default=0, db_default=0, help_text="As of the counters.")
     value = models.BigIntegerField(default=0)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["flow", "name", "minute"], name="flowminute_key")]
+        constraints = [models.UniqueConstraint(fields=["flow", "name", "minute", "slot"], name="flowminute_key")]
         indexes = [models.Index(fields=["minute"], name="flowminute_minute")]
 
     def __str__(self) -> str:

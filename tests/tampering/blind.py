@@ -55,10 +55,10 @@ BLIND = {
         "outbox/expired:gone outbox/expired:value=+1 outbox/expired:value=-1 outbox/permanent:gone "
         "outbox/permanent:value=+1 outbox/permanent:value=-1 transfer-requests/discarded:gone "
         "transfer-requests/discarded:value=+1 transfer-requests/discarded:value=-1 "
-        "transfer-requests/events_sent:gone transfer-requests/events_sent:value=+1 "
+        "slot=+1 slot=-1 transfer-requests/events_sent:gone transfer-requests/events_sent:value=+1 "
         "transfer-requests/events_sent:value=-1"
     ),
-    "outbox.FlowMinute": "gone minute=+1 minute=-1 value=+1 value=-1",
+    "outbox.FlowMinute": "gone minute=+1 minute=-1 slot=+1 slot=-1 value=+1 value=-1",
     "outbox.JobLease": "gone",
     "outbox.WorkerProcess": (
         "ended_at=now gone missed_at=now moved=+1 moved=-1 pid=+1 pid=-1 round_at=now starts=+1 starts=-1"

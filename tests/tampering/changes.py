@@ -94,5 +94,6 @@ def _sets(name: str, value: Any) -> Callable[[Rows], Any]:
 
 
 def _named(row: Any, name: str) -> str:
-    """A counter is a column of its own."""
-    return f"{row.flow}/{row.name}:{name}" if row._meta.label == "outbox.FlowCounter" else name
+    """A counter is a column of its own, in whichever slot."""
+    of_counter = row._meta.label == "outbox.FlowCounter" and not name.startswith("slot=")
+    return f"{row.flow}/{row.name}:{name}" if of_counter else name
