@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from config.admin import humanize
-from config.flows import Need, Reading
+from config.flows import Need, Reading, source_in_words
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.groups.models import FailureGroup
@@ -80,7 +80,7 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
         yield Need(
             urgency="soon",
             title=humanize.plural(len(rest), "more failure group", "more failure groups") + " with open letters",
-            why=f"The largest is “{largest}”, {humanize.plural(largest.open_count, 'letter', 'letters')}.",
+            why=f"The largest is “{source_in_words(largest.source)}: {largest}”, {humanize.plural(largest.open_count, 'letter', 'letters')}.",
             url=reverse("admin:outbox_failuregroup_changelist"),
             lever="Open list",
             amount=sum(group.open_count for group in rest),
@@ -100,7 +100,7 @@ def _without_effect(sources: Sequence[str]) -> Iterator[Need]:
     for found in ProofRound.objects.filter(source__in=sources, overdue__gt=0).order_by("source"):
         yield Need(
             urgency="soon",
-            title=f"Requeued letters of {found.source} without effect",
+            title=f"Requeued letters of {source_in_words(found.source)} without effect",
             why="They were taken back, and nothing proves yet that it helped. Look where they are.",
             url=reverse("admin:outbox_deadletter_changelist") + f"?state=requeued&source={found.source}",
             lever="Open list",
@@ -114,8 +114,8 @@ def _without_effect(sources: Sequence[str]) -> Iterator[Need]:
 def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
     return Need(
         urgency="now" if urgent else "soon",
-        title=str(group),
-        why=f"{group.source}, failed at the step “{group.step}”. "
+        title=f"{source_in_words(group.source)}: {group}",
+        why=f"Failed at the step “{group.step}”. "
         + (f"{CAME[group.state]} " if group.state in CAME else "")
         + (
             "They wait until they are requeued or discarded; later ones go on."

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.utils.dateparse import parse_datetime
+
 from config.admin import humanize
 from config.redelivery import Tone
 from config.telemetry.redaction import without_addresses
@@ -307,7 +309,9 @@ def deed(action: OperatorAction, customer_id: str) -> HistoryLine:
     if "file" in action.detail:
         change = ", ".join(filter(None, [change, f"from {action.detail['file']}"]))
     if action.verb == "purge_customer":
-        change = humanize.plural(action.detail.get("waiting", 0), "message waited", "messages waited")
+        waited = humanize.plural(action.detail.get("waiting", 0), "message waited", "messages waited")
+        until = parse_datetime(str(after.get("purge_before", "")))
+        change = f"up to {humanize.clock(until, action.created_at)} UTC, {waited}" if until else waited
     return HistoryLine(icon, action.actor_name, did, action.created_at, change, without_addresses(action.reason))
 
 

@@ -166,7 +166,7 @@ def _change_in_words(name: str, value: Value, before: Values | None) -> str:
     if name == "held":
         return "on hold" if value else "not on hold any more"
     if name == "purge_before":
-        return f"backlog dropped up to {value:%F %T} UTC"
+        return f"backlog dropped up to {value:%T} UTC"
     noun = {"rates": "rate", "ttl_seconds": "lifetime"}.get(name, name)
     return f"{noun} {' to '.join(said(name, one) for one in ([before[name], value] if before else [value]))}"
 

@@ -6,7 +6,7 @@ import pytest
 
 from config.admin.home import by_urgency
 from config.database.clock import database_now
-from config.flows import Need
+from config.flows import Need, source_in_words
 from config.telemetry import metrics
 from outbox.groups.models import FailureGroup
 from outbox.letters.overview import MOST_GROUPS, gauges, letter_counts, letter_needs
@@ -26,11 +26,24 @@ def test_what_came_back_and_what_is_new_stand_first():
     make("fresh", State.NEW, 2)
     make("back", State.REGRESSED, 3, owner_name="Ada")
     make("older", State.OPEN, 4)
-    assert needs() == ["back", "fresh", "seen", "1 more failure group with open letters"]
+    assert needs() == [
+        "Aggregator: back",
+        "Aggregator: fresh",
+        "Aggregator: seen",
+        "1 more failure group with open letters",
+    ]
     assert MOST_GROUPS == 3
     first, second, *_ = letter_needs(["transfer-requests"])
     assert "came back" in first.why
     assert "It is new." in second.why
+
+
+def test_the_same_cause_in_two_flows_is_told_apart():
+    for source in ("PAYMENT_SUCCESS", "outbox"):
+        group = make(f"same cause of {source}", State.NEW, source=source)
+        FailureGroup.objects.filter(pk=group.pk).update(title="same cause")
+    titles = [need.title for need in letter_needs(["PAYMENT_SUCCESS", "outbox"])]
+    assert sorted(titles) == ["Outbox: same cause", f"{source_in_words('PAYMENT_SUCCESS')}: same cause"]
 
 
 def test_home_shows_them_in_this_order_whatever_their_age():
@@ -38,7 +51,9 @@ def test_home_shows_them_in_this_order_whatever_their_age():
     make("fresh", State.NEW, 1)
     make("back", State.REGRESSED, 5)
     shown = by_urgency([Need("soon", "Workers are gone", "", "", "", rank=2), *letter_needs(["transfer-requests"])])
-    assert [need.title for need in shown] == ["Workers are gone", "back", "fresh", "seen"]
+    assert [need.title for need in shown] == [
+        "Workers are gone", "Aggregator: back", "Aggregator: fresh", "Aggregator: seen",
+    ]  # fmt: skip
 
 
 def test_what_somebody_has_in_hand_and_what_is_ignored_is_no_need():
@@ -48,7 +63,7 @@ def test_what_somebody_has_in_hand_and_what_is_ignored_is_no_need():
     make("over", State.IGNORED, ignored_until=now - timedelta(seconds=1), owner_name="Ada")
     assert needs() == []
     make("late", State.IGNORED, ignored_until=now - timedelta(seconds=1))
-    assert needs() == ["late"]
+    assert needs() == ["Aggregator: late"]
 
 
 def test_home_says_what_is_in_hand(boss):  # noqa: F811
