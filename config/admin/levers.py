@@ -29,8 +29,8 @@ _SENIOR = (
     "outbox.resend_outboxmessage",
 )  # fmt: skip
 _OPERATOR = (
-    *_SENIOR, "outbox.send_again_outboxmessage", "outbox.pause_channel", "outbox.replay_topic", "buffer.flush_bucket",
-    "buffer.hold_bucket", "throttler.rate_customer", "throttler.hold_customer",
+    *_SENIOR, "outbox.send_again_outboxmessage", "outbox.pause_channel", "outbox.replay_topic",
+    "outbox.forget_workerprocess", "buffer.flush_bucket", "buffer.hold_bucket", "throttler.rate_customer", "throttler.hold_customer",
 )  # fmt: skip
 _AUDITOR = (VIEW, "outbox.view_operatoraction")
 # A right that no release knows yet is offered by the one that brings it.

@@ -71,7 +71,8 @@ GRANT INSERT, UPDATE ON spillway.throttler_laneowner TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_lanepartition TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_outputdivision TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_overflowmessage TO 'spillway_app'@'%';
--- What the admin deletes: sessions, accounts, groups, a suppression that is lifted, failed logins that no longer count.
+-- What the admin deletes: sessions, accounts, groups, a suppression that is lifted, failed logins that no longer count, a
+-- worker that was scaled away.
 GRANT DELETE ON spillway.auth_group TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.auth_group_permissions TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.auth_user TO 'spillway_app'@'%';
@@ -82,3 +83,4 @@ GRANT DELETE ON spillway.axes_accessattemptexpiration TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.django_admin_log TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.django_session TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.notifications_suppression TO 'spillway_app'@'%';
+GRANT DELETE ON spillway.outbox_workerprocess TO 'spillway_app'@'%';

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from django.contrib import admin
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections, models
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections, models, transaction
 from django.db.models import F, Max
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -17,19 +17,55 @@ from django.utils.html import format_html
 from config.admin import humanize
 from config.admin.filters import Segments
 from config.admin.html import chip, clock_and_age, said
+from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
 from config.database.clock import database_now
 from config.telemetry.redaction import masked_error
 from outbox.admin.channels import state_of_channel
+from outbox.audit_log import actions
 from outbox.bookkeeping.models import UNSEEN, Watermark
 from outbox.bookkeeping.progress import BEHIND, kafka_away, lag_of
 from outbox.channels.models import ChannelState
 from outbox.processes.models import WorkerProcess
-from outbox.processes.overview import Liveness, Sighting, sightings, why
+from outbox.processes.overview import FORGETTABLE, Liveness, Sighting, sightings, state_of, why
 
 
 # -- Workers -------------------------------------------------------------------------------------------------
+def _forget(keys: list[int], operator: Operator, reason: str) -> LeverResult:
+    """Delete what is known of workers that will not come back, and say so in the audit log."""
+    now, forgotten, refused = database_now(), 0, []
+    for row in WorkerProcess.objects.filter(pk__in=keys).order_by("pk"):
+        state = state_of(row, now)
+        with transaction.atomic():
+            if state not in FORGETTABLE or not WorkerProcess.objects.forget(row):
+                refused.append(f"{row}: it has reported again.")
+                continue
+            actions.record(
+                operator, "forget_worker", f"Worker {row}", reason=reason, subject_type="outbox.workerprocess",
+                subject_id=row.pk, before={"state": state.value, "seen_at": row.seen_at.isoformat(), "holds": row.holds},
+            )  # fmt: skip
+        forgotten += 1
+    return LeverResult(forgotten, refused)
+
+
+def _alive(row: WorkerProcess) -> str:
+    return f"{row.command} on {row.host} reports. Stop it first: one that is stopped tells so."
+
+
+def _forgettable(rows: models.QuerySet) -> models.QuerySet:
+    now = database_now()
+    return rows.filter(pk__in=[row.pk for row in rows if state_of(row, now) in FORGETTABLE])
+
+
+FORGET = Lever(
+    name="forget", verb="Forget", past="Forgot", icon="ban", keep="Keep it", right="forget_workerprocess",
+    nouns=("worker", "workers"), promise="Home, doctor and alerts do not miss it any more.",
+    detail="For a worker that was scaled away and did not end by itself. If it lives after all, its next report brings it back.",
+    act=_forget, ready=_forgettable, why_not=_alive,
+)  # fmt: skip
+
+
 class WorkersChangeList(KeysetChangeList):
     """All processes of the last day on one page, the dead and the frozen first: their states depend on the time."""
 
@@ -41,13 +77,14 @@ class WorkersChangeList(KeysetChangeList):
         self.result_count = len(seen)
         self.full_result_count = None
         self.show_full_result_count = self.can_show_all = self.multi_page = False
-        self.show_admin_actions = False
+        self.show_admin_actions = bool(seen)
         self.paginator = None
 
 
 @admin.register(WorkerProcess)
 class WorkerProcessAdmin(ReadOnlyAdmin[WorkerProcess]):
     place = 58
+    levers = (FORGET,)
     list_display = ["worker", "state_shown", "host", "holds", "rate_shown", "version", "started", "reported"]
     empty = (
         "No worker has reported within a day",
@@ -152,7 +189,7 @@ class StateOfPosition(Segments):
         return queryset.filter(end_offset__gt=F("next_offset")) if self.chosen() == "behind" else queryset
 
 
-def state_of(row: Watermark) -> str:
+def state_of_position(row: Watermark) -> str:
     """One word for a partition, by what it last reported."""
     now = timezone.now()
     if row.alarm:
@@ -186,7 +223,7 @@ class WatermarkAdmin(ReadOnlyAdmin[Watermark]):
 
     @admin.display(description="State")
     def state(self, row: Watermark) -> str:
-        state = state_of(row)
+        state = state_of_position(row)
         return said(state) if state == "healthy" else chip(state)
 
     @admin.display(description="Records behind")
@@ -200,7 +237,7 @@ class WatermarkAdmin(ReadOnlyAdmin[Watermark]):
         offsets += [("Next offset", f"{row.next_offset:,}"), ("End of the log", f"{row.end_offset:,}")]
         return {
             "title": f"{row.topic}, partition {row.partition}",
-            "state": state_of(row),
+            "state": state_of_position(row),
             "lag": lag_of(row, now),
             "facts": [
                 *offsets,

@@ -36,6 +36,10 @@ class WorkerProcessQuerySet(models.QuerySet["WorkerProcess"]):
         """The row, while it is still of this process: a later one of the same worker takes it over."""
         return self.filter(pk=key, run=run)
 
+    def forget(self, row: WorkerProcess) -> bool:
+        """Delete the row unless it has reported since, or another process has it; whether it was there."""
+        return bool(self.run_by(row.pk, row.run).filter(seen_at=row.seen_at).delete()[0])
+
     def overdue_here(self, now: datetime, patience: timedelta) -> Self:
         """Those of this host that should have reported, and nobody has looked for."""
         return self.unended().filter(place=place(), missed_at=None, seen_at__lt=now - patience)
@@ -71,6 +75,7 @@ class WorkerProcess(models.Model):
 
     class Meta:
         verbose_name = "worker"
+        permissions = [("forget_workerprocess", "Can forget workers that are gone")]
         indexes = [models.Index(fields=["host", "command"], name="workerprocess_host")]
 
     def __str__(self) -> str:

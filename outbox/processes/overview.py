@@ -35,6 +35,7 @@ class Liveness(StrEnum):
 
 
 LOST = (Liveness.DEAD, Liveness.FAILED, Liveness.SILENT)
+FORGETTABLE = (*LOST, Liveness.REPLACED, Liveness.STOPPED)
 TROUBLED = (*LOST, Liveness.HANGS)
 
 

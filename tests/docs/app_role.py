@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from uuid import uuid4
 
 import django
 
@@ -20,9 +21,10 @@ from config.database.clock import database_now  # noqa: E402
 from notifications.api.tokens import issue  # noqa: E402
 from notifications.mail import suppression  # noqa: E402
 from notifications.models import Suppression  # noqa: E402
+from outbox.admin.workers import FORGET  # noqa: E402
 from outbox.audit_log.hash_chain import seal  # noqa: E402
 from outbox.audit_log.models import OperatorAction  # noqa: E402
-from outbox.models import ActionSeal, OfferedRight, OutboxMessage  # noqa: E402
+from outbox.models import ActionSeal, OfferedRight, OutboxMessage, WorkerProcess  # noqa: E402
 from throttler.models import Customer  # noqa: E402
 
 Migration = MigrationRecorder.Migration
@@ -67,6 +69,15 @@ def log_out() -> bool:
     return AccessLog.objects.filter(logout_time__isnull=False).exists()
 
 
+def forget_a_worker() -> int:
+    then = database_now() - timedelta(hours=1)
+    times = {"since": then, "kept_since": then, "seen_at": then}
+    row = WorkerProcess.objects.create(
+        run=uuid4(), command="relay_outbox", host="gone", place="elsewhere", pid=7, **times
+    )
+    return FORGET.act([row.pk], Operator("test"), "scaled away").changed
+
+
 def unlocked() -> int:
     """A failure that no longer counts is deleted by the next login."""
     AccessAttempt.objects.update(attempt_time=AccessAttempt.objects.get().attempt_time - timedelta(days=1))
@@ -96,6 +107,7 @@ def main() -> None:
         "logged out": log_out(),
         "messages": order(),
         "sealed": seal(database_now()) > 0,
+        "forgotten": forget_a_worker(),
         "lifted": suppression.lift([Suppression.objects.get().pk], Operator("test"), "asked for it"),
     }
     forbidden = {

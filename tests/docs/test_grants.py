@@ -136,7 +136,7 @@ def found(granted: str) -> dict[str, dict[str, Any]]:
 def test_the_application_does_its_work(granted, found):
     assert found["allowed"] == {
         "wrong password": 200, "right password": 302, "unlocked": 0, "deleted user": 302, "logged out": True,
-        "messages": 1, "lifted": 1, "sealed": True,
+        "messages": 1, "lifted": 1, "forgotten": 1, "sealed": True,
     }  # fmt: skip
     run_django(granted, "manage.py", "relay_outbox", "--once")
     run_django(granted, "manage.py", "verify")

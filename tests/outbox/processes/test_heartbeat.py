@@ -15,11 +15,14 @@ from django.core.management import load_command_class
 from django.urls import reverse
 
 from config.admin.home import home
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.processes import worker as worker_loop
 from config.processes.alive import identity_of, mark_of, reporting
 from config.telemetry import metrics
 from config.telemetry.activity import Activity
+from outbox.admin.workers import FORGET
+from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import Watermark
 from outbox.channels import admission
 from outbox.flow import Outbox
@@ -372,3 +375,59 @@ def test_the_page_takes_as_many_queries_for_many_as_for_few(
         worker(host=f"app-{number}", ago=number)
     with django_assert_num_queries(len(few)):
         admin_client.get(url, secure=True)
+
+
+# -- Workers that were scaled away ---------------------------------------------------------------------------
+def forget(client, *rows, reason="scaled away"):
+    url = reverse("admin:outbox_workerprocess_lever", args=["forget"])
+    return client.post(url, {"id": [row.pk for row in rows], "reason": reason}, secure=True, follow=True)
+
+
+def test_a_worker_that_was_scaled_away_is_forgotten_with_a_reason(admin_client):
+    silent, ended = worker(ago=40, holds="email"), worker("flush_buffer", ended_at=database_now())
+    page = admin_client.get(
+        reverse("admin:outbox_workerprocess_change", args=[silent.pk]), secure=True
+    ).content.decode()
+    assert "Forget" in page
+    forget(admin_client, silent, reason="")
+    assert WorkerProcess.objects.count() == 2
+    forget(admin_client, silent, ended)
+    assert not WorkerProcess.objects.exists()
+    assert not list(process_needs(database_now()))
+    deed = OperatorAction.objects.get(subject_id=str(silent.pk))
+    assert (deed.verb, deed.reason, deed.before["state"]) == ("forget_worker", "scaled away", "silent")
+
+
+@pytest.mark.parametrize("late", [0.0, 3600.0], ids=["runs", "hangs"])
+def test_a_worker_that_reports_is_not_forgotten(admin_client, late):
+    row = worker(round_at=database_now() - timedelta(seconds=late))
+    html = forget(admin_client, row).content.decode()
+    assert "reports. Stop it first" in html
+    assert WorkerProcess.objects.exists()
+    assert not OperatorAction.objects.filter(verb="forget_worker").exists()
+
+
+@pytest.mark.parametrize("change", [{"seen_at": database_now}, {"run": uuid4}], ids=["reported", "taken over"])
+def test_a_worker_that_comes_back_meanwhile_is_not_forgotten(monkeypatch, change):
+    """It reports, or the next one takes its row, between the look and the deletion."""
+    row = worker(ago=40)
+    state_of = overview.state_of
+
+    def looked(seen, now):
+        WorkerProcess.objects.update(**{name: value() for name, value in change.items()})
+        return state_of(seen, now)
+
+    monkeypatch.setattr("outbox.admin.workers.state_of", looked)
+    result = FORGET.act([row.pk], Operator("test"), "scaled away")
+    assert result.changed == 0
+    assert result.refused == [f"{row}: it has reported again."]
+    assert WorkerProcess.objects.exists()
+    assert not OperatorAction.objects.exists()
+
+
+def test_a_forgotten_worker_that_lives_after_all_comes_back():
+    beating = Heartbeat(identity())
+    beating.report(database_now())
+    WorkerProcess.objects.all().delete()
+    beating.report(database_now())
+    assert list(states().values()) == ["runs"]
