@@ -220,7 +220,13 @@ class Flow:
 
 def flows() -> list[Flow]:
     """The flows of `settings.FLOWS`, in order."""
-    return [import_string(path)() for path in settings.FLOWS]
+    return list(_made(tuple(settings.FLOWS)))
+
+
+@lru_cache(maxsize=8)
+def _made(paths: tuple[str, ...]) -> tuple[Flow, ...]:
+    """Made once: a list asks for its flows in each row, and they keep nothing."""
+    return tuple(import_string(path)() for path in paths)
 
 
 def name_of(flow: Flow) -> str:
@@ -230,7 +236,12 @@ def name_of(flow: Flow) -> str:
 
 def source_in_words(source: str) -> str:
     """The flow of a dead-letter source; where a flow has several, the source is said, too."""
-    for flow in flows():
+    return _source_in_words(source, tuple(settings.FLOWS), tuple(settings.STREAMS))
+
+
+@lru_cache(maxsize=256)  # a list asks in each row, and a stream is a source
+def _source_in_words(source: str, paths: tuple[str, ...], streams: tuple[str, ...]) -> str:
+    for flow in _made(paths):
         if source in (sources := flow.sources()):
             return name_of(flow) if len(sources) == 1 else f"{name_of(flow)}: {source}"
     return source

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 from html import unescape
 from io import StringIO
 from typing import Any
@@ -16,12 +18,14 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.text import capfirst, slugify
 
+from config.admin import humanize
 from config.admin.html import steered
 from config.admin.lists import AFTER, BEFORE
 
 # `request`, `model`, `filters` (name to value, of the list's address), `result` (begun, complete, broken off), `rows` (so far).
 list_exported = Signal()
 PAGE = 500  # rows of a query, and of what is in memory
+MOST_KEPT = 500  # characters of a cell that is remembered
 BYTE_ORDER = "\ufeff"  # spreadsheets take a file without it for another encoding
 # What a spreadsheet calculates, also in the wide form of East Asian keyboards; and blanks that some of them skip first.
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
@@ -45,10 +49,11 @@ def answer(request: HttpRequest, changelist: Any) -> StreamingHttpResponse:
 
 def _recorded(request: HttpRequest, changelist: Any) -> Iterator[str]:
     rows, result = 0, "broken off"
+    printers = _printers(request, changelist)
     try:
         yield BYTE_ORDER + _lines([_headings(request, changelist)])
         for page in _pages(request, changelist):
-            text = _lines(_cells(request, changelist, row) for row in page)
+            text = _lines([harmless(steered(str(row.pk))), *(printed(row) for printed in printers)] for row in page)
             rows += len(page)
             yield text
         result = "complete"
@@ -84,22 +89,44 @@ def _headings(request: HttpRequest, changelist: Any) -> list[str]:
     return ["Id", *(capfirst(str(label_for_field(name, changelist.model, page))) for name in named)]
 
 
-def _cells(request: HttpRequest, changelist: Any, row: models.Model) -> list[str]:
+def _printers(request: HttpRequest, changelist: Any) -> list[Callable[[Any], str]]:
+    """What gives the text of each column for a row; looked up once, not in each cell."""
     page = changelist.model_admin
-    return [harmless(steered(str(row.pk))), *(cell(_shown(page, name, row)) for name in page.get_list_display(request))]
+    return [_printer(page, name) for name in page.get_list_display(request)]
 
 
-def _shown(page: Any, name: str, row: models.Model) -> str:
-    """What Django's list would print."""
+def _printer(page: Any, name: str) -> Callable[[Any], str]:
+    method, empty = getattr(page, name, None), page.get_empty_value_display()
+    # Django's list takes a field of the model before a method of the page.
+    if not callable(method) or name == "__str__" or name in {field.name for field in page.opts.get_fields()}:
+        return lambda row: cell(_shown(page, name, row, empty))
+    text: Callable[[Any], str] | None = getattr(method, "in_file", None)
+    return text or (lambda row: cell(_printed(method(row), empty)))
+
+
+def _printed(value: Any, empty: str) -> str:
+    return value if isinstance(value, str) else display_for_value(value, empty)
+
+
+def _shown(page: Any, name: str, row: models.Model, empty: str) -> str:
+    """What Django's list would print of a field."""
     field, _attribute, value = lookup_field(name, row, page)
-    empty = page.get_empty_value_display()
-    return display_for_value(value, empty) if field is None else display_for_field(value, field, empty)
+    return _printed(value, empty) if field is None else display_for_field(value, field, empty)
+
+
+def time(when: datetime | None) -> str:
+    return humanize.UNKNOWN if when is None else when.astimezone(UTC).isoformat()
 
 
 def cell(shown: str) -> str:
     """What a page shows in a cell, as text: a time as ISO, a number without separators, lines with `; ` between them."""
     if not hasattr(shown, "__html__"):
         return harmless(_in_one_line(shown))
+    return _without_html(str(shown)) if len(shown) <= MOST_KEPT else _without_html.__wrapped__(shown)
+
+
+@lru_cache(maxsize=2048)  # states, flows and causes come again and again
+def _without_html(shown: str) -> str:
     html = NOT_SAID.sub("", shown)
     number = IS_NUMBER.fullmatch(html)
     if number and NUMBER.fullmatch(number[1].strip()):

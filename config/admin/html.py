@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from django.utils.html import format_html
@@ -123,17 +124,20 @@ RUN = re.compile(f"[{TO_THE_LEFT}](?:.*[{TO_THE_LEFT}])?", re.DOTALL)
 PART = re.compile(r"(<textarea\b.*?</textarea>|<(title|option|text)\b.*?</\2>|<[^>]*>)", re.DOTALL)
 
 
+@lru_cache(maxsize=256)
 def icon(name: str) -> SafeString:
     """One picture of the sprite, drawn in the colour of the text around it."""
     return format_html('<svg class="sw-icon" viewBox="0 0 16 16" aria-hidden="true"><use href="#sw-{}"/></svg>', name)
 
 
+@lru_cache(maxsize=1024, typed=True)  # a safe text equals one that is not
 def chip(state: str, word: str = "") -> SafeString:
     """A state as icon and word; an unknown one is shown as it is, without a tone."""
     tone, picture, known = STATES.get(state, State("idle", "dashed", state))
     return format_html('<span class="sw-chip sw-{}">{}{}</span>', tone, icon(picture), word or known)
 
 
+@lru_cache(maxsize=1024, typed=True)
 def said(state: str, word: str = "") -> SafeString:
     """A healthy state: an icon and a grey word, without the chip's colour."""
     tone, picture, known = STATES[state]
