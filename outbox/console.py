@@ -86,7 +86,7 @@ def _text(key: bytes | memoryview | None) -> str | None:
 
 # -- A letter as the command shows it ------------------------------------------------------------------------
 # With dots for what its flow does not name, or revealed for a reason.
-CUT = "Only the first {} letters are shown: narrow it by --group, --source, --status, --before or ids."
+CUT = "Only the first {} letters are shown: narrow it by --group, --source, --status, --since, --before or ids."
 
 
 def show(chosen: Filter, options: Mapping[str, Any]) -> Iterator[str]:
@@ -302,7 +302,7 @@ KNOWN_BY = {
     "reveal": ("show",),
     "canary": ("requeue",),
     **dict.fromkeys(("rate", "detach", "dry_run"), VERBS),
-    **dict.fromkeys(("group", "source", "status", "before", "all"), ("list", "show", *VERBS)),
+    **dict.fromkeys(("group", "source", "status", "since", "before", "all"), ("list", "show", *VERBS)),
 }
 
 
@@ -318,6 +318,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--group", type=int, metavar="G", help="only this failure group")
     add("--source", default="", metavar="S", help="only this source (a stream or flow)")
     add("--status", default="", metavar="S", help="only letters in this state")
+    add("--since", default="", metavar="ISO", help="only letters that arrived at this time or later")
     add("--before", default="", metavar="ISO", help="only letters that arrived before this time")
     add("--all", action="store_true", help="every letter, where neither ID nor a filter is given")
     add(
@@ -353,7 +354,7 @@ def run(options: dict[str, Any], progress: Any) -> Iterator[str]:
         if len(options["ids"]) != 1:
             raise Usage(f"give the number of the replay batch to {verb} (`dead_letters batches` shows them)")
         return pull_lever(verb, options["ids"][0], options["reason"], as_json=options["json"])
-    names = ("group", "source", "status", "before", "all")
+    names = ("group", "source", "status", "since", "before", "all")
     chosen = Filter(ids=tuple(options["ids"]), **{name: options[name] for name in names})
     if verb == "list":
         _check(chosen)

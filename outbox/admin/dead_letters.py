@@ -18,7 +18,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 
 from config.admin import humanize
-from config.admin.filters import EVERY, TIMES, ByUuid, Segments
+from config.admin.filters import EVERY, TIMES, ByUuid, Segments, TimeRange, WithinTime
 from config.admin.html import chip, in_words
 from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import POSITION, Keyset
@@ -184,13 +184,19 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
     def _of_list(self, request: HttpRequest) -> list[LeverState]:
         """The levers on everything that the list shows; none on the hits of a search, and none when nothing is there."""
         asked = {name: request.GET.get(name, "") for name in (*self.links, "source", "state", SEARCH_VAR)}
-        if any(request.GET.get(name, "") not in ("", EVERY) for name in TIMES):
-            return []  # the filter of a batch knows no start: it would take more than the list shows
+        given = {name: request.GET.getlist(name) for name in TIMES if name in request.GET}
+        within = WithinTime(request, given, self.model, self)
+        try:
+            frame = within.frame() if within.chosen() != EVERY else TimeRange()
+        except ValueError:
+            return []  # the list says what is wrong with its time
         group, source = asked["group__id__exact"], asked["source"]
         if asked[SEARCH_VAR].strip() or (group and not (group.isdecimal() and len(group) < 19)):
             return []
         source = "" if source == EVERY else source
-        chosen = Filter(group=int(group) if group else None, source=source, all=not (group or source))
+        since, before = (end.isoformat() if end else "" for end in (frame.since, frame.until))
+        nothing = not (group or source or since or before)
+        chosen = Filter(group=int(group) if group else None, source=source, since=since, before=before, all=nothing)
         return of_filter(request, chosen, asked["state"] or DeadLetter.Status.OPEN, self.opts)
 
     def offered(self, request: HttpRequest, states: list[LeverState], row: DeadLetter) -> list[LeverState]:

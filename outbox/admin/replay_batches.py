@@ -59,7 +59,7 @@ def posted_filter(given: QueryDict) -> Filter:
     group, batch = (
         _whole(given, name, words) for name, words in (("group", "failure group"), ("batch", "replay batch"))
     )
-    texts = {name: _text(given, name) for name in ("source", "status", "before")}
+    texts = {name: _text(given, name) for name in ("source", "status", "since", "before")}
     return Filter(ids=tuple(given.getlist("ids")), group=group, batch=batch, all=given.get("all") == "1", **texts)
 
 

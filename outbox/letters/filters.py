@@ -13,6 +13,7 @@ from django.apps import apps
 from config.admin import humanize
 from config.flows import flows
 from config.redelivery import Refusal
+from config.uuid7 import smallest_uuid7
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import DeadLetter, DeadLetterQuerySet
 
@@ -30,7 +31,8 @@ class Filter:
     group: int | None = None
     source: str = ""
     status: str = ""
-    before: str = ""  # ISO
+    since: str = ""  # ISO; an arrival at this very time belongs to it
+    before: str = ""  # ISO; one at this very time does not
     all: bool = False
     batch: int | None = None  # what this replay batch has discarded
 
@@ -43,7 +45,7 @@ class Filter:
     def names_nothing(self) -> bool:
         """Neither letters nor a filter: a slip must not take thousands."""
         named = self.ids or self.group is not None or self.batch is not None
-        return not (named or self.source or self.status or self.before or self.all)
+        return not (named or self.source or self.status or self.since or self.before or self.all)
 
     def stored(self) -> dict[str, Any]:
         """As JSON, without what is not asked for."""
@@ -73,7 +75,9 @@ class Filter:
         if self.status and self.status not in DeadLetter.Status.values:
             known = ", ".join(DeadLetter.Status.values)
             raise Refusal(f"--status {self.status}: no such status (known: {known})")
-        self.until()
+        start, end = self.ends()
+        if start and end and start >= end:
+            raise Refusal(f"--since {self.since}: it must be earlier than --before {self.before}")
 
     def letters(self, verb: str) -> DeadLetterQuerySet:
         """The letters that `verb` is about; those named one by one in every state, so that each gets its verdict."""
@@ -90,8 +94,9 @@ class Filter:
             rows = rows.filter(pk__in=items.values("letter"))
         if self.source:
             rows = rows.of_source(self.source)
-        before = self.until()
-        return rows.filter(created_at__lt=before) if before else rows
+        start, end = self.id_range()
+        rows = rows.filter(pk__gte=start) if start else rows
+        return rows.filter(pk__lt=end) if end else rows
 
     def words(self) -> str:
         """`12 chosen letters`, `letters of “cause”, that arrived before …`."""
@@ -103,7 +108,9 @@ class Filter:
         parts += [f"that replay batch {self.batch} has discarded"] if self.batch is not None else []
         parts += [f"of {self.source}"] if self.source else []
         parts += [f"that are {self.status.replace('_', ' ')}"] if self.status else []
-        parts += [f"that arrived before {self.before}"] if self.before else []
+        times = [f"since {self.since}"] if self.since else []
+        times += [f"before {self.before}"] if self.before else []
+        parts += [f"that arrived {' and '.join(times)}"] if times else []
         return f"letters {', '.join(parts)}" if parts else "all letters"
 
     def _check_ids(self) -> None:
@@ -113,15 +120,29 @@ class Filter:
             if letter_id not in known:
                 raise Refusal(f"{letter_id}: no such dead letter")
 
-    def until(self) -> datetime | None:
-        """The time of `before`. Raises Refusal for what is none."""
-        if not self.before:
-            return None
-        try:
-            when = datetime.fromisoformat(self.before)
-            return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
-        except (ValueError, OverflowError):
-            raise Refusal(f"{self.before!r} is no ISO time (2026-02-12T10:00:00Z)") from None
+    def ends(self) -> tuple[datetime | None, datetime | None]:
+        """The times of `since` and `before`. Raises Refusal for what is none."""
+        return _moment(self.since), _moment(self.before)
+
+    def id_range(self) -> tuple[uuid.UUID | None, uuid.UUID | None]:
+        """The first id of this time, and the first one behind it: ids rise with the time of arrival, as the list narrows, too."""
+        start, end = self.ends()
+        return _first_id(start), _first_id(end)
+
+
+def _first_id(when: datetime | None) -> uuid.UUID | None:
+    return smallest_uuid7(max(0, int(when.timestamp() * 1000))) if when else None
+
+
+def _moment(text: str) -> datetime | None:
+    """Raises Refusal for what is neither empty nor an ISO time; without a zone it is UTC."""
+    if not text:
+        return None
+    try:
+        when = datetime.fromisoformat(text)
+        return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise Refusal(f"{text!r} is no ISO time (2026-02-12T10:00:00Z)") from None
 
 
 def _batches() -> Any:

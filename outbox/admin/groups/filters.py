@@ -22,10 +22,9 @@ from django.utils.dateparse import parse_datetime
 from config.admin.filters import Segments
 from config.admin.lists import BETWEEN, Keyset, Row
 from config.flows import flows, name_of, source_in_words
-from config.uuid7 import smallest_uuid7
 from outbox.groups.models import FailureGroup, FailureGroupQuerySet, ignored_long_enough
 from outbox.letters.filters import STARTS, Filter
-from outbox.letters.models import DeadLetter
+from outbox.letters.models import DeadLetter, DeadLetterQuerySet
 from outbox.replay_batches.models import LIVE, ReplayBatch
 
 # -- Groups that a batch works on ----------------------------------------------------------------------------
@@ -51,7 +50,7 @@ def batches_of(group: FailureGroup) -> list[ReplayBatch]:
     """The live batches that have pinned letters of one group, newest first."""
     batches = list(ReplayBatch.objects.filter(state__in=AT_WORK).order_by("-pk"))
     oldest = _oldest_letter(group.pk) if any(map(_is_wide, batches)) else None
-    wide = {batch.pk for batch in batches if _is_wide(batch) and oldest and _reaches(batch, group.source, oldest)}
+    wide = {batch.pk for batch in batches if _is_wide(batch) and oldest and _reaches(batch, group, oldest)}
     letters = DeadLetter.objects.filter(pk__in=_chosen(batches), group_id=group.pk)
     chosen = set(letters.values_list("pk", flat=True))
     return [
@@ -73,20 +72,27 @@ def _chosen(batches: Iterable[ReplayBatch]) -> Sequence[UUID]:
 
 def _end(batch: ReplayBatch) -> UUID | None:
     """The key up to which it has pinned: their ids rise with the time of arrival."""
-    before = Filter.of(batch.filter).until()
-    ends = [batch.cut_off, smallest_uuid7(int(before.timestamp() * 1000)) if before else None]
-    return min(filter(None, ends), default=None)
+    return min(filter(None, [batch.cut_off, Filter.of(batch.filter).id_range()[1]]), default=None)
 
 
 def _reached_by(batch: ReplayBatch) -> Q:
     """Groups with a letter that it has pinned; their index says so, without reading a letter."""
-    letters = DeadLetter.objects.filter(group_id=OuterRef("pk"), status__in=WORKED_ON, pk__lte=_end(batch))
+    letters = _pinned(batch).filter(group_id=OuterRef("pk"))
     return Q(Exists(letters), source__in=batch.sources)
 
 
-def _reaches(batch: ReplayBatch, source: str, oldest: UUID) -> bool:
+def _pinned(batch: ReplayBatch) -> DeadLetterQuerySet:
+    """The letters of the time that it is about, while they are open or on their way."""
+    letters = DeadLetter.objects.filter(status__in=WORKED_ON, pk__lte=_end(batch))
+    start, _end_of_time = Filter.of(batch.filter).id_range()
+    return letters.filter(pk__gte=start) if start else letters
+
+
+def _reaches(batch: ReplayBatch, group: FailureGroup, oldest: UUID) -> bool:
     end = _end(batch)
-    return source in batch.sources and end is not None and oldest <= end
+    if group.source not in batch.sources or end is None or oldest > end:
+        return False
+    return not batch.filter.get("since") or _pinned(batch).of_group(group.pk).exists()
 
 
 def _oldest_letter(group_id: int) -> UUID | None:

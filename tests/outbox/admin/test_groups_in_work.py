@@ -79,8 +79,11 @@ def test_a_batch_of_one_group_of_chosen_letters_or_by_time_works_on_theirs(cause
     early = database_now()
     time.sleep(0.01)  # ids are ordered by milliseconds
     later = arrive("swift", "yet another cause")
-    holding(before=early.isoformat(), source="swift")
+    batch = holding(before=early.isoformat(), source="swift")
     assert worked_on([*causes, later]) == [str(causes[0]), str(causes[1])]
+    requests.cancel(batch.pk, ANNA)
+    holding(since=early.isoformat(), source="swift")
+    assert worked_on([*causes, later]) == [str(later)]
 
 
 def test_a_group_whose_letters_were_restored_is_not_worked_on(causes):

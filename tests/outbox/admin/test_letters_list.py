@@ -1,15 +1,19 @@
 """The list of letters by flow, what a replay batch can do to all that it shows, and the batches of one letter."""
 
 import re
+import time
+from datetime import UTC, datetime
 from html import unescape
 
 import pytest
 from django.urls import reverse
 
 from config.database.clock import database_now
+from config.uuid7 import uuid7_milliseconds
+from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter, ProofRound
 from outbox.letters.overview import letter_needs
-from outbox.replay_batches.models import ReplayBatch
+from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from tests.config.admin.conftest import client_with, list_of, page_of
 from tests.outbox.replay_batches.conftest import scripted
 from tests.outbox.replay_batches.scripted_flow import confirmed, letters, previewed, run_until, step
@@ -74,6 +78,33 @@ def test_a_lever_drafts_a_batch_of_what_the_list_shows(boss, verb):
     run_until(batch, "previewed")
     batch.refresh_from_db()
     assert batch.pinned == 3
+
+
+def test_of_a_time_only_what_the_list_shows(boss):
+    """From the first millisecond of the start to the last one before the end."""
+    ids = []
+    for index in range(4):
+        letters(1, key=lambda _, index=index: f"K{index}")
+        ids.append(DeadLetter.objects.latest("pk").pk)
+        time.sleep(0.002)  # ids are ordered by milliseconds
+    since, before = (datetime.fromtimestamp(uuid7_milliseconds(pk) / 1000, UTC).isoformat() for pk in (ids[1], ids[3]))
+    page = boss.get(list_of(DeadLetter), {"from": since, "to": before}).content.decode()
+    assert keys(page) == ["K2", "K1"]
+    boss.post(levers(page)["Discard all of these"])
+    batch = ReplayBatch.objects.get()
+    assert batch.filter == {"since": since, "before": before}
+    run_until(batch, "previewed")
+    assert list(ReplayItem.objects.order_by("letter").values_list("letter", flat=True)) == ids[1:3]
+    assert f"that arrived since {since} and before {before}" in Filter.of(batch.filter).words()
+
+
+def test_of_yesterday_the_batch_keeps_both_ends(boss):
+    letters(1)
+    url = levers(boss.get(list_of(DeadLetter), {"when": "day"}).content.decode())["Requeue all of these"]
+    boss.post(url)
+    assert list(ReplayBatch.objects.get().filter) == ["since"]
+    run_until(ReplayBatch.objects.get(), "previewed")
+    assert ReplayItem.objects.count() == 1
 
 
 def test_of_a_group_only_its_letters_and_of_everything_all(boss):

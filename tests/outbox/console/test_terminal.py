@@ -4,7 +4,8 @@ import io
 import json
 import os
 import re
-from datetime import timedelta
+import time
+from datetime import UTC, datetime, timedelta
 from unittest.mock import Mock
 
 import pytest
@@ -12,6 +13,7 @@ from django.core.management import CommandError, call_command
 
 from config.database.clock import database_now
 from config.telemetry.redaction import DOTS
+from config.uuid7 import uuid7_milliseconds
 from outbox import console
 from outbox.letters.models import DeadLetter
 from outbox.models import OperatorAction
@@ -143,6 +145,9 @@ def test_a_canary_is_tried_when_asked_for(scripted):  # noqa: F811
         (["requeue", "--all", "--canary", "-1", *WHY], 1),
         (["list", "--status", "gone"], 1),
         (["requeue", "--before", "soon", *WHY], 1),
+        (["requeue", "--since", "soon", *WHY], 1),
+        (["requeue", "--since", "2026-02-13", "--before", "2026-02-12", *WHY], 1),
+        (["batches", "--since", "2026-02-13"], 2),
         (["requeue", "--all", "--rate", "-5", "--dry-run"], 1),
         (["requeue", "--all", "--canary", "9999", "--dry-run"], 1),
         (["discard", "--all", "--code", "two words", "--dry-run"], 1),
@@ -227,15 +232,21 @@ def test_an_account_without_a_name_is_a_number(monkeypatch):
 
 
 def test_lists_take_a_status_and_a_time():
-    ids = letters(3)
+    ids = []
+    for _ in range(3):
+        ids += letters(1)
+        time.sleep(0.002)  # ids are ordered by milliseconds
     run("resolve", ids[0], *WHY)
     header, *lines = run("list").splitlines()
     assert header.split() == ["LETTER", "ARRIVED", "SOURCE", "REASON", "ABOUT", "ERROR"]
     assert [line.split()[0] for line in lines] == [str(pk) for pk in ids[1:]]
     assert len(run("list", "--status", "resolved").splitlines()) == 2
     assert len(run("list", "--json").splitlines()) == 3
-    DeadLetter.objects.filter(pk=ids[1]).update(created_at=database_now() - timedelta(days=3))
-    assert len(run("list", "--before", (database_now() - timedelta(days=1)).isoformat()).splitlines()) == 2
+    second = datetime.fromtimestamp(uuid7_milliseconds(ids[1]) / 1000, UTC)
+    next_one = (second + timedelta(milliseconds=1)).isoformat()
+    assert run("list", "--before", next_one).splitlines()[-1].split()[0] == str(ids[1])
+    assert run("list", "--since", next_one).splitlines()[-1].split()[0] == str(ids[2])
+    assert run("list", "--since", "0001-01-01", "--before", "1969-01-01") == "No open dead letters.\n"
 
 
 def test_a_list_is_a_table_with_the_error_masked_and_in_its_column(scripted):  # noqa: F811
