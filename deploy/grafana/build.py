@@ -12,7 +12,7 @@ from typing import Literal
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.common import LegendDisplayMode, TooltipDisplayMode
+from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement, TooltipDisplayMode
 from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, DashboardLinkType, DataSourceRef
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
@@ -262,7 +262,12 @@ def panel_of(panel: Panel) -> timeseries.Panel | stat.Panel:
     if panel.kind == "number":
         made: timeseries.Panel | stat.Panel = stat.Panel()
     else:
-        legend = common.VizLegendOptions().show_legend(True).display_mode(LegendDisplayMode.LIST).placement("bottom")
+        legend = (
+            common.VizLegendOptions()
+            .show_legend(True)
+            .display_mode(LegendDisplayMode.LIST)
+            .placement(LegendPlacement.BOTTOM)
+        )
         tooltip = common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI)
         made = timeseries.Panel().fill_opacity(10).legend(legend).tooltip(tooltip)
     link = dashboard.DashboardLink("Open in the admin").type(DashboardLinkType.LINK)
