@@ -8,6 +8,8 @@ import pytest
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.uuid7 import uuid7, uuid7_milliseconds
+from outbox.bookkeeping.models import Watermark
 from outbox.channels import admission
 from outbox.delivery import levers
 from outbox.flow import Outbox
@@ -15,6 +17,7 @@ from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from outbox.messages.retention import sweep_keys
 from outbox.models import ChannelState, DeliveryAttempt, IdempotencyKey, OutboxMessage
+from outbox.workers import change_capture
 from tests.outbox.scripted import AMBIGUOUS, PERMANENT, UNREACHABLE, message, promise
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -105,12 +108,21 @@ def gauges() -> dict[str, float]:
     return names
 
 
-def test_gauges_say_what_waits(traffic):
+def test_gauges_say_what_waits(traffic, settings):
     found = gauges()
     assert found["spillway_outbox_pending"] == 1
     assert found["spillway_outbox_processing_stuck"] == 0
     assert found["spillway_breaker_open"] == 0
     assert "spillway_cdc_lag_seconds" not in found  # no listener was ever started
+    Watermark.objects.create(
+        group=change_capture.CDC_GROUP,
+        topic=settings.OUTBOX_CDC_TOPIC,
+        partition=0,
+        next_offset=1,
+        updated_at=database_now(),
+    )
+    change_capture.note_seen(uuid7_milliseconds(uuid7()), database_now())
+    assert gauges()["spillway_cdc_lag_seconds"] == 0
 
 
 def test_a_paused_channel_is_a_gauge(traffic):

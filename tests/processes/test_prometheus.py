@@ -1,10 +1,11 @@
-"""A real Prometheus scrapes the demo: every panel of the dashboards has numbers, and every rule can be evaluated."""
+"""A real Prometheus scrapes the demo: panels have numbers, rules are evaluated, and the catalogue is whole."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -19,17 +20,30 @@ import pytest
 from django.db import connection
 
 from config.flows import flows
+from config.telemetry import metrics
 from notifications.models import OrderEvent
 from tests.config.processes.test_platform import free_ports
 from tests.crash.platform import free_port
 from tests.crash.wire import wait_for
 from tests.docs.test_dashboards import panels
-from tests.tree import ROOT
+from tests.docs.test_docs_complete import catalogue, exposed
+from tests.tree import ROOT, read
 
 pytest.importorskip("confluent_kafka", reason="the embedded broker needs confluent-kafka")
 # Those of the flows, the two replays, beat, and the simulation.
 WORKERS = sum(len(flow.workers()) for flow in flows()) + 4
 PATIENCE = 240.0
+# What no demo has, and the test that stages it.
+STAGED = {
+    "WEBHOOKS": "tests/notifications/webhooks/test_inbox.py",
+    "CDC_LEG_SECONDS": "tests/outbox/workers/test_listen.py",
+    "CDC_LAG": "tests/outbox/test_flow.py",
+    "REPLAY_LETTERS": "tests/outbox/replay_batches/test_run.py",
+    "RERUN": "tests/config/kafka/test_writer.py",
+    "BISECTED": "tests/config/kafka/test_writer.py",
+    "THROTTLER_STALLED": "tests/throttler/worker/test_away.py",
+    "THROTTLER_OWNER_STARTS": "tests/throttler/test_flow.py",
+}
 
 
 class Prometheus:
@@ -62,6 +76,10 @@ class Prometheus:
         """What it answers now; an error is an error of the query."""
         return [float(sample["value"][1]) for sample in self.get("query", query=query)["result"]]
 
+    def names(self) -> set[str]:
+        """Every metric that it has, a histogram by its own name."""
+        return {re.sub(r"_(bucket|sum|count)$", "", name) for name in self.get("label/__name__/values")}
+
     def up(self) -> float:
         try:
             return sum(self.values("up"))
@@ -86,6 +104,7 @@ def prometheus(db: None, tmp_path: Path) -> Iterator[Prometheus]:
     demo = subprocess.Popen(
         [sys.executable, "manage.py", "run_all", "--demo", "--with-parent", f"--port={web}", f"--metrics-port={own}"],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        env={**os.environ, "THROTTLER_OUTPUT_RATE": "1000/s"},
     )  # fmt: skip
     server = Prometheus(program, tmp_path, web, range(own, own + WORKERS))
     try:
@@ -98,6 +117,11 @@ def prometheus(db: None, tmp_path: Path) -> Iterator[Prometheus]:
         folder = ROOT / "var" / "demo" / str(web)
         shutil.rmtree(folder, ignore_errors=True)
         folder.with_suffix(".lock").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(("name", "file"), STAGED.items())
+def test_what_no_demo_has_is_staged_elsewhere(name: str, file: str) -> None:
+    assert f"metrics.{name}" in read(ROOT / file) or exposed(getattr(metrics, name)) in read(ROOT / file)
 
 
 def test_every_panel_has_finite_values_while_the_demo_runs(prometheus: Prometheus) -> None:
@@ -125,5 +149,7 @@ def test_every_panel_has_finite_values_while_the_demo_runs(prometheus: Prometheu
     assert types & set(OrderEvent.Kind.values)
     assert types <= {*OrderEvent.Kind.values, "other"}
     assert "other" in types  # what other services promised
+    wanted = {exposed(metric) for metric in catalogue()} - {exposed(getattr(metrics, name)) for name in STAGED}
+    wait_for(lambda: not wanted - prometheus.names(), PATIENCE, f"all of {sorted(wanted)} to be scraped", 1)
     (group,) = prometheus.get("rules")["groups"]
     assert {(rule["name"], rule["health"]) for rule in group["rules"] if rule["health"] != "ok"} == set()

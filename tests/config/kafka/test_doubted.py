@@ -13,6 +13,7 @@ from config.kafka.consumer.log_ends import LogEnds
 from config.kafka.consumer.ports import Follower
 from config.kafka.positions import Start, Stopped
 from config.telemetry import metrics
+from tests.exported import exported
 
 TP = ("orders", 0)
 
@@ -75,8 +76,7 @@ def consumer(heard):
 
 
 def shown():
-    (gauge,) = metrics.PARTITION_STOPPED.collect()
-    return [sample.value for sample in gauge.samples if sample.labels["group"] == "g"]
+    return list(exported(metrics.PARTITION_STOPPED, group="g").values())
 
 
 def test_a_partition_is_stopped_once_the_group_has_answered_a_later_heartbeat(consumer, heard):

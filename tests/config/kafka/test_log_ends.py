@@ -10,6 +10,7 @@ from config.kafka.consumer.log_ends import LogEnds
 from config.kafka.consumer.writer import Done
 from config.kafka.positions import Passed
 from config.telemetry import metrics
+from tests.exported import exported
 
 TP = ("t", 0)
 
@@ -85,8 +86,7 @@ def test_what_was_assigned_and_not_placed_is_not_looked_at(broker):
 
 
 def shown():
-    (gauge,) = metrics.CONSUMER_LAG_RECORDS.collect()
-    return [sample.value for sample in gauge.samples if sample.labels["group"] == "g"]
+    return list(exported(metrics.CONSUMER_LAG_RECORDS, group="g").values())
 
 
 def test_the_lag_of_a_partition_is_exported_by_its_owner_alone(ends, broker, monkeypatch):

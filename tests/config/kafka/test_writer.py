@@ -8,9 +8,11 @@ from django.db import DataError, OperationalError, connection, transaction
 from config.database import retry
 from config.kafka.consumer.writer import Handler, LogEndSeen, Writer
 from config.kafka.records import RecordBatch, Replayed
+from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
+from tests.exported import exported
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -92,9 +94,11 @@ def test_a_batch_is_stored_with_its_watermark(writer, handler):
 
 @pytest.mark.parametrize("code", [1213, 1205])
 def test_a_deadlock_is_run_again_from_the_beginning(writer, handler, code):
+    before = exported(metrics.RERUN, cause=str(code))
     handler.failures = [caused(code), caused(code)]
     store(writer, batch(1, 2))
     assert handler.stored == [1, 2]
+    assert sum(exported(metrics.RERUN, cause=str(code)).values()) == sum(before.values()) + 2
 
 
 def test_a_database_that_is_away_is_waited_for(writer, handler):
@@ -128,6 +132,7 @@ def test_one_bad_row_is_parked_alone(writer, handler):
     assert sorted(handler.stored) == [0, 1, 2, 3, 4, 7, 8, 9]
     assert handler.parked == [(5, "DataError", True), (6, "DataError", True)]
     assert mark() == 10
+    assert exported(metrics.BISECTED)["scripted",] >= 3
 
 
 def test_a_bug_is_bisected_too_and_never_blocks(writer, handler):

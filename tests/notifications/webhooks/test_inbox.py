@@ -10,10 +10,12 @@ from django.test import Client
 
 from config.database.clock import database_now
 from config.database.retry import Remedy
+from config.telemetry import metrics
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.webhooks import views
 from notifications.webhooks.event import Event
 from notifications.webhooks.inbox import store
+from tests.exported import exported
 from tests.notifications import signing
 from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
 from tests.notifications.signing import event, generic, post, status, tell
@@ -53,6 +55,7 @@ def test_a_genuine_event_is_applied_with_the_new_secret_and_the_old(sent, esp, n
 
 @pytest.mark.parametrize("esp", GENUINE)
 def test_a_forged_event_leaves_nothing(sent, esp):
+    counted = exported(metrics.WEBHOOKS, verdict="forged").get((esp, "forged"), 0)
     other = "whsec_" + "eHh4" * 8 if esp == "resend" else "somebody-else"
     for signed in (GENUINE[esp](sent.pk, secret=other), (GENUINE[esp](sent.pk)[0], {})):
         if esp == "mailgun" and signed[1] == {}:
@@ -60,6 +63,7 @@ def test_a_forged_event_leaves_nothing(sent, esp):
         answer = post(signed, esp)
         assert (answer.status_code, answer.content) == (401, b"forged\n")
     assert (status(), WebhookEvent.objects.count()) == ("accepted", 0)
+    assert exported(metrics.WEBHOOKS)[esp, "forged"] == counted + 2
 
 
 @pytest.mark.parametrize(("esp", "unnamed"), [("resend", {"name": ""}), ("mailgun", {"token": ""})])

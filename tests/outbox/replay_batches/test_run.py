@@ -7,12 +7,14 @@ import pytest
 
 from config.database.clock import database_now
 from config.redelivery import Effect, Refusal
+from config.telemetry import metrics
 from outbox.letters import levers
 from outbox.letters.models import DeadLetter
 from outbox.models import OperatorAction
 from outbox.replay_batches import requests
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from outbox.replay_batches.run import BatchWorker
+from tests.exported import exported
 from tests.outbox.replay_batches.scripted_flow import (
     ANNA,
     BELA,
@@ -76,8 +78,10 @@ def test_a_batch_takes_every_letter_back_once_and_says_so(scripted, settings):
     settings.REPLAY_CHUNK = 30
     letters(130)
     scripted.ineligible["K7"] = "Already sent."
+    before = sum(exported(metrics.REPLAY_LETTERS).values())
     batch = run_until(confirmed(canary=None), "done")
     assert counts(batch) == {"verified": 129, "skipped": 1}
+    assert sum(exported(metrics.REPLAY_LETTERS).values()) - before == 129
     assert sorted(scripted.taken) == sorted(f"K{n}" for n in range(130) if n != 7)
     assert statuses() == ["resolved"] * 7 + ["open"] + ["resolved"] * 122
     assert OperatorAction.objects.get().rows == 129

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from config.telemetry import metrics
+from tests.exported import exported
 from tests.throttler.worker.bench import Bench, Store
 from throttler.engine.repair import Reread, Rereader, Suspect, spans_of
 from throttler.overflow.store import LaneRange
@@ -95,16 +96,10 @@ def test_letters_that_wait_make_a_partition_full_too(apart, settings):
     settings.THROTTLER_STALL_RECORDS = 100
     apart.arrive_poison(range(101))
     apart.turn()
-    assert (apart.owner.stalled, shown()) == ({0}, {"0": 1})
+    assert (apart.owner.stalled, exported(metrics.THROTTLER_STALLED)) == ({0}, {("0",): 1})
     apart.owner.post(apart.owner.give_up, {0})
     apart.turn()
-    assert (apart.owner.stalled, shown()) == (set(), {})
-
-
-def shown():
-    """What this process exports about the stalled ones of its partitions."""
-    (gauge,) = metrics.THROTTLER_STALLED.collect()
-    return {sample.labels["partition"]: sample.value for sample in gauge.samples}
+    assert (apart.owner.stalled, exported(metrics.THROTTLER_STALLED)) == (set(), {})
 
 
 def test_a_row_that_the_store_refuses_leaves_its_lane_with_the_offset_and_once(bench):
