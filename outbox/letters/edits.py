@@ -13,12 +13,15 @@ from django.utils.text import capfirst
 from config.admin import humanize
 from config.admin.humanize import TOKEN, indented, is_json
 from config.admin.levers import Operator
-from config.database.chunks import by_key
+from config.database.chunks import batched, by_key
 from config.database.clock import database_now
-from config.flows import letters_of
+from config.database.retry import remedy_for
+from config.flows import letters_of, mask_of
 from config.payload import digest
 from config.processes.worker import until_it_stands
 from config.redelivery import Effect, Judgement, Refusal
+from config.telemetry.logs import log
+from config.telemetry.redaction import DOTS, masked, masked_error
 from outbox.audit_log import actions
 from outbox.audit_log.models import OperatorAction, verb_in_words
 from outbox.audit_log.reveal import HIDE, REVEAL
@@ -34,12 +37,14 @@ from outbox.letters.edit_checks import (
     locked_values,
     repeated_faults,
 )
+from outbox.letters.field_changes import FieldChange, Unchanged, value_at
 from outbox.letters.models import DeadLetter, PayloadRevision
 from outbox.letters.transitions import Status, locked
 
 # -- An edited copy ------------------------------------------------------------------------------------------
 # Whether there can be one, and what the flow's gate and judgement say of it. Nothing is written.
 MOST = 65_536  # bytes in a form
+TOO_LARGE = f"It has more than {MOST:,} bytes, the most that can be edited."
 PLAIN = {"\n", "\t", "\r"}  # characters that a form keeps although nobody sees them
 SAME = "The copy says what the letter says. Requeue the letter instead."
 ANOTHER = "It is about {}; the letter is about {}. What identifies the effect is locked."
@@ -67,7 +72,7 @@ def why_not(letter: DeadLetter) -> str:
     if not letter.payload:
         return "It has no payload."
     if len(letter.payload) > MOST:
-        return f"It has {len(letter.payload):,} bytes; a form takes {MOST:,}."
+        return TOO_LARGE
     try:
         return _why_no_text(bytes(letter.payload)) or letters_of(letter.source).why_not_edited(letter)
     except Refusal as refusal:
@@ -115,9 +120,8 @@ def what_is_locked(letter: DeadLetter) -> Mapping[str, str | None]:
 def examine(letter: DeadLetter, text: str, now: datetime) -> Examined:
     """What the gate, the locks and the flow's judgement say of `text` in place of the letter's payload."""
     copy = copy_of(letter, text)
-    size = len(copy.payload or b"")
-    if size > MOST:
-        return Examined([Fault(f"It has {size:,} bytes; a form takes {MOST:,}.")], ())
+    if len(copy.payload or b"") > MOST:
+        return Examined([Fault(TOO_LARGE)], ())
     lines = difference(text_of(letter), indented(text) if is_json(text) else text)
     gate = [located(error, text) for error in letters_of(copy.source).faults(copy)]
     faults = in_order([*gate, *locked_faults(text, dict(what_is_locked(letter))), *repeated_faults(text)])
@@ -181,12 +185,9 @@ def _record(
     letter: DeadLetter, copy: DeadLetter, operator: Operator, reason: str, effect: Effect, now: datetime
 ) -> None:
     """The revision, which keeps the payload as long as the letter is kept; and the action, which has none."""
-    payload = bytes(copy.payload or b"")
-    digests = digest(bytes(letter.payload or b"")), digest(payload)
-    PayloadRevision.objects.create(
-        letter=letter.pk, number=copy.edit, payload=payload, digest_before=digests[0], digest_after=digests[1],
-        editor=operator.name[:150], editor_number=getattr(operator.user, "pk", None), reason=reason, created_at=now,
-    )  # fmt: skip
+    revision = _revision(letter, copy, operator.name, getattr(operator.user, "pk", None), reason, now)
+    revision.save(force_insert=True)
+    digests = revision.digest_before, revision.digest_after
     after = DeadLetter.objects.filter(pk=letter.pk).values_list("status", flat=True).first()
     again = "failed again: " if effect.state == "failed_again" else ""
     states: list[dict[str, object]] = [
@@ -199,6 +200,16 @@ def _record(
     )  # fmt: skip
 
 
+def _revision(
+    letter: DeadLetter, copy: DeadLetter, editor: str, editor_number: int | None, reason: str, now: datetime
+) -> PayloadRevision:
+    payload = bytes(copy.payload or b"")
+    return PayloadRevision(
+        letter=letter.pk, number=copy.edit, payload=payload, digest_before=digest(bytes(letter.payload or b"")),
+        digest_after=digest(payload), editor=editor[:150], editor_number=editor_number, reason=reason, created_at=now,
+    )  # fmt: skip
+
+
 def who_was_faster(letter: DeadLetter) -> str:
     """What was done to the letter last, and by whom: one sentence."""
     deeds = OperatorAction.objects.about(LETTER, letter.pk).exclude(verb__in=NO_DEEDS)
@@ -208,6 +219,92 @@ def who_was_faster(letter: DeadLetter) -> str:
         return f"The letter became {state} {humanize.ago(letter.updated_at, database_now())}."
     when = humanize.ago(last.created_at, database_now())
     return f"{last.actor_name}: {verb_in_words(last.verb).lower()}, {when}. The letter is {state} now."
+
+
+# -- One change in many letters ------------------------------------------------------------------------------
+# For a replay batch, which judges, locks, counts and records: here are the copies, and what is written of each.
+SAYS_TWICE = "A name stands twice in one object."
+WRITTEN_AT_ONCE = 32  # revisions of a statement: of 64 KiB each, and no packet of MariaDB takes more than 16 MiB
+
+
+def copies_for(change: FieldChange, letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], dict[UUID, str]]:
+    """An edited copy of each letter that can have one, and in one line without values why the others have none.
+
+    Asks the gate and compares what is locked; what requeueing would do is left to be asked. One query.
+    """
+    numbers = PayloadRevision.objects.last_numbers([letter.pk for letter in letters])
+    copies: list[DeadLetter] = []
+    why: dict[UUID, str] = {}
+    for letter in letters:
+        try:
+            copies.append(_changed(letter, change, numbers.get(letter.pk, 0) + 1))
+        except Unchanged as refusal:
+            why[letter.pk] = f"It would not change: {_lower(str(refusal))}"
+        except Refusal as refusal:
+            why[letter.pk] = f"It cannot be edited: {_lower(str(refusal))}"
+        except Exception as error:
+            if remedy_for(error) in redelivery.WORTH_ANOTHER_TRY:
+                raise
+            log.exception("letter_breaks_its_flow", letter=str(letter.pk), source=letter.source)
+            why[letter.pk] = f"It cannot be edited: {masked_error(redelivery.why_broken(error))}."
+    return copies, why
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _changed(letter: DeadLetter, change: FieldChange, number: int) -> DeadLetter:
+    """The letter's edited copy. Raises Refusal, also for what `examine` would find against it."""
+    if problem := why_not(letter):
+        raise Refusal(problem)
+    text = change.apply(bytes(letter.payload or b"").decode())
+    copy = letter.copy_with(bytes_of(text), number)
+    if len(copy.payload or b"") > MOST:
+        raise Refusal(TOO_LARGE)
+    if locks := locked_faults(text, dict(what_is_locked(letter))):
+        raise Refusal(f"“{locks[0].path}” is locked: it says what the message is about.")
+    if errors := letters_of(letter.source).faults(copy):
+        raise Refusal(f"The gate refuses the copy: {masked_error(errors[0]).rstrip('.')}.")
+    if repeated_faults(text):
+        raise Refusal(SAYS_TWICE)
+    if about := _about_another(letter, copy):
+        raise Refusal(masked_error(about[0].text))
+    return copy
+
+
+def before_and_after(letter: DeadLetter, change: FieldChange, *, shown: bool = False) -> tuple[str, str]:
+    """The field as JSON text in the letter and in its copy; dots for what is hidden, "missing" where there is none.
+
+    Raises Refusal where the change does not fit.
+    """
+    text = bytes(letter.payload or b"").decode()
+    after = change.apply(text)
+    return _seen(letter.source, text, change.path, shown), _seen(letter.source, after, change.path, shown)
+
+
+def _seen(source: str, text: str, path: str, shown: bool) -> str:
+    value = value_at(text, path)
+    if value is None:
+        return "missing"
+    # Where the mask hides a name on the way, the path leads nowhere in it.
+    return value if shown else value_at(masked(text, *mask_of(source)), path) or DOTS
+
+
+def take_back_copies(
+    copies: Sequence[DeadLetter], letters: Mapping[UUID, DeadLetter], editor: str, editor_number: int | None,
+    reason: str, now: datetime,
+) -> dict[UUID, Effect]:  # fmt: skip
+    """Give the copies to their flows in place of these letters, which the caller's transaction has locked.
+
+    Writes a revision for each that was taken, or failed again; the answer is that of `redelivery.take_back`.
+    """
+    effects = redelivery.take_back(copies, now)
+    taken = [copy for copy in copies if copy.pk in effects and effects[copy.pk].state != "refused"]
+    for part in batched(taken, WRITTEN_AT_ONCE):
+        rows = [_revision(letters[copy.pk], copy, editor, editor_number, reason, now) for copy in part]
+        PayloadRevision.objects.bulk_create(rows)
+    return effects
 
 
 # -- How long edited copies are kept: as long as their letters, whose months are dropped as a whole ----------

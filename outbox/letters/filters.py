@@ -19,7 +19,7 @@ from outbox.letters.models import DeadLetter, DeadLetterQuerySet
 
 MOST_IDS = 10_000
 # The state that a verb starts from.
-STARTS = {"requeue": "open", "discard": "open", "resolve": "open", "restore": "discarded"}
+STARTS = {"requeue": "open", "edit": "open", "discard": "open", "resolve": "open", "restore": "discarded"}
 VERBS = tuple(STARTS)
 
 

@@ -19,7 +19,7 @@ from outbox.letters import redelivery, transitions
 from outbox.letters.models import DeadLetter
 
 # Characters of the reason.
-LEASTS = {"requeue": LEAST_REASON, "resolve": LEAST_REASON, "restore": LEAST_REASON, "discard": 10}
+LEASTS = {"requeue": LEAST_REASON, "edit": 10, "resolve": LEAST_REASON, "restore": LEAST_REASON, "discard": 10}
 
 
 @dataclass

@@ -94,6 +94,11 @@ class PayloadRevisionQuerySet(models.QuerySet):
         """How often the letter was edited."""
         return self.of_letter(letter_id).values_list("number", flat=True).last() or 0
 
+    def last_numbers(self, letter_ids: Collection[UUID]) -> dict[UUID, int]:
+        """The same of many letters; one that was never edited is not in it."""
+        rows = self.filter(letter__in=letter_ids).order_by().values_list("letter")
+        return dict(rows.annotate(last=models.Max("number")))
+
     def in_force(self, letters: Iterable[Any]) -> list[Any]:
         """The same letters; one that was last taken back as an edited copy has the payload of that."""
         letters = list(letters)

@@ -277,13 +277,13 @@ def _by_halves(
             raise
         if len(letters) == 1:
             log.exception("letter_breaks_its_flow", letter=str(letters[0].pk), source=letters[0].source)
-            return {letters[0].pk: broken(_why(error))}
+            return {letters[0].pk: broken(why_broken(error))}
     middle = len(letters) // 2
     return {**_by_halves(ask, letters[:middle], broken), **_by_halves(ask, letters[middle:], broken)}
 
 
-def _why(error: BaseException) -> str:
-    """What the database or the flow says against a letter."""
+def why_broken(error: BaseException) -> str:
+    """What the database says against a letter, or that its flow breaks on it."""
     remedy, text = remedy_for(error), said(error)[:200]
     if remedy is Remedy.PARTITION:
         return "its month has no partition: run rotate_partitions, then try again"

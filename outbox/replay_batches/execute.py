@@ -16,10 +16,10 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 from config.telemetry.redaction import masked_error, said
 from outbox.letters import redelivery
-from outbox.letters.levers import act
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY
 from outbox.replay_batches import actions, rules
+from outbox.replay_batches.actions import act
 from outbox.replay_batches.items import ItemOutcome, of_effect, with_reasons, write
 from outbox.replay_batches.models import BEGUN, LEASE, ReplayBatch, ReplayItem
 
@@ -57,9 +57,8 @@ def _transact(batch_id: int, token: uuid.UUID, items: Sequence[ReplayItem]) -> i
         batch = _held(batch_id, token)
         now = database_now()
         letters = _locked(item.letter for item in items)
-        why = actions.judge(batch.verb, letters, now)
-        ready = [letters[item.letter] for item in items if item.letter in letters and not why.get(item.letter)]
-        effects = act(batch.verb, ready, now, batch.code) if ready else {}
+        why, ready = actions.judge(batch, letters, now)
+        effects = act(batch, ready, letters, now) if ready else {}
         settle_chunk(batch, [_outcome(batch, item, letters, why, effects) for item in items], now, spent=len(effects))
     return len(items)
 

@@ -18,9 +18,10 @@ from config.database.chunks import delete_in_chunks
 from config.database.retry import Stale
 from config.database.upsert import Rewrite
 from config.redelivery import Effect
+from outbox.letters.field_changes import FieldChange
 from outbox.letters.models import fitting
 from outbox.replay_batches import rules
-from outbox.replay_batches.models import ReplayBatch, ReplayItem
+from outbox.replay_batches.models import SENDING, ReplayBatch, ReplayItem
 
 # -- What became of an item, and the one statement that writes it for a whole chunk --------------------------
 LONGEST_NOTE = 500
@@ -61,7 +62,7 @@ def of_effect(item: ReplayItem, verb: str, effect: Effect) -> ItemOutcome:
     """What an effect means for an item of this verb."""
     if effect.state in ("refused", "failed_again"):
         return ItemOutcome(item, effect.state, effect.evidence, effect.successor)
-    if verb != "requeue" or effect.state == "resolved":
+    if verb not in SENDING or effect.state == "resolved":
         return ItemOutcome(item, "verified", effect.evidence)
     if effect.state == "discarded":
         return ItemOutcome(item, "skipped", effect.evidence or "it was cancelled on its way")
@@ -147,7 +148,8 @@ def sweep_items(now: datetime) -> int:
     swept = 0
     for batch in ended.order_by("pk"):
         # Said first: a sweep that is killed half-way must not leave totals that look wrong.
-        ReplayBatch.objects.filter(pk=batch.pk).update(items_gone_at=now)
+        kept = FieldChange.of(batch.edit).without_values() if batch.edit else {}
+        ReplayBatch.objects.filter(pk=batch.pk).update(items_gone_at=now, edit=kept)
         swept += delete_in_chunks(ReplayItem.objects.of(batch))
     return swept + _rest(now)
 

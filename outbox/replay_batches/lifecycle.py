@@ -12,6 +12,7 @@ from config.admin import humanize
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.audit_log import actions
+from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter
 from outbox.replay_batches import rules
 from outbox.replay_batches.models import LIVE, ReplayBatch, ReplayItem
@@ -26,6 +27,7 @@ def record_batch(
     """Insert an action about a batch, in the transaction of the deed; `before` is the state that it has left."""
     subject = f"{batch}: {batch.verb} {Filter.of(batch.filter).words()}"
     detail = {"batch": batch.pk, "filter": batch.filter}
+    detail |= {"change": FieldChange.of(batch.edit).without_values()} if batch.edit else {}
     words = {"reason": reason or NO_REASON, "result": result, "url": page_of(batch)}
     states: dict[str, Any] = {"before": {"state": before} if before else None, "after": {"state": batch.state}}
     actions.record(

@@ -17,6 +17,7 @@ LEASE = timedelta(seconds=15)
 OUTCOMES = ("eligible", "skipped", "requeued", "verified", "failed_again", "refused", "left")
 LIVE = ("canary", "running", "paused")  # may take letters back, or would as soon as somebody says so
 TO_DO = ("counting", "holding", "canary", "running", "verifying")  # a worker has something to do
+SENDING = frozenset({"requeue", "edit"})  # verbs that take letters back: a few go first, and their effects are proven
 BEGUN = ("canary", "running", "paused", "stopped", "verifying", "cancelled")  # some letters may be on their way
 
 
@@ -47,6 +48,7 @@ class ReplayBatch(Claimable):
 
     class Verb(models.TextChoices):
         REQUEUE = "requeue"
+        EDIT = "edit"
         DISCARD = "discard"
         RESOLVE = "resolve"
         RESTORE = "restore"
@@ -67,6 +69,7 @@ class ReplayBatch(Claimable):
     filter = models.JSONField(default=dict, help_text="ids, group, source, status, before, all.")
     cut_off = models.UUIDField(null=True, help_text="Letters that arrived later are not in it.")
     code = models.CharField(max_length=30, blank=True, default="", help_text="Of a discard.")
+    edit = models.JSONField(default=dict, help_text="Of an edit: the change; its values go with the items.")
     kinds = models.JSONField(
         default=list, help_text="Source and step of its letters, and whether it awaits their effect."
     )
@@ -121,6 +124,11 @@ class ReplayBatch(Claimable):
         return sorted({source for source, _step, _awaited in self.kinds})
 
     @property
+    def sends(self) -> bool:
+        """Whether its verb takes letters back: what follows is tried on a few, paced and proven."""
+        return self.verb in SENDING
+
+    @property
     def acted_on(self) -> int:
         """Letters whose turn has come."""
         return self.requeued + self.verified + self.failed_again + self.refused
@@ -137,7 +145,7 @@ class ReplayBatch(Claimable):
     @property
     def canary_size(self) -> int:
         """Letters that go first; of a verb that waits for no effect none."""
-        if self.verb != self.Verb.REQUEUE:
+        if not self.sends:
             return 0
         return rules.canary_size(self.eligible) if self.canary is None else self.canary
 

@@ -109,7 +109,7 @@ def judge(batch_id: int, token: uuid.UUID, portions: Portions) -> int:
             _finish(batch)
             return 0
         portions.begin(JudgedTo(batch.pk, items[-1].letter))
-        verdicts = actions.foresee(batch.verb, letters, now)
+        verdicts = actions.foresee(batch, letters, now)
         outcomes = [_outcome(item, letters.get(item.letter), verdicts.get(item.letter, "")) for item in items]
         changed = [found for found in outcomes if found.state != found.item.state or found.note != found.item.note]
         write(changed, now)

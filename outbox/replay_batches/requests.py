@@ -15,10 +15,11 @@ from config.admin.levers import Operator, fault_of_reason
 from config.database.clock import database_now
 from config.redelivery import Refusal
 from config.uuid7 import smallest_uuid7
+from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter
 from outbox.letters.levers import LEASTS
 from outbox.replay_batches import lifecycle, preview, rules
-from outbox.replay_batches.models import LEASE, ReplayBatch
+from outbox.replay_batches.models import LEASE, SENDING, ReplayBatch
 
 State = ReplayBatch.State
 FRESH = timedelta(minutes=10)  # how long a preview stands
@@ -31,16 +32,19 @@ Edge = Callable[[ReplayBatch, datetime], dict[str, object]]
 
 def draft(
     verb: str, found: Filter, operator: Operator, *, reason: str = "", code: str = "", rate: float | None = None,
-    canary: int | None = None, token: uuid.UUID | None = None, automatic: bool = False,
+    canary: int | None = None, change: FieldChange | None = None, token: uuid.UUID | None = None,
+    automatic: bool = False,
 ) -> ReplayBatch:  # fmt: skip
     """Ask for a batch: only the filter and the cut-off are written, a worker counts. Raises Refusal.
 
-    `automatic`: nobody looks at the preview (a command). With a `token` the caller takes the steps itself.
+    `change` belongs to an edit, which needs one. `automatic`: nobody looks at the preview (a command). With a `token` the caller takes the steps itself.
     """
     found.check()
     check_pace(rate, canary)
     check_canary(verb, canary)
     check_code(verb, code)
+    if (verb == "edit") != (change is not None):
+        raise Refusal("an edit, and nothing else, says what it changes")
     if automatic:
         check_reason(verb, reason)
     now = database_now()
@@ -49,7 +53,7 @@ def draft(
     cut_off = EVERY_LETTER if found.ids else smallest_uuid7(int(now.timestamp() * 1000) + 1)
     return ReplayBatch.objects.create(
         verb=verb, filter=found.stored(), cut_off=cut_off, rate=rate, canary=canary, automatic=automatic,
-        created_at=now, **who, **mine,
+        edit=change.stored() if change else {}, created_at=now, **who, **mine,
     )  # fmt: skip
 
 
@@ -189,8 +193,8 @@ def check_code(verb: str, code: str) -> None:
 
 def check_canary(verb: str, canary: int | None) -> None:
     """Refuse a canary where no effect is awaited: nothing could be learnt from it."""
-    if canary and verb != "requeue":
-        raise Refusal(f"a canary of {canary}: only a requeue has one, what a {verb} does is done at once")
+    if canary and verb not in SENDING:
+        raise Refusal(f"a canary of {canary}: what a {verb} does is done at once")
 
 
 def check_pace(rate: float | None, canary: int | None) -> None:

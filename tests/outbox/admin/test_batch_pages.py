@@ -227,9 +227,9 @@ def test_a_discard_has_no_canary_and_nothing_on_its_way(boss):
     shown = text(page(boss, batch))
     assert "Canary" not in shown
     assert "canary" not in shown
-    with pytest.raises(Refusal, match="only a requeue has one"):
+    with pytest.raises(Refusal, match="is done at once"):
         requests.confirm(batch.pk, ANNA, "the shop is gone", typed="200", canary=5)
-    with pytest.raises(Refusal, match="only a requeue has one"):
+    with pytest.raises(Refusal, match="is done at once"):
         requests.draft("resolve", Filter(all=True), ANNA, canary=5)
     batch = run_until(confirm(batch, canary=None), "done")
     assert not ReplayItem.objects.filter(canary=True).exists()

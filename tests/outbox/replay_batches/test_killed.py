@@ -14,7 +14,9 @@ from django.db import connections
 from buffer.models import InventoryTracking
 from config.database.clock import database_now
 from config.probes.verify import prove
-from outbox.letters.models import DeadLetter
+from outbox.letters.field_changes import FieldChange
+from outbox.letters.filters import Filter
+from outbox.letters.models import DeadLetter, PayloadRevision
 from outbox.models import OperatorAction
 from outbox.replay_batches import requests
 from outbox.replay_batches.models import ReplayBatch
@@ -42,11 +44,14 @@ def scripted(settings):
     settings.REPLAY_CHUNK = 50
 
 
-@pytest.fixture
-def batch():
-    """Of letters that nobody has looked at yet."""
+@pytest.fixture(params=["requeue", "edit"])
+def batch(request):
+    """Of letters that nobody has looked at yet; an edit sells two of each instead of one."""
     bury(LETTERS)
-    return draft()
+    if request.param == "requeue":
+        return draft()
+    two = FieldChange("replace", "$.items[0].quantity", "2", "1")
+    return requests.draft("edit", Filter(all=True), ANNA, reason=REASON, change=two)
 
 
 def bury(number):
@@ -117,9 +122,11 @@ def end_well(batch):
     assert_counted(batch)
     assert (batch.state, batch.pinned, batch.verified) == ("done", LETTERS, LETTERS)
     assert set(DeadLetter.objects.values_list("status", flat=True)) == {"resolved"}
-    assert quantities() == {"A": -LETTERS}
+    assert quantities() == {"A": -LETTERS * (1 + (batch.verb == "edit"))}
     assert InventoryTracking.objects.count() == LETTERS
-    assert OperatorAction.objects.filter(verb="requeue").count() == 1
+    assert OperatorAction.objects.filter(verb=batch.verb).count() == 1
+    copies = PayloadRevision.objects.values_list("letter", "number")
+    assert len(copies) == len(set(copies)) == LETTERS * (batch.verb == "edit")
     assert [check for check in prove()["checks"] if not check["ok"]] == []
 
 

@@ -98,7 +98,7 @@ def test_what_cannot_be_edited_says_why(rows_of_all):
         "bytes": "Its payload is no text.",
         "hint": "It is a hint of change capture: the poller takes its message in any case.",
         "tombstone": "It has no payload.",
-        "large": "It has 70,000 bytes; a form takes 65,536.",
+        "large": "It has more than 65,536 bytes, the most that can be edited.",
         "lost": "It stands for messages that are lost: there is nothing to edit.",
         "stopped": "It stands for a stopped partition, not for a record.",
         "control": "Its payload holds control characters, which a form does not keep.",
@@ -172,7 +172,7 @@ def test_the_letters_page_leads_to_the_message_of_the_copy(copied, boss):
 
 def test_a_copy_that_is_too_large_is_told_at_once(refused):
     (fault,) = examine(refused, f'{{"n": "{"x" * 70_000}"}}', database_now()).faults
-    assert fault.text == "It has 70,008 bytes; a form takes 65,536."
+    assert fault.text == "It has more than 65,536 bytes, the most that can be edited."
 
 
 def test_the_handler_checks_the_copy_as_it_checks_what_is_published(refused):
