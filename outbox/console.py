@@ -26,13 +26,15 @@ from config.telemetry.redaction import DOTS, masked, masked_error
 from config.telemetry.visible import on_one_line, table_row
 from outbox.audit_log.actions import record
 from outbox.audit_log.reveal import LEAST_REASON, REVEAL
+from outbox.letters.edits import before_and_after
+from outbox.letters.field_changes import FieldChange, change_of
 from outbox.letters.filters import STARTS, VERBS, Filter
 from outbox.letters.levers import LEASTS
 from outbox.letters.models import DeadLetter
 from outbox.letters.transitions import CODES
 from outbox.replay_batches import actions, requests
 from outbox.replay_batches.items import with_reasons
-from outbox.replay_batches.models import OUTCOMES, ReplayBatch, ReplayItem
+from outbox.replay_batches.models import OUTCOMES, SENDING, ReplayBatch, ReplayItem
 from outbox.replay_batches.run import Steps
 
 __all__ = ["Refusal"]
@@ -183,11 +185,18 @@ def as_line(batch: ReplayBatch, *, as_json: bool) -> str:
 
 def batch_as_data(batch: ReplayBatch) -> dict[str, object]:
     """A batch with its counters and times."""
-    what = {"id": batch.pk, "verb": batch.verb, "state": batch.state, "filter": batch.filter, "note": batch.note}
+    what: dict[str, object] = {
+        "id": batch.pk,
+        "verb": batch.verb,
+        "state": batch.state,
+        "filter": batch.filter,
+        "note": batch.note,
+    }
     who = {"requested_by": batch.requested_by, "reason": batch.reason, "letters": Filter.of(batch.filter).words()}
     times = ("created_at", "pinned_at", "previewed_at", "hold_until", "started_at", "finished_at")
     when = {name: value and value.isoformat() for name in times for value in [getattr(batch, name)]}
     counted = {name: getattr(batch, name) for name in ("pinned", *OUTCOMES)}
+    what |= {"change": FieldChange.of(batch.edit).without_values()} if batch.edit else {}
     return {**what, **who, **counted, "skipped_why": batch.skipped_why, "rate": batch.rate, **when}
 
 
@@ -201,9 +210,16 @@ def number_of(text: str) -> int:
 # -- `dead_letters requeue|discard|resolve|restore` ----------------------------------------------------------
 # One call is one replay batch, carried out by the call itself.
 Say = Callable[[str], object]
-PAST = {"requeue": "requeued", "discard": "discarded", "resolve": "resolved", "restore": "restored"}
+PAST = {
+    "requeue": "requeued",
+    "edit": "edited and requeued",
+    "discard": "discarded",
+    "resolve": "resolved",
+    "restore": "restored",
+}
 ENDED = ("verifying", "done", "stopped", "cancelled")
 EVERY = 2.0  # seconds between two lines of progress
+SAMPLES = 3  # letters of an edit whose field is shown
 MOST_NAMED = 20  # letters that are named one by one, of each outcome
 
 
@@ -211,8 +227,9 @@ def carry_out(verb: str, chosen: Filter, options: dict[str, Any], say: Say) -> I
     """Ask for a batch and take its steps, without hold; yields the result. Raises Refusal when it did not come to its end."""
     requests.check_pace(options["rate"], options["canary"])
     requests.check_code(verb, options["code"])
+    change = change_in(options) if verb == "edit" else None
     if options["dry_run"]:
-        yield from rehearse(verb, chosen, as_json=options["json"])
+        yield from rehearse(verb, chosen, change, as_json=options["json"])
         return
     if fault := fault_of_reason(options["reason"], LEASTS[verb]):
         raise Refusal(f'--reason "…": {fault}')
@@ -220,7 +237,7 @@ def carry_out(verb: str, chosen: Filter, options: dict[str, Any], say: Say) -> I
     steps = Steps()
     asked = {name: options[name] for name in ("reason", "code", "rate", "canary")}
     token = None if options["detach"] else steps.token
-    batch = requests.draft(verb, chosen, operator_of_terminal(), **asked, token=token, automatic=True)
+    batch = requests.draft(verb, chosen, operator_of_terminal(), **asked, change=change, token=token, automatic=True)
     if options["detach"]:
         yield as_line(batch, as_json=True) if options["json"] else f"{batch}: the worker replay_letters carries it out"
         return
@@ -262,13 +279,34 @@ def refuse_closed(verb: str, chosen: Filter) -> None:
         raise Refusal(f"nothing to {verb}: {said}")
 
 
-def rehearse(verb: str, chosen: Filter, *, as_json: bool = False) -> Iterator[str]:
+def change_in(options: Mapping[str, Any]) -> FieldChange:
+    """What `edit` is to change. Raises Usage where the call says nothing or several things, Refusal for bad ones."""
+    asked = [(verb, options[verb]) for verb in CHANGES if options[verb]]
+    if len(asked) != 1:
+        raise Usage("edit takes one of --set, --replace, --replace-part and --remove")
+    ((verb, given),) = asked
+    path, old, new = {1: [*given, "", ""], 2: [given[0], "", given[-1]], 3: given}[len(given)]
+    if verb in ("set", "replace") and not options["as"]:
+        raise Usage("say --as text or --as json: how the value is meant")
+    ticked = {"other_type": options["allow_type"], "add": options["add_missing"]}
+    change, faults = change_of({"verb": verb, "path": path, "old": old, "new": new, "as": options["as"], **ticked})
+    if change is None:
+        raise Refusal("; ".join(f"{name}: {words}" for name, words in faults.items()))
+    return change
+
+
+def rehearse(verb: str, chosen: Filter, change: FieldChange | None = None, *, as_json: bool = False) -> Iterator[str]:
     """What the batch would do now, judged like its preview; nothing is written."""
+    batch = ReplayBatch(verb=verb, edit=change.stored() if change else {})
     eligible, skipped = 0, dict[str, int]()
+    samples: list[str] = []
     ids = list(chosen.letters(verb).order_by("pk").values_list("pk", flat=True))
     for part in (portion for some in batched(ids, CHUNK) for portion in DeadLetter.objects.portions(some)):
         letters = DeadLetter.objects.defer("traceback").in_bulk(part)
-        verdicts = [*actions.foresee(verb, letters, database_now()).values()]
+        why = actions.foresee(batch, letters, database_now())
+        if change and len(samples) < SAMPLES:
+            samples += [_sample(letter, change) for pk, letter in sorted(letters.items()) if not why[pk]][:SAMPLES]
+        verdicts = [*why.values()]
         eligible += verdicts.count("")
         skipped = with_reasons(skipped, filter(None, verdicts))
     if as_json:
@@ -276,7 +314,14 @@ def rehearse(verb: str, chosen: Filter, *, as_json: bool = False) -> Iterator[st
         yield json.dumps({"verb": verb, "dry_run": True, "letters": chosen.words(), **counts})
         return
     yield f"would {verb} {eligible} letters; nothing was changed"
+    yield from samples[:SAMPLES]
     yield from _reasons(Counter(skipped))
+
+
+def _sample(letter: DeadLetter, change: FieldChange) -> str:
+    """What would become of a field, with dots for what its flow does not name."""
+    before, after = before_and_after(letter, change)
+    return f"{letter.pk}: {before} -> {after}"
 
 
 def account(batch: ReplayBatch) -> Iterator[str]:
@@ -296,11 +341,13 @@ def _reasons(reasons: Counter[str]) -> Iterator[str]:
 
 # -- The arguments of the command `dead_letters`, and which function each of its verbs is --------------------
 LEVERS = tuple(BATCH_LEVERS)
+CHANGES = ("set", "replace", "replace_part", "remove")
 # Options that only these verbs know: with others they would be dropped without a word, and `cancel 7 --dry-run` would cancel.
 KNOWN_BY = {
     "code": ("discard",),
     "reveal": ("show",),
-    "canary": ("requeue",),
+    "canary": tuple(sorted(SENDING)),
+    **dict.fromkeys((*CHANGES, "as", "allow_type", "add_missing"), ("edit",)),
     **dict.fromkeys(("rate", "detach", "dry_run"), VERBS),
     **dict.fromkeys(("group", "source", "status", "since", "before", "all"), ("list", "show", *VERBS)),
 }
@@ -334,8 +381,20 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="requeue: so many letters first; the rest only when they are good",
+        help="requeue, edit: so many letters first; the rest only when they are good",
     )
+    add(
+        "--set",
+        nargs=2,
+        metavar=("PATH", "VALUE"),
+        help="edit: the field at this JSON path ($.items[0].sku) becomes VALUE",
+    )
+    add("--replace", nargs=3, metavar=("PATH", "OLD", "NEW"), help="edit: the same, only where the value is OLD")
+    add("--replace-part", nargs=3, metavar=("PATH", "OLD", "NEW"), help="edit: OLD inside the text at this path")
+    add("--remove", nargs=1, metavar="PATH", help="edit: the field goes")
+    add("--as", choices=["text", "json"], default="", help="edit: how --set and --replace mean their values")
+    add("--allow-type", action="store_true", help="edit: also where the value had another type")
+    add("--add-missing", action="store_true", help="edit: --set also where the field was missing")
     add("--detach", action="store_true", help="leave it to the worker replay_letters")
     add("--reveal", action="store_true", help="show: the hidden values, too; asks for a reason")
     add("--dry-run", action="store_true", help="say what would be done, and to which letters not")

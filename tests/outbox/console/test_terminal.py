@@ -191,7 +191,9 @@ def test_batches_are_listed_and_their_levers_pulled():
 def test_a_rehearsed_cancel_does_not_cancel():
     letters(3)
     batch = previewed()
-    with pytest.raises(CommandError, match="--dry-run belongs to requeue, discard, resolve, restore, not to cancel"):
+    with pytest.raises(
+        CommandError, match="--dry-run belongs to requeue, edit, discard, resolve, restore, not to cancel"
+    ):
         run("cancel", batch.pk, "--dry-run")
     assert ReplayBatch.objects.get().state == "previewed"
 
