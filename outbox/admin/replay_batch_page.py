@@ -14,15 +14,33 @@ from django.utils.text import capfirst
 
 from config.admin import humanize, svg
 from config.admin.html import clock_and_age
+from config.admin.humanize import pretty
 from config.database.clock import database_now
+from config.flows import mask_of
+from config.telemetry.redaction import masked
+from outbox.audit_log.reveal import Visibility
 from outbox.groups.models import FailureGroup
+from outbox.letters.edits import before_and_after
+from outbox.letters.field_changes import FieldChange, paths_in
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.replay_batches import lifecycle, requests, rules
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
 
-VERBING = {"requeue": "Requeueing", "discard": "Discarding", "resolve": "Resolving", "restore": "Restoring"}
-DONE = {"requeue": "Requeued", "discard": "Discarded", "resolve": "Resolved", "restore": "Restored"}
+VERBING = {
+    "requeue": "Requeueing",
+    "edit": "Editing",
+    "discard": "Discarding",
+    "resolve": "Resolving",
+    "restore": "Restoring",
+}
+DONE = {
+    "requeue": "Requeued",
+    "edit": "Edited and requeued",
+    "discard": "Discarded",
+    "resolve": "Resolved",
+    "restore": "Restored",
+}
 CHIPS = {"counting": "waiting", "previewed": "due", "holding": "held", "canary": "running", "verifying": "publishing"}
 WORDS = {
     "counting": "Counting",
@@ -35,6 +53,8 @@ MOVING = ("counting", "holding", "canary", "running")  # refreshed every second
 NEWEST = 10
 SAMPLES = 3  # letters that a preview shows
 MOST_NEW = 100  # letters that came meanwhile and are counted
+LONGEST_VALUE = 300  # characters of a value
+MOST_PATHS = 100  # that the form of an edit offers
 LOOKED_AT = 1000  # failed letters whose new cause is counted
 
 
@@ -45,7 +65,7 @@ class BatchStep(NamedTuple):
     state: str
 
 
-def context(batch: ReplayBatch) -> dict[str, object]:
+def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
     """Everything the templates of one batch show."""
     now, parts = database_now(), parts_of(batch)
     over = (
@@ -61,7 +81,7 @@ def context(batch: ReplayBatch) -> dict[str, object]:
         "refresh_seconds": 1 if batch.state in MOVING else 5,
         "reasons": sorted(batch.skipped_why.items(), key=lambda pair: -pair[1]),
         "causes": causes(batch), "newest": newest(batch), "checks": checks(batch), "facts": facts(batch, now),
-        "done": DONE[batch.verb], "samples": samples(batch), "meanwhile": meanwhile(batch), "waits": waits_for(batch),
+        "done": DONE[batch.verb], "samples": samples(batch, sight), "sight": sight, "change": change_in_words(batch, sight), "meanwhile": meanwhile(batch), "waits": waits_for(batch),
         "restorable": batch.verb == "discard" and batch.state in ("done", "cancelled") and not batch.items_gone_at,
         "remaining": batch.eligible, "share": round(rules.share_of_bad(batch.ring), 1), "judged": len(batch.ring),
         "gauge": gauge(rules.share_of_bad(batch.ring), batch.stop_percent),
@@ -90,7 +110,7 @@ def headline(batch: ReplayBatch, now: datetime) -> str:
         return f"{batch.verb.capitalize()} {letters}: look before you start"
     if batch.state == "holding":
         seconds = max(0.0, (batch.hold_until - now).total_seconds()) if batch.hold_until else 0.0
-        return f"{letters} {'go' if batch.verb == 'requeue' else 'change'} in {humanize.length(seconds, coarse=True)}"
+        return f"{letters} {'go' if batch.sends else 'change'} in {humanize.length(seconds, coarse=True)}"
     if batch.state == "verifying":
         return f"{DONE[batch.verb]} {letters}: {batch.requeued:,} not yet verified"
     if batch.state in ("done", "cancelled"):
@@ -106,16 +126,16 @@ def steps(batch: ReplayBatch) -> list[BatchStep]:
     at = {"counting": 0, "previewed": 0, "holding": 1, "canary": 2, "verifying": 4, "done": 5}.get(batch.state)
     if at is None:  # paused, stopped, cancelled: where it was
         at = 3 if batch.promoted_at else 2 if batch.started_at else 1 if batch.hold_until else 0
-    if batch.verb != "requeue":  # it waits for no effect
+    if not batch.sends:  # it waits for no effect
         words, at = [*words[:2], "Run"], min(at, 2) if at < 5 else 3
     return [BatchStep(word, "done" if n < at else "here" if n == at else "") for n, word in enumerate(words)]
 
 
 def parts_of(batch: ReplayBatch) -> list[svg.BarPart]:
     """Outcomes as parts of what there is to do; the rest of the bar is still to be done."""
-    done = "verified" if batch.verb == "requeue" else DONE[batch.verb].lower()
+    done = "verified" if batch.sends else DONE[batch.verb].lower()
     named = [("ok", done, batch.verified)]
-    if batch.verb == "requeue":
+    if batch.sends:
         named += [("info", "taken back, not yet verified", batch.requeued), ("bad", "failed again", batch.failed_again)]
     named += [("warn", "refused", batch.refused)]
     return svg.parts(named, 100, batch.to_act_on)
@@ -169,13 +189,41 @@ def newest(batch: ReplayBatch) -> list[ReplayItem]:
     return items
 
 
-def samples(batch: ReplayBatch) -> list[DeadLetter]:
+class Preview(NamedTuple):
+    """A letter of a preview, and of an edit its field before and after, as far as its reader may see it."""
+
+    letter: DeadLetter
+    before: str = ""
+    after: str = ""
+
+
+def samples(batch: ReplayBatch, sight: Visibility) -> list[Preview]:
     """Of a preview: the oldest letters that it would act on."""
     if batch.state != "previewed" or not batch.eligible:
         return []
     items = ReplayItem.objects.of(batch).filter(state="eligible").oldest_first()
-    letters = DeadLetter.objects.defer("payload").in_bulk(list(items.values_list("letter", flat=True)[:SAMPLES]))
-    return sorted(letters.values(), key=lambda letter: letter.pk)
+    letters = DeadLetter.objects.defer(*([] if batch.edit else ["payload"]))
+    found = letters.in_bulk(list(items.values_list("letter", flat=True)[:SAMPLES]))
+    return [_sample(batch, letter, sight) for _, letter in sorted(found.items())]
+
+
+def _sample(batch: ReplayBatch, letter: DeadLetter, sight: Visibility) -> Preview:
+    if not batch.edit:
+        return Preview(letter)
+    values = before_and_after(letter, FieldChange.of(batch.edit), shown=sight.shown)
+    return Preview(letter, *(f"{value[:LONGEST_VALUE]}…" if len(value) > LONGEST_VALUE else value for value in values))
+
+
+def change_in_words(batch: ReplayBatch, sight: Visibility) -> str:
+    """What an edit does to each letter, without its values until they are revealed; empty for other verbs."""
+    return FieldChange.of(batch.edit).words(shown=sight.shown)[:LONGEST_VALUE] if batch.edit else ""
+
+
+def newest_of(chosen: Filter) -> dict[str, object]:
+    """What the form of an edit shows of the newest letter: the payload without its hidden values, and paths into it."""
+    letter = chosen.letters("edit").newest_first().first()
+    text = masked(letter.payload, *mask_of(letter.source)) if letter else ""
+    return {"newest": letter, "payload": pretty(text) if letter else "", "paths": paths_in(text)[:MOST_PATHS]}
 
 
 def meanwhile(batch: ReplayBatch) -> str:
@@ -209,7 +257,7 @@ def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:
         ("warn" if blocker else "ok", "Another batch is at it." if blocker else "No other batch is at it.", line)
     ]
     slow = [source for source, _step, waits in batch.kinds if waits]
-    if slow and batch.verb == "requeue":
+    if slow and batch.sends:
         why = f"Taken back and not judged: at most {rules.window_of(batch.rate)} letters. Of one key, one at a time."
         answers.append(("info", "Their effect is awaited.", why))
     return answers

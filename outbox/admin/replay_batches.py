@@ -23,7 +23,12 @@ from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column, number_column
 from config.redelivery import Refusal
 from outbox.admin import replay_batch_page as batch_page
+from outbox.admin.edit_form import RIGHTS as EDIT_RIGHTS
 from outbox.admin.groups.pages import TABS
+from outbox.audit_log.reveal import Revealing
+from outbox.letters.edits import typed
+from outbox.letters.field_changes import VERBS as CHANGES
+from outbox.letters.field_changes import change_of
 from outbox.letters.filters import VERBS, Filter
 from outbox.letters.transitions import CODES
 from outbox.replay_batches import requests
@@ -31,7 +36,8 @@ from outbox.replay_batches.models import ReplayBatch, ReplayItem
 
 # -- What the forms send -------------------------------------------------------------------------------------
 RIGHT = "bulk requeue"
-RIGHTS = {verb: ("outbox.bulk_replay", f"outbox.{verb}_deadletter") for verb in VERBS}
+RIGHTS = {verb: {"outbox.bulk_replay": RIGHT, f"outbox.{verb}_deadletter": f"{verb} dead letters"} for verb in VERBS}
+RIGHTS["edit"] |= EDIT_RIGHTS
 Number = TypeVar("Number", int, float)
 Given = Mapping[str, object]
 
@@ -43,10 +49,7 @@ def may(user: AbstractUser | AnonymousUser, verb: str) -> bool:
 
 def lacking(user: AbstractUser | AnonymousUser, verb: str) -> str:
     """The first right that this person lacks for it, in words; empty where none is."""
-    bulk, single = RIGHTS[verb]
-    if not user.has_perm(bulk):
-        return RIGHT
-    return "" if user.has_perm(single) else f"{verb} dead letters"
+    return next((words for right, words in RIGHTS[verb].items() if not user.has_perm(right)), "")
 
 
 def role_for(verb: str) -> str:
@@ -69,6 +72,19 @@ def _whole(given: QueryDict, name: str, words: str) -> int | None:
     if text and not (text.isdecimal() and len(text) < 19):
         raise Refusal(f"{text[:50]}: not the number of a {words}")
     return int(text) if text else None
+
+
+def posted_change(given: QueryDict) -> dict[str, str]:
+    """What the form of an edit sent, as `change_of` takes it; at first nothing but how values are usually meant."""
+    texts = {name: typed(given.get(name, "")) for name in ("old", "new")}
+    ticks = {name: given.get(name, "") for name in ("other_type", "add")}
+    return {
+        "verb": given.get("change", "set"),
+        "path": _text(given, "path"),
+        "as": given.get("as", "text"),
+        **texts,
+        **ticks,
+    }
 
 
 def _confirm(number: int, operator: Operator, given: Given) -> str:
@@ -172,12 +188,12 @@ class ReplayItemAdmin(ReadOnlyAdmin[ReplayItem]):
 
 # -- Batches -------------------------------------------------------------------------------------------------
 @admin.register(ReplayBatch)
-class ReplayBatchAdmin(ReadOnlyAdmin[ReplayBatch]):
+class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
     place = 30
     tabs = TABS
     happened = ByNumber("asked for", "created_at")
     list_display = ["batch", "in_state", "count_pinned", "count_done", "count_failed", "who", "asked"]
-    empty = ("No replay batch yet", "A batch requeues, discards, resolves or restores many letters at once.")
+    empty = ("No replay batch yet", "A batch requeues, edits, discards, resolves or restores many letters at once.")
     count_pinned = number_column("pinned", "Letters")
     count_failed = number_column("failed_again", "Failed again")
     asked = age_column("created_at", "Asked for")
@@ -216,7 +232,7 @@ class ReplayBatchAdmin(ReadOnlyAdmin[ReplayBatch]):
     def detail(self, request: HttpRequest, row: ReplayBatch) -> dict[str, object]:
         allowed = may(request.user, row.verb)
         return {
-            **batch_page.context(row),
+            **batch_page.context(row, self.sight(request, row)),
             "allowed": allowed,
             "right": RIGHT,
             "role": role_for(row.verb),
@@ -245,13 +261,16 @@ class ReplayBatchAdmin(ReadOnlyAdmin[ReplayBatch]):
             raise Http404
         if not self.has_view_permission(request) or not may(request.user, verb):
             raise PermissionDenied(lacking(request.user, verb))
+        chosen, change, faults, problem = None, posted_change(given), dict[str, str](), ""
         try:
             chosen = posted_filter(given)
             chosen.check()
             if request.method == "POST":
-                batch = requests.draft(verb, chosen, operator_of(request.user))
-                return self._to(batch.pk)
-            problem = ""
+                made, faults = change_of(change) if verb == "edit" else (None, {})
+                if not faults:
+                    batch = requests.draft(verb, chosen, operator_of(request.user), change=made)
+                    return self._to(batch.pk)
+                problem = f"{humanize.plural(len(faults), 'thing is', 'things are')} wrong."
         except Refusal as refusal:
             chosen, problem = None, f"{capfirst(str(refusal))}."
         words = chosen.words() if chosen else ""
@@ -263,6 +282,8 @@ class ReplayBatchAdmin(ReadOnlyAdmin[ReplayBatch]):
             "problem": problem,
             "given": [*chosen.fields()] if chosen else [],
         }
+        if verb == "edit" and chosen:
+            context |= {"change": change, "faults": faults, "changes": CHANGES, **batch_page.newest_of(chosen)}
         status = 400 if problem and request.method == "POST" else 200
         return TemplateResponse(request, "admin/outbox/replaybatch/ask.html", context, status=status)
 

@@ -28,8 +28,12 @@ from outbox.letters.models import DeadLetter
 # -- The levers on groups, as their page and their list offer them -------------------------------------------
 TAKE, MANAGE = "take_failuregroup", "manage_failuregroup"
 PAIRED = frozenset({"take", "release", "watch"})
-PICTURES = {"requeue": "redo", "discard": "ban", "resolve": "tick", "restore": "undo"}
-RIGHTS = {"bulk_replay": "bulk requeue", "requeue_deadletter": "requeue dead letters"}
+PICTURES = {"requeue": "redo", "edit": "edit", "discard": "ban", "resolve": "tick", "restore": "undo"}
+RIGHTS = {
+    "bulk_replay": "bulk requeue", "requeue_deadletter": "requeue dead letters",
+    "edit_deadletter": "edit and requeue dead letters", "view_payload": "see payloads",
+}  # fmt: skip
+EDITING = ("bulk_replay", "edit_deadletter", "view_payload")
 MOST_OWNERS = 500
 RIGHTS_FROM = "django.contrib.auth.backends.ModelBackend"  # the other backend counts failed logins
 UNTIL = [
@@ -101,10 +105,18 @@ def of_letters(request: HttpRequest, group: FailureGroup, opts: Options) -> list
     one = reverse("admin:outbox_deadletter_lever", args=["requeue"])
     offered = [
         (_shown("requeue-all", f"Requeue all {number}", "redo", "bulk_replay"), f"{draft}?verb=requeue&group={group.pk}"),
+        (_shown("edit-all", f"Edit all {number}", "edit", _needed(request, "edit")), f"{draft}?verb=edit&group={group.pk}"),
         (_shown("try-one", "Try one", "play", "requeue_deadletter"), f"{one}?id={newest}"),
         (_shown("discard-all", f"Discard all {number}", "ban", "bulk_replay", harm=True), f"{draft}?verb=discard&group={group.pk}"),
     ]  # fmt: skip
-    return [_offer(request, lever, url, opts, posts=url.startswith(draft)) for lever, url in offered]
+    at_once = (f"{draft}?verb=requeue", f"{draft}?verb=discard")  # an edit asks first what it is to change
+    return [_offer(request, lever, url, opts, posts=url.startswith(at_once)) for lever, url in offered]
+
+
+def _needed(request: HttpRequest, verb: str) -> str:
+    """The right for a batch of this verb; of several the first that this person lacks."""
+    rights = EDITING if verb == "edit" else EDITING[:1]
+    return next((right for right in rights if not request.user.has_perm(f"outbox.{right}")), rights[0])
 
 
 def of_filter(request: HttpRequest, chosen: Filter, state: str, opts: Options) -> list[LeverState]:
@@ -116,7 +128,7 @@ def of_filter(request: HttpRequest, chosen: Filter, state: str, opts: Options) -
                 f"{verb}-all",
                 f"{verb.capitalize()} all of these",
                 PICTURES[verb],
-                "bulk_replay",
+                _needed(request, verb),
                 harm=verb == "discard",
             ),
             f"{draft}?{urlencode([('verb', verb), *chosen.fields()])}",
@@ -124,7 +136,7 @@ def of_filter(request: HttpRequest, chosen: Filter, state: str, opts: Options) -
         for verb in VERBS
         if STARTS[verb] == state
     ]
-    found = [_offer(request, lever, url, opts, posts=True) for lever, url in offered]
+    found = [_offer(request, lever, url, opts, posts=lever.name != "edit-all") for lever, url in offered]
     return sorted(found, key=lambda one: one.lever.harm)
 
 
