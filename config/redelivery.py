@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 Tone = Literal["bad", "warn", "info", "ok", "idle"]
@@ -31,6 +31,25 @@ class Effect:
     url: str = ""
     successor: UUID | None = None  # the letter of the next revision
     carrier: UUID | None = None  # the message or batch that carries the effect, where it is not the letter's own
+
+
+class FormField(NamedTuple):
+    """A text in a JSON payload that people edit without its JSON: its path (`$.subject`), its label, whether it has lines."""
+
+    path: str
+    label: str
+    lines: bool = False
+
+
+class PayloadForm(NamedTuple):
+    """The fields of a payload, and a text in it that can be made from one of them."""
+
+    fields: Sequence[FormField]
+    note: str  # what an edit of this payload does not change elsewhere
+    made: FormField
+    source: str  # the path of what it is made from
+    make: Callable[[str], str]
+    normal: Callable[[str, str], str] = lambda path, text: text  # the form in which a field's text is kept
 
 
 class Refusal(Exception):
@@ -101,6 +120,10 @@ class Letters:
     def why_not_edited(self, letter: Any) -> str:
         """Why nobody may edit a copy of this letter, in one sentence; empty where somebody may."""
         return "Its flow takes no edited copies."
+
+    def form(self, letter: Any) -> PayloadForm | None:
+        """How its payload is edited without JSON; None where it is not."""
+        return None
 
     def identity(self, letter: Any) -> str:
         """What its effect is about, from a payload that the gate lets through; empty where `locked` says it all."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 from django.conf import settings
 
+from config.redelivery import PayloadForm
 from notifications import channels
 from notifications.mail import content, deliveries, recipients, suppression
 from notifications.mail.content import Mail
@@ -66,6 +67,12 @@ class EmailHandler(MessageHandler):
 
     def complete(self, payload: dict[str, Any], key: str, at: float) -> dict[str, Any]:
         return content.complete(payload, key, datetime.fromtimestamp(at, UTC))
+
+    def faults(self, payload: Any) -> list[str]:
+        return content.faults(payload)
+
+    def form(self, payload: Any) -> PayloadForm | None:
+        return content.form_of(payload)
 
     def check(self, payload: object) -> None:
         try:

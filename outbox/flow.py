@@ -11,7 +11,7 @@ from django.db.models import Count
 
 from config.database.clock import database_now
 from config.flows import Check, Flow, Picture, Reading, Worker
-from config.redelivery import Effect, Judgement, Letters
+from config.redelivery import Effect, Judgement, Letters, PayloadForm
 from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -126,6 +126,9 @@ class OutboxLetters(Letters):
 
     def faults(self, letter: DeadLetter) -> Sequence[str]:
         return redelivery.faults(letter)
+
+    def form(self, letter: DeadLetter) -> PayloadForm | None:
+        return None if letter.topic else redelivery.form(letter)
 
 
 def _hints_and_messages(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -17,6 +18,7 @@ from django.conf import settings
 from django.template.loader import render_to_string
 
 from config.payload import digest
+from config.redelivery import FormField, PayloadForm
 from notifications.currencies import money
 from notifications.mail import recipients
 
@@ -26,6 +28,7 @@ SUBJECTS = {
     "order.refunded": "Order {number} is refunded",
     "order.part_refunded": "Part of order {number} is refunded",
 }
+KEEPS = "Whoever promised it keeps the address that they have."
 RESERVED = {"to", "cc", "bcc", "from", "subject", "sender", "reply-to", "mime-version", "content-type"}
 
 
@@ -45,14 +48,10 @@ class Mail(msgspec.Struct, frozen=True):
     event_type: str = ""
 
     def __post_init__(self) -> None:
-        if recipients.check(self.to) != self.to:
-            raise ValueError("the recipient is not in its normal form")
+        _check_recipient(self.to)
         _check_sender(self.sender)
-        recipients.header(self.subject, "the subject")
-        for name, value in self.headers.items():
-            if not name.isascii() or not name.replace("-", "").isalnum() or name.lower() in RESERVED:
-                raise ValueError(f"a mail may not bring a header {name!r} of its own")
-            recipients.header(value, name)
+        _check_subject(self.subject)
+        _check_headers(self.headers)
 
 
 def render(event_type: str, order: Any, amount: int = 0) -> Mail:
@@ -133,11 +132,74 @@ def decode(payload: str | bytes) -> Mail:
         raise ValueError(str(error)) from error
 
 
+def _check_recipient(address: str) -> None:
+    if recipients.check(address) != address:
+        raise ValueError("the recipient is not in its normal form")
+
+
+def _check_subject(subject: str) -> None:
+    recipients.header(subject, "the subject")
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if not name.isascii() or not name.replace("-", "").isalnum() or name.lower() in RESERVED:
+            raise ValueError(f"a mail may not bring a header {name!r} of its own")
+        recipients.header(value, name)
+
+
 @lru_cache(maxsize=64)
 def _check_sender(sender: str) -> None:
     """Cached: parsing costs more than all other checks together, and nearly every mail has the same sender."""
     recipients.check(parseaddr(sender)[1])
     recipients.header(sender, "the sender")
+
+
+def faults(payload: Any) -> list[str]:
+    """All that makes a payload no mail, each with its place; `decode` and `Mail` say the first of them."""
+    if not isinstance(payload, dict):
+        return ["a mail is a JSON object"]
+    return [fault for field in msgspec.structs.fields(Mail) for fault in _faults_of(field, payload)]
+
+
+def _faults_of(field: msgspec.structs.FieldInfo, payload: Mapping[str, Any]) -> Iterator[str]:
+    name = field.encode_name
+    checks: dict[str, Callable[[Any], None]] = {
+        "to": _check_recipient,
+        "from": _check_sender,
+        "subject": _check_subject,
+        "headers": _check_headers,
+    }
+    if name not in payload:
+        if field.required:
+            yield f"Object missing required field `{name}` - at `$`"
+        return
+    try:
+        value = msgspec.convert(payload[name], field.type)
+        if check := checks.get(name):
+            check(value)
+    except msgspec.ValidationError as error:
+        words, _, place = str(error).partition(" - at `$")
+        yield f"{words} - at `$.{name}{place.removesuffix('`')}`"
+    except ValueError as error:
+        yield f"{error} - at `$.{name}`"
+
+
+def form_of(payload: Any) -> PayloadForm | None:
+    """How people edit a mail without its JSON."""
+    if not isinstance(payload, dict):
+        return None
+    keeps = "The order keeps its address: its later mails go there." if payload.get("order_id") else KEEPS
+    fields = [FormField("$.to", "To"), FormField("$.subject", "Subject"), FormField("$.text", "Text", lines=True)]
+    html = FormField("$.html", "HTML", lines=True)
+    return PayloadForm(fields, f"Only this mail goes to a new address. {keeps}", html, "$.text", html_of, _normal)
+
+
+def _normal(path: str, text: str) -> str:
+    """An address gets its normal form; one that has none stays as it was typed."""
+    with suppress(ValueError):
+        return recipients.check(text) if path == "$.to" else text
+    return text
 
 
 def mime(mail: Mail) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
@@ -16,23 +18,27 @@ from config.admin import humanize
 from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of, role_with
 from config.admin.pages import LeverState, ReadOnlyAdmin
 from config.database.clock import database_now
-from config.payload import digest
-from config.redelivery import Effect, Refusal
+from config.redelivery import Effect, FormField, Refusal
 from config.telemetry.redaction import masked_error
 from outbox.audit_log import reveal
 from outbox.groups.models import FailureGroup
-from outbox.letters.edit_checks import count_changes
+from outbox.letters.edit_checks import Fault, count_changes
 from outbox.letters.edits import (
     FASTER,
     LEAST_REASON,
+    SAME,
     Examined,
     examine,
+    field_of,
+    form_of,
+    mark_of,
     requeue_copy,
     text_of,
     typed,
     what_is_locked,
     who_was_faster,
     why_not,
+    with_fields,
 )
 from outbox.letters.models import DeadLetter, PayloadRevision
 
@@ -84,10 +90,25 @@ class EditForm:
         self.deed = given.get("deed", "")
         self.has_text = "text" in given
         self.text = typed(given.get("text", ""))
+        self.fields = {name.removeprefix("field:"): typed(given[name]) for name in given if name.startswith("field:")}
+        self.shown = {name.removeprefix("shown:"): given[name] for name in given if name.startswith("shown:")}
+        self.make = given.get("make", "1") == "1"
+        self.faults: list[Fault] = []  # where JSON and fields contradict each other
         self.reason = given.get("why", "").strip()
         seen = given.get("seen", "")
         self.seen = int(seen) if seen.isdecimal() and len(seen) < 9 else -1
-        self.was_checked = given.get("checked", "") == digest(self.text.encode("utf-8", "surrogatepass"))
+        self.checked = given.get("checked", "")
+
+    def read(self, row: DeadLetter) -> None:
+        """Write what the fields say into the text; at first it is that of the letter."""
+        if not self.has_text:
+            self.text = text_of(row)
+        elif (form := form_of(row)) and self.deed != "reveal":
+            self.text, self.faults = with_fields(self.text, row, form, self.fields, self.shown, self.make)
+
+    @property
+    def was_checked(self) -> bool:
+        return self.checked == mark_of(self.text)
 
 
 class Editing(ReadOnlyAdmin[DeadLetter]):
@@ -118,13 +139,14 @@ class Editing(ReadOnlyAdmin[DeadLetter]):
             return self._show(request, row, {"gone": problem, "text": form.text})
         if not sight.shown:
             return self._show(request, row, {"hidden": True, "form": form, "sight": sight})
+        form.read(row)
         return self._answer(request, row, form, sight)
 
     def _answer(self, request: HttpRequest, row: DeadLetter, form: EditForm, sight: reveal.Visibility) -> HttpResponse:
         problem = ""
         if request.method == "POST" and form.deed != "reveal":
             problem = fault_of_reason(form.reason, LEAST_REASON)
-            if form.deed == "requeue" and not problem and form.was_checked:
+            if form.deed == "requeue" and not problem and not form.faults and form.was_checked:
                 try:
                     effect = requeue_copy(row.pk, form.text, form.seen, operator_of(request.user), form.reason)
                     return _done(request, row, effect)
@@ -146,17 +168,18 @@ class Editing(ReadOnlyAdmin[DeadLetter]):
         refused: str = "",
     ) -> HttpResponse:
         """The form with what is known of its text; nothing is written."""
-        text = form.text if form.has_text else text_of(row)
-        found = examine(row, text, database_now())
+        found = examine(row, form.text, database_now())
+        found = replace(found, faults=[*form.faults, *found.faults])
         checked = form.deed in ("check", "requeue")
         seen = PayloadRevision.objects.last_number(row.pk)
         if form.has_text and form.seen != seen:  # told once: then the form knows
             refused = FASTER.format(who_was_faster(row))
         context = {
-            "sight": sight, "text": text, "form": form, "reason_fault": problem, "refused": refused, "found": found,
+            "sight": sight, "text": form.text, "form": form, "reason_fault": problem, "refused": refused, "found": found,
+            **_fields(row, form, found, changed=form.has_text and (checked or form.text != text_of(row))),
             "checked": checked, "ready": checked and found.may_go and not problem and form.seen == seen,
             "problem": _problem(found, "" if not problem else "the reason is too short" if form.reason else "the reason is missing") if checked else "", "lines": humanize.plural(count_changes(found.difference), "line", "lines"),
-            "digest": digest(text.encode("utf-8", "surrogatepass")), "seen": seen,
+            "digest": mark_of(form.text), "seen": seen,
             "locked": what_is_locked(row), "key": bytes(row.key).decode("utf-8", "backslashreplace") if row.key else humanize.UNKNOWN,
         }  # fmt: skip
         return self._show(request, row, context)
@@ -168,6 +191,33 @@ class Editing(ReadOnlyAdmin[DeadLetter]):
         page = {**self.admin_site.each_context(request), "opts": self.opts, "lever": EDIT, "now": database_now()}
         about = {"row": row, "group": group, "title": f"Edit and requeue {row.about}" if row else "Edit and requeue"}
         return TemplateResponse(request, TEMPLATE, {**page, **about, **context}, status=status)
+
+
+class ShownField(NamedTuple):
+    """A field as the page shows it: its name in the form, what it says, and what is wrong with it."""
+
+    field: FormField
+    text: str
+    mark: str
+    faults: Sequence[Fault]
+
+
+def _fields(row: DeadLetter, form: EditForm, found: Examined, *, changed: bool) -> dict[str, object]:
+    """The fields of a payload that is edited without its JSON, and the faults: nothing is wrong before the first change."""
+    faults = found.faults if changed else ()
+    fields = payload_form.fields if (payload_form := form_of(row)) else ()
+    shown = [
+        ShownField(
+            field, text := field_of(form.text, field.path), mark_of(text),
+            [fault for fault in faults if f"$.{fault.path}" == field.path],
+        )
+        for field in fields
+    ]  # fmt: skip
+    said = [fault for one in shown for fault in one.faults]
+    return {
+        "payload_form": payload_form, "fields": shown, "faults": [fault for fault in faults if fault not in said],
+        "as_it_came": [] if changed else [fault for fault in found.faults if fault.text != SAME],
+    }  # fmt: skip
 
 
 def _why_locked(row: DeadLetter, form: EditForm) -> str:

@@ -13,6 +13,7 @@ from django.core.checks import CheckMessage, Error, Tags, register
 from django.utils.module_loading import import_string
 
 from config.environment.env import BadSetting
+from config.redelivery import PayloadForm
 
 MARGIN = 0.1  # of the lease, kept for settling
 
@@ -115,6 +116,18 @@ class MessageHandler:
 
     def check(self, payload: Any) -> None:
         """Refuse, with a ValueError, a payload that could never be delivered: asked by `publish`."""
+
+    def faults(self, payload: Any) -> list[str]:
+        """All that `check` would say, one after the other; what is about one value ends with its place: - at `$.to`."""
+        try:
+            self.check(payload)
+        except (ValueError, RecursionError) as error:
+            return [str(error)]
+        return []
+
+    def form(self, payload: Any) -> PayloadForm | None:
+        """How people edit such a payload without its JSON; None where they do not."""
+        return None
 
     def readdressed(self, payload: Any, address: str) -> Any:
         """The payload with another recipient; a ValueError says why there can be none."""

@@ -14,7 +14,7 @@ from django.db.models import F
 from django.urls import reverse
 
 from config.kafka.headers import shown
-from config.redelivery import Effect, Judgement, Refusal
+from config.redelivery import Effect, Judgement, PayloadForm, Refusal
 from config.uuid7 import uuid7
 from outbox.channels.handlers import handler_of, handlers
 from outbox.delivery.candidates import lower_bound
@@ -189,12 +189,20 @@ def faults(letter: DeadLetter) -> list[str]:
     """Why the payload is no message of its channel: what `publish` asks, too."""
     try:
         content = _content(letter)
-        handler_of(content["channel"]).check(msgspec.json.decode(content["payload"]))
+        return handler_of(content["channel"]).faults(msgspec.json.decode(content["payload"]))
     except Refusal as refusal:
         return [str(refusal)]
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         return [str(error)]
-    return []
+
+
+def form(letter: DeadLetter) -> PayloadForm | None:
+    """How people edit the message of a letter without its JSON, as its channel says."""
+    handler = handlers().get(dict(shown(letter.headers)).get("channel", ""))
+    try:
+        return handler.form(msgspec.json.decode(bytes(letter.payload or b""))) if handler else None
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return None
 
 
 def _traced(letter: DeadLetter) -> dict[str, str]:

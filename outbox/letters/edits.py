@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +20,7 @@ from config.database.retry import remedy_for
 from config.flows import letters_of, mask_of
 from config.payload import digest
 from config.processes.worker import until_it_stands
-from config.redelivery import Effect, Judgement, Refusal
+from config.redelivery import Effect, Judgement, PayloadForm, Refusal
 from config.telemetry.logs import log
 from config.telemetry.redaction import DOTS, masked, masked_error
 from outbox.audit_log import actions
@@ -37,7 +38,7 @@ from outbox.letters.edit_checks import (
     locked_values,
     repeated_faults,
 )
-from outbox.letters.field_changes import FieldChange, Unchanged, value_at
+from outbox.letters.field_changes import FieldChange, Unchanged, as_text, value_at, with_value
 from outbox.letters.models import DeadLetter, PayloadRevision
 from outbox.letters.transitions import Status, locked
 
@@ -117,13 +118,71 @@ def what_is_locked(letter: DeadLetter) -> Mapping[str, str | None]:
     return locked_values(text, letters.locked, wrong)
 
 
+MOST_FAULTS = 20
+# Values of every kind that a gate may ask for, each a JSON text.
+STAND_INS = (
+    '"x"',
+    "1",
+    "[]",
+    "{}",
+    "true",
+    '"2026-01-01T00:00:00Z"',
+    '"ada@example.com"',
+    '"0198c5f0-0000-7000-8000-000000000000"',
+)
+
+
+def gate_faults(copy: DeadLetter, text: str) -> list[Fault]:
+    """All that the gate has against `text`, although most gates say the first of it only.
+
+    What is wrong with one value is mended in a copy in memory, and the gate asked again, until it lets that through, or
+    has something against it that no value mends.
+    """
+    letters = letters_of(copy.source)
+    found: list[Fault] = []
+    mended = text
+    while len(found) < MOST_FAULTS:
+        errors = letters.faults(copy.copy_with(bytes_of(mended), copy.edit))
+        fresh = [fault for fault in (located(error, text) for error in errors) if fault not in found]
+        found += fresh
+        without = _mended(copy, mended, fresh)
+        if without is None:
+            break
+        mended = without
+    return found[:MOST_FAULTS]
+
+
+def _mended(copy: DeadLetter, text: str, faults: Sequence[Fault]) -> str | None:
+    """The text with another value where each of these is; None where there is nothing to mend, or no value helps."""
+    letters = letters_of(copy.source)
+    if not is_json(text) or not faults or not all(fault.path for fault in faults):
+        return None
+    for fault in faults:
+        for value in STAND_INS:
+            try:
+                attempt = with_value(text, f"$.{fault.path}".replace("$.[", "$["), value)
+            except Refusal:
+                return None
+            errors = letters.faults(copy.copy_with(bytes_of(attempt), copy.edit)) if attempt else ()
+            if attempt and not any(_is_within(located(error, attempt).path, fault.path) for error in errors):
+                text = attempt
+                break
+        else:
+            return None
+    return text
+
+
+def _is_within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
+
+
 def examine(letter: DeadLetter, text: str, now: datetime) -> Examined:
     """What the gate, the locks and the flow's judgement say of `text` in place of the letter's payload."""
     copy = copy_of(letter, text)
     if len(copy.payload or b"") > MOST:
         return Examined([Fault(TOO_LARGE)], ())
     lines = difference(text_of(letter), indented(text) if is_json(text) else text)
-    gate = [located(error, text) for error in letters_of(copy.source).faults(copy)]
+    gate = gate_faults(copy, text)
     faults = in_order([*gate, *locked_faults(text, dict(what_is_locked(letter))), *repeated_faults(text)])
     if not faults:
         faults = [*_about_another(letter, copy), *([] if lines else [Fault(SAME)])]
@@ -135,6 +194,55 @@ def _about_another(letter: DeadLetter, copy: DeadLetter) -> list[Fault]:
     letters = letters_of(letter.source)
     was, now = ("", "") if letters.faults(letter) else (letters.identity(letter), letters.identity(copy))
     return [Fault(ANOTHER.format(now, was))] if was != now else []
+
+
+# -- The fields of a payload that people edit without its JSON -----------------------------------------------
+def form_of(letter: DeadLetter) -> PayloadForm | None:
+    """None for a payload that is only edited as a whole."""
+    return letters_of(letter.source).form(letter)
+
+
+def field_of(text: str, path: str) -> str:
+    """What a field shows of the text: its text, or nothing where another value stands, or none."""
+    value = value_at(text, path)
+    return typed(str(json.loads(value))) if value and value.startswith('"') else ""
+
+
+def with_fields(
+    text: str, letter: DeadLetter, form: PayloadForm, given: Mapping[str, str], shown: Mapping[str, str], make: bool
+) -> tuple[str, list[Fault]]:
+    """The text with what was typed into its fields, and where JSON and field were both changed, to two values.
+
+    `given` is by path, `shown` the digest of what the field showed before; `make`: what can be made from a field is made
+    of it where the letter had another one, and is the letter's own otherwise.
+    """
+    faults = []
+    for field in form.fields:
+        now, wanted = field_of(text, field.path), form.normal(field.path, given.get(field.path, ""))
+        if field.path not in given or mark_of(given[field.path]) == shown.get(field.path) or wanted == now:
+            continue
+        if mark_of(now) != shown.get(field.path):
+            faults.append(
+                Fault("was changed in the form and in the JSON, to two values.", field.path.removeprefix("$."))
+            )
+        elif changed := with_value(text, field.path, as_text(wanted)) if is_json(text) else None:
+            text = indented(changed)
+    return (_with_made(text, text_of(letter), form, make) if is_json(text) else text), faults
+
+
+def mark_of(shown: str) -> str:
+    """Stands for what a field showed."""
+    return digest(shown.encode("utf-8", "surrogatepass"))
+
+
+def _with_made(text: str, before: str, form: PayloadForm, make: bool) -> str:
+    own, source = value_at(before, form.made.path), field_of(text, form.source)
+    new = as_text(form.make(source))
+    if make and source and source != field_of(before, form.source):
+        return indented(with_value(text, form.made.path, new) or text)
+    if not make and own and value_at(text, form.made.path) == new:  # it was made, and is to be left after all
+        return indented(with_value(text, form.made.path, own) or text)
+    return text
 
 
 # -- Requeues an edited copy in place of its letter ----------------------------------------------------------

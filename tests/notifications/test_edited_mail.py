@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
+
 import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from notifications.channels.local import Memory
-from notifications.mail import suppression
+from notifications.mail import content, suppression
 from notifications.models import Delivery
 from outbox.letters import redelivery
 from outbox.letters.edits import examine, requeue_copy, text_of
@@ -49,9 +56,9 @@ def test_a_mail_goes_to_the_right_address_under_its_own_key(email):  # noqa: F81
 def test_its_handler_checks_the_copy_and_order_and_event_are_locked(email):  # noqa: F811
     letter = refused(email)
     text = text_of(letter)
-    assert faults(letter, text.replace(WRONG, "nobody at all"))[0][1].startswith(
-        "not a mail: it is not one bare address"
-    )
+    ((path, said),) = faults(letter, text.replace(WRONG, "nobody at all"))
+    assert path == "to"
+    assert said.startswith("it is not one bare address")
     order = msgspec.json.decode(text)["order_id"]
     assert [path for path, _ in faults(letter, text.replace(WRONG, RIGHT).replace(order, "another"))] == ["order_id"]
     assert [path for path, _ in faults(letter, text.replace(WRONG, RIGHT).replace("order.paid", "order.x"))] == [
@@ -59,3 +66,151 @@ def test_its_handler_checks_the_copy_and_order_and_event_are_locked(email):  # n
     ]
     ((missing, said),) = faults(letter, text.replace('"subject"', '"object"'))
     assert (missing, said) == ("subject", "is missing.")
+
+
+def test_all_that_is_wrong_with_a_mail_is_said_at_once(email):  # noqa: F811
+    letter = refused(email)
+    mail = msgspec.json.decode(letter.payload)
+    mail |= {"to": "Ada@EXAMPLE.com", "from": "me", "subject": "a\nb", "text": 7, "headers": {"To": "x", "Date": 1}}
+    del mail["html"]
+    found = dict(faults(letter, msgspec.json.encode(mail).decode()))
+    assert set(found) == {"to", "from", "subject", "text", "headers[...]", "html"}
+    assert found["to"].startswith("the recipient is not in its normal form")
+    assert found["text"] == "must be a text, not a whole number. You wrote “7”."
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {}, {"to": "x"}, {"to": 7}, {"from": ""}, {"subject": "=?utf-8?q?x?="}, {"text": None}, {"html": []}, {"headers": []},
+        {"headers": {"to": "x"}}, {"headers": {"X": "a\nb"}}, {"headers": {"X": 1}}, {"order_id": 7}, {"event_type": None},
+        {"more": 1},
+    ],
+)  # fmt: skip
+def test_a_mail_has_faults_exactly_when_it_cannot_be_read(change):
+    mail = content.complete({"to": "ada@example.com", "subject": "s", "text": "t"}, "k", database_now()) | change
+    for payload in (mail, {name: value for name, value in mail.items() if name not in change}):
+        found = content.faults(payload)
+        try:
+            content.decode(msgspec.json.encode(payload))
+        except ValueError:
+            assert found, payload
+        else:
+            assert found == []
+    assert content.faults([mail]) == ["a mail is a JSON object"]
+
+
+# -- in form fields ----------------------------------------------------------------------------------------
+WHY = "the customer called"
+
+
+class Editor:
+    """Somebody who edits one letter in its form, as a browser sends it."""
+
+    def __init__(self, letter: DeadLetter) -> None:
+        self.client = Client()
+        self.client.force_login(User.objects.create_superuser("boss"))
+        self.url = reverse("admin:outbox_deadletter_edit", args=[letter.pk])
+        self.client.post(self.url, {"deed": "reveal", "reason": WHY})
+        self.html = self.client.get(self.url).content.decode()
+
+    def given(self) -> dict[str, str]:
+        """What stands in the form of the page."""
+        fields = {
+            name: unescape(text)
+            for name, text in [
+                *re.findall(r'<input type="(?:text|hidden)"[^>]* name="([^"]+)" value="([^"]*)"', self.html),
+                *re.findall(r'<textarea [^>]*name="([^"]+)"[^>]*>\n(.*?)</textarea>', self.html, re.DOTALL),
+            ]
+        }
+        return {**fields, "make": re.search(r'name="make" value="(.)" checked', self.html)[1], "why": WHY}
+
+    def send(self, deed: str, **changed: str):
+        texts = {name: text.replace("\n", "\r\n") for name, text in {**self.given(), **changed}.items()}
+        answer = self.client.post(self.url, {**texts, "deed": deed})
+        self.html = answer.content.decode()
+        return answer
+
+    @property
+    def mail(self) -> dict[str, str]:
+        return msgspec.json.decode(self.given()["text"])
+
+
+def test_a_mail_is_corrected_in_its_fields_and_the_order_keeps_its_address(email):  # noqa: F811
+    letter = refused(email)
+    editor = Editor(letter)
+    assert "The order keeps its address: its later mails go there." in editor.html
+    assert "sw-wrong" not in editor.html
+    assert "errornote" not in editor.html
+    assert editor.given()["field:$.to"] == WRONG
+    before = editor.mail
+    editor.send("check", **{"field:$.to": "ada@EXAMPLE.com"})
+    assert editor.mail == {**before, "to": RIGHT}, "and nothing else"
+    assert editor.send("requeue").status_code == 302
+    assert go(email) == 1
+    assert Memory.sent[0][1].to == RIGHT
+    paid(WRONG)
+    assert go(email) == 0, "another mail still goes to the order's address"
+
+
+def test_html_is_made_from_a_changed_text_or_left(email):  # noqa: F811
+    letter = refused(email)
+    editor = Editor(letter)
+    before = editor.mail
+    changed = {"field:$.to": RIGHT, "field:$.text": "Dear Ada,\n\nsorry."}
+    editor.send("check", **changed)
+    assert editor.mail["html"] == "<p>Dear Ada,</p>\n<p>sorry.</p>\n"
+    editor.send("check", make="0")
+    assert editor.mail["html"] == before["html"]
+    assert editor.mail["text"] == "Dear Ada,\n\nsorry."
+    editor.send("check", make="1")
+    assert editor.send("requeue").status_code == 302
+    go(email)
+    assert Memory.sent[0][1].html == "<p>Dear Ada,</p>\n<p>sorry.</p>\n"
+
+
+def test_what_was_changed_in_the_fields_after_the_check_is_shown_first(email):  # noqa: F811
+    editor = Editor(refused(email))
+    editor.send("check", **{"field:$.to": RIGHT})
+    editor.send("requeue", **{"field:$.subject": "Another one"})
+    assert "The text was changed after it was checked." in editor.html
+    assert editor.mail["subject"] == "Another one"
+    assert not OutboxMessage.objects.filter(state="pending").exists()
+
+
+def test_the_json_may_be_edited_beside_the_fields_but_not_to_another_value(email):  # noqa: F811
+    editor = Editor(refused(email))
+    text = editor.given()["text"].replace(WRONG, RIGHT)
+    editor.send("check", text=text)
+    assert editor.given()["field:$.to"] == RIGHT
+    editor.send("check", text=text.replace(RIGHT, "json@example.com"), **{"field:$.to": "field@example.com"})
+    assert "Was changed in the form and in the JSON, to two values." in editor.html
+    assert "Requeue the copy" not in editor.html
+    editor.send("requeue", text=text.replace(RIGHT, "json@example.com"), **{"field:$.to": "field@example.com"})
+    assert not OutboxMessage.objects.filter(state="pending").exists()
+
+
+def test_faults_stand_at_their_fields(email):  # noqa: F811
+    editor = Editor(refused(email))
+    editor.send("check", **{"field:$.to": "nobody at all", "field:$.subject": ""})
+    assert (
+        'id="id_field1" name="field:$.to" value="nobody at all" autocomplete="off" aria-invalid="true"' in editor.html
+    )
+    assert "It is not one bare address" in editor.html
+    assert "1 thing is wrong" in editor.html
+    assert editor.given()["field:$.to"] == "nobody at all"
+
+
+def test_a_text_that_is_no_json_keeps_what_was_typed(email):  # noqa: F811
+    editor = Editor(refused(email))
+    editor.send("check", text="{")
+    assert editor.given()["text"] == "{"
+    assert "Requeue the copy" not in editor.html
+
+
+def test_the_mail_of_another_service_says_whose_address_stays(email):  # noqa: F811
+    letter = refused(email)
+    mail = msgspec.json.decode(letter.payload)
+    del mail["order_id"]
+    DeadLetter.objects.filter(pk=letter.pk).update(payload=msgspec.json.encode(mail))
+    assert "Whoever promised it keeps the address that they have." in Editor(letter).html

@@ -144,14 +144,25 @@ def test_without_a_reveal_a_post_neither_shows_nor_requeues_and_keeps_the_text(l
 
 
 # -- checking ------------------------------------------------------------------------------------------
-def test_at_first_it_says_what_is_wrong_with_the_payload_as_it_is(letter, senior):
+def test_at_first_it_says_why_the_letter_is_not_taken_and_nothing_is_an_error(letter, senior):
     opened(senior, letter)
     html = senior.get(page(letter)).content.decode()
-    assert "<b>Line 5, items[1].quantity</b>" in html
+    assert "<b>Why the letter is not taken as it is</b><br><b>Line 5, items[1].quantity</b>" in html
+    for sign in ("sw-wrong", "aria-invalid", "errornote", 'role="alert"'):
+        assert sign not in html
     assert "Requeue the copy" not in html
     locked = html.partition("New message")[2].partition("</dl>")[0]
     assert "purchaseOrderId" in locked
     assert letter.position in locked
+
+
+def test_all_faults_are_said_at_once_each_with_its_path(letter, senior):
+    opened(senior, letter)
+    lines = '[{"stockId": 7, "quantity": "x"}, {"quantity": 0}]'
+    html = post(senior, letter, "check", f'{{"purchaseOrderId": "PO-1", "items": {lines}}}').content.decode()
+    assert "4 things are wrong" in html
+    for path in ("items[0].stockId", "items[0].quantity", "items[1].stockId", "items[1].quantity"):
+        assert f"Line 1, {path}</b>" in html
 
 
 def test_a_check_says_faults_and_difference_and_writes_nothing(letter, senior):
