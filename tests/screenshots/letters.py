@@ -24,6 +24,7 @@ from outbox.groups import levers as groups
 from outbox.groups.models import FailureGroup
 from outbox.letters import levers
 from outbox.letters.burial import bury
+from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.replay_batches import requests
@@ -132,6 +133,9 @@ def batches() -> None:
     _confirmed(worker, done, "A test of the training shop", "done")
     first, second = FailureGroup.objects.filter(source="outbox").order_by("-open_count")[:2]
     _stopped(worker, second)
+    one_each = FieldChange("set", "$.items[0].quantity", "1", other_type=True)
+    edit = requests.draft("edit", Filter(source="transfer-requests"), OKAFOR, change=one_each)
+    _until(worker, edit, "previewed")
     _previewed(worker, "requeue", source="transfer-requests")
     held = _previewed(worker, "resolve", group=_group("transfer-requests").pk)
     requests.confirm(held.pk, OKAFOR, "Supplier sent them again by hand")

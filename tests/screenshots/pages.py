@@ -171,6 +171,10 @@ def _draft() -> str:
     return f"{reverse('admin:outbox_replaybatch_draft')}?verb=requeue&group={group.pk}"
 
 
+def _change() -> str:
+    return f"{reverse('admin:outbox_replaybatch_draft')}?verb=edit&source=transfer-requests"
+
+
 def _of_models() -> dict[str, Shown]:
     """The list of every model that the admin knows, and the page of its newest row."""
     found = {}
@@ -215,6 +219,7 @@ OTHERS = {
     "edit-hidden": Shown(one(letters(source="ledger", status="open"), "edit")),
     "edit": Shown(one(letters(reason="wrong_field", source="transfer-requests"), "edit"), do=_edit),
     "edit-wrong": Shown(one(letters(reason="late_event"), "edit"), do=_edit_wrong),
+    "edit-mail": Shown(one(letters(source="outbox", status="open"), "edit"), do=_edit),
     "edit-closed": Shown(one(letters(status="discarded"), "edit")),
     "edit-support": Shown(one(letters(reason="wrong_field"), "edit"), "support", 403),
     "groups": Shown(listed(FailureGroup)),
@@ -231,6 +236,9 @@ OTHERS = {
     "nothing-to-do": Shown(lever("requeue", letters(status="discarded"))),
     # -- replay batches
     "draft": Shown(_draft),
+    "change": Shown(_change),
+    "change-wrong": Shown(_change, do=_submit),
+    "batch-edit": Shown(one(lambda: ReplayBatch.objects.filter(verb="edit"))),
     "batch-counting": Shown(one(batches("counting"))),
     "batch-preview": Shown(one(batches("previewed"))),
     "batch-preview-wrong": Shown(one(batches("previewed")), do=_submit),
