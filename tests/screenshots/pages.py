@@ -101,7 +101,7 @@ def _edit(page: Any) -> None:
     if page.locator("#id_reason").count():
         page.fill("#id_reason", REASON)
         page.click("button:has-text('Show it and edit a copy')")
-    page.wait_for_selector("#id_text")
+    page.wait_for_selector("#id_why")
 
 
 def _edit_wrong(page: Any) -> None:
