@@ -103,6 +103,10 @@ class Letters:
         """Why a replay of these has to wait now, in one line; empty when they can go."""
         return ""
 
+    def ahead(self, letters: Sequence[Any], now: datetime) -> str:
+        """What these, on their way, stand behind: `867 mails of the channel`; empty where nothing is before them."""
+        return ""
+
     def pace(self) -> float:
         """Letters a second that what awaits their effect takes; 0 where nobody has set a limit."""
         return 0.0

@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db import transaction
 
 from config.admin.levers import fault_of_reason, operator_of_terminal
-from config.database.chunks import batched
+from config.database.chunks import batched, by_key
 from config.database.clock import database_now
 from config.flows import mask_of
 from config.kafka.headers import shown
@@ -29,13 +29,15 @@ from outbox.audit_log.reveal import LEAST_REASON, REVEAL
 from outbox.letters.edits import before_and_after
 from outbox.letters.field_changes import FieldChange, change_of
 from outbox.letters.filters import STARTS, VERBS, Filter
-from outbox.letters.levers import LEASTS
 from outbox.letters.models import DeadLetter
 from outbox.letters.transitions import CODES
-from outbox.replay_batches import actions, requests
+from outbox.messages.filters import MessageFilter
+from outbox.messages.models import OutboxMessage
+from outbox.replay_batches import requests
 from outbox.replay_batches.items import with_reasons
 from outbox.replay_batches.models import OUTCOMES, SENDING, ReplayBatch, ReplayItem
 from outbox.replay_batches.run import Steps
+from outbox.replay_batches.subjects import Rows, subject_of, words_of
 
 __all__ = ["Refusal"]
 
@@ -179,7 +181,7 @@ def as_line(batch: ReplayBatch, *, as_json: bool) -> str:
     if as_json:
         return json.dumps(batch_as_data(batch))
     numbers = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name in OUTCOMES if (value := getattr(batch, name)))
-    words = f"{batch.pk:>6}  {batch.state:10} {batch.verb:8} {batch.requested_by}: {numbers or 'no letters'}"
+    words = f"{batch.pk:>6}  {batch.state:10} {batch.verb:8} {batch.requested_by}: {numbers or f'no {batch.nouns[1]}'}"
     return f"{words}  {batch.note}".rstrip()
 
 
@@ -192,7 +194,7 @@ def batch_as_data(batch: ReplayBatch) -> dict[str, object]:
         "filter": batch.filter,
         "note": batch.note,
     }
-    who = {"requested_by": batch.requested_by, "reason": batch.reason, "letters": Filter.of(batch.filter).words()}
+    who = {"requested_by": batch.requested_by, "reason": batch.reason, batch.nouns[1]: words_of(batch)}
     times = ("created_at", "pinned_at", "previewed_at", "hold_until", "started_at", "finished_at")
     when = {name: value and value.isoformat() for name in times for value in [getattr(batch, name)]}
     counted = {name: getattr(batch, name) for name in ("pinned", *OUTCOMES)}
@@ -207,7 +209,7 @@ def number_of(text: str) -> int:
     return int(text)
 
 
-# -- `dead_letters requeue|discard|resolve|restore` ----------------------------------------------------------
+# -- `dead_letters requeue|discard|resolve|restore`, `resend_messages` --------------------------------------------------------
 # One call is one replay batch, carried out by the call itself.
 Say = Callable[[str], object]
 PAST = {
@@ -216,6 +218,7 @@ PAST = {
     "discard": "discarded",
     "resolve": "resolved",
     "restore": "restored",
+    "resend": "resent",
 }
 ENDED = ("verifying", "done", "stopped", "cancelled")
 EVERY = 2.0  # seconds between two lines of progress
@@ -223,19 +226,20 @@ SAMPLES = 3  # letters of an edit whose field is shown
 MOST_NAMED = 20  # letters that are named one by one, of each outcome
 
 
-def carry_out(verb: str, chosen: Filter, options: dict[str, Any], say: Say) -> Iterator[str]:
+def carry_out(verb: str, chosen: Filter | MessageFilter, options: dict[str, Any], say: Say) -> Iterator[str]:
     """Ask for a batch and take its steps, without hold; yields the result. Raises Refusal when it did not come to its end."""
     requests.check_pace(options["rate"], options["canary"])
-    requests.check_code(verb, options["code"])
+    requests.check_code(verb, options.get("code", ""))
     change = change_in(options) if verb == "edit" else None
     if options["dry_run"]:
         yield from rehearse(verb, chosen, change, as_json=options["json"])
         return
-    if fault := fault_of_reason(options["reason"], LEASTS[verb]):
+    if fault := fault_of_reason(options["reason"], requests.LEAST[verb]):
         raise Refusal(f'--reason "…": {fault}')
-    refuse_closed(verb, chosen)
+    if isinstance(chosen, Filter):
+        refuse_closed(verb, chosen)
     steps = Steps()
-    asked = {name: options[name] for name in ("reason", "code", "rate", "canary")}
+    asked = {name: options[name] for name in ("reason", "code", "rate", "canary") if name in options}
     token = None if options["detach"] else steps.token
     batch = requests.draft(verb, chosen, operator_of_terminal(), **asked, change=change, token=token, automatic=True)
     if options["detach"]:
@@ -295,27 +299,38 @@ def change_in(options: Mapping[str, Any]) -> FieldChange:
     return change
 
 
-def rehearse(verb: str, chosen: Filter, change: FieldChange | None = None, *, as_json: bool = False) -> Iterator[str]:
+def rehearse(
+    verb: str, chosen: Filter | MessageFilter, change: FieldChange | None = None, *, as_json: bool = False
+) -> Iterator[str]:
     """What the batch would do now, judged like its preview; nothing is written."""
     batch = ReplayBatch(verb=verb, edit=change.stored() if change else {})
     eligible, skipped = 0, dict[str, int]()
-    samples: list[str] = []
-    ids = list(chosen.letters(verb).order_by("pk").values_list("pk", flat=True))
-    for part in (portion for some in batched(ids, CHUNK) for portion in DeadLetter.objects.portions(some)):
-        letters = DeadLetter.objects.defer("traceback").in_bulk(part)
-        why = actions.foresee(batch, letters, database_now())
+    many, samples = batch.nouns[1], list[str]()
+    for rows in _messages(chosen) if isinstance(chosen, MessageFilter) else _letters(verb, chosen):
+        why = subject_of(verb).foresee(batch, rows, database_now())
         if change and len(samples) < SAMPLES:
-            samples += [_sample(letter, change) for pk, letter in sorted(letters.items()) if not why[pk]][:SAMPLES]
+            samples += [_sample(letter, change) for pk, letter in sorted(rows.items()) if not why[pk]][:SAMPLES]
         verdicts = [*why.values()]
         eligible += verdicts.count("")
         skipped = with_reasons(skipped, filter(None, verdicts))
     if as_json:
         counts = {"eligible": eligible, "skipped": sum(skipped.values()), "skipped_why": skipped}
-        yield json.dumps({"verb": verb, "dry_run": True, "letters": chosen.words(), **counts})
+        yield json.dumps({"verb": verb, "dry_run": True, many: chosen.words(), **counts})
         return
-    yield f"would {verb} {eligible} letters; nothing was changed"
+    yield f"would {verb} {eligible} {many}; nothing was changed"
     yield from samples[:SAMPLES]
     yield from _reasons(Counter(skipped))
+
+
+def _letters(verb: str, chosen: Filter) -> Iterator[Rows]:
+    ids = list(chosen.letters(verb).order_by("pk").values_list("pk", flat=True))
+    for part in (portion for some in batched(ids, CHUNK) for portion in DeadLetter.objects.portions(some)):
+        yield DeadLetter.objects.defer("traceback").in_bulk(part)
+
+
+def _messages(chosen: MessageFilter) -> Iterator[Rows]:
+    for some in by_key(chosen.rows().values_list("pk"), CHUNK // 10):  # of large ones as many as may be in memory
+        yield OutboxMessage.objects.among([pk for (pk,) in some]).in_bulk()
 
 
 def _sample(letter: DeadLetter, change: FieldChange) -> str:
@@ -326,7 +341,7 @@ def _sample(letter: DeadLetter, change: FieldChange) -> str:
 
 def account(batch: ReplayBatch) -> Iterator[str]:
     """The result, and the letters that it spared or that failed."""
-    yield f"{batch.requeued + batch.verified} letters {PAST[batch.verb]}"
+    yield f"{batch.requeued + batch.verified} {batch.nouns[1]} {PAST[batch.verb]}"
     for state, words in (("failed_again", "failed again"), ("refused", "refused")):
         items = ReplayItem.objects.of(batch).filter(state=state).oldest_first()[:MOST_NAMED]
         yield from (f"{words} {item.letter}: {item.note}" for item in items)

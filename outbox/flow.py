@@ -117,6 +117,10 @@ class OutboxLetters(Letters):
     def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
         return ChannelState.objects.why_closed(redelivery.channels_of(_hints_and_messages(letters)[1]), now)
 
+    def ahead(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        messages = _hints_and_messages(letters)[1]
+        return redelivery.ahead([redelivery.message_of(letter) for letter in messages], now)
+
     def pace(self) -> float:
         rates = [handler.rate() for handler in handlers().values()]
         return min(filter(None, rates), default=0.0)

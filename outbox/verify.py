@@ -34,7 +34,7 @@ from outbox.messages.models import FLOW, NOT_SENT, DeliveryAttempt, IdempotencyK
 from outbox.messages.publish import SCOPE, content_hash
 from outbox.messages.retention import KEYS_SWEPT, RESENDS_SWEPT
 from outbox.partitioned import MESSAGES
-from outbox.replay_batches.models import OUTCOMES, ReplayBatch, ReplayItem
+from outbox.replay_batches.models import OF_MESSAGES, OUTCOMES, ReplayBatch, ReplayItem
 from outbox.topic_replay.models import TopicReplay
 from outbox.workers.change_capture import CDC_GROUP
 
@@ -157,6 +157,24 @@ def _resent_is_somewhere(now: datetime) -> Iterator[Check]:
     strange = Resend.objects.filter(message_id__lte=F("resent_from"))
     rows = [row for found in (lost, strange) for row in _shown(found.values_list("message_id", "resent_from"))]
     yield Check("outbox: every resent message is there, and newer than the first", rows=rows)
+    yield _resent_by_batches(first)
+
+
+def _resent_by_batches(first: UUID) -> Check:
+    """As long as the items of a batch are listed, each of its copies is one's successor, and none lacks its copy."""
+    swept = ReplayBatch.objects.filter(items_gone_at__isnull=False).values("pk")
+    made = Resend.objects.exclude(batch=None).exclude(batch__in=swept).filter(message_id__gte=first).order_by()
+    copies = Counter(dict(made.values_list("batch").annotate(number=Count("pk"))))
+    acted = Q(state__in=("requeued", "verified", "failed_again")) | Q(successor__isnull=False)
+    items = ReplayItem.objects.filter(acted, batch__verb__in=OF_MESSAGES).exclude(successor__lt=first)
+    rows: list[object] = []
+    for some in by_key(items.values_list("pk", "letter", "batch_id", "successor"), CHUNK):
+        successors = [successor for *_, successor in some if successor]
+        batch_of = dict(Resend.objects.filter(pk__in=successors).values_list("pk", "batch"))
+        rows += [(letter, batch) for _, letter, batch, successor in some if batch_of.get(successor) != batch]
+        copies.subtract(batch for *_, batch, successor in some if batch_of.get(successor) == batch)
+    rows += [{"batch": batch, "in no item": number} for batch, number in copies.items() if number > 0]
+    return Check("outbox: every message that a batch sent again is in its items", rows=rows[:OFFENDERS])
 
 
 def _states_fit() -> Check:

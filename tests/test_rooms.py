@@ -36,7 +36,7 @@ MAY_USE = {
         "letters": ["bookkeeping", "audit_log", "groups"],
         "channels": ["bookkeeping", "audit_log"],
         "topic_replay": ["bookkeeping", "audit_log"],
-        "replay_batches": ["bookkeeping", "audit_log", "groups", "letters"],
+        "replay_batches": ["bookkeeping", "audit_log", "groups", "letters", "channels", "messages", "delivery"],
         "messages": ["bookkeeping", "letters", "channels"],
         "delivery": ["bookkeeping", "audit_log", "letters", "channels", "messages"],
         "intake": ["bookkeeping", "letters", "channels", "messages", "delivery"],

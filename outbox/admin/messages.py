@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
 from django.contrib import admin
+from django.contrib.auth.models import AbstractUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse
@@ -22,11 +23,11 @@ from django.views.decorators.clickjacking import xframe_options_sameorigin
 
 from config.admin import html as states
 from config.admin import humanize
-from config.admin.filters import ByUuid, Segments
+from config.admin.filters import EVERY, TIMES, ByUuid, Segments, WithinTime
 from config.admin.html import chip, in_words, moment
-from config.admin.levers import Lever, LeverResult, Operator
+from config.admin.levers import Lever, LeverResult, Operator, role_with
 from config.admin.lists import Keyset
-from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
+from config.admin.pages import KeysetChangeList, LeverState, ReadOnlyAdmin, age_column
 from config.flows import mask_of
 from config.redelivery import Refusal
 from config.uuid7 import is_uuid
@@ -34,6 +35,7 @@ from outbox.audit_log.reveal import Revealing
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers
 from outbox.letters.models import DeadLetter
+from outbox.messages.filters import MessageFilter
 from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage, Resend
 
 
@@ -172,6 +174,14 @@ def state_of_message(row: OutboxMessage) -> str:
 MOST_FOUND = 20
 
 
+def _lacking(user: AbstractUser | AnonymousUser) -> tuple[str, str]:
+    """The right that this person lacks to send many again, and the least role that has it; empty where none is."""
+    opts = OutboxMessage._meta
+    if not user.has_perm("outbox.bulk_replay"):
+        return "bulk requeue", role_with("outbox.bulk_replay")
+    return ("", "") if RESEND.allowed(user, opts) else (RESEND.right_in_words(opts), RESEND.role(opts))
+
+
 # A mail is somebody else's HTML: no script, no request, no link that leaves, in a frame of its own.
 MAIL_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'self'"
 
@@ -199,6 +209,29 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet:
         return super().get_queryset(request).defer("payload")
+
+    def changelist_view(self, request: HttpRequest, extra_context: Mapping[str, object] | None = None) -> HttpResponse:
+        offered = self._of_list(request)
+        return super().changelist_view(request, {"lever_states": offered, **(extra_context or {})})
+
+    def _of_list(self, request: HttpRequest) -> list[LeverState]:
+        """To send again all that the list shows, by a batch; none without a time range, and none on the hits of a search."""
+        given = {name: request.GET.getlist(name) for name in TIMES if name in request.GET}
+        within = WithinTime(request, given, self.model, self)
+        state = request.GET.get("state", "")
+        if within.chosen() == EVERY or within.searching or state not in ("sent", "", EVERY):
+            return []
+        try:
+            frame = within.frame()
+        except ValueError:
+            return []
+        if frame.since is None:  # it would begin with the oldest
+            return []
+        ends = {"since": frame.since.isoformat(), "before": frame.until.isoformat() if frame.until else ""}
+        chosen = MessageFilter(state="" if state == EVERY else state, **ends)
+        url = f"{reverse('admin:outbox_replaybatch_draft')}?{urlencode([('verb', 'resend'), *chosen.fields()])}"
+        right, role = _lacking(request.user)
+        return [LeverState(replace(RESEND, verb="Resend all of these"), url, right=right, role=role)]
 
     def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
         """What waits is read in the order in which it will be tried."""
@@ -269,7 +302,7 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
             "error": sight.error(row.error),
             "size": len(row.payload.encode()),
             "sight": sight,
-            "resent_from": Resend.objects.filter(pk=row.pk).values_list("resent_from", flat=True).first(),
+            "copy_of": Resend.objects.filter(pk=row.pk).first(),
             "resent": list(Resend.objects.of([row.pk]).reverse()[:MOST_FOUND]),
             "key": key.values_list("key", flat=True).first(),
             "channel": ChannelState.objects.filter(pk=row.channel).first(),

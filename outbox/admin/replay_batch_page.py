@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.conf import settings
+from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -17,6 +18,7 @@ from config.admin.html import clock_and_age
 from config.admin.humanize import pretty
 from config.database.clock import database_now
 from config.flows import mask_of
+from config.redelivery import Refusal
 from config.telemetry.redaction import masked
 from outbox.audit_log.reveal import Visibility
 from outbox.groups.models import FailureGroup
@@ -24,22 +26,24 @@ from outbox.letters.edits import before_and_after
 from outbox.letters.field_changes import FieldChange, paths_in
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
+from outbox.messages.models import OutboxMessage
 from outbox.replay_batches import lifecycle, requests, rules
-from outbox.replay_batches.models import ReplayBatch, ReplayItem
+from outbox.replay_batches.items import in_flight
+from outbox.replay_batches.models import OF_MESSAGES, ReplayBatch, ReplayItem
+from outbox.replay_batches.subjects import subject_of, words_of
 
 VERBING = {
-    "requeue": "Requeueing",
-    "edit": "Editing",
-    "discard": "Discarding",
-    "resolve": "Resolving",
-    "restore": "Restoring",
-}
+    "requeue": "Requeueing", "edit": "Editing", "discard": "Discarding", "resolve": "Resolving", "restore": "Restoring",
+    "resend": "Resending",
+}  # fmt: skip
 DONE = {
-    "requeue": "Requeued",
-    "edit": "Edited and requeued",
-    "discard": "Discarded",
-    "resolve": "Resolved",
-    "restore": "Restored",
+    "requeue": "Requeued", "edit": "Edited and requeued", "discard": "Discarded", "resolve": "Resolved",
+    "restore": "Restored", "resend": "Resent",
+}  # fmt: skip
+# Of verbs that wait for their effect: on its way, proven, failed.
+FATES = {
+    **dict.fromkeys(("requeue", "edit"), ("taken back, not yet verified", "verified", "failed again")),
+    "resend": ("sent again, not yet accepted", "accepted", "failed"),
 }
 CHIPS = {"counting": "waiting", "previewed": "due", "holding": "held", "canary": "running", "verifying": "publishing"}
 WORDS = {
@@ -52,6 +56,7 @@ WORDS = {
 MOVING = ("counting", "holding", "canary", "running")  # refreshed every second
 NEWEST = 10
 SAMPLES = 3  # letters that a preview shows
+LONGEST = 366 * 86_400.0  # seconds: an end farther away is one of these
 MOST_NEW = 100  # letters that came meanwhile and are counted
 LONGEST_VALUE = 300  # characters of a value
 MOST_PATHS = 100  # that the form of an edit offers
@@ -81,7 +86,10 @@ def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
         "refresh_seconds": 1 if batch.state in MOVING else 5,
         "reasons": sorted(batch.skipped_why.items(), key=lambda pair: -pair[1]),
         "causes": causes(batch), "newest": newest(batch), "checks": checks(batch), "facts": facts(batch, now),
-        "done": DONE[batch.verb], "samples": samples(batch, sight), "sight": sight, "change": change_in_words(batch, sight), "meanwhile": meanwhile(batch), "waits": waits_for(batch),
+        "done": DONE[batch.verb], "samples": samples(batch, sight), "sight": sight, "change": change_in_words(batch, sight),
+        "meanwhile": meanwhile(batch), "waits": waits_for(batch, now),
+        "both": ",".join(batch.nouns), "one": batch.nouns[0], "many": batch.nouns[1], "end": end(batch, now),
+        "item_page": f"admin:outbox_{'outboxmessage' if batch.verb in OF_MESSAGES else 'deadletter'}_change",
         "restorable": batch.verb == "discard" and batch.state in ("done", "cancelled") and not batch.items_gone_at,
         "remaining": batch.eligible, "share": round(rules.share_of_bad(batch.ring), 1), "judged": len(batch.ring),
         "gauge": gauge(rules.share_of_bad(batch.ring), batch.stop_percent),
@@ -89,10 +97,6 @@ def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
         "hold": humanize.length(settings.REPLAY_HOLD_SECONDS),
         "items_url": f"{reverse('admin:outbox_replayitem_changelist')}?batch__id__exact={batch.pk}&state=",
     }  # fmt: skip
-
-
-def words_of(batch: ReplayBatch) -> str:
-    return Filter.of(batch.filter).words()
 
 
 def state_word(batch: ReplayBatch) -> str:
@@ -103,9 +107,10 @@ def state_word(batch: ReplayBatch) -> str:
 
 def headline(batch: ReplayBatch, now: datetime) -> str:
     """What it does or did, with the one number that matters."""
-    letters = humanize.plural(batch.to_act_on, "letter", "letters")
+    letters = humanize.plural(batch.to_act_on, *batch.nouns)
     if batch.state == "counting":
-        return "Counting the letters" if not batch.pinned_at else f"Asking about {batch.pinned:,} letters"
+        many = batch.nouns[1]
+        return f"Counting the {many}" if not batch.pinned_at else f"Asking about {batch.pinned:,} {many}"
     if batch.state == "previewed":
         return f"{batch.verb.capitalize()} {letters}: look before you start"
     if batch.state == "holding":
@@ -133,10 +138,10 @@ def steps(batch: ReplayBatch) -> list[BatchStep]:
 
 def parts_of(batch: ReplayBatch) -> list[svg.BarPart]:
     """Outcomes as parts of what there is to do; the rest of the bar is still to be done."""
-    done = "verified" if batch.sends else DONE[batch.verb].lower()
+    on_its_way, done, failed = FATES.get(batch.verb, ("", DONE[batch.verb].lower(), ""))
     named = [("ok", done, batch.verified)]
     if batch.sends:
-        named += [("info", "taken back, not yet verified", batch.requeued), ("bad", "failed again", batch.failed_again)]
+        named += [("info", on_its_way, batch.requeued), ("bad", failed, batch.failed_again)]
     named += [("warn", "refused", batch.refused)]
     return svg.parts(named, 100, batch.to_act_on)
 
@@ -161,12 +166,24 @@ def gauge(share: float, limit: float) -> SafeString:
 
 
 def left(batch: ReplayBatch) -> str:
-    """`about 3 min left`, by the rate; empty where there is none."""
-    if batch.rate is None or not batch.eligible or batch.state not in ("previewed", "holding", "canary", "running"):
+    """`about 3 min at 50 letters a second`: how long it would take at its rate, before it has begun; empty where there is none."""
+    if batch.rate is None or not batch.eligible or batch.state not in ("previewed", "holding"):
         return ""
-    return (
-        f"about {humanize.length(max(1, batch.eligible / batch.rate), coarse=True)} at {batch.rate:g} letters a second"
-    )
+    length = humanize.length(max(1, batch.eligible / batch.rate), coarse=True)
+    return f"about {length} at {batch.rate:g} {batch.nouns[1]} a second"
+
+
+def end(batch: ReplayBatch, now: datetime) -> str:
+    """`about 13:41, at 4.2 a second`, by what it did in the last minute; empty where that tells nothing."""
+    rate = measured(batch, now)
+    if batch.state != "running" or not batch.eligible or not rate:
+        return ""
+    when = now + timedelta(seconds=min(batch.eligible / rate, LONGEST))
+    return f"about {humanize.clock(when, now).rpartition(':')[0]}, at {rate:.2g} a second"
+
+
+def measured(batch: ReplayBatch, now: datetime) -> float:
+    return rules.measured_rate(batch.marks, batch.turns, now.timestamp())
 
 
 def causes(batch: ReplayBatch) -> list[tuple[FailureGroup, int]]:
@@ -174,10 +191,22 @@ def causes(batch: ReplayBatch) -> list[tuple[FailureGroup, int]]:
     if not batch.failed_again:
         return []
     failed = ReplayItem.objects.of(batch).filter(state="failed_again").order_by("-letter")
-    successors = [pk for pk in failed.values_list("successor", flat=True)[:LOOKED_AT] if pk]
-    counted = Counter(DeadLetter.objects.filter(pk__in=successors).values_list("group_id", flat=True))
+    letters = _left_by_messages(failed) if batch.verb in OF_MESSAGES else _successors(failed)
+    counted = Counter(letters.values_list("group_id", flat=True))
     groups = FailureGroup.objects.in_bulk(counted)
     return [(groups[pk], number) for pk, number in counted.most_common(NEWEST) if pk in groups]
+
+
+def _successors(failed: QuerySet) -> QuerySet:
+    successors = [pk for pk in failed.values_list("successor", flat=True)[:LOOKED_AT] if pk]
+    return DeadLetter.objects.filter(pk__in=successors)
+
+
+def _left_by_messages(failed: QuerySet) -> QuerySet:
+    """The letters of messages that were said again in vain, by their aggregates, which have an index."""
+    pairs = list(failed.values_list("business_key", "successor")[:LOOKED_AT])
+    ids = [str(successor) for _key, successor in pairs if successor]
+    return DeadLetter.objects.filter(business_key__in={key for key, _successor in pairs}, topic_id__in=ids)
 
 
 def newest(batch: ReplayBatch) -> list[ReplayItem]:
@@ -190,21 +219,23 @@ def newest(batch: ReplayBatch) -> list[ReplayItem]:
 
 
 class Preview(NamedTuple):
-    """A letter of a preview, and of an edit its field before and after, as far as its reader may see it."""
+    """A letter or message of a preview, and of an edit its field before and after, as far as its reader may see it."""
 
-    letter: DeadLetter
+    row: DeadLetter | OutboxMessage
     before: str = ""
     after: str = ""
 
 
 def samples(batch: ReplayBatch, sight: Visibility) -> list[Preview]:
-    """Of a preview: the oldest letters that it would act on."""
+    """Of a preview: the oldest letters or messages that it would act on."""
     if batch.state != "previewed" or not batch.eligible:
         return []
     items = ReplayItem.objects.of(batch).filter(state="eligible").oldest_first()
-    letters = DeadLetter.objects.defer(*([] if batch.edit else ["payload"]))
-    found = letters.in_bulk(list(items.values_list("letter", flat=True)[:SAMPLES]))
-    return [_sample(batch, letter, sight) for _, letter in sorted(found.items())]
+    ids = list(items.values_list("letter", flat=True)[:SAMPLES])
+    if batch.verb in OF_MESSAGES:
+        return [Preview(message) for message in OutboxMessage.objects.among(ids).defer("payload").order_by("pk")]
+    letters = DeadLetter.objects.filter(pk__in=ids).defer(*([] if batch.edit else ["payload"]))
+    return [_sample(batch, letter, sight) for letter in letters.order_by("pk")]
 
 
 def _sample(batch: ReplayBatch, letter: DeadLetter, sight: Visibility) -> Preview:
@@ -228,7 +259,7 @@ def newest_of(chosen: Filter) -> dict[str, object]:
 
 def meanwhile(batch: ReplayBatch) -> str:
     """`12 new letters of this cause`, open and behind the cut-off; empty where there are none, or no one cause."""
-    group = Filter.of(batch.filter).group
+    group = batch.filter.get("group")
     if group is None or batch.cut_off is None or batch.verb == "restore":
         return ""
     number = DeadLetter.objects.open().of_group(group).filter(pk__gt=batch.cut_off)[: MOST_NEW + 1].count()
@@ -238,11 +269,28 @@ def meanwhile(batch: ReplayBatch) -> str:
     return f"More than {MOST_NEW} new letters" if number > MOST_NEW else new
 
 
-def waits_for(batch: ReplayBatch) -> str:
-    """Why a batch that runs takes nothing back at this moment, as far as its own numbers tell."""
-    if batch.state not in ("canary", "running") or batch.requeued < batch.window or not batch.eligible:
+def waits_for(batch: ReplayBatch, now: datetime) -> str:
+    """What a batch waits for at this moment, in numbers: its full window, and the live traffic that it stands behind."""
+    if batch.state not in ("canary", "running", "verifying") or not batch.requeued or not batch.sends:
         return ""
-    return f"{humanize.plural(batch.requeued, 'letter is', 'letters are')} on their way, the most allowed: waiting for their proof."
+    one, many = batch.nouns
+    said = []
+    if batch.eligible and batch.requeued >= _window(batch, now):
+        on_their_way = humanize.plural(batch.requeued, f"{one} is", f"{many} are")
+        said.append(f"{on_their_way} on their way, the most allowed: waiting for their proof.")
+    flying = in_flight(batch)
+    if flying and (before := subject_of(batch.verb).ahead(flying, now)):
+        said.append(f"Behind {before}.")
+    return " ".join(said)
+
+
+def _window(batch: ReplayBatch, now: datetime) -> int:
+    """How many may be on their way; of what stands in line with live traffic no more than ten seconds of what goes."""
+    try:
+        in_line = subject_of(batch.verb).in_line(batch)
+    except Refusal:  # a source that no flow knows any more
+        in_line = False
+    return min(batch.window, rules.window_of(measured(batch, now))) if in_line else batch.window
 
 
 def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:
@@ -250,24 +298,26 @@ def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:
     if batch.state not in ("previewed", "holding"):
         return []
     blocker = lifecycle.blocker_of(batch)
-    line = (
-        f"{blocker} of {blocker.requested_by} has letters of the same source; this one waits for it." if blocker else ""
-    )
+    line = f"{blocker} of {blocker.requested_by} acts on the same source; this one waits for it." if blocker else ""
     answers = [
         ("warn" if blocker else "ok", "Another batch is at it." if blocker else "No other batch is at it.", line)
     ]
     slow = [source for source, _step, waits in batch.kinds if waits]
     if slow and batch.sends:
-        why = f"Taken back and not judged: at most {rules.window_of(batch.rate)} letters. Of one key, one at a time."
+        why = f"On their way and not judged: at most {rules.window_of(batch.rate)} {batch.nouns[1]}. Of one key, one at a time."
         answers.append(("info", "Their effect is awaited.", why))
     return answers
 
 
 def facts(batch: ReplayBatch, now: datetime) -> list[tuple[str, str]]:
     """Who and what."""
-    rate = f"{batch.rate:g} letters a second" if batch.rate else "unlimited"
+    rate = f"{batch.rate:g} {batch.nouns[1]} a second" if batch.rate else "unlimited"
     rows = [("Asked for by", batch.requested_by), ("Set pinned", clock_and_age(batch.pinned_at, now))]
-    rows += [("Letters in it", f"{batch.pinned:,}"), ("Skipped", f"{batch.skipped:,}"), ("Rate", rate)]
+    rows += [
+        (f"{capfirst(batch.nouns[1])} in it", f"{batch.pinned:,}"),
+        ("Skipped", f"{batch.skipped:,}"),
+        ("Rate", rate),
+    ]
     if batch.code:
         rows.append(("Code", batch.code))
     rows += [("Started", clock_and_age(batch.started_at, now)), ("Ended", clock_and_age(batch.finished_at, now))]

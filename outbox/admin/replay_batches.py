@@ -26,18 +26,23 @@ from outbox.admin import replay_batch_page as batch_page
 from outbox.admin.edit_form import RIGHTS as EDIT_RIGHTS
 from outbox.admin.groups.pages import TABS
 from outbox.audit_log.reveal import Revealing
+from outbox.channels.handlers import handlers
 from outbox.letters.edits import typed
 from outbox.letters.field_changes import VERBS as CHANGES
 from outbox.letters.field_changes import change_of
 from outbox.letters.filters import VERBS, Filter
 from outbox.letters.transitions import CODES
+from outbox.messages.filters import MessageFilter
 from outbox.replay_batches import requests
-from outbox.replay_batches.models import ReplayBatch, ReplayItem
+from outbox.replay_batches.models import OF_MESSAGES, ReplayBatch, ReplayItem
+from outbox.replay_batches.subjects import words_of
 
 # -- What the forms send -------------------------------------------------------------------------------------
 RIGHT = "bulk requeue"
+# What it takes, and what that is called: the right to do it to many, and that to do it to a single one.
 RIGHTS = {verb: {"outbox.bulk_replay": RIGHT, f"outbox.{verb}_deadletter": f"{verb} dead letters"} for verb in VERBS}
 RIGHTS["edit"] |= EDIT_RIGHTS
+RIGHTS["resend"] = {"outbox.bulk_replay": RIGHT, "outbox.resend_outboxmessage": "resend messages"}
 Number = TypeVar("Number", int, float)
 Given = Mapping[str, object]
 
@@ -57,8 +62,11 @@ def role_for(verb: str) -> str:
     return next((role for role, rights in ROLES.items() if set(RIGHTS[verb]) <= set(rights)), "")
 
 
-def posted_filter(given: QueryDict) -> Filter:
+def posted_filter(verb: str, given: QueryDict) -> Filter | MessageFilter:
     """The filter of a draft. Raises Refusal for a group or a batch that is no number."""
+    if verb in OF_MESSAGES:
+        named = {name: _text(given, name) for name in ("state", "channel", "event_type", "since", "before")}
+        return MessageFilter(ids=tuple(given.getlist("ids")), **named)
     group, batch = (
         _whole(given, name, words) for name, words in (("group", "failure group"), ("batch", "replay batch"))
     )
@@ -91,12 +99,13 @@ def _confirm(number: int, operator: Operator, given: Given) -> str:
     rate, canary = _number(given, "rate", float), _number(given, "canary", int)
     typed, code = _text(given, "typed"), _text(given, "code")[:30]
     batch = requests.confirm(number, operator, _text(given, "reason"), typed=typed, code=code, rate=rate, canary=canary)
-    return f"{humanize.plural(batch.eligible, 'letter waits', 'letters wait')} for the end of the hold. Nothing has left yet."
+    one, many = batch.nouns
+    return f"{humanize.plural(batch.eligible, f'{one} waits', f'{many} wait')} for the end of the hold. Nothing has left yet."
 
 
 def _rate(number: int, operator: Operator, given: Given) -> str:
     batch = requests.set_rate(number, operator, _number(given, "rate", float))
-    return f"The rate is {batch.rate:g} letters a second." if batch.rate else "The rate is unlimited."
+    return f"The rate is {batch.rate:g} {batch.nouns[1]} a second." if batch.rate else "The rate is unlimited."
 
 
 def _plain(act: Callable[..., object], words: str) -> Callable[[int, Operator, Given], str]:
@@ -124,7 +133,7 @@ def _number(given: Given, name: str, kind: Callable[[str], Number]) -> Number | 
 DEEDS: Mapping[str, Callable[[int, Operator, Given], str]] = {
     "confirm": _confirm,
     "rate": _rate,
-    "undo": _plain(requests.undo, "Undone. No letter was touched, and the preview is kept."),
+    "undo": _plain(requests.undo, "Undone. Nothing was touched, and the preview is kept."),
     "start": _plain(requests.start_now, "The hold is over."),
     "pause": _plain(requests.pause, "Paused. The chunk in hand was finished."),
     "resume": _plain(requests.resume, "It goes on."),
@@ -150,7 +159,7 @@ class ReplayItemAdmin(ReadOnlyAdmin[ReplayItem]):
     keyset = Keyset("letter")
     links = ["batch__id__exact"]
     list_filter = [StateOfItem]
-    happened = ByUuid("letter arrived", "letter")
+    happened = ByUuid("arrived", "letter")
     list_display = ["of_letter", "result", "said", "changed"]
     list_display_links = None
     changed = age_column("changed_at", "When")
@@ -159,11 +168,12 @@ class ReplayItemAdmin(ReadOnlyAdmin[ReplayItem]):
         return False  # only a batch leads here
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet:
-        rows = super().get_queryset(request)
+        rows = super().get_queryset(request).select_related("batch")
         return rows if request.GET.get("batch__id__exact") else rows.none()
 
     def narrowed_to(self, lookup: str, value: object) -> str:
-        return f"letters of replay batch {value}"
+        batch = ReplayBatch.objects.filter(pk=int(str(value))).first()
+        return f"{batch.nouns[1] if batch else 'letters'} of replay batch {value}"
 
     def way_back(self, request: HttpRequest) -> tuple[str, str]:
         """There is no list of all: it is a part of its batch."""
@@ -172,9 +182,10 @@ class ReplayItemAdmin(ReadOnlyAdmin[ReplayItem]):
             "admin:outbox_replaybatch_change", args=[batch]
         ) if batch.isdecimal() else "?"
 
-    @admin.display(description="Letter")
+    @admin.display(description="About")
     def of_letter(self, row: ReplayItem) -> str:
-        url = reverse("admin:outbox_deadletter_change", args=[row.letter])
+        model = "outboxmessage" if row.batch.verb in OF_MESSAGES else "deadletter"
+        url = reverse(f"admin:outbox_{model}_change", args=[row.letter])
         return format_html('<a href="{}">{}</a>', url, row)
 
     @admin.display(description="Result")
@@ -193,15 +204,18 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
     tabs = TABS
     happened = ByNumber("asked for", "created_at")
     list_display = ["batch", "in_state", "count_pinned", "count_done", "count_failed", "who", "asked"]
-    empty = ("No replay batch yet", "A batch requeues, edits, discards, resolves or restores many letters at once.")
-    count_pinned = number_column("pinned", "Letters")
+    empty = (
+        "No replay batch yet",
+        "A batch requeues, edits, discards, resolves or restores many letters at once, or sends many messages again.",
+    )
+    count_pinned = number_column("pinned", "In it")
     count_failed = number_column("failed_again", "Failed again")
     asked = age_column("created_at", "Asked for")
 
     @admin.display(description="Batch")
     def batch(self, row: ReplayBatch) -> str:
         line = '{} {}<span class="sw-second">{}</span>'
-        return format_html(line, capfirst(row.verb), batch_page.words_of(row), row.reason or "no reason yet")
+        return format_html(line, capfirst(row.verb), words_of(row), row.reason or "no reason yet")
 
     @admin.display(description="State")
     def in_state(self, row: ReplayBatch) -> str:
@@ -235,6 +249,7 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
             **batch_page.context(row, self.sight(request, row)),
             "allowed": allowed,
             "right": RIGHT,
+            "single": [*RIGHTS[row.verb].values()][1],
             "role": role_for(row.verb),
             "problem": "",
             "typed": {},
@@ -257,13 +272,13 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
         """
         given = request.POST if "verb" in request.POST else request.GET
         verb = given.get("verb", "requeue")
-        if verb not in VERBS:
+        if verb not in RIGHTS:
             raise Http404
         if not self.has_view_permission(request) or not may(request.user, verb):
             raise PermissionDenied(lacking(request.user, verb))
         chosen, change, faults, problem = None, posted_change(given), dict[str, str](), ""
         try:
-            chosen = posted_filter(given)
+            chosen = posted_filter(verb, given)
             chosen.check()
             if request.method == "POST":
                 made, faults = change_of(change) if verb == "edit" else (None, {})
@@ -281,8 +296,10 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
             "words": words,
             "problem": problem,
             "given": [*chosen.fields()] if chosen else [],
+            "many": "messages" if verb in OF_MESSAGES else "letters",
+            "channels": sorted(handlers()) if verb in OF_MESSAGES and chosen and not chosen.ids else [],
         }
-        if verb == "edit" and chosen:
+        if verb == "edit" and isinstance(chosen, Filter):
             context |= {"change": change, "faults": faults, "changes": CHANGES, **batch_page.newest_of(chosen)}
         status = 400 if problem and request.method == "POST" else 200
         return TemplateResponse(request, "admin/outbox/replaybatch/ask.html", context, status=status)

@@ -1,22 +1,25 @@
-"""Levers on messages: cancel, try now, settle uncertain ones; for the admin and for commands."""
+"""Levers on messages: cancel, try now, settle uncertain ones, send again; for the admin, commands and batches."""
 
 from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import msgspec
 from django.conf import settings
 from django.db import transaction
+from django.utils.text import capfirst
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.redelivery import Refusal
+from config.redelivery import Effect, Refusal
+from config.telemetry.redaction import masked_error
 from outbox.audit_log import actions
 from outbox.bookkeeping import counters
-from outbox.channels.handlers import Message, handler_of
+from outbox.channels.handlers import Message, handler_of, handlers
 from outbox.delivery import overdue
 from outbox.delivery.candidates import read_messages
 from outbox.messages.confirm import ACCEPTED
@@ -81,55 +84,7 @@ def give_up(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
         return _done(operator, "give up", ids, changed, reason)
 
 
-def resend(message_id: uuid.UUID, operator: Operator, reason: str, address: str = "") -> uuid.UUID:
-    """Promise once more what a sent message said, to `address` if one is given; returns the new message's id.
-
-    Raises Refusal: it was not sent, is being sent again already, or its recipient gets no mail.
-    """
-    with transaction.atomic():
-        now = database_now()
-        # Locked, so that of two people who ask at once the second sees the message of the first.
-        original = OutboxMessage.objects.filter(pk=message_id, state=State.SENT).select_for_update().first()
-        if original is None:
-            raise Refusal("only what was sent can be sent again")
-        before = Resend.objects.filter(pk=original.pk).first()
-        first = before.resent_from if before else original.pk
-        resent = list(Resend.objects.of([first]).values_list("message_id", flat=True))
-        if OutboxMessage.objects.among(resent).unfinished().exists():
-            raise Refusal(UNDER_WAY)
-        again = Resend(resent_from=first, readdressed=bool(address), created_at=now)
-        key = f"resend/{first}/{len(resent) + 1}"
-        try:
-            publish(
-                original.event_type, original.aggregate, _content(original, address), idempotency_key=key,
-                channel=original.channel, row=again, correlation_id=original.correlation_id, now=now,
-            )  # fmt: skip
-        except IdempotencyConflict:  # by whoever asked on the page of another one of them
-            raise Refusal(UNDER_WAY) from None
-        except ValueError as error:
-            raise Refusal(str(error)) from error
-        counters.add({(FLOW, original.channel, "resent"): 1}, now)
-        actions.record(
-            operator, "resend", f"Message {original.pk}", reason=reason, rows=1, result=f"message {again.message_id}",
-            detail={"message": str(again.message_id), "readdressed": again.readdressed},
-            subject_type="outbox.outboxmessage", subject_ids=[original.pk, again.message_id],
-        )  # fmt: skip
-    return again.message_id
-
-
-def _content(original: OutboxMessage, address: str) -> Any:
-    """What the new message says. Raises Refusal for a recipient who gets no mail, ValueError for a bad address."""
-    handler = handler_of(original.channel)
-    payload = msgspec.json.decode(original.payload)
-    if address:
-        payload = handler.readdressed(payload, address)
-    text = msgspec.json.encode(payload).decode()
-    message = Message(**{name: getattr(original, name) for name in Message._fields})._replace(payload=text)
-    if outcome := handler.screen([message]).get(message.id):
-        raise Refusal(f"{outcome.error}: give another address, or lift what stops this one")
-    return payload
-
-
+# -- What the levers share ------------------------------------------------------------------------------------
 class Locked:
     """Rows of one lever: those in a state that allows it, locked; the update is guarded all the same."""
 
@@ -169,3 +124,186 @@ def _done(
     about: dict[str, Any] = {"subject_type": "outbox.outboxmessage", "subject_ids": ids}
     actions.record(operator, verb, subject, reason=reason, rows=changed, detail=named, **about)
     return changed
+
+
+# -- Sending again what was sent: one message for a person who asks, or those of a batch ---------------------
+LATELY = timedelta(hours=24)  # how long a batch leaves alone what was sent again
+LATELY_SAID = "It was sent again in the last 24 hours."
+NOT_SENT = "only what was sent can be sent again"
+WHY_NOT_SENT = {
+    State.PENDING: "It is not sent yet.",
+    State.PROCESSING: "It is not sent yet.",
+    State.UNCERTAIN: "Nobody knows yet whether it was sent: settle it first.",
+    State.DEAD_LETTERED: "It is a dead letter: requeue that one.",
+    State.EXPIRED: "It expired before it was sent.",
+    State.CANCELLED: "It was cancelled.",
+}
+SAID_AGAIN = "a new message says it again"
+
+
+class Family(NamedTuple):
+    """The first message that said something, and how often it was said again."""
+
+    first: uuid.UUID
+    copies: int
+    newest_at: datetime | None  # the newest copy
+    under_way: bool  # a copy is not sent yet, and may be
+
+
+def resend(message_id: uuid.UUID, operator: Operator, reason: str, address: str = "") -> uuid.UUID:
+    """Promise once more what a sent message said, to `address` if one is given; returns the new message's id.
+
+    Raises Refusal: it was not sent, is being sent again already, or its recipient gets no mail.
+    """
+    with transaction.atomic():
+        now = database_now()
+        # Locked, so that of two people who ask at once the second sees the message of the first.
+        original = OutboxMessage.objects.filter(pk=message_id, state=State.SENT).select_for_update().first()
+        if original is None:
+            raise Refusal(NOT_SENT)
+        family = _families([original.pk])[original.pk]
+        if family.under_way:
+            raise Refusal(UNDER_WAY)
+        try:
+            again = _publish_again(original, _content(original, address), family, now, readdressed=bool(address))
+        except ValueError as error:
+            raise Refusal(str(error)) from error
+        counters.add({(FLOW, original.channel, "resent"): 1}, now)
+        actions.record(
+            operator, "resend", f"Message {original.pk}", reason=reason, rows=1, result=f"message {again.message_id}",
+            detail={"message": str(again.message_id), "readdressed": again.readdressed},
+            subject_type="outbox.outboxmessage", subject_ids=[original.pk, again.message_id],
+        )  # fmt: skip
+    return again.message_id
+
+
+def why_not_resent(messages: Sequence[OutboxMessage], now: datetime) -> dict[uuid.UUID, str]:
+    """Why a batch may not send each of these again; empty for one that it may. Nothing is written."""
+    families = _families([message.pk for message in messages])
+    found: dict[uuid.UUID, str] = {}
+    ready: list[OutboxMessage] = []
+    firsts: set[uuid.UUID] = set()
+    for message in sorted(messages, key=lambda message: message.pk):
+        family = families[message.pk]
+        found[message.pk] = _why_not_now(message, family, now) or (LATELY_SAID if family.first in firsts else "")
+        if not found[message.pk]:
+            firsts.add(family.first)
+            ready.append(message)
+    return found | _why_not_delivered(ready)
+
+
+def resend_these(messages: Sequence[OutboxMessage], batch: int, now: datetime) -> dict[uuid.UUID, Effect]:
+    """Promise once more what each of these says, in the caller's transaction, which has locked them and asked why not.
+
+    One that somebody else sends again at this moment is not in the answer.
+    """
+    families = _families([message.pk for message in messages])
+    found: dict[uuid.UUID, Effect] = {}
+    for message in sorted(messages, key=lambda message: message.pk):
+        try:
+            payload = msgspec.json.decode(message.payload)
+            again = _publish_again(message, payload, families[message.pk], now, batch=batch)
+        except Refusal:
+            continue
+        found[message.pk] = Effect("waiting", SAID_AGAIN, successor=again.message_id)
+    resent = Counter((FLOW, message.channel, "resent") for message in messages if message.pk in found)
+    counters.add(resent, now)
+    return found
+
+
+def effects_of_copies(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Effect]:
+    """What became of these messages that a batch has made; those on their way are not in the answer."""
+    rows = OutboxMessage.objects.among(ids).values_list("id", "state", "receipt", "error")
+    known = {pk: _effect_of_copy(state, receipt, error) for pk, state, receipt, error in rows}
+    gone = Effect("refused", "The new message is gone before anybody saw what became of it.")
+    return {pk: effect for pk in ids if (effect := known.get(pk, gone))}
+
+
+def _effect_of_copy(state: str, receipt: str, error: str) -> Effect | None:
+    if state == State.SENT:
+        return Effect("resolved", f"sent, receipt {receipt or 'none'}")
+    if state == State.CANCELLED:
+        return Effect("discarded", "the new message was cancelled")
+    if state in (State.DEAD_LETTERED, State.EXPIRED):
+        return Effect("failed_again", masked_error(error) or "it expired before it was sent")
+    return None
+
+
+def _families(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Family]:
+    """By message, in three queries for all of them."""
+    rows = Resend.objects.filter(pk__any=frozenset(ids))
+    first_of = dict.fromkeys(ids) | dict(rows.values_list("message_id", "resent_from"))
+    firsts = {pk: first or pk for pk, first in first_of.items()}
+    copies: dict[uuid.UUID, list[Resend]] = {}
+    for copy in Resend.objects.of(firsts.values()):
+        copies.setdefault(copy.resent_from, []).append(copy)
+    made = OutboxMessage.objects.among(copy.message_id for some in copies.values() for copy in some)
+    under_way = set(made.unfinished().values_list("pk", flat=True))
+    return {pk: _family(first, copies.get(first, []), under_way) for pk, first in firsts.items()}
+
+
+def _family(first: uuid.UUID, copies: Sequence[Resend], under_way: Collection[uuid.UUID]) -> Family:
+    newest_at = max((copy.created_at for copy in copies), default=None)
+    return Family(first, len(copies), newest_at, any(copy.message_id in under_way for copy in copies))
+
+
+def _why_not_now(message: OutboxMessage, family: Family, now: datetime) -> str:
+    if message.state != State.SENT:
+        return WHY_NOT_SENT[State(message.state)]
+    if family.under_way:
+        return f"{capfirst(UNDER_WAY)}."
+    return LATELY_SAID if family.newest_at and family.newest_at > now - LATELY else ""
+
+
+def _why_not_delivered(messages: Sequence[OutboxMessage]) -> dict[uuid.UUID, str]:
+    """Those that their channel would not take, or whose recipient gets none."""
+    found: dict[uuid.UUID, str] = {}
+    by_channel: dict[str, list[OutboxMessage]] = {}
+    for message in messages:
+        if message.channel not in handlers():
+            found[message.pk] = f"There is no channel {message.channel} any more."
+            continue
+        try:
+            handler_of(message.channel).check(msgspec.json.decode(message.payload))
+            by_channel.setdefault(message.channel, []).append(message)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            found[message.pk] = f"It could not be sent: {masked_error(str(error))}."
+    for channel, mine in by_channel.items():
+        outcomes = handler_of(channel).screen([_as_sent(message, message.payload) for message in mine])
+        found |= {
+            pk: f"{capfirst(outcome.error)}. Lift that, or send it again alone to another address."
+            for pk, outcome in outcomes.items()
+        }
+    return found
+
+
+def _publish_again(
+    original: OutboxMessage, payload: Any, family: Family, now: datetime, *, batch: int | None = None, readdressed: bool = False,
+) -> Resend:  # fmt: skip
+    """The new message's row. Raises Refusal when somebody was faster, ValueError for what cannot be sent."""
+    again = Resend(resent_from=family.first, readdressed=readdressed, batch=batch, created_at=now)
+    try:
+        publish(
+            original.event_type, original.aggregate, payload, idempotency_key=f"resend/{family.first}/{family.copies + 1}",
+            channel=original.channel, row=again, correlation_id=original.correlation_id, now=now,
+        )  # fmt: skip
+    except IdempotencyConflict:  # by whoever asked on the page of another one of them
+        raise Refusal(UNDER_WAY) from None
+    return again
+
+
+def _content(original: OutboxMessage, address: str) -> Any:
+    """What the new message says. Raises Refusal for a recipient who gets no mail, ValueError for a bad address."""
+    handler = handler_of(original.channel)
+    payload = msgspec.json.decode(original.payload)
+    if address:
+        payload = handler.readdressed(payload, address)
+    message = _as_sent(original, msgspec.json.encode(payload).decode())
+    if outcome := handler.screen([message]).get(message.id):
+        raise Refusal(f"{outcome.error}: give another address, or lift what stops this one")
+    return payload
+
+
+def _as_sent(original: OutboxMessage, payload: str) -> Message:
+    """As its handler gets it, with this payload."""
+    return Message(**{name: getattr(original, name) for name in Message._fields})._replace(payload=payload)

@@ -13,6 +13,7 @@ from django.db import transaction
 from django.db.models import F
 from django.urls import reverse
 
+from config.admin import humanize
 from config.kafka.headers import shown
 from config.redelivery import Effect, Judgement, PayloadForm, Refusal
 from config.uuid7 import uuid7
@@ -25,6 +26,8 @@ from outbox.messages.notify import notify_relays
 from outbox.messages.publish import SCOPE, content_hash, expiry_of
 
 State = OutboxMessage.State
+MOST_AHEAD = 10_000  # messages that are counted
+MAILS = "email"  # the channel whose messages are called mails
 ENDED = (State.DEAD_LETTERED, State.EXPIRED)
 AGAIN = "the message is pending again"
 ANEW = "a new message was made of the letter: the day of the old one was dropped"
@@ -88,6 +91,22 @@ def channels_of(letters: Sequence[DeadLetter]) -> set[str]:
     lost = [pk for pk, message in ids.items() if message not in known]
     headers = DeadLetter.objects.filter(pk__in=lost).values_list("headers", flat=True) if lost else ()
     return {*known.values(), *(dict(shown(found)).get("channel", "") for found in headers)}
+
+
+def ahead(ids: Sequence[UUID], now: datetime) -> str:
+    """`867 mails of the channel`: what is due before the last of these messages that wait; empty where nothing is."""
+    rows = OutboxMessage.objects.among(ids).pending()
+    waiting: dict[str, list[datetime]] = {}
+    for channel, due in rows.values_list("channel", "available_at"):
+        waiting.setdefault(channel, []).append(due)
+    said = []
+    for channel, times in sorted(waiting.items()):
+        before = OutboxMessage.objects.due(channel, min(now, max(times)))
+        number = before[: MOST_AHEAD + len(times) + 1].values("pk").count() - len(times)
+        one, many = ("mail", "mails") if channel == MAILS else ("message", "messages")
+        more = f"more than {MOST_AHEAD:,} {many}" if number > MOST_AHEAD else humanize.plural(number, one, many)
+        said += [f"{more} of the channel {channel}"] if number > 0 else []
+    return ", ".join(said)
 
 
 def message_of(letter: DeadLetter) -> UUID:

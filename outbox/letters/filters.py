@@ -122,7 +122,7 @@ class Filter:
 
     def ends(self) -> tuple[datetime | None, datetime | None]:
         """The times of `since` and `before`. Raises Refusal for what is none."""
-        return _moment(self.since), _moment(self.before)
+        return moment_of(self.since), moment_of(self.before)
 
     def id_range(self) -> tuple[uuid.UUID | None, uuid.UUID | None]:
         """The first id of this time, and the first one behind it: ids rise with the time of arrival, as the list narrows, too."""
@@ -134,7 +134,7 @@ def _first_id(when: datetime | None) -> uuid.UUID | None:
     return smallest_uuid7(max(0, int(when.timestamp() * 1000))) if when else None
 
 
-def _moment(text: str) -> datetime | None:
+def moment_of(text: str) -> datetime | None:
     """Raises Refusal for what is neither empty nor an ISO time; without a zone it is UTC."""
     if not text:
         return None

@@ -226,14 +226,16 @@ class Resend(models.Model):
     message_id = models.UUIDField(primary_key=True)
     resent_from = models.UUIDField(help_text="The first message that said it.")
     readdressed = models.BooleanField(default=False, help_text="It goes to an address that a person has given.")
+    batch = models.BigIntegerField(null=True, help_text="The replay batch that made it; null for a person's own.")
     created_at = models.DateTimeField()
 
     objects = ResendQuerySet.as_manager()
 
     class Meta:
-        indexes = [
-            models.Index(fields=["resent_from"], name="resend_from"),
-            models.Index(fields=["created_at"], name="resend_age"),
+        indexes = [models.Index(fields=["created_at"], name="resend_age")]
+        constraints = [
+            # Whatever happens to its worker: a batch says nothing twice.
+            models.UniqueConstraint(fields=["resent_from", "batch"], name="resend_from_batch")
         ]
 
     def __str__(self) -> str:

@@ -111,9 +111,8 @@ def holdup(verb: str, letters: Sequence[DeadLetter], now: datetime) -> str:
         return ""
 
 
-def pace_for(batch: ReplayBatch, kinds: Sequence[Sequence[Any]]) -> dict[str, object]:
-    """The rate of a batch where nobody has chosen one: the channel's own or 50/s where an effect is awaited."""
-    slow = {source for source, _step, waits in kinds if waits}
-    if batch.rate is not None or not slow:
-        return {}
-    return {"rate": min(letters_of(source).pace() or rules.DEFAULT_RATE for source in slow)}
+def pace(kinds: Sequence[Sequence[Any]]) -> float:
+    """Letters a second: the least of what their channels take, 50 where none says."""
+    return min(
+        letters_of(source).pace() or rules.DEFAULT_RATE for source in {source for source, _step, _waits in kinds}
+    )

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from django.db import transaction
 
 from config.database.clock import database_now
 from config.database.retry import remedy_for
-from config.redelivery import Effect, EffectState
+from config.redelivery import Effect
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from config.telemetry.redaction import masked_error, said
-from outbox.letters import redelivery
-from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY
 from outbox.replay_batches import actions, rules
-from outbox.replay_batches.actions import act
 from outbox.replay_batches.items import ItemOutcome, of_effect, with_reasons, write
-from outbox.replay_batches.models import BEGUN, LEASE, ReplayBatch, ReplayItem
+from outbox.replay_batches.models import BEGUN, LEASE, OF_MESSAGES, ReplayBatch, ReplayItem
+from outbox.replay_batches.subjects import subject_of
 
 # -- One chunk of a batch in one transaction -----------------------------------------------------------------
 # Its letters locked, judged again, acted on, and counted with the batch.
@@ -56,10 +54,13 @@ def _transact(batch_id: int, token: uuid.UUID, items: Sequence[ReplayItem]) -> i
     with transaction.atomic():
         batch = _held(batch_id, token)
         now = database_now()
-        letters = _locked(item.letter for item in items)
-        why, ready = actions.judge(batch, letters, now)
-        effects = act(batch, ready, letters, now) if ready else {}
-        settle_chunk(batch, [_outcome(batch, item, letters, why, effects) for item in items], now, spent=len(effects))
+        subject = subject_of(batch.verb)
+        rows = subject.locked([item.letter for item in items])
+        why = dict.fromkeys((item.letter for item in items), subject.gone) | dict.fromkeys(rows, "")
+        judged = subject.judge(batch, rows, now)
+        why |= judged.why
+        effects = subject.act(batch, judged.ready, rows, now) if judged.ready else {}
+        settle_chunk(batch, [_outcome(batch, item, why, effects) for item in items], now, spent=len(effects))
     return len(items)
 
 
@@ -77,20 +78,9 @@ def _held(batch_id: int, token: uuid.UUID) -> ReplayBatch:
     return batch
 
 
-def _locked(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, DeadLetter]:
-    rows = DeadLetter.objects.filter(pk__in=list(ids)).order_by("pk").select_for_update().defer("traceback")
-    return {letter.pk: letter for letter in rows}
-
-
 def _outcome(
-    batch: ReplayBatch,
-    item: ReplayItem,
-    letters: Collection[uuid.UUID],
-    why: Mapping[uuid.UUID, str],
-    effects: Mapping[uuid.UUID, Effect],
+    batch: ReplayBatch, item: ReplayItem, why: Mapping[uuid.UUID, str], effects: Mapping[uuid.UUID, Effect]
 ) -> ItemOutcome:
-    if item.letter not in letters:
-        return ItemOutcome(item, "skipped", actions.GONE)
     if reason := why.get(item.letter):
         return ItemOutcome(item, "skipped", reason)
     effect = effects.get(item.letter)
@@ -103,17 +93,20 @@ def settle_chunk(batch: ReplayBatch, outcomes: Sequence[ItemOutcome], now: datet
     Stops it when its rule is broken, or when one of its canary failed. Raises Lost when it is not what was locked.
     """
     write(outcomes, now)
-    changes = _counters(batch, outcomes)
+    counters = _counters(batch, outcomes)
+    changes: dict[str, object] = {**counters}
     changes["skipped_why"] = with_reasons(batch.skipped_why, (one.note for one in outcomes if one.state == "skipped"))
+    turns = batch.pinned - counters.get("eligible", batch.eligible)
+    changes["marks"] = rules.add_mark(batch.marks, turns, now.timestamp())
     changes |= {"tokens": batch.tokens - spent} if batch.rate else {}
     changes |= {"lease_until": now + LEASE} if batch.lease_token else {}
     changes |= _judged(batch, outcomes)
     if not batch.change(**changes):
         raise Lost
-    transaction.on_commit(lambda: _count(outcomes))
+    transaction.on_commit(lambda: _count(batch, outcomes))
 
 
-def _counters(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, object]:
+def _counters(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, int]:
     shift: Counter[str] = Counter()
     for outcome in outcomes:
         shift[outcome.item.state] -= 1
@@ -137,55 +130,28 @@ def _judged(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, ob
     return {"ring": ring}
 
 
-def _count(outcomes: Sequence[ItemOutcome]) -> None:
+def _count(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> None:
     for (source, state), number in Counter((one.item.source, one.state) for one in outcomes).items():
-        metrics.REPLAY_LETTERS.labels(source, state).inc(number)
+        # Messages of the outbox are no letters of it: they are counted apart.
+        metrics.REPLAY_LETTERS.labels(batch.nouns[1] if batch.verb in OF_MESSAGES else source, state).inc(number)
 
 
-# -- What became of the letters that a batch has taken back --------------------------------------------------
+# -- What became of what a batch has taken back, or sent again -----------------------------------------------
 # Proof is looked for, then the batch counts it.
-EFFECTS: dict[str, EffectState] = {
-    "resolved": "resolved", "failed_again": "failed_again", "discarded": "discarded",
-}  # fmt: skip
-
-
-def look_for_proof(batch_id: int, token: uuid.UUID, items: Sequence[ReplayItem]) -> int:
-    """Look for the effect of these items' letters, and count what is known; returns how many were judged."""
-    if not items:
-        return 0
-    ids = [item.letter for item in items]
-    redelivery.look_after_these(ids, database_now())
-    fates = {letter.pk: letter for letter in _fates(ids)}
-    if not any(_proven_outcome(item, fates.get(item.letter)) for item in items):
-        return 0
-    return _count_proofs(batch_id, token, items, fates)
+def look_for_proof(batch: ReplayBatch, token: uuid.UUID, items: Sequence[ReplayItem]) -> int:
+    """Look for the effect of these items, and count what is known; returns how many were judged."""
+    effects = subject_of(batch.verb).effects(items, database_now()) if items else {}
+    return _count_proofs(batch.pk, token, items, effects) if effects else 0
 
 
 def _count_proofs(
-    batch_id: int, token: uuid.UUID, items: Sequence[ReplayItem], fates: dict[uuid.UUID, DeadLetter]
+    batch_id: int, token: uuid.UUID, items: Sequence[ReplayItem], effects: Mapping[uuid.UUID, Effect]
 ) -> int:
     with transaction.atomic():
         batch = ReplayBatch.objects.held(batch_id, token, *BEGUN)
         if batch is None:
             return 0
         still = ReplayItem.objects.filter(pk__in=[item.pk for item in items], state="requeued").oldest_first()
-        outcomes = [found for item in still if (found := _proven_outcome(item, fates.get(item.letter)))]
+        outcomes = [of_effect(item, batch.verb, effects[item.letter]) for item in still if item.letter in effects]
         settle_chunk(batch, outcomes, database_now())
     return len(outcomes)
-
-
-def _fates(ids: Sequence[uuid.UUID]) -> Sequence[DeadLetter]:
-    columns = ("id", "status", "evidence", "note", "successor")
-    return list(DeadLetter.objects.filter(pk__in=ids).only(*columns))
-
-
-def _proven_outcome(item: ReplayItem, letter: DeadLetter | None) -> ItemOutcome | None:
-    """None while nobody knows."""
-    if letter is None:
-        return ItemOutcome(item, "refused", "The letter is gone before its effect was seen.")
-    if letter.status == "open":  # discarded on its way, and restored
-        return ItemOutcome(item, "skipped", "Somebody opened it again.")
-    if letter.status not in EFFECTS:
-        return None
-    found = Effect(EFFECTS[letter.status], letter.evidence or letter.note, successor=letter.successor)
-    return of_effect(item, "requeue", found)

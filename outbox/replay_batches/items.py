@@ -61,12 +61,12 @@ class ItemOutcome:
 def of_effect(item: ReplayItem, verb: str, effect: Effect) -> ItemOutcome:
     """What an effect means for an item of this verb."""
     if effect.state in ("refused", "failed_again"):
-        return ItemOutcome(item, effect.state, effect.evidence, effect.successor)
+        return ItemOutcome(item, effect.state, effect.evidence, effect.successor or item.successor)
     if verb not in SENDING or effect.state == "resolved":
-        return ItemOutcome(item, "verified", effect.evidence)
+        return ItemOutcome(item, "verified", effect.evidence, effect.successor or item.successor)
     if effect.state == "discarded":
-        return ItemOutcome(item, "skipped", effect.evidence or "it was cancelled on its way")
-    return ItemOutcome(item, "requeued", effect.evidence)
+        return ItemOutcome(item, "skipped", effect.evidence or "it was cancelled on its way", item.successor)
+    return ItemOutcome(item, "requeued", effect.evidence, effect.successor)
 
 
 def write(outcomes: Sequence[ItemOutcome], now: datetime) -> None:

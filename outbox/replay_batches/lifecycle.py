@@ -13,9 +13,9 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.audit_log import actions
 from outbox.letters.field_changes import FieldChange
-from outbox.letters.filters import Filter
 from outbox.replay_batches import rules
 from outbox.replay_batches.models import LIVE, ReplayBatch, ReplayItem
+from outbox.replay_batches.subjects import words_of
 
 # -- What of a batch stands in the operators' trail: one action for the batch, one for each of its levers ----
 NO_REASON = "–"
@@ -25,7 +25,7 @@ def record_batch(
     batch: ReplayBatch, operator: Operator, verb: str, reason: str, result: str, rows: int = 0, before: str = ""
 ) -> None:
     """Insert an action about a batch, in the transaction of the deed; `before` is the state that it has left."""
-    subject = f"{batch}: {batch.verb} {Filter.of(batch.filter).words()}"
+    subject = f"{batch}: {batch.verb} {words_of(batch)}"
     detail = {"batch": batch.pk, "filter": batch.filter}
     detail |= {"change": FieldChange.of(batch.edit).without_values()} if batch.edit else {}
     words = {"reason": reason or NO_REASON, "result": result, "url": page_of(batch)}
@@ -38,7 +38,7 @@ def record_batch(
 
 def record_act(batch: ReplayBatch, operator: Operator) -> None:
     """The batch itself: who asked for it, why, and how many letters it is about to act on."""
-    result = f"{humanize.plural(batch.eligible, 'letter', 'letters')} to {batch.verb}"
+    result = f"{humanize.plural(batch.eligible, *batch.nouns)} to {batch.verb}"
     record_batch(batch, operator, batch.verb, batch.reason, result, batch.eligible)
 
 
@@ -90,7 +90,7 @@ def blocker_of(batch: ReplayBatch) -> ReplayBatch | None:
 
 
 def in_the_way(blocker: ReplayBatch) -> str:
-    return f"Waits: {blocker} of {blocker.requested_by} has letters of the same source."[:500]
+    return f"Held behind {blocker} of {blocker.requested_by}: one batch of a source at a time."[:500]
 
 
 def _started(batch: ReplayBatch, now: datetime, size: int) -> dict[str, object]:

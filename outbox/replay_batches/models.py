@@ -1,4 +1,4 @@
-"""The tables of replay batches: one verb over many letters, and what became of each of them."""
+"""The tables of replay batches: one verb over many letters or messages, and what became of each of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ LEASE = timedelta(seconds=15)
 OUTCOMES = ("eligible", "skipped", "requeued", "verified", "failed_again", "refused", "left")
 LIVE = ("canary", "running", "paused")  # may take letters back, or would as soon as somebody says so
 TO_DO = ("counting", "holding", "canary", "running", "verifying")  # a worker has something to do
-SENDING = frozenset({"requeue", "edit"})  # verbs that take letters back: a few go first, and their effects are proven
+# Verbs whose effect comes later: a few go first, and their effects are proven.
+SENDING = frozenset({"requeue", "edit", "resend"})
+OF_MESSAGES = ("resend",)  # verbs about messages of the outbox; the others are about dead letters
 BEGUN = ("canary", "running", "paused", "stopped", "verifying", "cancelled")  # some letters may be on their way
 
 
@@ -38,13 +40,16 @@ class ReplayBatchQuerySet(ClaimQuerySet["ReplayBatch"]):
             | models.Q(state="cancelled", eligible__gt=0, pinned_at__isnull=False)
         ).order_by("pk")
 
+    def of_letters(self) -> ReplayBatchQuerySet:
+        return self.exclude(verb__in=OF_MESSAGES)
+
     def held(self, pk: int, token: uuid.UUID, *states: str) -> ReplayBatch | None:
         """The batch, locked until the transaction ends, if `token` still holds it in one of these states."""
         return self.held_by(token).filter(pk=pk, state__in=states).select_for_update().first()
 
 
 class ReplayBatch(Claimable):
-    """One verb over the letters that a filter found up to a cut-off; its counters are those of its items."""
+    """One verb over the letters or messages that a filter found up to a cut-off; its counters are those of its items."""
 
     class Verb(models.TextChoices):
         REQUEUE = "requeue"
@@ -52,6 +57,7 @@ class ReplayBatch(Claimable):
         DISCARD = "discard"
         RESOLVE = "resolve"
         RESTORE = "restore"
+        RESEND = "resend"
 
     class State(models.TextChoices):
         COUNTING = "counting"
@@ -92,6 +98,9 @@ class ReplayBatch(Claimable):
     ramp_from = models.DateTimeField(null=True, help_text="When the rate began to climb.")
     tokens = models.FloatField(default=0.0)
     tokens_at = models.DateTimeField(null=True)
+    marks = models.JSONField(
+        default=list, help_text="When so many had had their turn, of the last minute: what it measures."
+    )
     canary = models.IntegerField(null=True, help_text="Letters that go first; null leaves it to the size.")
     ring = models.CharField(max_length=rules.STOP_WINDOW, blank=True, default="", help_text="The last verdicts.")
     stop_percent = models.FloatField(default=rules.STOP_PERCENT)
@@ -119,19 +128,29 @@ class ReplayBatch(Claimable):
         return f"Replay batch {self.pk}"
 
     @property
+    def nouns(self) -> tuple[str, str]:
+        """What one and several of its items are called."""
+        return ("message", "messages") if self.verb in OF_MESSAGES else ("letter", "letters")
+
+    @property
     def sources(self) -> list[str]:
         """Of its letters."""
         return sorted({source for source, _step, _awaited in self.kinds})
 
     @property
     def sends(self) -> bool:
-        """Whether its verb takes letters back: what follows is tried on a few, paced and proven."""
+        """Whether its verb takes letters back or sends messages: what follows is tried on a few, paced and proven."""
         return self.verb in SENDING
 
     @property
     def acted_on(self) -> int:
         """Letters whose turn has come."""
         return self.requeued + self.verified + self.failed_again + self.refused
+
+    @property
+    def turns(self) -> int:
+        """Letters whose turn has come, those among them that were skipped."""
+        return self.pinned - self.eligible - self.left
 
     @property
     def to_act_on(self) -> int:
@@ -182,7 +201,7 @@ class ReplayItemQuerySet(models.QuerySet):
 
 
 class ReplayItem(models.Model):
-    """One letter of a batch. What is copied from the letter is what the order of the deeds depends on."""
+    """One letter of a batch, or one message. What is copied from it is what the order of the deeds depends on."""
 
     class State(models.TextChoices):
         ELIGIBLE = "eligible"
@@ -204,7 +223,10 @@ class ReplayItem(models.Model):
     state = IdentifierField(max_length=12, choices=State, default=State.ELIGIBLE)
     canary = models.BooleanField(default=False)
     note = models.CharField(max_length=500, blank=True, default="")
-    successor = models.UUIDField(null=True, help_text="The letter of the next revision, if it failed again.")
+    successor = models.UUIDField(
+        null=True,
+        help_text="The letter of the next revision, if it failed again; of a message the one that says it again.",
+    )
     changed_at = models.DateTimeField(null=True)
 
     objects = ReplayItemQuerySet.as_manager()

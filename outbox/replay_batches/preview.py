@@ -1,12 +1,12 @@
-"""Counting: pins the letters of a batch in one statement, then asks the flows about them, chunk by chunk."""
+"""Counting: pins what a batch is about in one statement, then asks whether it may act on each, chunk by chunk."""
 
 from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import starmap, takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -16,15 +16,12 @@ from django.db.models.functions import Coalesce, Length
 from config.database.clock import database_now
 from config.database.prefetch import Ahead, reading_ahead
 from config.telemetry.logs import log
-from outbox.letters.filters import Filter
-from outbox.letters.models import DeadLetter, DeadLetterQuerySet
-from outbox.replay_batches import actions
 from outbox.replay_batches.items import ItemOutcome, PreviewItem, first_portion, with_reasons, write
 from outbox.replay_batches.models import LEASE, ReplayBatch, ReplayItem
+from outbox.replay_batches.subjects import Rows, subject_of
 
 COUNTING = ReplayBatch.State.COUNTING
 JUDGED = ("eligible", "skipped")  # states of items whose turn has not come
-COPIED = ("source", "step", "business_key")  # of the letter
 CHUNKS = 20  # of a step: a worker looks around in between
 IN_MEMORY = 2  # portions: one is judged, one is read
 
@@ -33,25 +30,26 @@ class JudgedTo(NamedTuple):
     """How far a preview has come."""
 
     batch_id: int
+    verb: str
     letter: uuid.UUID | None  # the last one; None at the beginning
 
     @classmethod
     def of(cls, batch: ReplayBatch) -> JudgedTo:
-        return cls(batch.pk, batch.judged_to)
+        return cls(batch.pk, batch.verb, batch.judged_to)
 
 
 class Portion(NamedTuple):
-    """Items, oldest letter first, and their letters as far as they are still there."""
+    """Items, oldest first, and their letters or messages as far as they are still there."""
 
     items: Sequence[PreviewItem]
-    letters: Mapping[uuid.UUID, DeadLetter]
+    rows: Rows
 
 
 Portions = Ahead[JudgedTo, Portion]
 
 
 def pin(batch_id: int, token: uuid.UUID) -> int:
-    """Write an item for each letter that the filter finds up to the cut-off, once; returns how many.
+    """Write an item for each letter or message that the filter finds up to the cut-off, once; returns how many.
 
     One statement: whatever arrives or is closed meanwhile, the set is the one of that moment.
     """
@@ -59,35 +57,40 @@ def pin(batch_id: int, token: uuid.UUID) -> int:
         batch = ReplayBatch.objects.held(batch_id, token, COUNTING)
         if batch is None or batch.pinned_at:
             return 0
-        letters = Filter.of(batch.filter).letters(batch.verb).filter(pk__lte=batch.cut_off)
-        pinned = _insert_items(batch, letters)
+        pinned = _insert_items(batch, subject_of(batch.verb).rows(batch).filter(pk__lte=batch.cut_off))
         now = database_now()
-        kinds = [[source, step, actions.awaited(batch.verb, source, step)] for source, step in _kinds_of(batch)]
+        kinds = [
+            [source, step, subject_of(batch.verb).awaited(batch.verb, source, step)]
+            for source, step in _kinds_of(batch)
+        ]
         changes = {"pinned": pinned, "eligible": pinned, "pinned_at": now, "lease_until": now + LEASE}
-        batch.change(kinds=kinds, **changes, **actions.pace_for(batch, kinds))
+        batch.change(kinds=kinds, **changes, **_pace_for(batch, kinds))
     log.info("replay_pinned", batch=batch_id, letters=pinned)
     return pinned
 
 
-def _insert_items(batch: ReplayBatch, letters: QuerySet) -> int:
-    computed = {
-        "to_batch": Value(batch.pk),
-        "as_state": Value("eligible"),
-        "as_note": Value(""),
-        "as_canary": Value(False),
-        "as_size": Coalesce(Length("payload"), 0),
-    }
-    chosen = letters.annotate(**computed).order_by("pk").values_list("to_batch", "pk", *COPIED, *list(computed)[1:])
-    select, params = chosen.query.sql_with_params()
+def _insert_items(batch: ReplayBatch, rows: QuerySet) -> int:
+    written = {
+        "batch_id": Value(batch.pk), **subject_of(batch.verb).copied, "state": Value("eligible"), "note": Value(""),
+        "canary": Value(False), "size": Coalesce(Length("payload"), 0),
+    }  # fmt: skip
+    computed = {f"as_{column}": value for column, value in written.items()}
+    select, params = rows.annotate(**computed).order_by("pk").values_list(*computed).query.sql_with_params()
     quote = connection.ops.quote_name
-    columns = ", ".join(map(quote, ["batch_id", "letter", *COPIED, "state", "note", "canary", "size"]))
+    columns = ", ".join(map(quote, written))
     with connection.cursor() as cursor:
         cursor.execute(f"INSERT INTO {quote(ReplayItem._meta.db_table)} ({columns}) {select}", params)
         return int(cursor.rowcount)
 
 
+def _pace_for(batch: ReplayBatch, kinds: Sequence[Sequence[Any]]) -> dict[str, object]:
+    """The rate of a batch where nobody has chosen one: the channel's own or 50/s where an effect is awaited."""
+    slow = [kind for kind in kinds if kind[2]]
+    return {} if batch.rate is not None or not slow else {"rate": subject_of(batch.verb).pace(slow)}
+
+
 def _kinds_of(batch: ReplayBatch) -> QuerySet:
-    """(source, step) of its letters."""
+    """(source, step) of its letters; of messages, their channel."""
     return ReplayItem.objects.of(batch).order_by().values_list("source", "step").distinct()
 
 
@@ -108,23 +111,27 @@ def judge(batch_id: int, token: uuid.UUID, portions: Portions) -> int:
         if not items:
             _finish(batch)
             return 0
-        portions.begin(JudgedTo(batch.pk, items[-1].letter))
-        verdicts = actions.foresee(batch, letters, now)
-        outcomes = [_outcome(item, letters.get(item.letter), verdicts.get(item.letter, "")) for item in items]
+        portions.begin(JudgedTo(batch.pk, batch.verb, items[-1].letter))
+        subject = subject_of(batch.verb)
+        why = dict.fromkeys((item.letter for item in items), subject.gone) | dict.fromkeys(letters, "")
+        why |= subject.foresee(batch, letters, now)
+        outcomes = [
+            ItemOutcome(item, "skipped" if why[item.letter] else "eligible", why[item.letter]) for item in items
+        ]
         changed = [found for found in outcomes if found.state != found.item.state or found.note != found.item.note]
         write(changed, now)
         counts = Counter(found.state for found in outcomes) - Counter(item.state for item in items)
         fewer = Counter(item.state for item in items) - Counter(found.state for found in outcomes)
         counters = {name: getattr(batch, name) + counts[name] - fewer[name] for name in ("eligible", "skipped")}
-        why = with_reasons(batch.skipped_why, (found.note for found in outcomes if found.state == "skipped"))
-        batch.change(**counters, skipped_why=why, judged_to=items[-1].letter, lease_until=now + LEASE)
+        reasons = with_reasons(batch.skipped_why, (found.note for found in outcomes if found.state == "skipped"))
+        batch.change(**counters, skipped_why=reasons, judged_to=items[-1].letter, lease_until=now + LEASE)
     return len(items)
 
 
 def portion_behind(so_far: JudgedTo) -> Portion:
     """What is judged next, as much as may be in memory beside another portion; nothing is locked."""
     items = _items(so_far)
-    return Portion(items, _between(so_far.batch_id, items).to_judge().in_bulk() if items else {})
+    return Portion(items, subject_of(so_far.verb).read(so_far.batch_id, items, JUDGED) if items else {})
 
 
 def _items(so_far: JudgedTo) -> Sequence[PreviewItem]:
@@ -137,22 +144,6 @@ def _items(so_far: JudgedTo) -> Sequence[PreviewItem]:
         found += starmap(PreviewItem, rows.values_list(*PreviewItem._fields)[:most])
     items = sorted(found, key=lambda item: item.letter)[:most]
     return first_portion(items, IN_MEMORY)
-
-
-def _between(batch_id: int, items: Sequence[PreviewItem]) -> DeadLetterQuerySet:
-    """The letters between the first of these items and the last one.
-
-    Through the items: MySQL needs four times as long for a list of a thousand keys, most of it before it reads a row.
-    """
-    between = items[0].letter, items[-1].letter
-    ours = ReplayItem.objects.filter(batch_id=batch_id, state__in=JUDGED, letter__range=between)
-    return DeadLetter.objects.filter(pk__in=ours.values("letter"))
-
-
-def _outcome(item: PreviewItem, letter: DeadLetter | None, why_not: str) -> ItemOutcome:
-    if letter is None:
-        why_not = actions.GONE
-    return ItemOutcome(item, "skipped", why_not) if why_not else ItemOutcome(item, "eligible")
 
 
 def _finish(batch: ReplayBatch) -> None:

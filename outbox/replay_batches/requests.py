@@ -11,17 +11,19 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from config.admin.levers import Operator, fault_of_reason
+from config.admin.levers import LEAST_REASON, Operator, fault_of_reason
 from config.database.clock import database_now
 from config.redelivery import Refusal
 from config.uuid7 import smallest_uuid7
 from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter
 from outbox.letters.levers import LEASTS
+from outbox.messages.filters import MessageFilter
 from outbox.replay_batches import lifecycle, preview, rules
 from outbox.replay_batches.models import LEASE, SENDING, ReplayBatch
 
 State = ReplayBatch.State
+LEAST = LEASTS | {"resend": LEAST_REASON}  # characters of the reason, by verb
 FRESH = timedelta(minutes=10)  # how long a preview stands
 TYPED_ABOVE = 1_000  # letters: whoever confirms more types their number
 EVERY_LETTER = uuid.UUID(int=2**128 - 1)
@@ -31,9 +33,9 @@ Edge = Callable[[ReplayBatch, datetime], dict[str, object]]
 
 
 def draft(
-    verb: str, found: Filter, operator: Operator, *, reason: str = "", code: str = "", rate: float | None = None,
-    canary: int | None = None, change: FieldChange | None = None, token: uuid.UUID | None = None,
-    automatic: bool = False,
+    verb: str, found: Filter | MessageFilter, operator: Operator, *, reason: str = "", code: str = "",
+    rate: float | None = None, canary: int | None = None, change: FieldChange | None = None,
+    token: uuid.UUID | None = None, automatic: bool = False,
 ) -> ReplayBatch:  # fmt: skip
     """Ask for a batch: only the filter and the cut-off are written, a worker counts. Raises Refusal.
 
@@ -94,7 +96,7 @@ def _check_count(batch: ReplayBatch, typed: str) -> None:
     if not batch.eligible:
         raise Refusal(f"there is nothing to {batch.verb}")
     if batch.eligible > TYPED_ABOVE and typed.replace(",", "").strip() != str(batch.eligible):
-        raise Refusal(f"you typed {typed.strip() or 'nothing'}; the set has {batch.eligible:,} letters")
+        raise Refusal(f"you typed {typed.strip() or 'nothing'}; the set has {batch.eligible:,} {batch.nouns[1]}")
 
 
 def undo(batch_id: int, operator: Operator, reason: str = "") -> ReplayBatch:
@@ -120,7 +122,7 @@ def resume(batch_id: int, operator: Operator, reason: str = "") -> ReplayBatch:
         batch = ReplayBatch.objects.filter(pk=batch_id).first()
         blocker = lifecycle.live_beside(batch) if batch and batch.state == State.STOPPED else None
         if blocker:
-            raise Refusal(f"{blocker} of {blocker.requested_by} has letters of the same source: wait, or cancel it")
+            raise Refusal(f"{blocker} of {blocker.requested_by} acts on the same source: wait, or cancel it")
         edges = {State.PAUSED: _where_it_was, State.STOPPED: _past_its_rule}
         return _lever(batch_id, operator, "resume", reason, edges, note="", tokens=0.0, tokens_at=None)
 
@@ -179,7 +181,7 @@ def _locked(batch_id: int, *states: str) -> ReplayBatch:
 
 def check_reason(verb: str, reason: str) -> None:
     """Refuse a reason that is shorter than the lever on one letter asks for."""
-    if fault := fault_of_reason(reason, LEASTS[verb]):
+    if fault := fault_of_reason(reason, LEAST[verb]):
         raise Refusal(fault)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -100,6 +100,26 @@ class Speed:
 def chunk_of(taken: int, most: int) -> int:
     """Letters of the next transaction: few at first, then as many as were taken before."""
     return min(most, max(FIRST_CHUNK, taken))
+
+
+# -- The measured rate: how many had their turn at a few moments of the last minute. Pure --------------------
+Mark = Sequence[float]  # (Unix time, letters whose turn had come)
+MEASURED = 60.0  # seconds that a measurement looks back
+BETWEEN_MARKS = 5.0
+
+
+def add_mark(marks: Sequence[Mark], turns: int, at: float) -> Sequence[Mark]:
+    """The marks of the last minute, with this one where the last is five seconds old; at most thirteen."""
+    if marks and at - marks[-1][0] < BETWEEN_MARKS:
+        return marks
+    return [*(mark for mark in marks if mark[0] >= at - MEASURED), [at, turns]]
+
+
+def measured_rate(marks: Sequence[Mark], turns: int, at: float) -> float:
+    """Letters a second since the first mark of the last minute; 0 where nothing has gone, or too little to know."""
+    since, before = next((mark for mark in marks if mark[0] >= at - MEASURED), (at, turns))
+    seconds = at - since
+    return (turns - before) / seconds if seconds >= BETWEEN_MARKS else 0.0
 
 
 # -- The stop rule: the last hundred verdicts of a batch, and when they are too bad to go on. Pure -----------

@@ -19,11 +19,11 @@ from config.telemetry.activity import activity
 from config.telemetry.logs import log
 from config.telemetry.redaction import masked_error, said
 from outbox.audit_log.hash_chain import seal
-from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY, look_after
-from outbox.replay_batches import actions, execute, lifecycle, preview, rules
+from outbox.replay_batches import execute, lifecycle, preview, rules
 from outbox.replay_batches import items as window
 from outbox.replay_batches.models import BEGUN, TO_DO, ReplayBatch, ReplayItem
+from outbox.replay_batches.subjects import subject_of
 
 # -- One step of a batch, whatever its state -----------------------------------------------------------------
 # A worker or a command takes steps until there is nothing to do.
@@ -83,14 +83,14 @@ class Steps:
         items = window.next_items(batch, flying, most, self._window(batch))
         if not items:
             return self._over(batch, flying)
-        why = _holdup(batch, items, now)
+        why = subject_of(batch.verb).holdup(batch.verb, items, now)
         self._say(batch, why)
         if why:
             return SOON
         return AT_ONCE if execute.act_on_chunk(batch, self.token, window.first_portion(items)) else SOON
 
     def _look(self, batch: ReplayBatch, flying: Sequence[ReplayItem]) -> int:
-        judged = execute.look_for_proof(batch.pk, self.token, flying)
+        judged = execute.look_for_proof(batch, self.token, flying)
         if judged:
             self._speed(batch).add(judged, time.monotonic())
         return judged
@@ -100,7 +100,7 @@ class Steps:
 
     def _window(self, batch: ReplayBatch) -> int:
         """Ten seconds of its rate; before live traffic no more than ten seconds of what is really sent."""
-        if not actions.in_line(batch):
+        if not subject_of(batch.verb).in_line(batch):
             return batch.window
         return min(batch.window, self._speed(batch).window_at(time.monotonic()))
 
@@ -129,7 +129,7 @@ class Steps:
         if not items:
             return LATER
         self.looked_to[batch.pk] = items[-1].letter
-        judged = execute.look_for_proof(batch.pk, self.token, items)
+        judged = execute.look_for_proof(batch, self.token, items)
         return AT_ONCE if judged else SOON if len(items) == settings.REPLAY_CHUNK else LATER
 
     def _finish(self, batch: ReplayBatch) -> float:
@@ -165,14 +165,6 @@ def room(batch: ReplayBatch, now: datetime) -> tuple[float, int]:
 
 def _write_tokens(batch: ReplayBatch, tokens: float, now: datetime) -> None:
     ReplayBatch.objects.filter(pk=batch.pk, lease_token=batch.lease_token).update(tokens=tokens, tokens_at=now)
-
-
-def _holdup(batch: ReplayBatch, items: Sequence[ReplayItem], now: datetime) -> str:
-    letters = DeadLetter.objects.filter(pk__in=[item.letter for item in items]).defer("payload", "traceback", "headers")
-    by_source: dict[str, list[DeadLetter]] = {}
-    for letter in letters:
-        by_source.setdefault(letter.source, []).append(letter)
-    return next(filter(None, (actions.holdup(batch.verb, found, now) for found in by_source.values())), "")
 
 
 def put_back(batch: ReplayBatch, token: uuid.UUID) -> int:

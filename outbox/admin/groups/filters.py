@@ -38,7 +38,7 @@ def groups_in_work() -> frozenset[int]:
 
     There are few batches, and fewer live ones; whatever they hold, these are at most three queries.
     """
-    batches = list(ReplayBatch.objects.filter(state__in=AT_WORK))
+    batches = list(ReplayBatch.objects.of_letters().filter(state__in=AT_WORK))
     asked = {batch.filter["group"] for batch in batches if batch.filter.get("group") is not None}
     reached = [_reached_by(batch) for batch in batches if _is_wide(batch)]
     wide = FailureGroup.objects.workable().filter(reduce(or_, reached)) if reached else FailureGroup.objects.none()
@@ -48,7 +48,7 @@ def groups_in_work() -> frozenset[int]:
 
 def batches_of(group: FailureGroup) -> list[ReplayBatch]:
     """The live batches that have pinned letters of one group, newest first."""
-    batches = list(ReplayBatch.objects.filter(state__in=AT_WORK).order_by("-pk"))
+    batches = list(ReplayBatch.objects.of_letters().filter(state__in=AT_WORK).order_by("-pk"))
     oldest = _oldest_letter(group.pk) if any(map(_is_wide, batches)) else None
     wide = {batch.pk for batch in batches if _is_wide(batch) and oldest and _reaches(batch, group, oldest)}
     letters = DeadLetter.objects.filter(pk__in=_chosen(batches), group_id=group.pk)

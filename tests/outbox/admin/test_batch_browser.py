@@ -20,6 +20,8 @@ from tests.outbox.replay_batches.scripted_flow import (
     run_until,
     step,
 )
+from tests.outbox.replay_batches.test_resend import carried_out, sent
+from tests.outbox.scripted import promise
 
 __all__ = ["CHROMIUM", "chromium", "live_server", "page", "pytestmark", "scripted"]
 PICTURES = os.environ.get("PICTURES", "")
@@ -104,3 +106,32 @@ def test_a_preview_is_confirmed_by_keyboard_alone(page):
     page.wait_for_selector("text=3 letters wait for the end of the hold")
     batch.refresh_from_db()
     assert batch.state == "holding"
+
+
+def test_messages_from_the_list_to_the_end_in_three_widths(page, memory, go):
+    sent(30, memory, go)
+    promise("order:late")
+    page.goto(f"{reverse('admin:outbox_outboxmessage_changelist')}?when=day")
+    look(page, "messages")
+    page.click("text=Resend all of these")
+    page.wait_for_selector("text=The messages are counted first")
+    page.select_option("#id_channel", "memory")
+    look(page, "resend-ask")
+    page.click("text=Count and preview")
+    page.wait_for_selector("text=Counting the messages")
+    batch = ReplayBatch.objects.get()
+    run_until(batch, "previewed")
+    page.goto(url_of(batch))
+    look(page, "resend-preview")
+    page.fill("#id_reason", REASON)
+    page.fill("#id_rate", "10000")
+    page.click("button:has-text('Resend 30 messages')")
+    page.click("text=Start now")
+    page.wait_for_selector("text=The hold is over")
+    step(3)
+    page.goto(url_of(batch))
+    look(page, "resend-running")
+    carried_out(batch, memory, go)
+    page.goto(url_of(batch))
+    page.wait_for_selector("h1:has-text('Resent 30 of 30 messages')")
+    look(page, "resend-done")

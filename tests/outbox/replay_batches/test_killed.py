@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import traceback
+from collections import Counter
 from importlib import import_module
 
 import pytest
@@ -14,15 +15,19 @@ from django.db import connections
 from buffer.models import InventoryTracking
 from config.database.clock import database_now
 from config.probes.verify import prove
+from outbox import verify
+from outbox.bookkeeping import counters
 from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter, PayloadRevision
-from outbox.models import OperatorAction
+from outbox.messages.filters import MessageFilter
+from outbox.models import OperatorAction, OutboxMessage, Resend
 from outbox.replay_batches import requests
 from outbox.replay_batches.models import ReplayBatch
 from outbox.replay_batches.run import BatchWorker
 from tests.buffer.ledger.conftest import paid, quantities, record, stocks, write
 from tests.outbox.replay_batches.scripted_flow import ANNA, REASON, assert_counted, draft
+from tests.outbox.scripted import promise
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LETTERS = int(os.environ.get("KILLED_LETTERS", "400"))
@@ -32,7 +37,7 @@ POINTS = {
     "judged": "outbox.replay_batches.preview:judge",  # committed
     "started": "outbox.replay_batches.lifecycle:_started",  # in the transaction
     "begun": "outbox.replay_batches.lifecycle:begin",  # committed
-    "taken back": "outbox.replay_batches.execute:act",  # in the transaction: letters and stock are written
+    "taken back": "outbox.replay_batches.subjects:act",  # in the transaction: letters and stock are written
     "settled": "outbox.replay_batches.execute:settle_chunk",  # in the transaction: items and counters, too
     "committed": "outbox.replay_batches.execute:_transact",  # nobody knows
 }
@@ -80,11 +85,11 @@ def work():
     BatchWorker(threading.Event()).run(once=True)
 
 
-def killed_after(point):
+def killed_after(place):
     """A worker that is killed right behind the first call that did something."""
 
     def body():
-        module, name = POINTS[point].split(":")
+        module, name = place.split(":")
         owner = import_module(module)
         original = getattr(owner, name)
 
@@ -137,7 +142,7 @@ def test_a_worker_that_is_killed_at_every_boundary_does_each_letter_once(batch):
             next_life(batch)
             os.waitpid(in_a_child(work), 0)
         next_life(batch)
-        if killed_after(point):
+        if killed_after(POINTS[point]):
             hit.add(point)
     assert hit == set(POINTS)
     end_well(batch)
@@ -154,3 +159,51 @@ def test_a_worker_that_is_killed_at_any_moment_does_each_letter_once(batch):
         kills += os.WIFSIGNALED(status)
     print(f"{kills} of {KILLS} workers were killed before they had ended")
     end_well(batch)
+
+
+# -- Messages that are sent again ----------------------------------------------------------------------------
+RESENT = 120
+SAID = {
+    "one is promised": "outbox.delivery.levers:_publish_again",  # in the transaction
+    "a chunk is promised": "outbox.delivery.levers:resend_these",  # in the transaction: copies and their rows
+    "settled": POINTS["settled"],
+    "committed": POINTS["committed"],
+}
+
+
+def test_a_worker_that_is_killed_at_any_moment_sends_each_message_again_once(memory, go, settings):
+    settings.REPLAY_CHUNK = 20
+    for number in range(RESENT):
+        promise(f"order:{number}")
+    while go(memory):
+        pass
+    batch = requests.draft("resend", MessageFilter(since="2020-01-01T00:00:00Z"), ANNA)
+    hit, rng, kills = set(), random.Random(7), 0
+    os.waitpid(in_a_child(work), 0)  # the preview
+    for point in [*SAID, *SAID]:
+        next_life(batch)
+        ReplayBatch.objects.update(rate=None, ramp_from=None)
+        if killed_after(SAID[point]):
+            hit.add(point)
+        go(memory)
+    for last in range(40):
+        next_life(batch)
+        pid = in_a_child(work)
+        if last < KILLS:
+            time.sleep(rng.uniform(0.005, 0.25))
+            os.kill(pid, signal.SIGKILL)
+        kills += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+        go(memory)
+        batch.refresh_from_db()
+        if batch.state == "done":
+            break
+    print(f"{kills} more workers were killed before they had ended")
+    assert hit == set(SAID)
+    assert_counted(batch)
+    assert (batch.state, batch.pinned, batch.verified) == ("done", RESENT, RESENT)
+    said = Counter(OutboxMessage.objects.values_list("aggregate", flat=True))
+    assert said == {f"order:{number}": 2 for number in range(RESENT)}
+    assert memory.repeats == {}
+    assert len(memory.accepted) == 2 * RESENT
+    assert Resend.objects.count() == counters.totals("outbox")["resent"] == RESENT
+    assert [check for check in verify.checks() if not check.ok] == []

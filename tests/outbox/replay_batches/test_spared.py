@@ -110,7 +110,7 @@ def test_a_batch_waits_while_another_live_one_has_letters_of_its_source(scripted
     for batch, state in ((first, "running"), (second, "holding"), (third, "done")):
         batch.refresh_from_db()
         assert batch.state == state
-    assert f"{first} of Anna has letters of the same source" in second.note
+    assert f"Held behind {first} of Anna: one batch of a source at a time." == second.note
     requests.pause(first.pk, ANNA)
     step(2, worker)
     second.refresh_from_db()
@@ -128,7 +128,7 @@ def test_a_stopped_batch_does_not_go_on_beside_a_live_one(scripted):
     step(2)
     live.refresh_from_db()
     assert live.state == "running"
-    with pytest.raises(Refusal, match=f"{live} of Anna has letters"):
+    with pytest.raises(Refusal, match=f"{live} of Anna acts on the same source"):
         requests.resume(stopped.pk, ANNA)
 
 

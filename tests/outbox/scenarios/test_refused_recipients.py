@@ -169,7 +169,7 @@ def test_of_two_batches_over_one_set_one_does_it_and_the_other_says_who_did(refu
     ReplayBatch.objects.filter(pk=first.pk).update(hold_until=first.previewed_at)
     refused.worker.due.clear()
     refused.worker.tick()
-    bela.sees(f"Waits: Replay batch {first.pk} of anna has letters of the same source.")
+    bela.sees(f"Held behind Replay batch {first.pk} of anna: one batch of a source at a time.")
     refused.work(first, "done")
     refused.work(second, "done")
     assert second.skipped_why == {f"It is resolved already: Replay batch {first.pk} of anna.": LETTERS // 3}

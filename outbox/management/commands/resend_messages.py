@@ -1,0 +1,30 @@
+"""Sends many sent messages again by a replay batch."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from config.redelivery import Refusal
+from config.telemetry.visible import VisibleCommand
+from outbox.console import Usage
+from outbox.resend_console import add_resend_arguments, resend
+
+
+class Command(VisibleCommand):
+    help = (
+        "Send sent messages again, each by a new one: a replay batch, whose levers are those of dead_letters. Needs a "
+        "reason and is audited."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_resend_arguments(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            for line in resend(options, self.stderr.write):
+                self.stdout.write(line)
+        except Usage as usage:
+            raise CommandError(str(usage), returncode=2) from usage
+        except Refusal as refusal:
+            raise CommandError(str(refusal)) from refusal
