@@ -1,7 +1,8 @@
 """App configuration of outbox."""
 
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
+from django.contrib.auth.signals import user_logged_in
+from django.db.models.signals import post_delete, post_migrate
 
 
 class OutboxConfig(AppConfig):
@@ -12,6 +13,8 @@ class OutboxConfig(AppConfig):
     def ready(self) -> None:
         from config.admin.export import list_exported
         from config.admin.site import post_refused
+        from outbox.accounts.models import forget_person
+        from outbox.accounts.zones import remember
         from outbox.audit_log.actions import record_export, record_refusal
         from outbox.audit_log.roles import make_roles
         from outbox.channels import handlers  # noqa: F401 (importing registers its check)
@@ -19,4 +22,6 @@ class OutboxConfig(AppConfig):
 
         post_refused.connect(record_refusal, dispatch_uid="outbox.record_refusal")
         list_exported.connect(record_export, dispatch_uid="outbox.record_export")
+        user_logged_in.connect(remember, dispatch_uid="outbox.remember_zone")
+        post_delete.connect(forget_person, sender="auth.User", dispatch_uid="outbox.forget_person")
         post_migrate.connect(make_roles, dispatch_uid="outbox.make_roles")

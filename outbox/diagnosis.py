@@ -34,7 +34,7 @@ def workers_diagnosis(now: datetime) -> Iterator[Line]:
     opened = {state.name: state.open_since or now for state in numbers.channels if state.name not in closed}
     firsts = {name: due for name, due in numbers.first_due.items() if name not in closed}
     since = min((max(due, opened.get(name, due)) for name, due in firsts.items()), default=now)
-    waits = f"due messages wait since {humanize.clock(since, now)} UTC: is relay_outbox running?"
+    waits = f"due messages wait since {humanize.clock_in_zone(since, now)}: is relay_outbox running?"
     yield "relay", now - since <= LATE, "no due message waits" if now - since <= LATE else waits
     left = _orphaned(now)
     words = f"{humanize.plural(left, 'batch is', 'batches are')} left by its worker: is replay_letters running?"

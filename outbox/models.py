@@ -1,5 +1,6 @@
 """Every table of this app; each lives with its subject."""
 
+from outbox.accounts.models import SavedView, ViewerZone
 from outbox.audit_log.models import ActionSeal, ActionSubject, OfferedRight, OperatorAction
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, Watermark
 from outbox.channels.models import ChannelState
@@ -32,7 +33,9 @@ __all__ = [
     "ReplayBatch",
     "ReplayItem",
     "Resend",
+    "SavedView",
     "TopicReplay",
+    "ViewerZone",
     "Watermark",
     "WorkerProcess",
 ]

@@ -74,18 +74,18 @@ def _outlook(bucket: Bucket, stream: Stream, read_at: datetime | None, now: date
     sentences = []
     if read_at is None or now - read_at > STALE:
         state = (
-            f"was last read to its end at {humanize.clock(read_at, now)} UTC"
+            f"was last read to its end at {humanize.clock_in_zone(read_at, now)}"
             if read_at
             else "is stopped or was never read"
         )
         sentences.append(f"Partition {partition} {state}, so silence does not count.")
     elif bucket.idle_at:
         sentences.append(
-            f"It is cut at {humanize.clock(bucket.idle_at, now)} UTC if no order comes ({limits['idle']}),"
+            f"It is cut at {humanize.clock_in_zone(bucket.idle_at, now)} if no order comes ({limits['idle']}),"
         )
     if bucket.cap_at:
         start = "at" if read_at is not None and now - read_at <= STALE else "It is cut at"
-        sentences.append(f"{start} {humanize.clock(bucket.cap_at, now)} UTC in any case ({limits['cap']}).")
+        sentences.append(f"{start} {humanize.clock_in_zone(bucket.cap_at, now)} in any case ({limits['cap']}).")
     return sentences
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -156,10 +157,8 @@ def moment(when: datetime | None, text: str) -> str:
     """A `<time>` element with `text`; a plain dash when the time is not known."""
     if when is None:
         return humanize.UNKNOWN
-    when = when.astimezone(UTC)
-    return format_html(
-        '<time datetime="{}" title="{} UTC">{}</time>', when.isoformat(), f"{when:%Y-%m-%d %H:%M:%S}", text
-    )
+    local = timezone.localtime(when).isoformat()
+    return format_html('<time datetime="{}" title="{}">{}</time>', local, humanize.stamp(when), text)
 
 
 def in_reading_order(html: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import datetime
+
+from django.utils import timezone
 
 from config.telemetry.visible import visible
 
@@ -47,10 +49,27 @@ def ago(then: datetime | None, now: datetime) -> str:
     return f"in {length(-seconds, coarse=True)}" if seconds < -1 else f"{length(seconds, coarse=True)} ago"
 
 
+# Times of a page are those of its reader's zone; of a terminal, and of everybody who chose none, UTC.
 def clock(when: datetime, now: datetime) -> str:
-    """The UTC time, with the date when it is not today's."""
-    when = when.astimezone(UTC)
-    return f"{when:%H:%M:%S}" if when.date() == now.astimezone(UTC).date() else f"{when.day} {when:%b %Y %H:%M:%S}"
+    """The time, with the date when it is not today's."""
+    when = timezone.localtime(when)
+    return f"{when:%H:%M:%S}" if when.date() == timezone.localtime(now).date() else f"{when.day} {when:%b %Y %H:%M:%S}"
+
+
+def clock_in_zone(when: datetime, now: datetime) -> str:
+    """`13:41:05 CET`."""
+    return f"{clock(when, now)} {zone(when)}"
+
+
+def stamp(when: datetime) -> str:
+    """`2026-02-12 11:00:00 CET`."""
+    return f"{timezone.localtime(when):%Y-%m-%d %H:%M:%S} {zone(when)}"
+
+
+def zone(when: datetime) -> str:
+    """What the zone is called at that time: `CEST`; `UTC-03` where it has only a number."""
+    name = timezone.localtime(when).tzname() or ""
+    return name if name[:1].isalpha() else f"UTC{name}"
 
 
 def plural(number: int, one: str, many: str) -> str:

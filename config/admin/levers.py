@@ -22,17 +22,17 @@ LOOKED_AT = ("outbox", "buffer", "throttler", "notifications")
 NOT_LOOKED_AT = frozenset({"operatoraction", "actionseal", "actionsubject", "offeredright"})
 VIEW = "view"  # stands for the right to view each of these tables
 
-_SUPPORT = (VIEW, "outbox.requeue_deadletter", "outbox.take_failuregroup")
+_SUPPORT = (VIEW, "outbox.requeue_deadletter", "outbox.take_failuregroup", "outbox.keep_savedview")
 _SENIOR = (
     *_SUPPORT, "outbox.view_payload", "outbox.bulk_replay", "outbox.edit_deadletter", "outbox.resolve_deadletter",
     "outbox.discard_deadletter", "outbox.restore_deadletter", "outbox.manage_failuregroup", "outbox.cancel_outboxmessage",
-    "outbox.resend_outboxmessage",
+    "outbox.resend_outboxmessage", "outbox.share_savedview",
 )  # fmt: skip
 _OPERATOR = (
     *_SENIOR, "outbox.send_again_outboxmessage", "outbox.pause_channel", "outbox.replay_topic",
     "outbox.forget_workerprocess", "buffer.flush_bucket", "buffer.hold_bucket", "throttler.rate_customer", "throttler.hold_customer",
 )  # fmt: skip
-_AUDITOR = (VIEW, "outbox.view_operatoraction")
+_AUDITOR = (VIEW, "outbox.view_operatoraction", "outbox.keep_savedview")
 # A right that no release knows yet is offered by the one that brings it.
 ROLES: Mapping[str, Sequence[str]] = {
     "Support": _SUPPORT,

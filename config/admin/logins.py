@@ -47,7 +47,7 @@ class LoginAdmin(ReadOnlyAdmin):
             "facts": [
                 ("Name", self.who(row)),
                 ("From", self.address(row)),
-                ("When", f"{row.attempt_time:%Y-%m-%d %H:%M:%S} UTC"),
+                ("When", f"{humanize.stamp(row.attempt_time)}"),
                 ("Page", row.path_info),
                 ("Browser", row.user_agent or humanize.UNKNOWN),
                 *self.more(row),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -136,11 +137,11 @@ def span(seconds: float) -> float:
 
 
 def times(start: datetime, end: datetime, form: str = "%H:%M", now: float | None = None) -> SafeString:
-    """The times below a chart, evenly, in UTC. `now`: x of the present, which says so; what is too near gives way."""
+    """The times below a chart, evenly, in the zone of the page. `now`: x of the present, which says so; what is too near gives way."""
     labels = [
         (100 * at / LABELS, "start" if at == 0 else "end" if at == LABELS else "middle", f"{moment:{form}}")
         for at in range(LABELS + 1)
-        for moment in [(start + (end - start) * at / LABELS).astimezone(UTC)]
+        for moment in [timezone.localtime(start + (end - start) * at / LABELS)]
     ]
     if now is not None:
         x = round(now * 100 / WIDTH, 2)

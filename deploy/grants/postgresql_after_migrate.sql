@@ -10,8 +10,8 @@ ALTER DEFAULT PRIVILEGES FOR ROLE spillway_migrate IN SCHEMA public REVOKE DELET
 -- Partitions are tables of their own here.
 SELECT format('REVOKE DELETE ON %I FROM spillway_app', relname) FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname ~ '^(buffer|outbox|notifications|throttler)_' \gexec
--- Lifting a suppression, and forgetting a worker that was scaled away, are a person's rights.
-GRANT DELETE ON notifications_suppression, outbox_workerprocess TO spillway_app;
+-- Lifting a suppression, forgetting a worker that was scaled away, and what accounts keep for themselves.
+GRANT DELETE ON notifications_suppression, outbox_workerprocess, outbox_savedview, outbox_viewerzone TO spillway_app;
 
 -- The ledger, the operators' trail and its seals, edited copies, what happened to orders.
 SELECT format('REVOKE UPDATE ON %I FROM spillway_app', relname) FROM pg_class

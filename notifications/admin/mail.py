@@ -179,7 +179,7 @@ class SuppressionAdmin(Revealing, ReadOnlyAdmin):
         facts = [
             ("Address", address_seen(sight, row.address)),
             ("Because", self.because(row)),
-            ("Since", f"{row.since:%Y-%m-%d %H:%M:%S} UTC"),
+            ("Since", f"{humanize.stamp(row.since)}"),
             ("Note", sight.text(row.note) or humanize.UNKNOWN),  # a provider's words, which may name the address
         ]
         return {"facts": facts, "sight": sight}

@@ -110,12 +110,12 @@ class ApiTokenAdmin(ReadOnlyAdmin):
             ("For", self.belongs(row)),
             ("Begins with", f"spillway_{row.prefix}_"),
             ("Requests a second", self.speed(row)),
-            ("Made", f"{row.created_at:%Y-%m-%d %H:%M:%S} UTC by {row.created_by}"),
-            ("Last used", f"{row.last_used_at:%Y-%m-%d %H:%M} UTC" if row.last_used_at else "never"),
+            ("Made", f"{humanize.stamp(row.created_at)} by {row.created_by}"),
+            ("Last used", f"{humanize.stamp(row.last_used_at)}" if row.last_used_at else "never"),
         ]
-        facts.append(("Expires", f"{row.expires_at:%Y-%m-%d %H:%M:%S} UTC" if row.expires_at else "never"))
+        facts.append(("Expires", f"{humanize.stamp(row.expires_at)}" if row.expires_at else "never"))
         if row.revoked_at:
-            facts.append(("Revoked", f"{row.revoked_at:%Y-%m-%d %H:%M:%S} UTC by {row.revoked_by}"))
+            facts.append(("Revoked", f"{humanize.stamp(row.revoked_at)} by {row.revoked_by}"))
         return {"title": row.name, "facts": facts, "state": row.state(timezone.now())}
 
     def save_model(self, request: HttpRequest, obj: ApiToken, form: object, change: bool) -> None:

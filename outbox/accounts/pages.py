@@ -21,6 +21,7 @@ from config.admin.levers import operator_of
 from outbox.accounts.forms import NewPerson, Person
 from outbox.accounts.links import Welcome, lifetime, make_link, send_link
 from outbox.accounts.rights import all_that, in_words, named
+from outbox.accounts.zones import choose
 from outbox.audit_log.actions import record
 
 State = dict[str, object]
@@ -156,6 +157,7 @@ class RecordedUserAdmin(RecordedAdmin, UserAdmin):
         link = self.admin_site.admin_view(self.link_view)
         own = [
             path("welcome/<uidb64>/<token>/", Welcome.as_view(), name="auth_user_welcome"),
+            path("zone/", self.admin_site.admin_view(choose), name="auth_user_zone"),
             path("<path:object_id>/link/", link, name="auth_user_link"),
         ]
         return [*own, *super().get_urls()]

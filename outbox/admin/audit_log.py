@@ -105,8 +105,8 @@ class OperatorActionAdmin(ReadOnlyAdmin[OperatorAction]):
         return queryset.filter(about if known else models.Q(actor_name=key)), False
 
     def detail(self, request: HttpRequest, row: OperatorAction) -> dict[str, object]:
-        when = humanize.clock(row.created_at, timezone.now())
-        facts = [("Who", row.actor_name), ("When", f"{when} UTC"), ("Reason", self.because(row))]
+        when = humanize.clock_in_zone(row.created_at, timezone.now())
+        facts = [("Who", row.actor_name), ("When", when), ("Reason", self.because(row))]
         facts += [("Result", row.result), ("Rows", f"{row.rows:,}")]
         facts += [
             (capfirst(name.replace("_", " ")), "not shown" if name in SOMEBODYS else _shown(value))

@@ -109,7 +109,7 @@ def _owed(row: ChannelState) -> str:
     """The letters of the refusals alike that paused it."""
     if row.requeue_since is None:
         return "no letter"
-    return f"letters of this cause since {row.requeue_since:%H:%M:%S} UTC"
+    return f"letters of this cause since {humanize.stamp(row.requeue_since)}"
 
 
 def waiting_in(row: ChannelState) -> str:

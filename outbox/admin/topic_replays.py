@@ -209,7 +209,11 @@ class TopicReplayAdmin(ReadOnlyAdmin[TopicReplay]):
         now, parts = database_now(), parts_of(row)
         unfinished = row.state in ("pending", "running")
         since, until = _ends(row)
-        facts = [("Topic", row.topic), ("From", f"{since} UTC"), ("To", f"{until} UTC, not included")]
+        facts = [
+            ("Topic", row.topic),
+            ("From", humanize.stamp(row.since)),
+            ("To", f"{humanize.stamp(row.until)}, not included"),
+        ]
         facts += [("Slack", humanize.length(row.slack_seconds)), ("Offsets to look at", f"{row.total:,}")]
         facts += [("Asked for by", row.requested_by), ("Started", clock_and_age(row.started_at, now))]
         return {
@@ -225,4 +229,4 @@ class TopicReplayAdmin(ReadOnlyAdmin[TopicReplay]):
 
 
 def _ends(row: TopicReplay) -> tuple[str, str]:
-    return f"{row.since:%Y-%m-%d %H:%M:%S}", f"{row.until:%Y-%m-%d %H:%M:%S}"
+    return humanize.stamp(row.since).rpartition(" ")[0], humanize.stamp(row.until)

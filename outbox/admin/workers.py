@@ -128,7 +128,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin[WorkerProcess]):
                 ("Rate", rate_of(row, seen.state)),
                 ("Moved since it started", f"{row.moved:,} {row.unit}".strip()),
                 ("Started", clock_and_age(row.since, now)),
-                ("Starts", f"{row.starts:,} since {humanize.clock(row.kept_since, now)} UTC"),
+                ("Starts", f"{row.starts:,} since {humanize.clock_in_zone(row.kept_since, now)}"),
                 ("Its loop came round", clock_and_age(row.round_at, now)),
                 ("Last report", clock_and_age(row.seen_at, now)),
                 ("Ended", clock_and_age(row.ended_at, now)),
@@ -152,7 +152,7 @@ def foundations() -> Iterator[tuple[str, str, str, str]]:
     positions = reverse("admin:outbox_watermark_changelist")
     heard = Watermark.objects.aggregate(heard=Max("updated_at"))["heard"]
     if away := kafka_away(now):
-        yield "Kafka", "breaker", f"no answer since {humanize.clock(away, now)} UTC", positions
+        yield "Kafka", "breaker", f"no answer since {humanize.clock_in_zone(away, now)}", positions
     elif heard is None:
         yield "Kafka", "waiting", "nothing was read from it yet", positions
     else:

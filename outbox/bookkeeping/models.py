@@ -39,7 +39,7 @@ class WatermarkQuerySet(models.QuerySet):
         alarms = [f"{mark.topic}/{mark.partition}: {mark.alarm}" for mark in self.stopped()]
         seen = self.running().aggregate(seen=Max("updated_at"))["seen"]
         if seen and now - seen > UNSEEN:
-            since = f"{humanize.clock(seen, now)} UTC ({humanize.ago(seen, now)})"
+            since = f"{humanize.clock_in_zone(seen, now)} ({humanize.ago(seen, now)})"
             alarms.append(f"nothing reported since {since}: is {worker} running, does Kafka answer it?")
         if not alarms and not seen:
             return True, f"{worker} has not reported yet"

@@ -26,6 +26,7 @@ from config.database.clock import database_now  # noqa: E402
 from config.kafka import RecordBatch, Replayed, topic_name  # noqa: E402
 from config.processes.alive import identity_of  # noqa: E402
 from notifications.orders import changes  # noqa: E402
+from outbox.accounts.models import SavedView, ViewerZone  # noqa: E402
 from outbox.audit_log.actions import record  # noqa: E402
 from outbox.audit_log.hash_chain import seal  # noqa: E402
 from outbox.bookkeeping.models import JobLease, Watermark  # noqa: E402
@@ -118,6 +119,8 @@ def fill() -> None:
     edited()
     people()
     JobLease.objects.create(job="rotate", until=database_now())
+    ViewerZone.objects.create(person=1, zone="Europe/Berlin")
+    SavedView.objects.create(owner_number=1, owner_name="me", list="outbox.deadletter", name="n", query="", created_at=database_now())  # fmt: skip
     Heartbeat(identity_of("relay_outbox")).report(database_now())
     seal(database_now())
     tables = [model for model in apps.get_models(include_auto_created=True) if model._meta.managed]

@@ -15,7 +15,7 @@ from notifications.api.tokens import issue
 from notifications.mail import suppression
 from notifications.webhooks import inbox
 from notifications.webhooks.event import Event
-from outbox.models import OutboxMessage, WorkerProcess
+from outbox.models import OutboxMessage, SavedView, WorkerProcess
 from outbox.topic_replay import requests
 from outbox.topic_replay.models import TopicReplay
 from tests.throttler.admin.conftest import add_customer, add_lane, add_owner, add_periods, store, stored
@@ -32,6 +32,20 @@ def fill_others() -> None:
     _tokens()
     _replays()
     _workers()
+    _views()
+
+
+def _views() -> None:
+    """One of somebody else for everybody, and one's own."""
+    for name, owner, query in (
+        ("Failed again this month", 0, "when=month&state=failed_again"),
+        ("Ledger", 1, "state=all&source=ledger"),
+    ):
+        person = User.objects.get(username="ito").pk if owner else 0
+        SavedView.objects.create(
+            owner_number=person, owner_name="M. Ito" if owner else "A. Anders", list="outbox.deadletter", name=name, query=query,
+            shared=not owner, created_at=database_now(),
+        )  # fmt: skip
 
 
 def _accounts() -> None:

@@ -273,6 +273,8 @@ OTHERS = {
     "waiting-one": Shown(named("throttler_customer_message", customer=CUSTOMER, partition=5, offset=2001)),
     "token-new": Shown(named("notifications_apitoken_add"), do=_issue),
     "suppression-new": Shown(named("notifications_suppression_add")),
+    "time-zone": Shown(named("auth_user_zone")),
+    "letters-view": Shown(listed(DeadLetter, state="all", source="ledger")),
     "account-new": Shown(named("auth_user_add")),
     "account-new-wrong": Shown(named("auth_user_add"), do=_save),
     "account-link": Shown(named("auth_user_add"), do=_invite),

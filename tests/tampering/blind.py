@@ -104,6 +104,8 @@ BLIND = {
     "outbox.ActionSeal": "floor=-1",
     "outbox.OperatorAction": "",
     "outbox.OfferedRight": "gone",
+    "outbox.SavedView": "gone owner_number=+1 owner_number=-1 shared=True",
+    "outbox.ViewerZone": "gone",
     "throttler.Customer": "gone held=True purge_before=now weight=+1 weight=-1",
     "throttler.Lane": "drained=+1 first=-1 oldest_at=null waits=+1",
     "throttler.LanePartition": "decided=+1 epoch=+1 epoch=-1 position=+1 position=-1 read=+1 read=-1",

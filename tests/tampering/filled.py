@@ -15,6 +15,7 @@ from config.kafka import topic_name
 from config.processes.alive import identity_of
 from notifications.models import Order
 from notifications.orders import changes
+from outbox.accounts.models import SavedView, ViewerZone
 from outbox.audit_log.hash_chain import seal
 from outbox.audit_log.models import ActionSubject
 from outbox.bookkeeping.models import JobLease, Watermark
@@ -119,6 +120,10 @@ def _idle_rows() -> None:
     now = database_now()
     ActionSubject.objects.create(subject_type="outbox.deadletter", subject_id="7", action=1)
     JobLease.objects.create(job="sweep", until=now)
+    ViewerZone.objects.create(person=7, zone="Europe/Berlin")
+    SavedView.objects.create(
+        owner_number=7, owner_name="me", list="outbox.deadletter", name="n", query="", created_at=now
+    )
     Heartbeat(identity_of("relay_outbox")).report(now)
     WorkerProcess.objects.update(round_at=None, moved=5)  # whatever other tests did in this process
     Watermark.objects.create(

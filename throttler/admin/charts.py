@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
+from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from config.admin import humanize, svg
@@ -52,7 +53,7 @@ def rate_chart(timeline: Timeline, allowed: Sequence[Point]) -> Chart | None:
     least, most = (per_second(end_of(value for _, value in arrived)) for end_of in (min, max))
     caption = f"{least} a second arrived." if least == most else f"Between {least} and {most} a second arrived."
     caption += " Drawn from when this customer was first over the rate, 12 hours at most."
-    since = f"{_since(start)}, messages per second, UTC"
+    since = f"{_since(start)}, messages per second, {humanize.zone(start)}"
     return Chart("rate", since, _plot("rate", scale, per_second, shapes), keys, caption)
 
 
@@ -86,7 +87,7 @@ def age_chart(situation: Situation, forecast: bool) -> Chart | None:
         shapes.append(scale.line(FORECAST, ((now + ahead * at / POINTS, age) for at, age in enumerate(coming))))
         keys.insert(1, (FORECAST, "Forecast at today’s rates"))
     caption = f"Oldest now: {life(past[-1][1])}. Messages expire at {life(ttl)}."
-    since = f"{_since(start)}, UTC" + (", and a forecast" if forecast else "")
+    since = f"{_since(start)}, {humanize.zone(start)}" + (", and a forecast" if forecast else "")
     return Chart("age", since, _plot("age", scale, life, shapes, now_x), keys, caption)
 
 
@@ -98,7 +99,7 @@ def _plot(
 
 
 def _since(start: datetime) -> str:
-    return f"since {start.astimezone(UTC):%H:%M}"
+    return f"since {timezone.localtime(start):%H:%M}"
 
 
 def per_second(value: float) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
+from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from config.admin import humanize
@@ -158,9 +159,10 @@ def advice(situation: Situation) -> str:
 
 
 def clock(now: datetime, seconds: float) -> str:
-    """The UTC time so many seconds from now, with the date when it is not today."""
-    when = (now + timedelta(seconds=min(seconds, FAR))).astimezone(UTC)
-    return f"{when:%H:%M}" if when.date() == now.astimezone(UTC).date() else f"{when.day} {when:%b %H:%M}"
+    """The time so many seconds from now, with the date when it is not today."""
+    when = now + timedelta(seconds=min(seconds, FAR))
+    when = timezone.localtime(when)
+    return f"{when:%H:%M}" if when.date() == timezone.localtime(now).date() else f"{when.day} {when:%b %H:%M}"
 
 
 def gone_by(now: datetime, seconds: float) -> str:
@@ -311,7 +313,7 @@ def deed(action: OperatorAction, customer_id: str) -> HistoryLine:
     if action.verb == "purge_customer":
         waited = humanize.plural(action.detail.get("waiting", 0), "message waited", "messages waited")
         until = parse_datetime(str(after.get("purge_before", "")))
-        change = f"up to {humanize.clock(until, action.created_at)} UTC, {waited}" if until else waited
+        change = f"up to {humanize.clock_in_zone(until, action.created_at)}, {waited}" if until else waited
     return HistoryLine(icon, action.actor_name, did, action.created_at, change, without_addresses(action.reason))
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from django.db.models import BinaryField, Count, F, Func, Q, QuerySet, Sum, Value
+from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from config.admin import humanize, svg
@@ -84,7 +85,7 @@ def _happenings(group: FailureGroup) -> Iterator[Happening]:
 
 def _until(group: FailureGroup) -> str:
     if group.ignored_until:
-        return f"until {group.ignored_until:%Y-%m-%d %H:%M} UTC"
+        return f"until {humanize.stamp(group.ignored_until)}"
     return "until its open letters have doubled" if group.ignored_total else ""
 
 
@@ -238,5 +239,6 @@ def _first(hours: Sequence[int], now: datetime) -> str:
         return f"None in {humanize.plural(len(hours), 'hour', 'hours')}."
     if at == 0:
         return ""
-    moment = now.astimezone(UTC).replace(minute=0) - timedelta(hours=len(hours) - 1 - at)
+    hour = now.astimezone(UTC).replace(minute=0) - timedelta(hours=len(hours) - 1 - at)
+    moment = timezone.localtime(hour)
     return f"None in the {humanize.plural(at, 'hour', 'hours')} before {moment:%A %H:%M}."

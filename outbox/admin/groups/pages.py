@@ -107,7 +107,7 @@ class FailureGroupAdmin(ReadOnlyAdmin[FailureGroup]):
 
     @admin.display(description="First seen")
     def first(self, row: FailureGroup) -> str:
-        when = row.first_seen
+        when = timezone.localtime(row.first_seen)
         age = moment(when, humanize.ago(when, timezone.now()))
         return format_html('{}<span class="sw-second">{}</span>', age, f"{when.day} {when:%b %Y %H:%M}")
 

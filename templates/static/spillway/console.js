@@ -17,7 +17,7 @@ document.addEventListener("click", (event) => {
   navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "Copied"; });
 });
 
-// Every page says UTC. Whoever points at a time is told their own, too.
+// A page says times in the zone that its reader has chosen. Whoever points at one is told their browser's, too.
 document.addEventListener("mouseover", (event) => {
   const time = event.target.closest("time[datetime]");
   if (!time || time.dataset.local) return;
@@ -39,4 +39,15 @@ window.addEventListener("pageshow", () => {
 // Django's script makes spans with an aria-label, which only what has a role may have.
 window.addEventListener("load", () => {
   document.querySelectorAll(".help-tooltip[aria-label]").forEach((icon) => icon.setAttribute("role", "img"));
+});
+
+// The zone of the browser is offered where a zone is chosen, if the server knows it.
+window.addEventListener("load", () => {
+  const button = document.getElementById("sw-browser-zone");
+  const field = document.getElementById("id_zone");
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (!button || ![...field.options].some((option) => option.value === zone)) return;
+  button.textContent = `Take this browser’s: ${zone}`;
+  button.hidden = false;
+  button.addEventListener("click", () => { field.value = zone; field.focus(); });
 });

@@ -97,7 +97,7 @@ def named_in(patterns) -> set[str]:
 
 
 NO_PAGES = {
-    "logout", "reveal", "deed", "link", "csv",  # answer a POST
+    "logout", "reveal", "deed", "link", "csv", "save",  # answer a POST
     "autocomplete", "jsi18n", "site",  # no page: not found, a script, the redirect of view_on_site
     "body",  # the mail in its frame, seen in the page of a message
 }  # fmt: skip

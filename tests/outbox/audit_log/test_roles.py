@@ -28,7 +28,10 @@ def test_the_roles_have_what_they_are_for():
     new = senior - support
     assert {"outbox.view_payload", "outbox.edit_deadletter", "outbox.discard_deadletter"} <= new
     assert {"outbox.send_again_outboxmessage", "outbox.pause_channel", "buffer.hold_bucket"} <= operator - senior
-    assert auditor == {right for right in support if "view_" in right} | {"outbox.view_operatoraction"}
+    assert auditor == {right for right in support if "view_" in right} | {
+        "outbox.view_operatoraction",
+        "outbox.keep_savedview",
+    }
     assert not any(right.startswith("auth.") for right in operator | auditor)
     assert "outbox.view_operatoraction" not in operator
 
