@@ -208,6 +208,8 @@ def _unsent(numbers: Numbers) -> Need:
         unit=humanize.word(len(numbers.unsent), "batch waits", "batches wait"),
         since=oldest.claimed_at,
         rank=1,
+        kind="stuck",
+        key="batches",
     )
 
 
@@ -222,6 +224,8 @@ def _overdue(numbers: Numbers) -> Need:
         unit=humanize.word(numbers.waiting["due"], "warehouse due", "warehouses due"),
         since=numbers.waiting["due_since"],
         rank=1,
+        kind="stuck",
+        key="warehouses",
     )
 
 
@@ -235,6 +239,8 @@ def _full(numbers: Numbers) -> Need:
         amount=numbers.open,
         unit="orders open",
         rank=1,
+        kind="stuck",
+        key="event buffer",
     )
 
 
@@ -250,4 +256,6 @@ def _held(numbers: Numbers) -> Need:
         unit="held",
         since=numbers.held["since"],
         rank=2,
+        kind="on_hold",
+        key="warehouses",
     )

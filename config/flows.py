@@ -40,7 +40,11 @@ class Stage:
 
 @dataclass(frozen=True)
 class Need:
-    """One line of "what needs you": most urgent first, with exactly one thing to do about it."""
+    """One line of "what needs you": most urgent first, with exactly one thing to do about it.
+
+    People can be told of it: `kind` is what they subscribe to (`outbox.alerts.models.KINDS`), `key` what it is about,
+    which stays the same while its numbers change.
+    """
 
     urgency: Urgency
     title: str
@@ -53,6 +57,10 @@ class Need:
     until: datetime | None = None
     rank: int = 0  # within an urgency: 0 loss of data, 1 people waiting, 2 the rest
     place: int = 0  # within a rank: before its age, which puts what is new last
+    kind: str = ""
+    key: str = ""
+    parts: tuple[Need, ...] = ()  # what a line sums up: people are told of each
+    quiet: bool = False  # home has a line about it already: people are told of it all the same
 
 
 @dataclass(frozen=True)

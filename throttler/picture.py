@@ -275,6 +275,8 @@ def _expiring(one: Expiring) -> Need:
         since=one.end.since,
         until=until,
         rank=0,
+        kind="expiring",
+        key=name,
     )
 
 
@@ -293,6 +295,8 @@ def _held(numbers: Numbers) -> Need:
         unit="on hold",
         since=since,
         rank=2,
+        kind="on_hold",
+        key="customers",
     )
 
 

@@ -27,10 +27,7 @@ class FlowRow:
 def home(now: datetime) -> dict[str, object]:
     """The context of the page; numbers come from maintained counters, never from counting rows."""
     pictures = [picture for flow in flows() if (picture := flow.picture(now))]
-    # Several flows may need the same: Kafka is away for all of them.
-    needs = by_urgency(
-        dict.fromkeys([*(need for picture in pictures for need in picture.needs), *rotation.runway_needs(now)])
-    )
+    needs = by_urgency(need for need in needs_of(pictures, now) if not need.quiet)
     return {
         "now": now,
         "needs": needs,
@@ -40,6 +37,18 @@ def home(now: datetime) -> dict[str, object]:
         "rows": [FlowRow(picture, draw(picture.stages)) for picture in pictures],
         "refresh_seconds": REFRESH_SECONDS,
     }
+
+
+def needs_of(pictures: Iterable[Picture], now: datetime) -> list[Need]:
+    """What needs people, once each: several flows may need the same, as when Kafka is away for all of them."""
+    flows_need = (need for picture in pictures for need in picture.needs)
+    return list(dict.fromkeys([*flows_need, *rotation.runway_needs(now)]))
+
+
+def needs_one_by_one(now: datetime) -> list[Need]:
+    """The same as home shows, most urgent first, without lines that sum up others: for those who are told."""
+    pictures = [picture for flow in flows() if (picture := flow.picture(now))]
+    return by_urgency(one for need in needs_of(pictures, now) for one in need.parts or (need,))
 
 
 def by_urgency(needs: Iterable[Need]) -> list[Need]:

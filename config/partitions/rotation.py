@@ -327,6 +327,8 @@ def runway_needs(now: datetime) -> Iterator[Need]:
             unit="days left",
             until=now + timedelta(days=days),
             rank=0,
+            kind="runway",
+            key=table,
         )
 
 

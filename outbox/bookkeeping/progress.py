@@ -46,6 +46,8 @@ def away_need(since: datetime, now: datetime) -> Need:
         lever="Show positions",
         since=since,
         rank=1,
+        kind="partition",
+        key="kafka",
     )
 
 
@@ -131,23 +133,13 @@ def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
             lever="Show positions",
             since=progress.seen,
             rank=1,
+            kind="partition",
+            key=f"reader {worker}",
         )
 
 
 def _stopped_needs(rows: Sequence[Watermark], now: datetime) -> Iterator[Need]:
-    for row in rows[:MOST_STOPPED]:
-        behind = lag_of(row, now)
-        yield Need(
-            urgency="now",
-            title=f"{row.topic}, partition {row.partition} is stopped",
-            why=row.alarm,
-            url=reverse("admin:outbox_watermark_change", args=[row.pk]),
-            lever="Show why",
-            amount=behind,
-            unit=humanize.word(behind or 0, *BEHIND_IN_WORDS),
-            since=row.updated_at,
-            rank=0,
-        )
+    yield from (_stopped_need(row, now) for row in rows[:MOST_STOPPED])
     rest = rows[MOST_STOPPED:]
     if rest:
         behind = sum(lag_of(row, now) or 0 for row in rest)
@@ -161,7 +153,26 @@ def _stopped_needs(rows: Sequence[Watermark], now: datetime) -> Iterator[Need]:
             unit=humanize.word(behind, *BEHIND_IN_WORDS),
             since=min(row.updated_at for row in rest),
             rank=0,
+            kind="partition",
+            parts=tuple(_stopped_need(row, now) for row in rest),
         )
+
+
+def _stopped_need(row: Watermark, now: datetime) -> Need:
+    behind = lag_of(row, now)
+    return Need(
+        urgency="now",
+        title=f"{row.topic}, partition {row.partition} is stopped",
+        why=row.alarm,
+        url=reverse("admin:outbox_watermark_change", args=[row.pk]),
+        lever="Show why",
+        amount=behind,
+        unit=humanize.word(behind or 0, *BEHIND_IN_WORDS),
+        since=row.updated_at,
+        rank=0,
+        kind="partition",
+        key=f"{row.group} {row.topic}/{row.partition}",
+    )
 
 
 # -- Gauges ------------------------------------------------------------------------------------------------

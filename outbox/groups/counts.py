@@ -30,6 +30,14 @@ def arrived_by_hour(ids: Iterable[int], now: datetime, hours: int) -> dict[int, 
     return found
 
 
+LEAST_RISING = 4  # letters of an hour
+
+
+def is_rising(now: int, before: int) -> bool:
+    """More by a quarter, and more than a handful: 2 after 1 are no trend."""
+    return now > max(LEAST_RISING, before * 1.25)
+
+
 def arrived_in_all(now: datetime) -> tuple[tuple[int, int], tuple[int, int]]:
     """Letters that arrived in this hour and in the one before, and those that were closed then."""
     last = hour_of(now)

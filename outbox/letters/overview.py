@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import Q, Sum
 from django.urls import reverse
@@ -13,10 +13,12 @@ from config.admin import humanize
 from config.flows import Need, Reading, source_in_words
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
+from outbox.groups.counts import arrived_by_hour, is_rising
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import ProofRound
 
 MOST_GROUPS = 3
+NEWS = timedelta(hours=2)  # for so long a group is new, or came back: that it rises is no news
 FIRST = {"regressed": 0, "new": 1}  # the states of groups that stand first
 CAME = {"regressed": "It was resolved, and came back.", "new": "It is new."}
 
@@ -87,6 +89,8 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
             unit="dead letters",
             since=min(group.first_seen for group in rest),
             rank=3,
+            kind="failure_group",
+            parts=tuple(_need_of_group(group, group.step in urgent) for group in rest),
         )
 
 
@@ -108,6 +112,8 @@ def _without_effect(sources: Sequence[str]) -> Iterator[Need]:
             unit=humanize.word(found.overdue, "dead letter", "dead letters"),
             since=found.oldest_at,
             rank=2,
+            kind="stuck",
+            key=f"without effect {found.source}",
         )
 
 
@@ -129,7 +135,39 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
         since=group.first_seen,
         rank=1 if urgent else 2,
         place=1 + _place(group),
+        kind="failure_group",
+        key=str(group.pk),
     )
+
+
+def rising_needs(now: datetime) -> Iterator[Need]:
+    """Groups of all flows that have been there for hours, and now get more letters. What nobody has in hand has a line already."""
+    recent = FailureGroup.objects.needing_work(now).filter(last_seen__gte=now - timedelta(hours=1))
+    before = now - NEWS
+    groups = {
+        group.pk: group
+        for group in recent.order_by("-last_seen")[:100]
+        if group.first_seen < before and (group.state_since is None or group.state_since < before)
+    }
+    arrived = arrived_by_hour(groups, now, 2) if groups else {}
+    for pk, (earlier, lately) in arrived.items():
+        if is_rising(lately, earlier):
+            group = groups[pk]
+            owned = f"{group.owner_name} has it in hand. " if group.owner_name else ""
+            yield Need(
+                urgency="soon",
+                title=f"Rising: {group}",
+                why=f"{group.source}, failed at the step “{group.step}”. {owned}In the hour before it got {earlier:,}.",
+                url=group.url,
+                lever="Open group",
+                amount=lately,
+                unit=humanize.word(lately, "letter this hour", "letters this hour"),
+                since=group.first_seen,
+                rank=2,
+                kind="failure_group",
+                key=f"{pk} rising",
+                quiet=not (group.owner_name and group.state not in FIRST),
+            )
 
 
 def gauges(sources: Sequence[str]) -> Iterator[Reading]:

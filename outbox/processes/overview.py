@@ -122,16 +122,7 @@ def process_needs(now: datetime) -> Iterator[Need]:
     seen = sightings(now)
     troubled = [one for one in seen if one.state in TROUBLED]
     working = {work_of(one.row) for one in seen if one.state is Liveness.RUNS}
-    for one in troubled[:MOST_NAMED]:
-        yield Need(
-            _urgency(one, working),
-            TITLES[one.state].format(str(one.row)),
-            why(one, now),
-            reverse("admin:outbox_workerprocess_change", args=[one.row.pk]),
-            "Show worker",
-            since=one.row.ended_at or one.row.seen_at,
-            rank=1,
-        )
+    yield from (_need_of(one, working, now) for one in troubled[:MOST_NAMED])
     if rest := troubled[MOST_NAMED:]:
         yield Need(
             min((_urgency(one, working) for one in rest), key=("now", "soon").index),
@@ -143,7 +134,23 @@ def process_needs(now: datetime) -> Iterator[Need]:
             unit=humanize.word(len(rest), "worker", "workers"),
             since=rest[0].row.seen_at,
             rank=1,
+            kind="worker",
+            parts=tuple(_need_of(one, working, now) for one in rest),
         )
+
+
+def _need_of(one: Sighting, working: Iterable[tuple[str, str]], now: datetime) -> Need:
+    return Need(
+        _urgency(one, working),
+        TITLES[one.state].format(str(one.row)),
+        why(one, now),
+        reverse("admin:outbox_workerprocess_change", args=[one.row.pk]),
+        "Show worker",
+        since=one.row.ended_at or one.row.seen_at,
+        rank=1,
+        kind="worker",
+        key=str(one.row.pk),
+    )
 
 
 def _urgency(one: Sighting, working: Iterable[tuple[str, str]]) -> Urgency:

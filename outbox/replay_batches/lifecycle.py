@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -11,6 +12,7 @@ from django.db import transaction
 from config.admin import humanize
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.flows import Need
 from outbox.audit_log import actions
 from outbox.letters.field_changes import FieldChange
 from outbox.replay_batches import rules
@@ -19,6 +21,9 @@ from outbox.replay_batches.subjects import words_of
 
 # -- What of a batch stands in the operators' trail: one action for the batch, one for each of its levers ----
 NO_REASON = "–"
+State = ReplayBatch.State
+WEEK = timedelta(days=7)
+MOST_STOPPED = 20
 
 
 def record_batch(
@@ -47,9 +52,27 @@ def page_of(batch: ReplayBatch) -> str:
     return f"/admin/outbox/replaybatch/{batch.pk}/change/"
 
 
+def batch_needs(now: datetime) -> Iterator[Need]:
+    """Batches of the last week that their rule stopped, with letters left."""
+    stopped = ReplayBatch.objects.filter(state=State.STOPPED, eligible__gt=0, created_at__gt=now - WEEK)
+    for batch in stopped.order_by("-pk")[:MOST_STOPPED]:
+        yield Need(
+            "soon",
+            f"{batch} was stopped by its rule",
+            f"{batch.note} Resume it, or cancel it.".strip(),
+            page_of(batch),
+            "Show batch",
+            amount=batch.eligible,
+            unit=humanize.word(batch.eligible, "letter left", "letters left"),
+            since=batch.started_at,
+            rank=2,
+            kind="batch",
+            key=str(batch.pk),
+        )
+
+
 # -- The end of the hold, and of the canary ------------------------------------------------------------------
 # Each is one guarded UPDATE, made by whoever carries the batch out.
-State = ReplayBatch.State
 BLOCKED = 1.0  # seconds until a batch that waits for another one looks again
 
 

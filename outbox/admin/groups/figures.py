@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from config.admin import humanize, svg
 from config.kafka.headers import shown
 from outbox.groups import counts as hours
+from outbox.groups.counts import is_rising
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import DeadLetter
 
@@ -179,7 +180,6 @@ def _shared(kind: str, counter: Counter[str]) -> Origins | None:
 
 # -- Letters per hour ----------------------------------------------------------------------------------------
 DAY, TWO_DAYS, WEEK = 24, 48, 168  # hours
-LEAST_RISING = 4  # letters of an hour
 
 
 class Trend(NamedTuple):
@@ -225,11 +225,6 @@ def chart_of(hours: Sequence[int], now: datetime) -> HourChart:
     below = svg.times(end - timedelta(hours=len(hours)), end, "%a %H:%M", now=svg.WIDTH)
     plot = svg.plot(f"{top:,.0f}", f"{top / 2:,.0f}", drawing, below)
     return HourChart(plot, rising, caption, _first(hours, now))
-
-
-def is_rising(now: int, before: int) -> bool:
-    """More by a quarter, and more than a handful: 2 after 1 are no trend."""
-    return now > max(LEAST_RISING, before * 1.25)
 
 
 def _first(hours: Sequence[int], now: datetime) -> str:

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from config.admin import svg
-from outbox.admin.groups.figures import chart_of, is_rising, trend_of
+from outbox.admin.groups.figures import chart_of, trend_of
+from outbox.groups.counts import is_rising
 
 NOW = datetime(2026, 11, 23, 17, 20, tzinfo=UTC)
 
