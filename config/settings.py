@@ -164,6 +164,21 @@ REPLAY_HOLD_SECONDS = env.seconds("REPLAY_HOLD_SECONDS", 30, most=3600)
 REPLAY_CHUNK = env.integer("REPLAY_CHUNK", 500, least=1, most=500)
 REVEAL_SECONDS = env.integer("REVEAL_SECONDS", 900, least=10, most=86_400)
 
+# -- Telling people ---------------------------------------------------------------------------------
+SITE_URL = env.site("SITE_URL")
+# Those that speak HTTP or SMTP to one service: none of them starts a program, or writes to this machine.
+SCHEMAS = (
+    "slack workflow workflows discord gchat mmost mmosts rocket rockets webex zulip tgram ntfy ntfys gotify gotifys "
+    "pagerduty opsgenie incidentio ilert betterstack splunk signl4 pover mailto mailtos json jsons form forms"
+)
+NOTIFY_SCHEMAS = env.listing("NOTIFY_SCHEMAS", SCHEMAS.split())
+NOTIFY_ALLOWED_HOSTS = env.listing("NOTIFY_ALLOWED_HOSTS")
+NOTIFY_SECRETS_DIR = env.text("NOTIFY_SECRETS_DIR")
+NOTIFY_TIMEOUT_SECONDS = env.seconds("NOTIFY_TIMEOUT_SECONDS", 10, least=1, most=30)
+NOTIFY_WINDOW_SECONDS = env.seconds("NOTIFY_WINDOW_SECONDS", 600, least=1)
+NOTIFY_REMIND_SECONDS = env.seconds("NOTIFY_REMIND_SECONDS", 14_400)
+NOTIFY_RETENTION_DAYS = env.integer("NOTIFY_RETENTION_DAYS", 30, least=1)
+
 # -- Registries: adding something is one class or function and one line here (docs/adding.md) ------
 STREAMS: dict[str, dict] = {
     "transfer-requests": {
@@ -207,6 +222,7 @@ SWEEPS = [
     "outbox.letters.edits.sweep_copies",
     "notifications.webhooks.inbox.sweep_old",
     "outbox.processes.heartbeat.sweep_processes",
+    "outbox.alerts.matters.sweep_told",
 ]
 # What writes down that a worker lives; empty: nothing does.
 HEARTBEAT = "outbox.processes.heartbeat.Heartbeat"

@@ -13,6 +13,7 @@ from config.database.clock import database_now
 from config.flows import Check, Flow, Picture, Reading, Worker
 from config.redelivery import Effect, Judgement, Letters, PayloadForm
 from outbox import verify
+from outbox.alerts.overview import notices_diagnosis
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.handlers import handlers
@@ -72,6 +73,7 @@ class Outbox(Flow):
         yield from processes_diagnosis(now)
         yield from workers_diagnosis(now)
         yield from channels_diagnosis(now)
+        yield from notices_diagnosis(now)
 
     def sweep(self, now: datetime) -> int:
         return sweep_keys(now) + sweep_resends(now)

@@ -1,6 +1,7 @@
 """Every table of this app; each lives with its subject."""
 
 from outbox.accounts.models import SavedView, ViewerZone
+from outbox.alerts.models import Matter, Notice, Subscription
 from outbox.audit_log.models import ActionSeal, ActionSubject, OfferedRight, OperatorAction
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, Watermark
 from outbox.channels.models import ChannelState
@@ -25,6 +26,8 @@ __all__ = [
     "GroupQuota",
     "IdempotencyKey",
     "JobLease",
+    "Matter",
+    "Notice",
     "OfferedRight",
     "OperatorAction",
     "OutboxMessage",
@@ -34,6 +37,7 @@ __all__ = [
     "ReplayItem",
     "Resend",
     "SavedView",
+    "Subscription",
     "TopicReplay",
     "ViewerZone",
     "Watermark",

@@ -17,6 +17,7 @@ from config.kafka import topic_name
 from config.redelivery import Tone
 from config.telemetry import metrics
 from config.telemetry.redaction import masked_error
+from outbox.alerts import overview as alerts
 from outbox.bookkeeping import progress
 from outbox.bookkeeping.models import UNSEEN
 from outbox.bookkeeping.progress import LONG, Progress, Trends, away_need, position_needs
@@ -24,9 +25,10 @@ from outbox.channels.handlers import handlers
 from outbox.channels.kafka import KafkaHandler
 from outbox.channels.models import ChannelState
 from outbox.letters import overview
-from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
+from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour, rising_needs
 from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage
 from outbox.processes import overview as processes
+from outbox.replay_batches.lifecycle import batch_needs
 from outbox.workers.change_capture import CDC_GROUP, cdc_lag
 
 # -- Numbers of the outbox for home and /metrics -------------------------------------------------------------
@@ -49,6 +51,7 @@ def gauges(now: datetime) -> Iterator[Reading]:
         yield Reading(metrics.CHANNEL_PAUSED, state.paused, {"channel": state.name})
     yield from overview.gauges([FLOW])
     yield from processes.gauges(now)
+    yield from alerts.gauges(now)
     yield from progress.gauges(numbers.progress)
 
 
@@ -232,6 +235,8 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
     yield from processes.process_needs(numbers.now)
     yield from position_needs(numbers.progress, "Change capture")
     yield from letter_needs([FLOW], urgent=["deliver"])
+    yield from rising_needs(numbers.now)
+    yield from batch_needs(numbers.now)
     troubled = [state for state in numbers.channels if state.paused or state.breaker == OPEN or _stands(numbers, state)]
     for state in troubled:
         away = numbers.kafka_away if not state.paused and _stands(numbers, state) else None
@@ -265,6 +270,8 @@ def _closed_channel(numbers: Numbers, state: ChannelState) -> Need:
         unit=humanize.word(numbers.pending, "message waits", "messages wait"),
         since=since,
         rank=1,
+        kind="channel",
+        key=f"{state.name} {'paused' if state.paused else 'away'}",
     )
 
 
@@ -278,6 +285,8 @@ def _stuck(numbers: Numbers) -> Need:
         amount=numbers.stuck,
         unit=humanize.word(numbers.stuck, "message held", "messages held"),
         rank=1,
+        kind="stuck",
+        key="leases",
     )
 
 
@@ -292,6 +301,8 @@ def _held(numbers: Numbers) -> Need:
         unit="uncertain",
         since=numbers.held[0],
         rank=1,
+        kind="stuck",
+        key="uncertain",
     )
 
 
@@ -306,4 +317,6 @@ def _waiting(numbers: Numbers, since: datetime) -> Need:
         unit=humanize.word(numbers.pending, "message waits", "messages wait"),
         since=since,
         rank=1,
+        kind="stuck",
+        key="due",
     )

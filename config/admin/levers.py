@@ -29,7 +29,7 @@ _SENIOR = (
     "outbox.resend_outboxmessage", "outbox.share_savedview",
 )  # fmt: skip
 _OPERATOR = (
-    *_SENIOR, "outbox.send_again_outboxmessage", "outbox.pause_channel", "outbox.replay_topic",
+    *_SENIOR, "outbox.send_again_outboxmessage", "outbox.pause_channel", "outbox.replay_topic", "outbox.manage_subscription",
     "outbox.forget_workerprocess", "buffer.flush_bucket", "buffer.hold_bucket", "throttler.rate_customer", "throttler.hold_customer",
 )  # fmt: skip
 _AUDITOR = (VIEW, "outbox.view_operatoraction", "outbox.keep_savedview")

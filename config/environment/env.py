@@ -65,6 +65,14 @@ class Env:
             split_url(name, url)
         return text
 
+    def site(self, name: str) -> str:
+        """`https://ops.example.com`, without a slash at its end; empty when nothing is given."""
+        text = self.text(name).rstrip("/")
+        parts = split_url(name, text)
+        if text and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment):
+            raise BadSetting(f"{name}: {text!r} is not the address of a site, such as https://ops.example.com")
+        return text
+
     def flag(self, name: str, default: bool) -> bool:
         value = self.text(name).lower()
         if value in ("", "1", "true", "yes", "on", "0", "false", "no", "off"):

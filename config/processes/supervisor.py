@@ -158,7 +158,7 @@ def start_platform(supervisor: Supervisor, port: int, host: str = "127.0.0.1", m
     Returns the next port, or 0.
     """
     commands = [[worker.command, *worker.arguments] for flow in flows() for worker in flow.workers()]
-    commands += [["replay_topic", "--pending"], ["replay_letters"]]
+    commands += [["replay_topic", "--pending"], ["replay_letters"], ["notify_people"]]
     ports = [metrics_port and metrics_port + number for number in range(len(commands) + 1)]
     refuse_taken_port(host, port)
     for own in filter(None, ports):

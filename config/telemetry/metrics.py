@@ -167,6 +167,15 @@ LETTERS_OVERDUE = Gauge(
     registry=NOWHERE,
 )
 REPLAY_LETTERS = Counter("spillway_replay_letters", "Letters of replay batches, by outcome.", ["source", "outcome"])
+NOTICES = Counter("spillway_notices", "Notices to people, by what the try came to.", ["outcome"])
+NOTICES_OLDEST = Gauge(
+    "spillway_notices_oldest_unsent_seconds",
+    "Age of the oldest notice that should have been sent; 0 when none waits.",
+    registry=NOWHERE,
+)
+NOTICES_FAILING = Gauge(
+    "spillway_notices_subscriptions_failing", "Subscriptions whose last try failed.", registry=NOWHERE
+)
 AUDIT_UNSEALED = Gauge(
     "spillway_audit_unsealed_seconds",
     "Age of the oldest operator action that no seal names yet; 0 when all are sealed.",

@@ -44,6 +44,9 @@ GRANT INSERT, UPDATE ON spillway.outbox_flowcounter TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_flowminute TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_idempotencykey TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_joblease TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.outbox_matter TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.outbox_notice TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.outbox_subscription TO 'spillway_app'@'%';
 -- The record of logins: a logout writes its time.
 GRANT INSERT ON spillway.axes_accessfailurelog TO 'spillway_app'@'%';
 GRANT INSERT ON spillway.axes_accesslog TO 'spillway_app'@'%';
@@ -88,3 +91,5 @@ GRANT DELETE ON spillway.notifications_suppression TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.outbox_savedview TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.outbox_viewerzone TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.outbox_workerprocess TO 'spillway_app'@'%';
+GRANT DELETE ON spillway.outbox_notice TO 'spillway_app'@'%';
+GRANT DELETE ON spillway.outbox_subscription TO 'spillway_app'@'%';

@@ -12,6 +12,8 @@ SELECT format('REVOKE DELETE ON %I FROM spillway_app', relname) FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname ~ '^(buffer|outbox|notifications|throttler)_' \gexec
 -- Lifting a suppression, forgetting a worker that was scaled away, and what accounts keep for themselves.
 GRANT DELETE ON notifications_suppression, outbox_workerprocess, outbox_savedview, outbox_viewerzone TO spillway_app;
+-- It is a person's right as well to tell somebody no more; and a notice of an end that came back is not sent.
+GRANT DELETE ON outbox_subscription, outbox_notice TO spillway_app;
 
 -- The ledger, the operators' trail and its seals, edited copies, what happened to orders.
 SELECT format('REVOKE UPDATE ON %I FROM spillway_app', relname) FROM pg_class

@@ -27,7 +27,7 @@ LEAST_EXPOSED = 1.5  # what `systemd-analyze security` says at most, of 10
 def commands() -> set[str]:
     """What has to run all the time besides web and beat."""
     workers = {worker.command for flow in flows() for worker in flow.workers()}
-    return workers | {"replay_topic", "replay_letters"} | OPTIONAL
+    return workers | {"replay_topic", "replay_letters", "notify_people"} | OPTIONAL
 
 
 @cache
@@ -334,7 +334,7 @@ def test_nothing_that_flows_can_be_deleted_by_the_application():
     assert all(re.match(pattern, table) for table in flowing)
     mysql = read(ROOT / "deploy" / "grants" / "mysql_after_migrate.sql")
     deleted = flowing & set(re.findall(r"GRANT DELETE ON spillway\.(\w+)", mysql))
-    kept_by_people = {"outbox_savedview", "outbox_viewerzone"}
+    kept_by_people = {"outbox_savedview", "outbox_viewerzone", "outbox_subscription", "outbox_notice"}
     assert deleted == {"notifications_suppression", "outbox_workerprocess"} | kept_by_people
 
 

@@ -42,7 +42,7 @@ class Everybody:
 
     def start(self) -> None:
         commands = [(worker.command, *worker.arguments) for flow in flows() for worker in flow.workers()]
-        commands += [("replay_topic", "--pending"), ("replay_letters",), ("listen_outbox",)]
+        commands += [("replay_topic", "--pending"), ("replay_letters",), ("notify_people",), ("listen_outbox",)]
         self.workers = [self.platform.start(*command) for command in commands]
         self.workers.append(self.platform.run(["manage.py", "simulate", "--rate", "4"], "simulate", {}))
         self.workers.append(self.platform.run(self.site.program, "web", PLAIN))

@@ -30,14 +30,15 @@ from tests.docs.test_docs_complete import catalogue, exposed
 from tests.tree import ROOT, read
 
 pytest.importorskip("confluent_kafka", reason="the embedded broker needs confluent-kafka")
-# Those of the flows, the two replays, beat, and the simulation.
-WORKERS = sum(len(flow.workers()) for flow in flows()) + 4
+# Those of the flows, the two replays, the notifier, beat, and the simulation.
+WORKERS = sum(len(flow.workers()) for flow in flows()) + 5
 PATIENCE = 240.0
 # What no demo has, and the test that stages it.
 STAGED = {
     "WEBHOOKS": "tests/notifications/webhooks/test_inbox.py",
     "CDC_LEG_SECONDS": "tests/outbox/workers/test_listen.py",
     "CDC_LAG": "tests/outbox/test_flow.py",
+    "NOTICES": "tests/outbox/alerts/test_courier.py",
     "REPLAY_LETTERS": "tests/outbox/replay_batches/test_run.py",
     "RERUN": "tests/config/kafka/test_writer.py",
     "BISECTED": "tests/config/kafka/test_writer.py",

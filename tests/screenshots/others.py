@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import time, timedelta
 from uuid import UUID, uuid4
 
 from axes.models import AccessAttempt, AccessFailureLog, AccessLog
@@ -15,7 +15,8 @@ from notifications.api.tokens import issue
 from notifications.mail import suppression
 from notifications.webhooks import inbox
 from notifications.webhooks.event import Event
-from outbox.models import OutboxMessage, SavedView, WorkerProcess
+from outbox.alerts.models import KINDS
+from outbox.models import Matter, Notice, OutboxMessage, SavedView, Subscription, WorkerProcess
 from outbox.topic_replay import requests
 from outbox.topic_replay.models import TopicReplay
 from tests.throttler.admin.conftest import add_customer, add_lane, add_owner, add_periods, store, stored
@@ -32,6 +33,7 @@ def fill_others() -> None:
     _tokens()
     _replays()
     _workers()
+    _subscriptions()
     _views()
 
 
@@ -104,6 +106,44 @@ def _replays() -> None:
     running = requests.request("PAYMENT_SUCCESS", *frame, ME, "What the count has found", dry_run=False)
     progress = {"state": "running", "total": 120_000, "looked_at": 74_000, "read": 71_200, "applied": 812, "parked": 3}
     TopicReplay.objects.filter(pk=running.pk).update(**progress)
+
+
+def _subscriptions() -> None:
+    """A channel that works, one that does not answer, and what was said there."""
+    now = database_now()
+    known = {"address": "sealed", "kinds": list(KINDS), "created_at": now - timedelta(days=9)}
+    works = Subscription.objects.create(
+        name="On-call Slack", shown="Slack", sent_at=now - timedelta(minutes=4), urgency="now", tested_at=now, **known
+    )
+    Subscription.objects.create(
+        name="Shop team", shown="Power Automate / Workflows (for MSTeams) at prod-12.westeurope.logic.azure.com", failures=7,
+        failing_since=now - timedelta(hours=1), error="HTTP 404", quiet_from=time(22), quiet_to=time(7), zone="Europe/Berlin",
+        next_try_at=now + timedelta(minutes=3), digest_minutes=60, **known | {"kinds": ["failure_group", "channel"]},
+    )  # fmt: skip
+    dead = Matter.objects.create(
+        kind="worker", key="7", title="Dead: run_throttler on app-2, process 4716", urgency="now", url="/admin/",
+        opened_at=now - timedelta(minutes=7),
+    )  # fmt: skip
+    said = {"subscription": works, "created_at": now, "due_at": now, "tries": 1, "tried_at": now}
+    Notice.objects.create(phase="test", title="A test", state="sent", sent_at=now - timedelta(minutes=1), **said)
+    Notice.objects.create(
+        matter=dead,
+        episode=1,
+        phase="opened",
+        title=dead.title,
+        state="sent",
+        sent_at=now - timedelta(minutes=4),
+        **said,
+    )
+    Notice.objects.create(
+        matter=dead,
+        episode=1,
+        phase="reminded",
+        title=dead.title,
+        state="unsure",
+        error="no answer within 10 s",
+        **said,
+    )
 
 
 def _workers() -> None:

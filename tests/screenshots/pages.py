@@ -17,7 +17,7 @@ from django.utils.http import urlsafe_base64_encode
 from buffer.models import Batch, Bucket, BufferedEvent, InventoryStock
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import DeadLetter
-from outbox.models import ChannelState, OutboxMessage, WorkerProcess
+from outbox.models import ChannelState, OutboxMessage, Subscription, WorkerProcess
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from tests.screenshots.flows import busiest_stock
 from throttler.models import Customer
@@ -252,6 +252,12 @@ OTHERS = {
     # -- the outbox, the buffer, stock, the throttler, mail
     "message": Shown(one(messages("pending"))),
     "worker-dead": Shown(one(lambda: WorkerProcess.objects.filter(command="run_throttler"))),
+    "subscribe": Shown(named("outbox_subscription_add")),
+    "subscribe-wrong": Shown(named("outbox_subscription_add"), do=_submit),
+    "subscribe-support": Shown(named("outbox_subscription_add"), "support"),
+    "subscription-failing": Shown(one(lambda: Subscription.objects.exclude(failures=0))),
+    "subscription-edit": Shown(one(Subscription.objects.all, "edit")),
+    "subscription-remove": Shown(lever("remove", Subscription.objects.all)),
     "message-sent": Shown(one(messages("sent"))),
     "message-dead": Shown(one(messages("dead_lettered"))),
     "pause": Shown(lever("pause", ChannelState.objects.all)),

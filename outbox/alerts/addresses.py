@@ -1,0 +1,165 @@
+"""Addresses of notices: sealed in the database or read from a file, looked at and sent to by a process of its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.conf import settings
+
+from config.redelivery import Refusal
+
+FILE = "file:"
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+LONGEST_ADDRESS = 2000
+POSTMAN = Path(__file__).with_name("postman.py")
+STARTING = 30.0  # seconds until it has read its libraries, on a busy machine
+KEPT = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+        "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")  # fmt: skip
+
+
+# -- The secret ----------------------------------------------------------------------------------------------
+def seal(address: str) -> str:
+    """As the database keeps it: a name of a file as it is, anything else encrypted with SECRET_KEY."""
+    return address if address.startswith(FILE) else _keys().encrypt(address.encode()).decode()
+
+
+def unseal(stored: str) -> str:
+    """The URL. Raises Refusal with a sentence that repeats nothing of it."""
+    if stored.startswith(FILE):
+        return _content(stored.removeprefix(FILE))
+    try:
+        return _keys().decrypt(stored.encode()).decode()
+    except InvalidToken:
+        raise Refusal("its address was sealed with another SECRET_KEY: enter it again") from None
+
+
+def _content(name: str) -> str:
+    if not settings.NOTIFY_SECRETS_DIR:
+        raise Refusal("NOTIFY_SECRETS_DIR names no directory of secrets")
+    if not FILE_NAME.fullmatch(name):
+        raise Refusal("a secret is named by letters, digits and ._- only")
+    try:
+        text = (Path(settings.NOTIFY_SECRETS_DIR) / name).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Refusal(f"the secret {name} cannot be read: {why}") from None
+    if not text:
+        raise Refusal(f"the secret {name} is empty")
+    return text
+
+
+def _keys() -> MultiFernet:
+    given = [str(key) for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
+    digests = [hashlib.sha256(b"spillway.notices " + key.encode()).digest() for key in given]
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(digest)) for digest in digests])
+
+
+# -- The process that looks and sends ------------------------------------------------------------------------
+@dataclass(frozen=True)
+class TryResult:
+    """What a try came to. `unsure`: it may have arrived, and nobody said so."""
+
+    sent: bool
+    unsure: bool = False
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a notice says; `kind` is a type of apprise's: info, success, warning, failure."""
+
+    title: str
+    body: str
+    kind: str = "info"
+
+
+def look_at(address: str) -> str:
+    """What may be shown of a URL: service and host. Raises Refusal when nothing may be sent there."""
+    with Postman(address, only_look=True) as postman:
+        return postman.ready()
+
+
+def send(address: str, words: Words, about_to: Callable[[], bool]) -> TryResult | None:
+    """Send once. `about_to` is called when all is ready; when it says no, nothing was sent, and None is returned."""
+    try:
+        with Postman(address, title=words.title, body=words.body, kind=words.kind) as postman:
+            postman.ready()
+            return postman.go() if about_to() else None
+    except Refusal as refusal:
+        return TryResult(sent=False, fault=str(refusal))
+
+
+class Postman:
+    """The program `postman.py` and one order; leaving the `with` block ends it, whatever it does."""
+
+    def __init__(self, address: str, *, only_look: bool = False, **words: str) -> None:
+        self.seconds = settings.NOTIFY_TIMEOUT_SECONDS
+        self.order = {
+            "url": address, "schemas": settings.NOTIFY_SCHEMAS, "allowed": settings.NOTIFY_ALLOWED_HOSTS,
+            "connect": min(5.0, self.seconds), "read": self.seconds, "seconds": STARTING + self.seconds,
+            "only_look": only_look, **words,
+        }  # fmt: skip
+        environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-B", str(POSTMAN)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, env={"PATH": os.defpath, **environment}, cwd="/",
+            start_new_session=True,  # Ctrl-C is for us: what is on its way ends
+        )  # fmt: skip
+        self._read = b""
+
+    def __enter__(self) -> Postman:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def ready(self) -> str:
+        """Give it the order; what may be shown of the address when it would send. Raises Refusal when it would not."""
+        answer = self._say(json.dumps(self.order), STARTING) or {"fault": "the program that sends did not start"}
+        if "fault" in answer:
+            raise Refusal(str(answer["fault"]))
+        return str(answer["ready"])
+
+    def go(self) -> TryResult:
+        """Let it send, for NOTIFY_TIMEOUT_SECONDS at the longest."""
+        answer = self._say("go", self.seconds)
+        if answer is None:
+            return TryResult(sent=False, unsure=True, fault=f"no answer within {self.seconds:g} s")
+        return TryResult(bool(answer["sent"]), bool(answer["unsure"]), str(answer["fault"]))
+
+    def _say(self, line: str, seconds: float) -> dict[str, Any] | None:
+        """Its answer to a line; None when none came in time."""
+        deadline = time.monotonic() + seconds
+        stdin, stdout = self.process.stdin, self.process.stdout
+        if stdin is None or stdout is None:
+            return None
+        try:
+            stdin.write(line.encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError:
+            return None
+        output = stdout.fileno()
+        while b"\n" not in self._read:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([output], [], [], left)[0]:
+                return None
+            if not (more := os.read(output, 65536)):
+                return None
+            self._read += more
+        answer, _, self._read = self._read.partition(b"\n")
+        result: dict[str, Any] = json.loads(answer)
+        return result

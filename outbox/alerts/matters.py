@@ -1,0 +1,216 @@
+"""What needs people, as home shows it, against what was known: matters begin, come back, and are over; and who is told when."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from config.admin.home import needs_one_by_one
+from config.database.chunks import delete_in_chunks
+from config.flows import Need
+from config.telemetry.redaction import without_addresses
+from outbox.alerts.models import URGENCIES, Matter, Notice, Subscription
+
+MOST_NEEDS = 500  # the most urgent ones
+Phase, State = Notice.Phase, Notice.State
+Name = tuple[str, str]  # kind, key
+
+
+def window() -> timedelta:
+    """Within it nothing is told twice, and what comes back is the same matter."""
+    return timedelta(seconds=settings.NOTIFY_WINDOW_SECONDS)
+
+
+# -- Matters -------------------------------------------------------------------------------------------------
+def look(now: datetime) -> int:
+    """See what needs people, and write down who is to be told; returns how many notices are new."""
+    needs = {(need.kind, need.key[:200]): need for need in reversed(needs_one_by_one(now)[:MOST_NEEDS])}
+    with transaction.atomic():
+        decide_cut_off(now)
+        note(needs, now)
+        return plan(now)
+
+
+def decide_cut_off(now: datetime) -> int:
+    """Notices whose sender died on the way may have arrived: they are told again when the window is over, and say so."""
+    cut = Notice.objects.cut_off(now)
+    return sum(
+        Notice.objects.filter(pk=notice.pk, state=State.SENDING, token=notice.token).update(
+            state=State.UNSURE,
+            repeat=True,
+            due_at=(notice.tried_at or now) + window(),
+            error="the sender ended before anybody answered",
+        )
+        for notice in cut
+    )
+
+
+def note(needs: Mapping[Name, Need], now: datetime) -> None:
+    """Begin, refresh, reopen and end matters."""
+    kinds, keys = ({name[part] for name in needs} for part in (0, 1))
+    known = {(row.kind, row.key): row for row in Matter.objects.filter(kind__in=kinds, key__in=keys)}
+    for place, need in needs.items():
+        row, words = known.get(place), _words(need)
+        if row is None:
+            Matter.objects.create(kind=place[0], key=place[1], opened_at=now, **words)
+            continue
+        changes: dict[str, object] = {name: word for name, word in words.items() if getattr(row, name) != word}
+        if row.over_at is not None:
+            changes |= _begins_again(row, now)
+        if changes:
+            Matter.objects.filter(pk=row.pk, episode=row.episode, over_at=row.over_at).update(**changes)
+    for row in Matter.objects.open():
+        if (row.kind, row.key) not in needs:
+            Matter.objects.filter(pk=row.pk, episode=row.episode, over_at=None).update(over_at=now)
+
+
+def _words(need: Need) -> dict[str, str]:
+    """What people are told: what home shows to everybody, and no address of a person."""
+    amount = f"{need.amount:,} {need.unit}" if need.amount is not None else ""
+    return {
+        "title": without_addresses(need.title)[:300],
+        "why": without_addresses(need.why)[:1000],
+        "amount": amount[:100],
+        "url": need.url[:500],
+        "urgency": need.urgency,
+    }
+
+
+def _begins_again(row: Matter, now: datetime) -> dict[str, object]:
+    """Within the window it is the same episode, and came back."""
+    if row.over_at and now - row.over_at <= window():
+        return {"over_at": None, "returns": row.returns + 1}
+    return {"over_at": None, "returns": 0, "episode": row.episode + 1, "opened_at": now}
+
+
+# -- Who is told, of which phase, and not before when --------------------------------------------------------
+@dataclass
+class Told:
+    """What one subscription has been told of one matter in its episode, or will be."""
+
+    phases: dict[str, Notice] = field(default_factory=dict)  # of several reminders the last one
+
+    def add(self, notice: Notice) -> None:
+        before = self.phases.get(notice.phase)
+        if before is None or before.number < notice.number:
+            self.phases[notice.phase] = notice
+
+    def was(self, phase: str) -> bool:
+        """Whether that has arrived."""
+        notice = self.phases.get(phase)
+        return notice is not None and notice.state == State.SENT
+
+    def has(self, phase: str) -> bool:
+        return phase in self.phases
+
+    @property
+    def said_over(self) -> bool:
+        return any(notice.said_over for notice in self.phases.values())
+
+    @property
+    def last_sent(self) -> datetime | None:
+        return max((notice.sent_at for notice in self.phases.values() if notice.sent_at), default=None)
+
+
+def plan(now: datetime) -> int:
+    """Write down each phase that somebody is to be told of; a phase that is there already is left alone."""
+    recent = now - 2 * window()
+    matters = list(Matter.objects.filter(over_at=None)) + list(Matter.objects.filter(over_at__gte=recent))
+    subscriptions = list(Subscription.objects.of_active_people())
+    told: dict[tuple[int, int], Told] = defaultdict(Told)
+    for notice in Notice.objects.filter(matter__in=matters, episode=F("matter__episode")):
+        told[notice.subscription_id, notice.matter_id or 0].add(notice)
+    made = [
+        Notice(
+            subscription=subscription, matter=matter, episode=matter.episode, phase=phase, number=number,
+            title=matter.title, created_at=now, due_at=not_before(subscription, matter.urgency, now),
+        )
+        for subscription in subscriptions
+        for matter in matters
+        for phase, number in phases_to_tell(subscription, matter, told[subscription.pk, matter.pk], now)
+    ]  # fmt: skip
+    Notice.objects.bulk_create(made, ignore_conflicts=True)
+    return len(made)
+
+
+def phases_to_tell(subscription: Subscription, matter: Matter, told: Told, now: datetime) -> Iterator[tuple[str, int]]:
+    """(phase, number) of what is new for this subscription.
+
+    The end is only told to who was told of the beginning. What comes and goes is told as such once, and then once
+    more when it has stayed away for a window.
+    """
+    if matter.over_at is None:
+        if not told.has(Phase.OPENED):
+            if concerns(subscription, matter):
+                yield Phase.OPENED, 0
+        elif (told.was(Phase.RESOLVED) or told.said_over) and not told.has(Phase.RETURNED):
+            yield Phase.RETURNED, 0
+        elif number := _reminder(matter, told, now):
+            yield Phase.REMINDED, number
+    elif told.was(Phase.RETURNED):
+        if now - matter.over_at >= window() and not told.has(Phase.SETTLED):
+            yield Phase.SETTLED, 0
+    elif told.was(Phase.OPENED) and not told.said_over and not told.has(Phase.RESOLVED):
+        yield Phase.RESOLVED, 0
+
+
+def concerns(subscription: Subscription, matter: Matter) -> bool:
+    """Whether somebody has subscribed to it."""
+    urgent_enough = URGENCIES.index(matter.urgency) <= URGENCIES.index(subscription.urgency)
+    return urgent_enough and matter.kind in subscription.kinds
+
+
+def _reminder(matter: Matter, told: Told, now: datetime) -> int:
+    """The number of the reminder that is due of what cannot wait; 0 when none is."""
+    every = settings.NOTIFY_REMIND_SECONDS
+    last = told.last_sent
+    if not every or matter.urgency != "now" or last is None or (now - last).total_seconds() < every:
+        return 0
+    previous = told.phases.get(Phase.REMINDED)
+    if previous is not None and previous.state in Notice.UNSETTLED:
+        return 0
+    return previous.number + 1 if previous else 1
+
+
+def not_before(subscription: Subscription, urgency: str, now: datetime) -> datetime:
+    """When something may be told: at the next digest, and not in quiet hours unless it cannot wait and may wake people."""
+    due = now
+    if (minutes := subscription.digest_minutes) and not (urgency == "now" and subscription.wakes):
+        span = minutes * 60
+        due = datetime.fromtimestamp((int(now.timestamp()) // span + 1) * span, UTC)
+    return outside_quiet_hours(subscription, urgency, due)
+
+
+def outside_quiet_hours(subscription: Subscription, urgency: str, when: datetime) -> datetime:
+    """That moment, or the end of the quiet hours it lies in."""
+    if urgency == "now" and subscription.wakes:
+        return when
+    return quiet_until(subscription, when) or when
+
+
+def quiet_until(subscription: Subscription, when: datetime) -> datetime | None:
+    """The end of the quiet hours that this moment lies in, by the clock of their zone; None outside of them."""
+    begin, end = subscription.quiet_from, subscription.quiet_to
+    if begin is None or end is None or begin == end:
+        return None
+    local = when.astimezone(ZoneInfo(subscription.zone))
+    clock = local.time().replace(tzinfo=None)
+    quiet = begin <= clock < end if begin < end else clock >= begin or clock < end
+    if not quiet:
+        return None
+    day = local.date() if clock < end else local.date() + timedelta(days=1)
+    return datetime.combine(day, end, tzinfo=local.tzinfo).astimezone(UTC)
+
+
+# -- Retention -----------------------------------------------------------------------------------------------
+def sweep_told(now: datetime) -> int:
+    """Delete notices and matters that are older than NOTIFY_RETENTION_DAYS and settled; returns how many."""
+    before = now - timedelta(days=settings.NOTIFY_RETENTION_DAYS)
+    return delete_in_chunks(Notice.objects.outdated(before)) + delete_in_chunks(Matter.objects.outdated(before))

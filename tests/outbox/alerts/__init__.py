@@ -1,0 +1,1 @@
+"""Tests of who is told of what, when, and once."""
