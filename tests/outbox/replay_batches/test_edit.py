@@ -13,7 +13,7 @@ from config.database.clock import database_now
 from config.payload import digest
 from config.probes.verify import prove
 from config.redelivery import Effect, Refusal
-from outbox.letters.edits import requeue_copy
+from outbox.letters.edits import TOO_LARGE, requeue_copy
 from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter, PayloadRevision
@@ -105,6 +105,20 @@ def test_what_is_locked_stays_locked():
     assert list(renamed.skipped_why) == [
         "It cannot be edited: “receiptId” is locked: it says what the message is about."
     ]
+
+
+def test_what_a_single_edit_refuses_an_edit_of_many_refuses(monkeypatch):
+    stocks(A=0)
+    receipts(1)
+    large = FieldChange("set", "$.note", f'"{"x" * 70_000}"', add=True)
+    assert list(previewed(large).skipped_why) == [f"It cannot be edited: {TOO_LARGE[:1].lower()}{TOO_LARGE[1:]}"]
+    payload = b'{"purchaseOrderId":"PO-0","items":[{"stockId":"A","quantity":"three"}],"note":1,"note":2}'
+    DeadLetter.objects.update(payload=payload)
+    assert list(previewed().skipped_why) == ["It cannot be edited: a name stands twice in one object."]
+    DeadLetter.objects.update(payload=payload.replace(b'"three"', b"3").replace(b',"note":1,"note":2', b""))
+    monkeypatch.setattr(MovementLetters, "locked", ())  # a topic that spells its paths otherwise
+    (why,) = previewed(FieldChange("set", "$.purchaseOrderId", '"PO-9"')).skipped_why
+    assert why.startswith("It cannot be edited: it is about ")
 
 
 def test_a_copy_that_would_fail_again_is_not_eligible():
