@@ -94,7 +94,7 @@ BLIND = {
         "pinned_at=null previewed_at=now previewed_at=null promoted_at=now promoted_at=null ramp_from=now "
         "started_at=now started_at=null state=canary? state=cancelled? state=counting? state=done? state=holding? "
         "state=paused? state=previewed? state=running? state=stopped? state=verifying? tokens_at=now "
-        "tokens_at=null verb=discard verb=requeue verb=resend? verb=resolve verb=restore"
+        "tokens_at=null verb=discard verb=edit verb=requeue verb=resend? verb=resolve verb=restore"
     ),
     "outbox.ReplayItem": "canary=False canary=True changed_at=now changed_at=null size=+1 size=-1",
     "outbox.Resend": "readdressed=True",

@@ -181,12 +181,13 @@ def test_no_address_changes_anything_for_whoever_may_only_look(row):
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_lever_of_the_terminal_is_one_action_of_the_account_that_ran_it(verb):
     """Whoever has the shell has every right; the trail says who it was and why, as for a person."""
-    record = Replayed("swift", 0, 1, 1_700_000_000_000, b"k", b"{}", [])
+    record = Replayed("swift", 0, 1, 1_700_000_000_000, b"k", b'{"a": 1}', [])
     bury([Letter("transfer-requests", "decode", "x", "broken", record, business_key="A-1")], "g", database_now())
     DeadLetter.objects.update(status=STARTS[verb])
-    call_command(
-        "dead_letters", verb, "--all", "--reason", "the cause is mended", stdout=io.StringIO(), stderr=io.StringIO()
-    )
+    given = ["--all", "--reason", "the cause is mended"]
+    if verb == "edit":
+        given += ["--set", "$.a", "2", "--as", "json"]
+    call_command("dead_letters", verb, *given, stdout=io.StringIO(), stderr=io.StringIO())
     (action,) = OperatorAction.objects.all()
     assert (action.verb, action.actor_number, action.reason) == (verb, None, "the cause is mended")
     assert action.actor_name.endswith(", by command")
