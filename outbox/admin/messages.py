@@ -219,7 +219,7 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
         given = {name: request.GET.getlist(name) for name in TIMES if name in request.GET}
         within = WithinTime(request, given, self.model, self)
         state = request.GET.get("state", "")
-        if within.chosen() == EVERY or within.searching or state not in ("sent", "", EVERY):
+        if within.chosen() == EVERY or state not in ("sent", "", EVERY):
             return []
         try:
             frame = within.frame()

@@ -4,6 +4,8 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from config.database.clock import database_now
@@ -95,14 +97,19 @@ def test_the_causes_of_copies_that_failed_are_named(boss, memory, go):
         {},
         {"state": "sent"},
         {"when": "day", "state": "pending"},
-        {"when": "day", "q": "order:1"},
-        {"to": "2026-01-01"},
+        {"when": "day", "state": "dead_lettered"},
+        {"when": "day", "q": "order:waiting"},
+        {"to": "2090-01-01"},
         {"from": "soon"},
     ],
 )
 def test_without_a_start_or_for_what_is_not_sent_it_is_not_offered(boss, memory, go, given):
-    sent(1, memory, go)
-    assert not link_of(boss.get(LIST, given).content.decode())
+    lost, *_ = sent(2, memory, go)
+    OutboxMessage.objects.filter(pk=lost).update(state="dead_lettered", sent_at=None)
+    promise("order:waiting")
+    shown = boss.get(LIST, given).content.decode()
+    assert "from" in given or 'class="action-select"' in shown  # there is something to act on
+    assert not link_of(shown)
 
 
 def test_it_takes_both_rights(memory, go):
@@ -183,10 +190,15 @@ def test_it_says_in_numbers_what_it_waits_for(boss, memory, go, monkeypatch):
     assert "Behind" not in text(page(boss, batch))
     OutboxMessage.objects.filter(pk=promise("order:late")).update(available_at=database_now() - timedelta(hours=1))
     OutboxMessage.objects.filter(pk=promise("order:later")).update(available_at=database_now() + timedelta(hours=1))
+    promise("order:now")  # due, but behind these
     assert "Behind 1 message of the channel memory." in text(page(boss, batch))
     monkeypatch.setattr("outbox.delivery.redelivery.MOST_AHEAD", 1)
     for n in range(2):
         OutboxMessage.objects.filter(pk=promise(f"late:{n}")).update(available_at=database_now() - timedelta(hours=1))
     assert "Behind more than 1 messages of the channel memory." in text(page(boss, batch))
+    with CaptureQueriesContext(connection) as asked:
+        page(boss, batch)
+    (counting,) = [query["sql"] for query in asked if "available_at" in query["sql"] and "COUNT" in query["sql"]]
+    assert "LIMIT 52" in counting  # these 50, the one that may be, and one that is too many
     requests.pause(batch.pk, ANNA)
     assert "Behind" not in text(page(boss, batch))

@@ -152,3 +152,11 @@ def test_a_canary_has_its_size_whenever_there_are_keys_enough(total):
     size = min(total, 10)
     chosen = rules.choose_canary([(n, f"K{n}") for n in range(total)], total, size)
     assert len(chosen) == len(set(chosen)) == size
+
+
+def test_marks_are_five_seconds_apart_and_of_the_last_minute():
+    marks = []
+    for at in range(200):
+        marks = rules.add_mark(marks, at * 3, float(at))
+    assert [at for at, _turns in marks] == list(range(135, 196, 5))
+    assert rules.measured_rate(marks, 199 * 3, 199.0) == 3
