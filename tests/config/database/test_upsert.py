@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 
 def stored():
-    return set(FlowCounter.objects.values_list("flow", "scope", "name", "value"))
+    return set(FlowCounter.objects.values_list("flow", "scope", "slot", "name", "value"))
 
 
 @pytest.mark.parametrize("mode", ["", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES"])
@@ -33,7 +33,7 @@ def test_any_text_arrives_as_it_is(mode):
             cursor.execute("SET sql_mode = %s", [f"{before},{mode}".strip(",")])
         elif mode:
             pytest.skip("a mode of MariaDB and MySQL")
-        rows = [("flow", text, "odd", number) for number, text in enumerate(ODD)]
+        rows = [("flow", text, 0, "odd", number) for number, text in enumerate(ODD)]
         try:
             ADD.run(rows)
             assert stored() == set(rows)
@@ -44,7 +44,7 @@ def test_any_text_arrives_as_it_is(mode):
 
 def test_rows_encoded_ahead_are_the_same_rows():
     dialect_for(connection)
-    rows = Packed([("flow", text, "odd", number) for number, text in enumerate(ODD)])
+    rows = Packed([("flow", text, 0, "odd", number) for number, text in enumerate(ODD)])
     assert rows.dialect is known_dialect("default")
     rows_before = list(rows)
     rows.clear()  # what is written is what was encoded
@@ -54,22 +54,22 @@ def test_rows_encoded_ahead_are_the_same_rows():
 
 
 def test_rows_encoded_for_another_database_are_encoded_again():
-    rows = Packed([("flow", "a", "b", 1)])
+    rows = Packed([("flow", "a", 0, "b", 1)])
     rows.dialect, rows.parameters = None, ["for another one"]
     ADD.run(rows)
-    assert stored() == {("flow", "a", "b", 1)}
+    assert stored() == {("flow", "a", 0, "b", 1)}
 
 
 def test_statements_with_a_batch_are_counted_in_the_metrics():
     count = execute_total.labels("default", connection.vendor)._value
     before = count.get()
-    ADD.run([("flow", "a", "b", 1)])
+    ADD.run([("flow", "a", 0, "b", 1)])
     assert count.get() > before
 
 
 def test_the_session_has_its_usual_cursor_afterwards():
     usual = getattr(connection.connection, "cursor_factory", None)
-    ADD.run([("flow", "a", "b", 1)])
+    ADD.run([("flow", "a", 0, "b", 1)])
     assert getattr(connection.connection, "cursor_factory", None) is usual
 
 
@@ -93,21 +93,21 @@ def fresh_session():
 
 def test_a_batch_is_planned_once_a_session(fresh_session):
     for number in range(3):
-        ADD.run([("flow", "", "odd", number)])
+        ADD.run([("flow", "", 0, "odd", number)])
     assert len(prepared()) == 1
-    assert stored() == {("flow", "", "odd", 3)}
+    assert stored() == {("flow", "", 0, "odd", 3)}
     assert connection.connection.prepare_threshold is None  # what Django runs itself is not prepared
     with CaptureQueriesContext(connection) as queries:
-        ADD.run([("flow", "", "odd", 4)])
+        ADD.run([("flow", "", 0, "odd", 4)])
     assert "outbox_flowcounter" in queries[0]["sql"]
 
 
 def test_behind_a_pooler_nothing_is_prepared(fresh_session, monkeypatch):
     monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
     for number in range(3):
-        ADD.run([("flow", "", "odd", number)])
+        ADD.run([("flow", "", 0, "odd", number)])
     assert not prepared()
-    assert stored() == {("flow", "", "odd", 3)}
+    assert stored() == {("flow", "", 0, "odd", 3)}
 
 
 def test_a_table_that_changed_its_type_is_no_reason_to_bury_records(fresh_session):
@@ -116,7 +116,7 @@ def test_a_table_that_changed_its_type_is_no_reason_to_bury_records(fresh_sessio
             cursor.execute("SELECT name FROM outbox_flowcounter WHERE flow = %s", ["flow"])
             return cursor.fetchall()
 
-    ADD.run([("flow", "", "odd", 1)])
+    ADD.run([("flow", "", 0, "odd", 1)])
     assert names() == [("odd",)]
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE outbox_flowcounter ALTER COLUMN name TYPE text")
