@@ -49,7 +49,7 @@ def test_home_shows_what_waits_and_what_needs_nobody(worked):
     assert buffer.trend[-1] == 3
     shown = FLOW.picture(worked.now)
     assert (shown.letters_open, shown.letters_last_hour) == (1, 1)
-    assert [need.title for need in shown.needs] == ["Not JSON: no JSON"]
+    assert [need.title for need in shown.needs] == ["Throttler: Not JSON: no JSON"]
 
 
 def test_home_works_before_anything_was_read(worked):

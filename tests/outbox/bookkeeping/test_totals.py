@@ -29,8 +29,9 @@ def test_a_smaller_total_of_a_zombie_changes_nothing():
 
 def test_a_smaller_total_that_read_before_changes_nothing():
     """Read before the other wrote: the statement itself keeps the greater one."""
-    counters.RAISE.run([(*KEY, 12)])
-    counters.RAISE.run([(*KEY, 5)])
+    flow, scope, name = KEY
+    for total in (12, 5):
+        counters.RAISE.run([(flow, scope, counters.ONE_WRITER, name, total)])
     assert counters.totals("throttler") == {"consumed": 12}
 
 
