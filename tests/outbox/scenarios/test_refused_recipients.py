@@ -102,7 +102,7 @@ def test_undo_in_the_hold_leaves_no_trace_on_a_letter(refused, person):
     anna.confirms(batch.eligible, REASON)
     anna.sees("Nothing has left yet")
     anna.clicks_on("button:has-text('Undo')")
-    anna.sees("Undone. No letter was touched, and the preview is kept.")
+    anna.sees("Undone. Nothing was touched, and the preview is kept.")
     ReplayBatch.objects.update(hold_until=batch.previewed_at)  # long over, had nobody undone it
     for _ in range(3):
         refused.worker.due.clear()
