@@ -23,6 +23,7 @@ ONE_LINE = [
     "import_customers {customers} --dry-run", "import_stock {file}", "import_stock {file} --dry-run",
     "ingest_events --once", "ingest_messages --once", "is_drained", "listen_outbox --once", "rebuild_buffer", "rebuild_buffer --dry-run",
     "recover_claims", "relay_outbox --once", "replay_letters --once", "notify_people --once", "replay_topic --pending --once",
+    "resend_messages --since 2026-01-01T00:00:00Z --reason because",
     "replay_topic transfer-requests --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --reason because",
     "rotate_partitions", "rotate_partitions --dry-run", "run_all", "run_throttler --once", "simulate --count 1", "track_inventory --once",
     "verify", "verify --json",
