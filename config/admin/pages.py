@@ -370,6 +370,8 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
             **self.detail(request, row),
         }
         templates = [f"admin/{label}/{name}/detail.html", "admin/detail.html"]
+        if request.GET.get("part"):  # what the refresh script lays over a page that has one
+            templates.insert(0, f"admin/{label}/{name}/part.html")
         return TemplateResponse(request, templates, context)
 
     # -- Levers ---------------------------------------------------------------------------------

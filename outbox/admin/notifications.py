@@ -298,19 +298,6 @@ class SubscriptionAdmin(ReadOnlyAdmin[Subscription]):
         }
         return TemplateResponse(request, "admin/outbox/subscription/ask.html", context)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: Mapping[str, object] | None = None,
-    ) -> HttpResponse:
-        """`?part=1` answers with what the refresh script lays over the page."""
-        response = super().change_view(request, object_id, form_url, extra_context)
-        if request.GET.get("part") and isinstance(response, TemplateResponse):
-            response.template_name = "admin/outbox/subscription/part.html"
-        return response
-
     def detail(self, request: HttpRequest, row: Subscription) -> dict[str, object]:
         now = database_now()
         notices = list(row.notices.select_related("matter").order_by("-pk")[:LATELY])

@@ -230,19 +230,6 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
         return row.requested_by
 
     # -- One batch ------------------------------------------------------------------------------
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: Mapping[str, object] | None = None,
-    ) -> HttpResponse:
-        """`?part=1` answers with what the refresh script lays over the page."""
-        response = super().change_view(request, object_id, form_url, extra_context)
-        if request.GET.get("part") and isinstance(response, TemplateResponse):
-            response.template_name = "admin/outbox/replaybatch/part.html"
-        return response
-
     def detail(self, request: HttpRequest, row: ReplayBatch) -> dict[str, object]:
         allowed = may(request.user, row.verb)
         return {

@@ -192,19 +192,6 @@ class TopicReplayAdmin(ReadOnlyAdmin[TopicReplay]):
         context = {**page, "form": form, "topics": sorted(replayable()), "now": database_now()}
         return TemplateResponse(request, "admin/outbox/topicreplay/ask.html", context)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: Mapping[str, object] | None = None,
-    ) -> HttpResponse:
-        """`?part=1` answers with what the refresh script lays over the page."""
-        response = super().change_view(request, object_id, form_url, extra_context)
-        if request.GET.get("part") and isinstance(response, TemplateResponse):
-            response.template_name = "admin/outbox/topicreplay/part.html"
-        return response
-
     def detail(self, request: HttpRequest, row: TopicReplay) -> dict[str, object]:
         now, parts = database_now(), parts_of(row)
         unfinished = row.state in ("pending", "running")
