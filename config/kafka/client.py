@@ -63,6 +63,7 @@ GROUP_MOVED_ON = (
 TopicAlreadyExistsError = kafka.errors.TopicAlreadyExistsError
 
 MAX_REQUEST_BYTES = 1_048_576
+NEW_TOPIC = 5.0  # seconds until every broker knows it
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
@@ -163,6 +164,18 @@ def new_producer(**overrides: object) -> kafka.KafkaProducer:
         "metrics_enabled": False,
     }
     return kafka.KafkaProducer(**{**options, **overrides})
+
+
+def count_partitions(consumer: Client, topic: str) -> int:
+    """How many partitions the topic has; 0 when it is still unknown NEW_TOPIC seconds after the first question.
+
+    A broker hears of a new topic from the controller, and under load after the command that made it has ended. Whoever
+    starts right behind that command must not take the topic for missing. Waits for a broker that is away.
+    """
+    deadline = time.monotonic() + NEW_TOPIC
+    while not (partitions := consumer.partitions_for_topic(topic)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return len(partitions or ())
 
 
 def new_transactional_producer(transactional_id: str, limit: float, **overrides: object) -> kafka.KafkaProducer:

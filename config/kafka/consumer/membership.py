@@ -234,7 +234,7 @@ class Membership:
 
     def refuse_missing_topics(self) -> None:
         for topic in self.topics:
-            if not self.consumer.partitions_for_topic(topic):
+            if not client.count_partitions(self.consumer, topic):
                 raise ConsumerStopped(f"topic {topic} does not exist: create_topics makes it")
 
     def refuse_if_stopped(self, tell: bool) -> None:

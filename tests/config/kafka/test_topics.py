@@ -52,6 +52,23 @@ def test_what_was_created_differs_in_nothing(admin):
 
 
 @kafka
+def test_a_topic_that_is_made_while_a_worker_starts_is_waited_for(make_topic, monkeypatch):
+    consumer = client.new_consumer(None)
+    ask, made = consumer.partitions_for_topic, []
+
+    def make_afterwards(topic):
+        known = ask(topic)
+        made.append(make_topic("late", 2)) if not made else None
+        return known
+
+    monkeypatch.setattr(consumer, "partitions_for_topic", make_afterwards)
+    assert client.count_partitions(consumer, topic_name("late")) == 2
+    monkeypatch.setattr(client, "NEW_TOPIC", 0.3)
+    assert client.count_partitions(consumer, topic_name("never")) == 0
+    consumer.close(autocommit=False)
+
+
+@kafka
 def test_what_differs_is_named_and_nothing_of_it_is_changed(admin, make_topic, settings):
     name = make_topic("in", 3)
     make_topic("out", 2, **LOG_TIME)
