@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.crash import databases, outage, run
+from tests.crash import databases, notices, outage, run
 from tests.crash.mail.flow import QUICK, Mails
-from tests.crash.replay import run as replay_run
+from tests.crash.replay.run import Replays
 from tests.crash.run import Plan
 from tests.crash.stock import run as stock_run
 from tests.crash.throttler import broker_away
@@ -37,7 +37,9 @@ FLOWS = {
     "ledger": Flow(stock_run, 10_000, 100_000, 1000, "payments and transfers over {} stocks"),
     "outbox": Flow(Mails("smtp"), QUICK, 20_000, 0, "order events by SMTP"),
     "outbox-keys": Flow(Mails("keys"), QUICK, 20_000, 0, "order events to a provider that honours keys"),
-    "replay": Flow(replay_run, 1_000, 10_000, 40, "letters of each source", each=False),
+    "replay": Flow(Replays(), 1_000, 10_000, 40, "letters of each source", each=False),
+    "edit": Flow(Replays(edits=True), 1_000, 10_000, 40, "letters of each source, the ledger's edited", each=False),
+    "notices": Flow(notices, 48, 240, 0, "partitions that stop and run again, and two who are told"),
     "throttler": Flow(throttler_run, 20_000, 200_000, 300, "messages of {} customers"),
     "broker-away": Flow(broker_away, 6, 20, 0, "messages of a customer for each absence of the broker", killed=False),
     "outage": Flow(outage, 2, 30, 0, "simulated minutes without the provider", killed=False, servers_only=True),

@@ -17,6 +17,7 @@ KINDS = {"old": REQUESTS, "late": REQUESTS, "big": REQUESTS, "pay": LEDGER, "mai
 NAME = re.compile(r"\b(?:old|late|big|pay|mail|note)-\d{6}\b")
 OPENING = 1000
 WAS, IS = 3, 5  # quantities of a late order: as it was sent, and as it is
+EDITED = 7  # of a payment whose letter was edited
 OLD = timedelta(days=75)
 PADDING = "x" * 300  # of a message that is larger than its throttler takes at first
 
@@ -33,10 +34,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Cases:
-    """So many of each kind; a fifth of refused batches, which are the slowest."""
+    """So many of each kind; a fifth of refused batches, which are the slowest. `edits`: the ledger's letters are edited."""
 
     number: int
     places: int
+    edits: bool = False
 
     def names(self, kind: str) -> list[str]:
         return [f"{kind}-{n:06d}" for n in range(max(10, self.number // 5) if kind == "big" else self.number)]
@@ -61,7 +63,7 @@ class Cases:
         """Of stocks that nobody knows yet."""
         return [
             encoded(PAYMENTS, name, {
-                "saleOrderId": name, "merchantId": "m", "items": [{"stockId": self.stock_of(n), "quantity": 1 + n % 3}],
+                "saleOrderId": name, "merchantId": "m", "items": [{"stockId": self.stock_of(n), "quantity": paid_for(n)}],
             }) for n, name in enumerate(self.names("pay"))
         ]  # fmt: skip
 
@@ -78,6 +80,10 @@ class Cases:
         """Of one of them a batch takes one letter back at a time: enough of them for it to end."""
         return max(self.places, self.number // 20)
 
+    def sold(self, number: int) -> int:
+        """What the payment of that number takes from its stock in the end."""
+        return EDITED if self.edits else paid_for(number)
+
     def stock_of(self, number: int) -> str:
         return f"stock-{number % self.places}"
 
@@ -91,6 +97,10 @@ class Cases:
     def customers_csv(self) -> str:
         rows = [f"customer-{n},1000/s,,86400" for n in range(self.customers)]
         return "\n".join(["customer_id,rates,burst,ttl_seconds", *rows, ""])
+
+
+def paid_for(number: int) -> int:
+    return 1 + number % 3
 
 
 def encoded(topic: str, key: str, body: dict[str, Any]) -> Record:

@@ -33,6 +33,7 @@ class Seen:
     batches: Sequence[Mapping[str, Any]]  # as `dead_letters batches --json` prints them
     items: Sequence[tuple[int, str, str, int]]  # batch, state, note, number
     actions: Sequence[tuple[str, int]]  # verb, number
+    copies: Sequence[tuple[str, int]] = ()  # letter, number of its edited copy
 
 
 def judge(seen: Seen) -> list[Finding]:
@@ -47,13 +48,14 @@ def judge(seen: Seen) -> list[Finding]:
         items_are_the_pinned_set(seen),
         others_first(seen),
         one_action_each(seen),
+        one_copy_each(seen),
     ]
 
 
 def payments_once(seen: Seen) -> Finding:
     """One row for each payment, with its delta, and the stock says the same."""
     wanted = {
-        name: (seen.cases.stock_of(n), -(1 + n % 3))
+        name: (seen.cases.stock_of(n), -seen.cases.sold(n))
         for n, name in enumerate(seen.cases.names("pay"))
         if name not in seen.closed
     }
@@ -145,8 +147,17 @@ def others_first(seen: Seen) -> Finding:
 
 def one_action_each(seen: Seen) -> Finding:
     actions = dict(seen.actions)
-    right = actions.get("requeue") == len(seen.batches)
+    wanted = {"requeue": len(seen.batches) - seen.cases.edits, "edit": int(seen.cases.edits)}
+    right = {verb: actions.get(verb, 0) for verb in wanted} == wanted
     return Finding("one operator action a batch", str(actions), _unless(right, actions))
+
+
+def one_copy_each(seen: Seen) -> Finding:
+    """Each letter that was edited has its first copy, once; no other letter has any."""
+    edited = [name for name in seen.cases.names("pay") if seen.cases.edits and name not in seen.closed]
+    letters = [letter for letter, _number in seen.copies]
+    right = len(letters) == len(set(letters)) == len(edited) and {number for _, number in seen.copies} <= {1}
+    return Finding("each edited letter has one copy", f"{len(letters)}", _unless(right, {"expected": len(edited)}))
 
 
 def _body(record: Published) -> dict[str, Any]:

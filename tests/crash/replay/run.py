@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tests.crash import databases
 from tests.crash.oracle import Finding
 from tests.crash.platform import ROOT, Platform
 from tests.crash.replay import oracle as replay_oracle
-from tests.crash.replay.cases import SOURCES, Cases, case_of
+from tests.crash.replay.cases import EDITED, LEDGER, SOURCES, Cases, case_of
 from tests.crash.replay.deaths import Deaths
 from tests.crash.replay.failing import make_letters
 from tests.crash.run import Outcome, Plan, directory, verified
@@ -37,22 +38,29 @@ STUCK = 180.0
 ITEMS = "SELECT batch_id, state, note, COUNT(*) FROM outbox_replayitem GROUP BY batch_id, state, note"
 
 
-def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
-    """A database, topics and a mail server of its own; nothing is left behind."""
-    wire = Wire(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
-    with databases.fresh(url) as database, directory(plan.logs) as logs, Sink() as sink:
-        environment = {
-            **TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers, "KAFKA_TOPIC_PREFIX": wire.prefix,
-            "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}", "REPLAY_CHUNK": str(chunk_of(plan)),
-        }  # fmt: skip
-        with Platform(logs, environment) as platform:
-            platform.manage("migrate", "--verbosity", "0")
-            platform.manage("create_topics")
-            try:
-                return Run(platform, wire, sink, plan, say, workers=1 if name == "sqlite" else 2).go()
-            finally:
-                wire.close()
-                wire.delete(*INPUTS, BATCHES, *TOPICS)
+@dataclass(frozen=True)
+class Replays:
+    """A flow of the command line: whether the ledger's letters are edited, or taken back as they are."""
+
+    edits: bool = False
+
+    def run(self, name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
+        """A database, topics and a mail server of its own; nothing is left behind."""
+        wire = Wire(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
+        cases, workers = Cases(plan.orders, plan.warehouses, self.edits), 1 if name == "sqlite" else 2
+        with databases.fresh(url) as database, directory(plan.logs) as logs, Sink() as sink:
+            environment = {
+                **TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers, "KAFKA_TOPIC_PREFIX": wire.prefix,
+                "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}", "REPLAY_CHUNK": str(chunk_of(plan)),
+            }  # fmt: skip
+            with Platform(logs, environment) as platform:
+                platform.manage("migrate", "--verbosity", "0")
+                platform.manage("create_topics")
+                try:
+                    return Run(platform, wire, sink, cases, plan, say, workers).go()
+                finally:
+                    wire.close()
+                    wire.delete(*INPUTS, BATCHES, *TOPICS)
 
 
 def chunk_of(plan: Plan) -> int:
@@ -64,10 +72,10 @@ class Run:
     """`workers` replay workers at a time; what they wait for is never killed."""
 
     def __init__(
-        self, platform: Platform, wire: Wire, sink: Sink, plan: Plan, say: Callable[[str], None], workers: int
-    ) -> None:
-        self.platform, self.wire, self.sink, self.plan, self.say = platform, wire, sink, plan, say
-        self.cases = Cases(plan.orders, plan.warehouses)
+        self, platform: Platform, wire: Wire, sink: Sink, cases: Cases, plan: Plan, say: Callable[[str], None],
+        workers: int,
+    ) -> None:  # fmt: skip
+        self.platform, self.wire, self.sink, self.cases, self.plan, self.say = platform, wire, sink, cases, plan, say
         self.random = random.Random(plan.seed)
         self.deaths = Deaths(platform, plan, workers, self._all_done)
 
@@ -97,8 +105,10 @@ class Run:
 
     def _ask(self, source: str) -> str:
         """A batch over everything of a source, for a worker."""
-        asked = ["requeue", "--source", source, "--rate", "100000", "--canary", "7", "--reason", REASON, "--detach"]
-        return self.platform.manage("dead_letters", *asked).stdout
+        edited = self.cases.edits and source == LEDGER
+        verb = ["edit", "--set", "$.items[0].quantity", str(EDITED), "--as", "json"] if edited else ["requeue"]
+        asked = ["--source", source, "--rate", "100000", "--canary", "7", "--reason", REASON, "--detach"]
+        return self.platform.manage("dead_letters", *verb, *asked).stdout
 
     def _others(self) -> tuple[frozenset[str], frozenset[str]]:
         """Somebody closes the newest letters of each source while they are pinned; some of those are rotated away."""
@@ -158,6 +168,7 @@ class Run:
             [json.loads(record.value or b"{}") for record in notified.read()],
             self._letters(), self._batches(), databases.rows(self.url, ITEMS),
             databases.rows(self.url, "SELECT verb, COUNT(*) FROM outbox_operatoraction GROUP BY verb"),
+            databases.rows(self.url, "SELECT letter, number FROM outbox_payloadrevision"),
         )  # fmt: skip
         published.close()
         notified.close()

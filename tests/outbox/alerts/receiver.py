@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +22,7 @@ class Receiver(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.bodies: list[dict[str, Any]] = []
         self.answers: list[int | str] = []
+        self.answers_after = 0.0  # seconds
         self.goes_on = threading.Event()  # what hangs
         self.hanging = threading.Event()
 
@@ -52,6 +54,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.bodies.append({"path": self.path, **json.loads(body)})
+        time.sleep(self.server.answers_after)
         answer = self.server.answers.pop(0) if self.server.answers else 200
         if answer == "hang":
             self.server.hanging.set()

@@ -7,6 +7,7 @@ import time as time_module
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.db import connections
@@ -19,6 +20,7 @@ from outbox.alerts.courier import Courier, begin, claim_notices, serve, settle
 from outbox.alerts.models import LEASE, Notice, Subscription
 from outbox.alerts.words import words_of
 from outbox.flow import Outbox
+from tests.crash import notices
 from tests.exported import exported
 from tests.outbox.alerts.conftest import a_need
 
@@ -373,3 +375,22 @@ def test_a_token_is_of_one_try(subscribe, needed):
     needed.append(a_need())
     look()
     assert Notice.objects.taken_by(uuid.uuid4()).count() == 0
+
+
+# -- What a crash run would find ----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("harm", "finding"),
+    [
+        (lambda heard: heard[1:], "everybody heard that it began"),
+        (lambda heard: heard[:-1], "everybody heard that it is over"),
+        (lambda heard: [*heard, heard[0]], "what came twice says so"),
+        (lambda heard: [*heard, heard[0]._replace(partition=7, marked=True)], "nobody heard of anything else"),
+        (lambda heard: [*heard, heard[0]._replace(marked=True)], None),
+    ],
+)
+def test_a_crash_run_finds_what_was_lost_repeated_or_made_up(harm, finding):
+    body = {"title": "[Spillway] {}transfer-requests, partition 1 is stopped", "message": "The log is damaged."}
+    bodies = [{**body, "title": body["title"].format(begin)} for begin in ("", "Over: ")]
+    heard = notices.words_of("plain", SimpleNamespace(bodies=bodies))
+    faults = [fault.name for fault in notices.judge(harm(heard), [1], ["plain"]) if not fault.ok]
+    assert faults == ([finding] if finding else [])

@@ -75,6 +75,15 @@ def test_what_went_well_has_no_fault():
     assert faults(well()) == set()
 
 
+def test_an_edited_letter_without_its_copy_or_with_a_second_one_is_found():
+    seen = replace(well(), cases=replace(CASES, edits=True), actions=[("requeue", 3), ("edit", 1), ("resolve", 3)])
+    wrong = {"each payment moved its stock once"}  # by what the letter said, not by what it was edited to
+    copies = [(f"id of pay-{n:06d}", 1) for n in range(12) if n != 1]
+    assert faults(replace(seen, copies=copies)) == wrong
+    for harmed in (copies[1:], [*copies, (copies[0][0], 2)]):
+        assert faults(replace(seen, copies=harmed)) == wrong | {"each edited letter has one copy"}
+
+
 @pytest.mark.parametrize("harm", [without_first, twice_first])
 @pytest.mark.parametrize(
     ("name", "finding"),
