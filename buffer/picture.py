@@ -21,7 +21,7 @@ from config.telemetry import metrics
 from outbox.bookkeeping import counters, progress
 from outbox.bookkeeping.progress import LONG, Progress, Trends, position_needs, reader_stage, topic_stage
 from outbox.letters import overview
-from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
+from outbox.letters.overview import letter_counts, letter_needs
 
 OVERDUE = timedelta(seconds=60)
 
@@ -35,7 +35,7 @@ def picture(now: datetime) -> Picture:
         stages=list(_stages(numbers)),
         needs=list(_needs(numbers)),
         **letter_counts(numbers.names),
-        letters_last_hour=letters_last_hour(numbers.names, now),
+        letters_last_hour=numbers.in_last_hour("parked", "late"),
         url=reverse("admin:buffer_bucket_changelist"),
         letters_url=reverse("admin:outbox_failuregroup_changelist"),
     )

@@ -25,7 +25,7 @@ from outbox.channels.handlers import handlers
 from outbox.channels.kafka import KafkaHandler
 from outbox.channels.models import ChannelState
 from outbox.letters import overview
-from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour, rising_needs
+from outbox.letters.overview import letter_counts, letter_needs, rising_needs
 from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage
 from outbox.processes import overview as processes
 from outbox.replay_batches.lifecycle import batch_needs
@@ -153,7 +153,7 @@ def picture(numbers: Numbers) -> Picture:
         stages=_stages(numbers),
         needs=list(_needs(numbers)),
         **letter_counts([FLOW]),
-        letters_last_hour=letters_last_hour([FLOW], numbers.now, LETTERS),
+        letters_last_hour=numbers.in_last_hour(*LETTERS),
         url=reverse(LIST),
         letters_url=reverse("admin:outbox_failuregroup_changelist"),
     )
@@ -225,7 +225,7 @@ def _stands(numbers: Numbers, state: ChannelState) -> bool:
 
 def _sent(numbers: Numbers) -> Stage:
     trend = numbers.history("sent")
-    today = sum(numbers.history("sent", minutes=60))
+    today = numbers.in_last_hour("sent")
     value, url = humanize.rate(numbers.per_second(trend)), reverse(LIST) + "?state=sent"
     return Stage("Sent", value, "/s", [f"{today:,} in 1 h"], url, trend=trend[:-1])
 

@@ -20,7 +20,7 @@ from config.telemetry import metrics
 from outbox.bookkeeping import counters, progress
 from outbox.bookkeeping.progress import Progress, Trends, position_needs, reader_stage, topic_stage
 from outbox.letters import overview
-from outbox.letters.overview import letter_counts, letter_needs, letters_last_hour
+from outbox.letters.overview import letter_counts, letter_needs
 from throttler.customers.changes import without_row
 from throttler.customers.models import Customer
 from throttler.customers.situation import Situation, situations_of
@@ -118,7 +118,7 @@ def picture(now: datetime) -> Picture:
         ],
         needs=list(_needs(numbers)),
         **letter_counts([FLOW]),
-        letters_last_hour=letters_last_hour([FLOW], now, ("parked", "lost")),
+        letters_last_hour=numbers.in_last_hour("parked", "lost"),
         url=_page("customer"),
         letters_url=reverse("admin:outbox_failuregroup_changelist"),
     )
@@ -237,7 +237,7 @@ def _buffer(numbers: Numbers) -> Stage:
 def _out(numbers: Numbers) -> Stage:
     trend = numbers.history("live", "drained")
     drained = humanize.rate(numbers.per_second(numbers.history("drained")))
-    lost = sum(numbers.history("expired", "expired_on_arrival", minutes=60))
+    lost = numbers.in_last_hour("expired", "expired_on_arrival")
     held = humanize.bounded(len(numbers.held), MOST)
     return Stage(
         "notifications-out",

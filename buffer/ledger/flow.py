@@ -35,7 +35,7 @@ from outbox.bookkeeping.verify import (
     positions_fit_the_log,
 )
 from outbox.letters import overview
-from outbox.letters.overview import letter_counts, letter_needs, letters_ever, letters_last_hour
+from outbox.letters.overview import letter_counts, letter_needs, letters_ever
 from outbox.letters.verify import letters_counted
 
 
@@ -107,7 +107,7 @@ def picture(now: datetime) -> Picture:
         stages=list(_stages(numbers)),
         needs=list(_needs(numbers)),
         **letter_counts([NAME]),
-        letters_last_hour=letters_last_hour([NAME], now),
+        letters_last_hour=numbers.in_last_hour("parked", "late"),
         url=reverse("admin:buffer_inventorystock_changelist"),
         letters_url=reverse("admin:outbox_failuregroup_changelist"),
     )

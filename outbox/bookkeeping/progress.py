@@ -199,8 +199,16 @@ class Trends:
     names: Sequence[str] = field(default_factory=tuple)
 
     def history(self, *kinds: str, minutes: int = TREND + 1) -> list[int]:
-        """Counts per minute. The last one is of an unfinished minute: leave it out of a line."""
-        return counters.history_of_all(self.names, kinds, self.now, minutes) if self.names else []
+        """Counts per minute, at most of an hour. The last one is of an unfinished minute: leave it out of a line."""
+        lines = [self.last_hour[kind][-minutes:] for kind in kinds if kind in self.last_hour]
+        return [sum(counts) for counts in zip(*lines, strict=True)] if lines else [0] * minutes
+
+    def in_last_hour(self, *kinds: str) -> int:
+        return sum(self.history(*kinds, minutes=counters.MINUTES))
+
+    @cached_property
+    def last_hour(self) -> dict[str, list[int]]:
+        return counters.of_last_hour(self.names, self.now)
 
     def per_second(self, trend: Sequence[int]) -> float:
         """Over the current minute and the one before, so that a minute that has just begun does not show 0."""
@@ -247,7 +255,7 @@ def reader_stage(
     `words` say what `repeats` are, where they are something else.
     """
     trend = trends.history(done)
-    again = sum(trends.history(*repeats, minutes=60))
+    again = trends.in_last_hour(*repeats)
     first = f"{humanize.plural(again, *words)} in 1 h"
     if progress.seen is None:
         first = "not seen yet"
@@ -257,7 +265,7 @@ def reader_stage(
         name,
         humanize.rate(trends.per_second(trend)),
         "/s",
-        [first, f"{sum(trends.history(*parked, minutes=60)):,} parked in 1 h"],
+        [first, f"{trends.in_last_hour(*parked):,} parked in 1 h"],
         progress.url,
         tone="bad" if progress.stopped or progress.away else "warn" if progress.unseen else "idle",
         word="Stopped" if progress.stopped else "Stands" if progress.away else "Not seen" if progress.unseen else "",

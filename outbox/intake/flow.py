@@ -31,7 +31,7 @@ from outbox.intake.handler import GROUP, LONGEST_NAME, NAME, Intake
 from outbox.intake.redelivery import PromiseLetters
 from outbox.intake.samples import promises
 from outbox.letters import overview
-from outbox.letters.overview import letter_counts, letter_needs, letters_ever, letters_last_hour
+from outbox.letters.overview import letter_counts, letter_needs, letters_ever
 from outbox.letters.verify import letters_counted
 
 OUTCOMES = ("stored", "repeated", "parked")
@@ -143,7 +143,7 @@ def picture(now: datetime) -> Picture:
         stages=list(_stages(numbers)),
         needs=list(_needs(numbers)),
         **letter_counts([NAME]),
-        letters_last_hour=letters_last_hour([NAME], now),
+        letters_last_hour=numbers.in_last_hour("parked", "late"),
         url=reverse("admin:outbox_outboxmessage_changelist"),
         letters_url=reverse("admin:outbox_failuregroup_changelist"),
     )

@@ -12,7 +12,6 @@ from django.utils import timezone
 from config.admin import humanize
 from config.flows import Need, Reading, source_in_words
 from config.telemetry import metrics
-from outbox.bookkeeping import counters
 from outbox.groups.counts import arrived_by_hour, is_rising
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import ProofRound
@@ -60,11 +59,6 @@ def letters_ever(sources: Sequence[str]) -> int:
     """How many letters these sources have had, closed and dropped ones among them."""
     found = FailureGroup.objects.filter(source__in=sources).aggregate(total=Sum("total_count"))
     return int(found["total"] or 0)
-
-
-def letters_last_hour(sources: Sequence[str], now: datetime, kinds: Sequence[str] = ("parked", "late")) -> int:
-    """Letters of the last hour, from the counters that a flow keeps of what it buries."""
-    return counters.of_last_minutes(sources, kinds, now, 60)
 
 
 def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator[Need]:

@@ -53,7 +53,7 @@ def test_readers_sum_what_processes_have_counted(processes):
     del PROCESS.id
     assert counters.totals("outbox") == {"sent": 3}
     assert counters.by_scope("outbox") == {"email": {"sent": 3}}
-    assert counters.history("outbox", "sent", now)[-1] == 3
+    assert counters.of_last_hour(["outbox"], now)["sent"][-1] == 3
     assert sorted(FlowCounter.objects.filter(flow="outbox").values_list("value", flat=True)) == [1, 2]
     assert FlowMinute.objects.filter(flow="outbox").count() == 2
 

@@ -38,8 +38,8 @@ class TestCounters:
         counters.add({("f", "0", "read"): 5}, now)
         assert counters.totals("f") == {"read": 12}
         assert counters.by_scope("f") == {"0": {"read": 8}, "1": {"read": 4}}
-        assert counters.history("f", "read", now)[-1] == 12
-        assert counters.history("f", "read", now + timedelta(minutes=1))[-2:] == [12, 0]
+        assert counters.of_last_hour(["f"], now)["read"][-1] == 12
+        assert counters.of_last_hour(["f"], now + timedelta(minutes=1))["read"][-2:] == [12, 0]
         assert FlowMinute.objects.count() == 1
 
     def test_they_may_go_down(self):

@@ -12,9 +12,9 @@ from buffer.verify import checks, payload_checks
 from config.database.clock import database_now
 from config.kafka import RecordBatch
 from outbox.bookkeeping import counters
+from outbox.bookkeeping.progress import Trends
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import BurialKey, DeadLetter
-from outbox.letters.overview import letters_last_hour
 from tests.conftest import ORDERED_AT, TOPIC_ID, move_on, order
 
 pytestmark = pytest.mark.django_db
@@ -240,7 +240,7 @@ def test_letters_that_are_read_again_are_repeats(ingest, records):
     for _ in range(3):
         ingest(found)
     assert (counted("parked"), counted("late"), counted("redelivered")) == (2, 1, 6)
-    assert letters_last_hour([STREAM], database_now()) == DeadLetter.objects.count() == 3
+    assert Trends(database_now(), [STREAM]).in_last_hour("parked", "late") == DeadLetter.objects.count() == 3
 
 
 def test_a_record_that_the_database_refuses_again_is_a_repeat(stream, records):

@@ -16,10 +16,10 @@ from config.database.clock import database_now
 from config.probes.verify import prove
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import FlowCounter, Watermark
+from outbox.bookkeeping.progress import Trends
 from outbox.letters.burial import AlarmedWatermarks
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
-from outbox.letters.overview import letters_last_hour
 from tests.buffer.ledger.conftest import (
     MOVED,
     PAID,
@@ -143,7 +143,7 @@ def test_letters_that_are_read_again_are_repeats():
     write(poison, unknown)
     again = write(poison, unknown)
     assert (again.parked, again.number("parked"), again.number("duplicate")) == (0, 0, 2)
-    assert letters_last_hour(["ledger"], database_now()) == 2
+    assert Trends(database_now(), ["ledger"]).in_last_hour("parked", "late") == 2
     assert failing() == []
 
 
