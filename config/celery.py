@@ -50,5 +50,7 @@ def process_starts(**_: object) -> None:
 def process_ends(**_: object) -> None:
     """A child of the worker ends without what a process does at its exit."""
     from config.processes import alive
+    from config.telemetry import tracing
 
     alive.end_reports()
+    tracing.flush()

@@ -11,6 +11,7 @@ import msgspec
 from django.conf import settings
 
 from config.redelivery import PayloadForm
+from config.telemetry import tracing
 from notifications import channels
 from notifications.mail import content, deliveries, recipients, suppression
 from notifications.mail.content import Mail
@@ -48,7 +49,11 @@ class EmailHandler(MessageHandler):
             mail = content.decode(message.payload)
         except ValueError as error:
             return Outcome("permanent", f"not a mail: {channels.said(error)}")
-        return self.channel.send(mail, str(message.id))
+        with tracing.span(f"send {self.channel.provider}", kind="client"):
+            outcome = self.channel.send(mail, str(message.id))
+            if not outcome.ok:
+                tracing.fail(outcome.kind)
+            return outcome
 
     def settled(self, results: Sequence[tuple[Message, Outcome]], now: datetime) -> None:
         deliveries.accept([pair for pair in results if pair[1].ok], self.channel.provider, now)

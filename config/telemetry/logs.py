@@ -8,12 +8,14 @@ import structlog
 from structlog.typing import Processor
 
 from config.telemetry.redaction import redact, trace_of
+from config.telemetry.tracing import add_trace_id
 from config.telemetry.visible import visible
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("spillway")
 
 SHARED: list[Processor] = [
     structlog.contextvars.merge_contextvars,
+    add_trace_id,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -1,39 +1,62 @@
-"""OpenTelemetry, when OTEL_EXPORTER_OTLP_ENDPOINT says where to; the libraries are the extra `otel`."""
+"""Tracing, when OTEL_EXPORTER_OTLP_ENDPOINT says where to: spans, and the traceparents that carry them further."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import re
+import sys
+from collections.abc import Iterable, MutableMapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from django.conf import settings
 
 from config.environment.env import BadSetting
 from config.telemetry.redaction import without_query
 
+if TYPE_CHECKING:
+    from config.telemetry.spans import Ids, Spans
 
+TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+PROBES = r"^https?://[^/]+/(healthz|livez|readyz|metrics)\b"
+OFF: AbstractContextManager[None] = nullcontext()
+
+_spans: Spans | None = None  # None: nothing is traced, and nothing of OpenTelemetry is imported
+
+
+# -- Starting ------------------------------------------------------------------------------------------------
 def start_tracing() -> bool:
     """Instrument Django and Celery and export over OTLP/HTTP; False when no endpoint is set.
 
-    Kafka messages carry `traceparent` headers of their own, so that a trace crosses the buffer.
+    Raises BadSetting when the extra `otel` is not installed.
     """
+    global _spans
     endpoint = settings.OTEL_EXPORTER_OTLP_ENDPOINT
     if not endpoint:
         return False
     try:
-        from opentelemetry import trace
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.instrumentation.celery import CeleryInstrumentor
-        from opentelemetry.instrumentation.django import DjangoInstrumentor
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from config.telemetry.spans import Spans
     except ImportError as error:
         raise BadSetting(f"OTEL_EXPORTER_OTLP_ENDPOINT: {error.name} is missing; install the extra `otel`") from error
-    provider = TracerProvider(resource=Resource.create({"service.name": "spillway"}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")))
-    trace.set_tracer_provider(provider)
-    DjangoInstrumentor().instrument(request_hook=hide_query)
-    CeleryInstrumentor().instrument()
+    name = os.environ.get("OTEL_SERVICE_NAME") or service_name(sys.argv)
+    _spans = Spans(f"{endpoint.rstrip('/')}/v1/traces", name)
+    excluded = [PROBES, os.environ.get("OTEL_PYTHON_DJANGO_EXCLUDED_URLS", "")]
+    _spans.instrument(hide_query, ",".join(filter(None, excluded)))
     return True
+
+
+def service_name(arguments: list[str]) -> str:
+    """`spillway-` and what this process is: web, beat, celery_worker, or the command of manage.py."""
+    program, *rest = arguments or [""]
+    path = Path(program)
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    words = [word for word in rest if not word.startswith("-")]
+    if name in ("manage.py", "django-admin", "django"):
+        return f"spillway-{'web' if words[:1] == ['runserver'] else (words or ['manage'])[0]}"
+    if name == "celery":
+        return f"spillway-{'beat' if 'beat' in words else 'celery_worker'}"
+    return "spillway-web"
 
 
 def hide_query(span: Any, request: object) -> None:
@@ -42,13 +65,64 @@ def hide_query(span: Any, request: object) -> None:
         span.set_attributes(without_query(dict(span.attributes)))
 
 
+# -- Spans ---------------------------------------------------------------------------------------------------
+def span(
+    name: str,
+    parent: str | None = None,
+    *,
+    links: Iterable[str] = (),
+    kind: Literal["internal", "client", "producer", "consumer"] = "internal",
+    **attributes: str | int,
+) -> AbstractContextManager[None]:
+    """A span around a block, in this thread; costs nothing when nothing is traced.
+
+    `parent` is a traceparent, of another process as a rule: an empty or broken one begins a trace, and None continues the
+    span under way. `links` are traceparents, too; the first 128 that are sound count. What the block raises ends the span
+    as an error, with the class alone: its text may be somebody's data.
+    """
+    if _spans is None:
+        return OFF
+    above: Ids | Literal[False] | None = False if parent is None else _ids(parent)
+    return _spans.around(name, above, filter(None, map(_ids, links)), kind, attributes)
+
+
+def note(**attributes: str | int) -> None:
+    """Say more about the span under way."""
+    if _spans is not None:
+        _spans.note(attributes)
+
+
+def fail(reason: str) -> None:
+    """The span under way is an error; `reason` holds nobody's data."""
+    if _spans is not None:
+        _spans.fail(reason)
+
+
+def flush() -> None:
+    """Export what waits: for a process that ends without its exit handlers."""
+    if _spans is not None:
+        _spans.flush()
+
+
+# -- Traceparents --------------------------------------------------------------------------------------------
 def traceparent() -> str:
     """The W3C `traceparent` of the span under way; empty when nothing is traced."""
-    if not settings.OTEL_EXPORTER_OTLP_ENDPOINT:
-        return ""
-    from opentelemetry import trace
+    return "" if _spans is None else _spans.traceparent()
 
-    context = trace.get_current_span().get_span_context()
-    if not context.is_valid:
-        return ""
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+
+def trace_id_of(text: str) -> str:
+    """The trace id of a traceparent, 32 hexadecimal digits; empty when it is none."""
+    match = TRACEPARENT.fullmatch(text)
+    return match[1] if match else ""
+
+
+def _ids(text: str) -> Ids | None:
+    match = TRACEPARENT.fullmatch(text)
+    return (int(match[1], 16), int(match[2], 16), int(match[3], 16)) if match else None
+
+
+def add_trace_id(logger: object, method: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
+    """A structlog processor: the field `trace_id` of the span under way."""
+    if _spans is not None and (trace_id := trace_id_of(_spans.traceparent())):
+        event.setdefault("trace_id", trace_id)
+    return event

@@ -13,7 +13,7 @@ from datetime import datetime
 from django.conf import settings
 
 from config.fields import storable
-from config.telemetry import metrics
+from config.telemetry import metrics, tracing
 from config.telemetry.logs import log
 from config.telemetry.redaction import masked_error, said, trace_of, without_addresses
 from outbox.channels.handlers import Message, MessageHandler, Outcome, send_budget
@@ -128,10 +128,26 @@ def call(
         return [screened.get(message.id) or next(found) for message in chunk]
     calls = handler.per_call(chunk)
     if len(calls) == 1:
-        return _guarded(handler, chunk)
+        return _traced(handler, chunk)
     with ThreadPoolExecutor(len(calls), thread_name_prefix=f"{handler.name}-send") as pool:
-        done = [pool.submit(_guarded, handler, messages) for messages in calls]
+        done = [pool.submit(_traced, handler, messages) for messages in calls]
     return [outcome for one in done for outcome in one.result()]
+
+
+def _traced(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]:
+    """One message goes on with the trace that it was promised in; several in one call are links of a span of their own."""
+    name, first = f"deliver {handler.name}", chunk[0]
+    if len(chunk) > 1:
+        with tracing.span(
+            name, "", links=(message.traceparent for message in chunk), kind="consumer", messages=len(chunk)
+        ):
+            return _guarded(handler, chunk)
+    with tracing.span(name, first.traceparent, kind="consumer", message_id=first.id.hex, attempt=first.attempts):
+        outcomes = _guarded(handler, chunk)
+        tracing.note(outcome=outcomes[0].kind)
+        if not outcomes[0].ok:
+            tracing.fail(outcomes[0].kind)
+        return outcomes
 
 
 def _guarded(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]:

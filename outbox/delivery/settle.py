@@ -22,6 +22,7 @@ from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from config.telemetry.redaction import masked_error, said
+from config.telemetry.tracing import trace_id_of
 from config.uuid7 import uuid7
 from outbox.bookkeeping import counters
 from outbox.channels import admission
@@ -320,6 +321,7 @@ def _count(claim: Claim, call: Call) -> None:
     for message, outcome in call.results:
         if not outcome.ok:
             about = {**message.headers, "aggregate": message.aggregate, "attempt": message.attempts}
+            about["trace_id"] = trace_id_of(message.traceparent)
             # A server repeats what it was given: an address, a name, a line of the mail.
             failure = {"outcome": outcome.kind, "error": masked_error(outcome.error)}
             log.warning("delivery_failed", channel=claim.channel, **about, **failure)

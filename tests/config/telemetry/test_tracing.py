@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from config.environment.env import BadSetting
-from config.telemetry.tracing import start_tracing
+from config.telemetry.tracing import service_name, start_tracing, trace_id_of
 
 
 def test_without_an_endpoint_nothing_is_traced(settings):
@@ -18,3 +18,32 @@ def test_a_missing_library_names_the_extra(settings):
     settings.OTEL_EXPORTER_OTLP_ENDPOINT = "http://127.0.0.1:4318"
     with pytest.raises(BadSetting, match="OTEL_EXPORTER_OTLP_ENDPOINT.*`otel`"):
         start_tracing()
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("manage.py relay_outbox --channel email", "relay_outbox"),
+        ("/srv/manage.py runserver 8000", "web"),
+        ("/site-packages/gunicorn/__main__.py config.wsgi --bind x", "web"),
+        ("/usr/bin/gunicorn config.wsgi", "web"),
+        ("/site-packages/celery/__main__.py -A config beat", "beat"),
+        ("/usr/bin/celery -A config worker -B", "celery_worker"),
+        ("/site-packages/django/__main__.py ingest_buffer", "ingest_buffer"),
+    ],
+)
+def test_a_service_is_named_after_its_process(command, name):
+    assert service_name(command.split()) == f"spillway-{name}"
+
+
+def test_only_a_sound_traceparent_has_a_trace():
+    trace, span = "ab" * 16, "cd" * 8
+    assert trace_id_of(f"00-{trace}-{span}-01") == trace
+    for broken in (
+        "",
+        f"00-{trace}-{span}",
+        f"00-{'0' * 32}-{span}-01",
+        f"00-{trace}-{'0' * 16}-01",
+        f"00-{trace.upper()}-{span}-01",
+    ):
+        assert trace_id_of(broken) == ""
