@@ -1,7 +1,10 @@
-"""One line of the table that `make test` ends with."""
+"""One line of the table that `make test` ends with, and the runs of pytest behind it."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from xml.etree.ElementTree import Element
 
 
@@ -26,6 +29,10 @@ class Leg:
             setattr(self, name, getattr(self, name) + 1)
         self.ran = self.ran or bool(self.passed or self.failed)
 
+    @property
+    def tallied(self) -> int:
+        return self.passed + self.failed + self.skipped
+
     def settle(self, passed: int) -> None:
         """So many of the failed tests passed in a second run."""
         self.failed -= passed
@@ -39,6 +46,28 @@ class Leg:
         counts = f"{self.passed:5} passed {self.failed:4} failed {self.skipped:4} skipped"
         again = f"{self.only_alone} passed only when run again alone" if self.only_alone else ""
         return f"{self.name:9} {verdict:7} {counts} {self.seconds:6.0f} s  {self.reason or again}".rstrip()
+
+
+@dataclass
+class Run:
+    """One run of pytest: the tests of a leg that go at one pace, or all of them where that is empty."""
+
+    leg: Leg
+    others: list[Leg]  # what stands beside the database
+    root: Path
+    pace: str = ""
+    began: float = 0.0  # seconds of a steady clock
+    ended: float = 0.0
+    failed: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.leg.name} {self.pace}".strip()
+
+    @property
+    def home(self) -> Path:
+        """Where its output, its results and what failed last are kept."""
+        return self.root / self.name.replace(" ", "-")
 
 
 def verdict(case: Element) -> str:

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from tests.leg import Leg, verdict
+from tests.leg import Leg, Run, verdict
 from tests.services import supervisor
-from tests.shares import left_by
+from tests.shares import PACES, left_by
 
 DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb", "mysql": "MySQLdb"}
 DATABASES = ("sqlite", *DRIVERS)
@@ -35,7 +35,7 @@ MARKED = {name: re.compile(rf"\[(.*-)?{name}(-.*)?\]$") for name in ("kafka", "d
 # What stands beside the relational database: the tests of one leg say all, best one with a server that can be away.
 ONCE = {"cassandra"}
 LEFT_OUT = "LEGS leaves it out"
-INTERRUPTED = 2  # pytest's exit code
+INTERRUPTED, NOTHING_COLLECTED = 2, 5  # exit codes of pytest
 OUTPUT = "output.txt"
 COUNTING = threading.Lock()
 CTRL_C = threading.Event()
@@ -161,7 +161,6 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
     chosen = [leg for leg in databases if not leg.reason]
     for leg in chosen:
         leg.left_out = left_by(leg.name, [other.name for other in chosen], bool(servers["kafka"].address))
-    interrupted = threading.Event()
     with_servers = [leg for leg in chosen if leg.name in DRIVERS]
     home = with_servers[len(with_servers) // 2] if with_servers else sqlite
 
@@ -169,18 +168,18 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
         others = [other for other in beside(servers) if other.name not in leg.left_out]
         return [other for other in others if leg is home or other.name not in ONCE]
 
-    def one(leg: Leg) -> None:
-        if interrupted.is_set():
-            leg.reason = "interrupted"
-        elif run(leg, among(leg), arguments, Path(root) / leg.name) == INTERRUPTED:
-            interrupted.set()
-
     with tempfile.TemporaryDirectory() as root:
-        with progress(chosen, Path(root)), ThreadPoolExecutor(jobs()) as pool:
-            list(pool.map(one, chosen))
+        # First what waits most of its time: it takes longest, and leaves the processors to the others.
+        paces = PACES if jobs() > 1 else ("",)
+        runs = [Run(leg, among(leg), Path(root), pace) for pace in paces for leg in chosen]
+        with progress(runs), ThreadPoolExecutor(jobs()) as pool:
+            list(pool.map(lambda run: start_tests(run, arguments), runs))
         for leg in chosen:
-            if jobs() > 1 and 0 < leg.failed <= RUN_AGAIN and not interrupted.is_set():
-                run_again(leg, among(leg), arguments, Path(root) / leg.name)
+            if not (leg.failed or leg.reason or leg.tallied):
+                leg.failed, leg.reason = 1, "no test was collected"
+        for run in runs:
+            if jobs() > 1 and run.failed and run.leg.failed <= RUN_AGAIN and not run.leg.reason:
+                run_again(run, arguments)
     for other in beside(servers):
         if other.address and not other.ran:
             other.reason = f"{other.address} is up, but no test used it"
@@ -188,14 +187,14 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
 
 
 @contextmanager
-def progress(chosen: list[Leg], root: Path) -> Iterator[None]:
-    """Print how far each leg is: on a terminal in one line that changes, elsewhere a line for every tenth."""
+def progress(runs: list[Run]) -> Iterator[None]:
+    """Print how far each run is: on a terminal in one line that changes, elsewhere a line for every tenth."""
     ended, terminal = threading.Event(), sys.stdout.isatty()
 
     def show() -> None:
         shown: list[int] = []
         while not ended.wait(1.0):
-            parts = {leg.name: percent(root / leg.name / OUTPUT) for leg in chosen if not leg.ran}
+            parts = {run.name: percent(run.home / OUTPUT) for run in runs if run.began and not run.ended}
             line = "  ".join(f"{name} {part} %" for name, part in parts.items())
             tenths = [part // 10 for part in parts.values()]
             if terminal:
@@ -225,53 +224,55 @@ def percent(output: Path) -> int:
 
 
 def jobs() -> int:
-    """How many databases are tested at once: most of the time a test waits for a server or a worker, so that
-    two a processor still leave it half idle."""
-    return int(os.environ.get("JOBS") or min(4, 2 * (os.cpu_count() or 1)))
+    """How many runs there are at once: half of them wait most of the time for a server or a worker, so that three a
+    processor keep it busy."""
+    return int(os.environ.get("JOBS") or min(6, 3 * (os.cpu_count() or 1)))
 
 
-def run(leg: Leg, others: list[Leg], arguments: list[str], home: Path) -> int:
-    """One database; beside others its output comes in one piece, at the end."""
-    began = time.monotonic()
-    code, cases = pytest(leg, others, arguments, home)
-    leg.seconds = time.monotonic() - began
-    tally(leg, others, cases)
-    leg.ran = True
+def start_tests(run: Run, arguments: list[str]) -> None:
+    """One run from its beginning to its end; beside others its output comes in one piece then."""
+    leg = run.leg
     if CTRL_C.is_set():
-        leg.reason = f"at {percent(home / OUTPUT)} %"
-    elif code and not leg.failed:
-        # Nothing collected, a usage error: not a test that failed, but no success either.
+        leg.reason = leg.reason or "not begun"
+        return
+    run.began = time.monotonic()
+    code, cases = pytest(run, arguments)
+    run.ended = time.monotonic()
+    run.failed = sum(verdict(case) == "failed" for case in cases)
+    tally(run, cases)
+    if CTRL_C.is_set():
+        leg.reason = f"at {percent(run.home / OUTPUT)} %"
+    elif code and not run.failed and not (run.pace and code == NOTHING_COLLECTED):
+        # A usage error: not a test that failed, but no success either.
         leg.failed, leg.reason = 1, f"pytest ended with exit code {code}"
-    return code
 
 
-def run_again(leg: Leg, others: list[Leg], arguments: list[str], home: Path) -> None:
-    """What failed, once more and alone: beside three other databases a test may miss a limit of time.
+def run_again(run: Run, arguments: list[str]) -> None:
+    """What failed, once more and alone: beside others a test may miss a limit of time.
 
     The table says how many passed only now, and the output above names them.
     """
-    if leg.reason:
-        return  # pytest itself failed
-    print(f"\n=== {leg.name}: {leg.failed} failed beside the others; again, alone", flush=True)
-    _, cases = pytest(leg, others, [*arguments, "--last-failed", "--last-failed-no-failures=none"], home)
+    print(f"\n=== {run.name}: {run.failed} failed beside the others; again, alone", flush=True)
+    _, cases = pytest(run, [*arguments, "--last-failed", "--last-failed-no-failures=none"])
     passed = [case for case in cases if verdict(case) == "passed"]
-    leg.settle(len(passed))
-    for other in others:
+    run.leg.settle(len(passed))
+    for other in run.others:
         other.settle(sum(bool(MARKED[other.name].search(case.get("name", ""))) for case in passed))
 
 
-def pytest(leg: Leg, others: list[Leg], arguments: list[str], home: Path) -> tuple[int, list[Element]]:
+def pytest(run: Run, arguments: list[str]) -> tuple[int, list[Element]]:
     """Its exit code, and what came out of each test."""
-    embedded = [] if "embedded" in leg.left_out else ["embedded"]
-    head = f"\n=== {leg.name} × {' and '.join([*embedded, *(other.name for other in others if other.address)])}"
-    home.mkdir(exist_ok=True)
-    results = home / "results.xml"
+    embedded = [] if "embedded" in run.leg.left_out else ["embedded"]
+    head = f"\n=== {run.name} × {' and '.join([*embedded, *(other.name for other in run.others if other.address)])}"
+    run.home.mkdir(exist_ok=True)
+    results = run.home / "results.xml"
     results.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", f"--junitxml={results}", "-o", f"cache_dir={home / 'cache'}", *arguments]
+    cache = f"cache_dir={run.home / 'cache'}"
+    command = [sys.executable, "-m", "pytest", f"--junitxml={results}", "-o", cache, *arguments]
     print(head if jobs() == 1 else f"{head} …", flush=True)
-    with (home / OUTPUT).open("w+") as output:
+    with (run.home / OUTPUT).open("w+") as output:
         code = subprocess.run(
-            command, env=environment(leg, others, str(home)), check=False,
+            command, env=environment(run), check=False,
             stdout=output if jobs() > 1 else None, stderr=subprocess.STDOUT if jobs() > 1 else None,
         ).returncode  # fmt: skip
         cases = list(ElementTree.parse(results).iter("testcase")) if results.exists() else []  # noqa: S314 - pytest wrote it
@@ -281,29 +282,33 @@ def pytest(leg: Leg, others: list[Leg], arguments: list[str], home: Path) -> tup
     return code, cases
 
 
-def tally(leg: Leg, others: list[Leg], cases: list[Element]) -> None:
+def tally(run: Run, cases: list[Element]) -> None:
     with COUNTING:
-        leg.tally(cases)
-        for other in (other for other in others if other.address):
+        run.leg.tally(cases)
+        run.leg.seconds += run.ended - run.began
+        run.leg.ran = True
+        for other in (other for other in run.others if other.address):
             marked = [case for case in cases if MARKED[other.name].search(case.get("name", ""))]
             other.tally(marked)
             other.seconds += sum(float(case.get("time", 0)) for case in marked)
 
 
-def environment(leg: Leg, others: list[Leg], directory: str) -> dict[str, str]:
-    env = {**os.environ, "DATABASE_URL": database_url(leg, directory), "LEFT_OUT": ",".join(sorted(leg.left_out))}
+def environment(run: Run) -> dict[str, str]:
+    env = {**os.environ, "LEFT_OUT": ",".join(sorted(run.leg.left_out)), "PACE": run.pace}
+    env["DATABASE_URL"] = database_url(run)
     # Hundreds of processes start: with this set, as on many build machines, each would compile every module anew.
     for name in ["PYTHONDONTWRITEBYTECODE", *(VARIABLES[other] for other in MARKED)]:
         env.pop(name, None)
-    return {**env, **{VARIABLES[other.name]: other.address for other in others if other.address}}
+    return {**env, **{VARIABLES[other.name]: other.address for other in run.others if other.address}}
 
 
-def database_url(leg: Leg, directory: str) -> str:
+def database_url(run: Run) -> str:
     """A name of its own for each run: two runs on one server, or in one checkout, must not drop each other's database."""
-    if leg.name == "sqlite":
-        return f"sqlite:///{directory}/spillway-{os.getpid()}.sqlite3"
-    where = urlsplit(leg.address)
-    return where._replace(path=f"{where.path or '/spillway'}_{os.getpid()}").geturl()
+    if run.leg.name == "sqlite":
+        return f"sqlite:///{run.home}/spillway-{os.getpid()}.sqlite3"
+    where = urlsplit(run.leg.address)
+    name = "_".join(filter(None, [where.path or "/spillway", str(os.getpid()), run.pace]))
+    return where._replace(path=name).geturl()
 
 
 def report(databases: list[Leg], others: list[Leg]) -> int:

@@ -1,11 +1,13 @@
 """What one leg of `make test` leaves to another, where both run; alone, a leg runs every test.
 
 Each test meets both brokers and every database that answers differently: SQLite with the embedded broker as in the demo,
-servers with the real one. What races, claims, locks, plans, migrates, verifies or is killed meets all of them. MariaDB and
-MySQL share driver, dialect and Django's backend: of everything else each has a half, and one has the processes. What is
-about words, pages and formats runs on one server, what touches no database on one leg. Throttlers as processes keep
-their state in Kafka: MySQL beside them is enough. Which half or leg it is follows from the name of the file, so
-that it stays the same. So divided, the legs take about the same time.
+servers with the real one. What races, claims, locks, plans, migrates, verifies or is killed in the middle of its work
+meets all of them. MariaDB and MySQL share driver, dialect and Django's backend: of everything else each has a half. What
+starts workers runs on SQLite and on PostgreSQL or MariaDB, unless it tells databases apart. What is about words,
+pages and formats runs on one server, what touches no database on one leg. Throttlers as processes keep their state in
+Kafka: MySQL beside them is enough. Which half or leg it is follows from the name of the file, so that it stays the same.
+
+A leg has two runs side by side: the tests that wait most of their time, for processes, and the others.
 """
 
 from __future__ import annotations
@@ -38,10 +40,15 @@ WORDS = re.compile(
     r"/admin/|/scenarios/|/console/|^tests/config/|^tests/notifications/(api|mail|webhooks|test_)"
     r"|^tests/outbox/api/"
 )
-# What SQLite has whole and a server in part, so that one server is enough.
-IN_PART = re.compile(r"^tests/(tampering/|outbox/audit_log/test_(matrix|reveal|lookups|planted))")
-# Killed at each point of their work: on both servers that have the processes.
-KILLED = re.compile(r"crash|points|kill|test_ledger|lost_sessions")
+PLACES = {
+    # What SQLite has whole and a server in part, so that one server is enough.
+    "in-part": re.compile(r"^tests/tampering/"),
+    # Who may see and do what: thousands of pages, for each role and each row, and no database has a part in it.
+    "roles": re.compile(r"^tests/outbox/audit_log/test_(matrix|reveal|lookups|planted)"),
+}
+TELLS_APART = {".vendor", "mariadb", "two_databases"}
+PACES = ("waiting", "working")
+WAITING = ("tests/debezium/", "tests/buffer/ledger/test_processes", "tests/throttler/worker/")
 PARTS = 12  # enough to deal by two, three and six
 
 
@@ -60,8 +67,7 @@ def left_by(leg: str, chosen: Sequence[str], kafka: bool) -> set[str]:
     if leg in twins:
         left |= _left_of("half", leg, [[name] for name in twins])
     if leg in homes:
-        # PostgreSQL has more of the rest, so it has a third of them.
-        left |= _left_of("started", leg, [[homes[0]], [homes[-1]], [homes[-1]]])
+        left |= _left_of("started", leg, [[homes[0]], [homes[-1]]])
     elif leg in servers:
         left.add("processes")
     if leg == "sqlite" and servers and kafka:
@@ -72,6 +78,8 @@ def left_by(leg: str, chosen: Sequence[str], kafka: bool) -> set[str]:
         left.add("throttlers")
     if leg in servers[1:]:
         left.add("in-part")
+    if leg in servers and (leg != servers[0] or "sqlite" in chosen):
+        left.add("roles")
     return left
 
 
@@ -81,9 +89,14 @@ def _left_of(kind: str, leg: str, hands: Sequence[Sequence[str]]) -> set[str]:
 
 
 def is_left_out(item: pytest.Item) -> bool:
-    """Whether the leg that runs leaves this test to another one."""
-    left = set(filter(None, os.environ.get("LEFT_OUT", "").split(",")))
-    return bool(left) and bool(left & kinds_of(item))
+    """Whether the leg that runs leaves this test to another one, or to its run at the other pace."""
+    left, pace = set(filter(None, os.environ.get("LEFT_OUT", "").split(","))), os.environ.get("PACE")
+    return bool((pace and pace != pace_of(item)) or (left and left & kinds_of(item)))
+
+
+def pace_of(item: pytest.Item) -> str:
+    """Whether it waits most of its time, for processes that it starts, for Debezium or for a session of Kafka."""
+    return "waiting" if item.get_closest_marker("processes") or item.nodeid.startswith(WAITING) else "working"
 
 
 def kinds_of(item: pytest.Item) -> set[str]:
@@ -104,9 +117,9 @@ def kinds_of(item: pytest.Item) -> set[str]:
     if item.nodeid.startswith(THROTTLERS) and "cassandra" not in item.nodeid:  # which runs beside one server alone
         kinds.add("throttlers")
     elif runs_processes:
-        kinds |= {"processes"} if KILLED.search(file) or named else {"processes", f"started-{part}"}
-    elif IN_PART.search(file):
-        kinds.add("in-part")
+        kinds |= {"processes"} if named & TELLS_APART else {"processes", f"started-{part}"}
+    elif place := {kind for kind, files in PLACES.items() if files.search(file)}:
+        kinds |= place
     elif not DIFFERS.search(file):
         if WORDS.search(file) and not named and not kinds:
             kinds.add(f"words-{part}")

@@ -8,15 +8,17 @@ import threading
 import time
 from collections.abc import Sequence
 from itertools import combinations
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from tests import legs
-from tests.legs import Leg
-from tests.shares import left_by, parts
+from tests.leg import Leg, Run
+from tests.shares import PACES, left_by, parts
 from tests.tree import ROOT
 
+HERE = Path("unused")
 CASES = """
 <testsuite>
   <testcase name="test_a[embedded]"/>
@@ -75,19 +77,19 @@ def test_debezium_without_its_broker_is_not_started(monkeypatch):
 def test_what_runs_beside_is_told_to_the_tests_or_kept_from_them(monkeypatch):
     monkeypatch.setenv("TEST_CONNECT_URL", "http://127.0.0.1:1")
     kafka, debezium = Leg("kafka", address="127.0.0.1:2"), Leg("debezium", reason="absent")
-    told = legs.environment(Leg("sqlite"), [kafka, debezium], "unused")
+    told = legs.environment(Run(Leg("sqlite"), [kafka, debezium], HERE))
     assert told["TEST_KAFKA_SERVERS"] == "127.0.0.1:2"
     assert "TEST_CONNECT_URL" not in told
 
 
 def test_the_processes_of_a_leg_keep_what_they_have_compiled(monkeypatch):
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    assert "PYTHONDONTWRITEBYTECODE" not in legs.environment(Leg("sqlite"), [], "unused")
+    assert "PYTHONDONTWRITEBYTECODE" not in legs.environment(Run(Leg("sqlite"), [], HERE))
 
 
 def test_the_tests_on_cassandra_run_beside_one_server_alone(tmp_path, monkeypatch):
     told = {}
-    monkeypatch.setattr(legs, "run", lambda leg, others, arguments, home: told.update({leg.name: others}))
+    monkeypatch.setattr(legs, "start_tests", lambda run, arguments: told.update({run.leg.name: run.others}))
     servers = {name: Leg(name, address="127.0.0.1:1") for name in legs.VARIABLES}
     legs.run_all(servers, [])
     seen = {name: {other.name for other in others} for name, others in told.items()}
@@ -111,6 +113,7 @@ def runs(kinds: set[str], chosen: Sequence[str] = ALL, kafka: bool = True) -> se
         ({"kafka"}, {"postgres", "mariadb", "mysql"}),
         ({"throttlers"}, {"sqlite", "mysql"}),
         ({"in-part"}, {"sqlite", "postgres"}),
+        ({"roles"}, {"sqlite"}),
         ({"processes"}, {"sqlite", "postgres", "mariadb"}),
         ({"processes", "kafka"}, {"postgres", "mariadb"}),
         ({"processes", "started-0"}, {"sqlite", "postgres"}),
@@ -137,10 +140,11 @@ def test_each_part_of_what_is_dealt_has_as_many_legs():
 
 def test_a_leg_is_told_what_it_leaves_to_others(monkeypatch):
     left = {}
-    monkeypatch.setattr(legs, "pytest", lambda leg, others, *rest: (left.update({leg.name: leg.left_out}), (0, []))[1])
+    monkeypatch.setattr(legs, "pytest", lambda run, *_: (left.update({run.leg.name: run.leg.left_out}), (0, []))[1])
     legs.run_all({name: Leg(name, address="127.0.0.1:1") for name in legs.VARIABLES}, [])
     assert left == {name: left_by(name, ALL, True) for name in ALL}
-    environment = legs.environment(Leg("mysql", address="mysql://127.0.0.1:1", left_out=left["mysql"]), [], "unused")
+    mysql = Leg("mysql", address="mysql://127.0.0.1:1", left_out=left["mysql"])
+    environment = legs.environment(Run(mysql, [], HERE))
     assert set(environment["LEFT_OUT"].split(",")) == left["mysql"]
 
 
@@ -155,6 +159,7 @@ TOGETHER = [
     *[{broker, part} for broker in ("embedded", "kafka") for part in parts("half")],
     *[{broker, "processes", part} for broker in ("embedded", "kafka") for part in parts("started")],
     {"processes"}, {"throttlers"}, {"throttlers", "kafka"}, {"throttlers", "embedded"}, {"in-part"},
+    {"roles"},
 ]  # fmt: skip
 
 
@@ -169,7 +174,7 @@ def test_every_test_is_run_by_a_leg(kafka):
 
 def test_the_tests_on_cassandra_run_beside_sqlite_where_there_is_no_server(tmp_path, monkeypatch):
     told = {}
-    monkeypatch.setattr(legs, "run", lambda leg, others, arguments, home: told.update({leg.name: others}))
+    monkeypatch.setattr(legs, "start_tests", lambda run, arguments: told.update({run.leg.name: run.others}))
     servers = {name: Leg(name, reason="" if name == "cassandra" else "none") for name in legs.VARIABLES}
     legs.run_all(servers, [])
     assert "cassandra" in {other.name for other in told["sqlite"]}
@@ -177,15 +182,16 @@ def test_the_tests_on_cassandra_run_beside_sqlite_where_there_is_no_server(tmp_p
 
 def test_what_one_database_leaves_to_another_is_kept_from_its_tests(monkeypatch):
     monkeypatch.setenv("TEST_CASSANDRA_URL", "cassandra://127.0.0.1:1")
-    told = legs.environment(Leg("sqlite"), [Leg("kafka", address="127.0.0.1:2")], "unused")
+    told = legs.environment(Run(Leg("sqlite"), [Leg("kafka", address="127.0.0.1:2")], HERE))
     assert "TEST_CASSANDRA_URL" not in told
 
 
 def test_each_run_has_a_database_name_of_its_own():
     leg = Leg("postgres", address="postgres://u:p@127.0.0.1:5/spillway?a=b")
-    assert legs.database_url(leg, "unused").startswith("postgres://u:p@127.0.0.1:5/spillway_")
-    assert legs.database_url(leg, "unused").endswith("?a=b")
-    assert str(os.getpid()) in legs.database_url(Leg("sqlite"), "unused")
+    urls = {legs.database_url(Run(leg, [], HERE, pace)) for pace in ("", *PACES)}
+    assert len(urls) == 3
+    assert all(url.startswith("postgres://u:p@127.0.0.1:5/spillway_") and url.endswith("?a=b") for url in urls)
+    assert str(os.getpid()) in legs.database_url(Run(Leg("sqlite"), [], HERE))
 
 
 def test_a_leg_that_ran_and_failed_fails_the_whole(capsys):
@@ -211,6 +217,7 @@ def test_what_fails_only_beside_other_databases_is_run_again_alone_and_named(tmp
     monkeypatch.setenv("JOBS", "2")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(legs, "environment", lambda *_: {"PATH": os.environ["PATH"]})
+    monkeypatch.setattr(legs, "PACES", ["working"])  # here is no conftest that tells them apart
     servers = {name: Leg(name, reason="absent") for name in legs.VARIABLES}
     databases = legs.run_all(servers, [str(tmp_path)])
     assert legs.report(databases, []) == 1
