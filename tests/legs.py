@@ -304,11 +304,11 @@ def environment(run: Run) -> dict[str, str]:
 
 def database_url(run: Run) -> str:
     """A name of its own for each run: two runs on one server, or in one checkout, must not drop each other's database."""
-    if run.leg.name == "sqlite":
-        return f"sqlite:///{run.home}/spillway-{os.getpid()}.sqlite3"
     where = urlsplit(run.leg.address)
-    name = "_".join(filter(None, [where.path or "/spillway", str(os.getpid()), run.pace]))
-    return where._replace(path=name).geturl()
+    name = "_".join(filter(None, [where.path.strip("/") or "spillway", str(os.getpid()), run.pace]))
+    if run.leg.name == "sqlite":
+        return f"sqlite:///{run.home}/{name}.sqlite3"
+    return where._replace(path=f"/{name}").geturl()
 
 
 def report(databases: list[Leg], others: list[Leg]) -> int:
