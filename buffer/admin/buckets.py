@@ -85,7 +85,10 @@ class BatchAdmin(Revealing, ReadOnlyAdmin):
         return went_to(row) or humanize.UNKNOWN
 
     def find(self, key: str) -> Iterable[Batch]:
-        return list(Batch.objects.filter(pk=key).defer("payload", "headers", "event_ids")) if is_uuid(key) else []
+        """By its id, which is also its trace, or by the trace of an order that it carries."""
+        rows = Batch.objects.defer("payload", "headers", "event_ids")
+        carrying = BufferedEvent.objects.of_trace(key).values_list("batch_id", flat=True)[:MOST_FOUND]
+        return list(rows.filter(pk__in={key, *carrying})) if is_uuid(key) else []
 
     def detail(self, request: HttpRequest, row: Batch) -> dict[str, object]:
         message, sight = msgspec.json.decode(row.payload), self.sight(request, row)
@@ -245,7 +248,8 @@ class BufferedEventAdmin(Revealing, ReadOnlyAdmin):
     def find(self, key: str) -> Iterable[BufferedEvent]:
         # The whole unique key but its last column: without months and streams this would be a scan.
         rows = BufferedEvent.objects.in_months(explain.months_kept()).filter(stream__in=list(streams()), order_id=key)
-        return list(rows.defer("payload")[:MOST_FOUND])
+        traced = BufferedEvent.objects.of_trace(key).defer("payload")[:MOST_FOUND]
+        return [*rows.defer("payload")[:MOST_FOUND], *traced]
 
     def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, object]:
         batches = Batch.objects.defer("payload", "headers", "event_ids")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable
@@ -15,7 +16,11 @@ from django.db.models.expressions import Col
 from django.db.models.sql.compiler import SQLCompiler
 
 from config.fields import IdentifierField, IsStatus, StatusField
+from config.telemetry.tracing import trace_id_of
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
+
+TRACE = re.compile(r"[0-9a-f]{32}")
+
 
 # -- The status of an order --------------------------------------------------------------------------------
 # Without an alias: under LOCK TABLES, where MySQL drops a month, there are none.
@@ -128,6 +133,15 @@ class EventQuerySet(models.QuerySet["BufferedEvent"]):
     def oldest_first(self) -> EventQuerySet:
         return self.order_by("id")
 
+    def of_trace(self, trace_id: str) -> EventQuerySet:
+        """Those whose record belongs to this trace; of what is no trace id, none."""
+        begin = f"00-{trace_id}-"
+        return (
+            self.filter(traceparent__gt=begin, traceparent__lt=f"{begin}~")
+            if TRACE.fullmatch(trace_id)
+            else self.none()
+        )
+
     def lock_free(self) -> EventQuerySet:
         """Lock for this transaction, and skip rows that an ingester is changing right now.
 
@@ -184,6 +198,8 @@ class BufferedEvent(models.Model):
     seen_topic_id = models.CharField(max_length=36, default="")
     seen_hash = models.CharField(max_length=32, default="")
 
+    traceparent = IdentifierField(max_length=55, null=True, help_text="Of its record, if that had one.")
+
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 
@@ -201,12 +217,18 @@ class BufferedEvent(models.Model):
             # The claim's own order; partial where the database can, so that sent rows cost nothing.
             models.Index(
                 fields=["stream", "location_id", "id"], name="bufferedevent_open", condition=Q(status="pending")
-            )
+            ),
+            # What the search finds by a trace id; rows without one cost nothing where indexes can be partial.
+            models.Index(fields=["traceparent"], name="bufferedevent_trace", condition=Q(traceparent__isnull=False)),
         ]
         permissions = [("withdraw_bufferedevent", "Can withdraw an order before it is claimed")]
 
     def __str__(self) -> str:
         return f"{self.order_id} at {self.location_id}"
+
+    @property
+    def trace_id(self) -> str:
+        return trace_id_of(self.traceparent or "")
 
     @property
     def state(self) -> str:

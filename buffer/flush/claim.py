@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from config.database.clock import database_now
 from config.database.queries import compiled, fast_rows, through
 from config.database.upsert import Rewrite, Row, Upsert, timestamp_text, uuid_text, uuid_writer
 from config.payload import as_json
-from config.telemetry import metrics
+from config.telemetry import metrics, tracing
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -97,6 +98,7 @@ class Round:
     batches: list[LeasedBatch] = field(default_factory=list)
     looked_at: int = 0
     tried: list[Claimed] = field(default_factory=list)
+    cut: list[Frozen] = field(default_factory=list)  # by the transaction under way
 
 
 def claim(stream: Stream) -> Round:
@@ -151,13 +153,23 @@ def _claim_bucket(stream: Stream, round_: Round, bucket: int) -> None:
 
 def _claim(stream: Stream, round_: Round, bucket: int | None = None, most: int | None = None) -> int:
     """Cut the due buckets, or the oldest `most` orders of one, in a transaction; returns how many orders were taken."""
-    round_.tried = []
+    round_.tried, round_.cut, began = [], [], time.time_ns()
     with transaction.atomic():
         now = database_now()
         chosen = _choose(stream, now, round_, bucket)
         leased, taken = _cut_batches(stream, chosen, now, round_, most) if chosen else ([], 0)
     round_.batches += leased
+    for batch in round_.cut:
+        _trace(batch, stream.name, began)
     return taken
+
+
+def _trace(batch: Frozen, stream: str, began: int) -> None:
+    """The span that the traceparent of its message names; it links to those of its orders."""
+    links = (event.traceparent for event in batch.events if event.traceparent)
+    own, orders = batch.headers["traceparent"], len(batch.events)
+    with tracing.span("cut batch", "", links=links, known_as=own, began=began, stream=stream, orders=orders):
+        pass
 
 
 LOOK_AGAIN = Rewrite(Bucket, key="id", changes="due_at")
@@ -239,7 +251,8 @@ def _cut_batches(
             raise Unfrozen(f"{type(error).__name__}: {error}") from error
         frozen.append((bucket, decision, batches))
     leased = _store_batches(stream, frozen, now, round_)
-    _claim_events([batch for _, _, batches in frozen for batch in batches], now)
+    round_.cut = [batch for _, _, batches in frozen for batch in batches]
+    _claim_events(round_.cut, now)
     RELEASE.run([_after(bucket, batches, now) for bucket, _, batches in frozen])
     taken = sum(len(batch.events) for _, _, batches in frozen for batch in batches)
     counters.add({(stream.name, "flush", "open"): -taken}, now)

@@ -28,6 +28,7 @@ class Claimed(NamedTuple):
     payload_hash: str
     source_partition: int
     source_offset: int
+    traceparent: str | None = None
 
 
 class LeasedBatch(NamedTuple):
@@ -112,7 +113,7 @@ def freeze(
 
 
 def headers_of(batch_id: uuid.UUID, positions: Sequence[Sequence[int]], topic_id: str = "") -> dict[str, str]:
-    """Headers of every published batch; the trace id comes from its id, so that a retry sends the same bytes."""
+    """Headers of every published batch; its span is named by its id, so that a retry sends the same bytes."""
     return {
         "batch_id": str(batch_id),
         "traceparent": f"00-{batch_id.hex}-{batch_id.hex[:16]}-01",

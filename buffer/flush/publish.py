@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ from config.database.retry import Remedy, full_jitter
 from config.database.upsert import Rewrite, uuid_writer
 from config.kafka import Failed, Outgoing, Producer, Refused, Replayed, SendResult, Sent, topic_name
 from config.processes import worker
-from config.telemetry import metrics
+from config.telemetry import metrics, tracing
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.letters.burial import Letter, bury
@@ -76,7 +77,12 @@ def publish(batches: Sequence[LeasedBatch], token: uuid.UUID, producer: Producer
     """Send leased batches and settle them; False when the broker did not take them all."""
     if not batches:
         return True
+    began = time.time_ns()
     outcomes = producer.send_all([message_of(batch) for batch in batches])
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        with tracing.span("send batch", batch.headers["traceparent"], kind="producer", began=began):
+            if not isinstance(outcome, Sent):
+                tracing.fail(type(outcome).__name__.lower())
     _settle_until_it_stands(list(zip(batches, outcomes, strict=True)), token)
     return not any(isinstance(outcome, Failed) for outcome in outcomes)
 

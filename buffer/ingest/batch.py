@@ -14,8 +14,8 @@ from config.kafka import Record, RecordBatch, Tally
 from outbox.letters.burial import Letter, known_before
 
 # -- A decoded batch -----------------------------------------------------------------------------------------
-# … hash, partition, offset, timestamp, payload: MariaDB walks a row from its start for each column it unpacks.
-Row = tuple[int, str, str, str, int, int, int, str]
+# … hash, partition, offset, timestamp, traceparent, payload: MariaDB walks a row from its start for each column it unpacks.
+Row = tuple[int, str, str, str, int, int, int, str | None, str]
 Changed = tuple[int, str, str, int, int]  # … revision, partition
 
 

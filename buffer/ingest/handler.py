@@ -25,19 +25,21 @@ from config.gate import InvalidRecord
 from config.kafka import Record, RecordBatch, topic_name
 from config.kafka.consumer.writer import Replayable
 from config.payload import digest
-from config.telemetry import metrics
+from config.telemetry import metrics, tracing
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.letters.burial import Letter, LetterHandler, bury
 
 EVENTS = Upsert(
     BufferedEvent,
-    columns=("partition_key order_id location_id payload_hash source_partition source_offset source_timestamp payload"),
+    columns=(
+        "partition_key order_id location_id payload_hash source_partition source_offset source_timestamp traceparent payload"
+    ),
     constants="stream status topic_id revision seen_topic_id seen_hash created_at updated_at",
     key="partition_key stream order_id location_id",
     update={
         "revision": "old.revision + 1",
-        **new("payload payload_hash topic_id source_partition source_offset source_timestamp updated_at"),
+        **new("payload payload_hash topic_id source_partition source_offset source_timestamp traceparent updated_at"),
     },
     # A redelivered v1 must not overwrite v2, and nothing overwrites what a batch has claimed.
     guard=f"old.status = 'pending' AND {NEWER}",
@@ -96,7 +98,8 @@ class Ingest(LetterHandler, Replayable):
                 continue
             key = (month, message.order_id, message.location_id)
             text = value.decode() if value else ""
-            row = (*key, digest(value), record.partition, record.offset, record.timestamp, text)
+            place = (record.partition, record.offset, record.timestamp)
+            row = (*key, digest(value), *place, tracing.traceparent_in(record.headers) or None, text)
             known = rows.get(key)
             if known is None:
                 rows[key] = row

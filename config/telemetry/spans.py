@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -15,17 +16,32 @@ from opentelemetry.instrumentation.django import DjangoInstrumentor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags
 
 MOST_LINKS = 128  # what a span keeps
 Ids = tuple[int, int, int]  # of a trace, of a span in it, and its flags
 
 
+class KnownIds(threading.local, RandomIdGenerator):
+    """Random ids but for a span that this thread gives its own: `known` while it starts."""
+
+    known: Ids | None = None
+
+    def generate_trace_id(self) -> int:
+        return self.known[0] if self.known else super().generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        return self.known[1] if self.known else super().generate_span_id()
+
+
 class Spans:
     """What makes spans in this process, and sends them to `endpoint` (OTLP over HTTP) as `service`."""
 
     def __init__(self, endpoint: str, service: str) -> None:
-        self.provider = TracerProvider(resource=Resource.create({"service.name": service}))
+        self.ids = KnownIds()
+        resource = Resource.create({"service.name": service})
+        self.provider = TracerProvider(resource=resource, id_generator=self.ids)
         self.provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint)))
         trace.set_tracer_provider(self.provider)
         self.tracer = self.provider.get_tracer("spillway")
@@ -46,11 +62,15 @@ class Spans:
         links: Iterable[Ids],
         kind: str,
         attributes: Mapping[str, str | int],
+        known_as: Ids | None,
+        began: int,
     ) -> Iterator[None]:
         """See `config.telemetry.tracing.span`; `parent` None begins a trace, and False continues the span under way."""
         context = None if parent is False else _context_below(parent)
         linked = [Link(remote(ids)) for ids in islice(links, MOST_LINKS)]
-        span = self.tracer.start_span(name, context, SpanKind[kind.upper()], attributes, linked)
+        self.ids.known = known_as
+        span = self.tracer.start_span(name, context, SpanKind[kind.upper()], attributes, linked, began or None)
+        self.ids.known = None
         with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
             try:
                 yield

@@ -72,18 +72,22 @@ def span(
     *,
     links: Iterable[str] = (),
     kind: Literal["internal", "client", "producer", "consumer"] = "internal",
+    known_as: str = "",
+    began: int = 0,
     **attributes: str | int,
 ) -> AbstractContextManager[None]:
     """A span around a block, in this thread; costs nothing when nothing is traced.
 
     `parent` is a traceparent, of another process as a rule: an empty or broken one begins a trace, and None continues the
     span under way. `links` are traceparents, too; the first 128 that are sound count. What the block raises ends the span
-    as an error, with the class alone: its text may be somebody's data.
+    as an error, with the class alone: its text may be somebody's data. `known_as` is the traceparent of the span itself,
+    where a message has carried it away before; `began` a Unix time in nanoseconds, where the work has begun before.
     """
     if _spans is None:
         return OFF
     above: Ids | Literal[False] | None = False if parent is None else _ids(parent)
-    return _spans.around(name, above, filter(None, map(_ids, links)), kind, attributes)
+    own = _ids(known_as) if known_as else None
+    return _spans.around(name, above, filter(None, map(_ids, links)), kind, attributes, own, began)
 
 
 def note(**attributes: str | int) -> None:
@@ -114,6 +118,15 @@ def trace_id_of(text: str) -> str:
     """The trace id of a traceparent, 32 hexadecimal digits; empty when it is none."""
     match = TRACEPARENT.fullmatch(text)
     return match[1] if match else ""
+
+
+def traceparent_in(headers: Iterable[tuple[str, bytes | None]] | None) -> str:
+    """The traceparent among a record's headers; empty without a sound one."""
+    for name, value in headers or ():
+        if name == "traceparent" and value:
+            text = value.decode("ascii", "replace")
+            return text if TRACEPARENT.fullmatch(text) else ""
+    return ""
 
 
 def _ids(text: str) -> Ids | None:

@@ -243,6 +243,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
         keys = {key, *(found for flow in flows() for found in flow.letters_about(key))}
         found = list(rows.filter(business_key__in=sorted(keys))[:MOST_FOUND])
         found = found or list(rows.filter(correlation_id=key)[:MOST_FOUND])
+        found = found or list(rows.filter(trace_id=key.lower())[:MOST_FOUND])
         return found or (list(rows.filter(pk=key)) if is_uuid(key) else [])
 
     def shortcut(self, request: HttpRequest, row: DeadLetter) -> tuple[str, str]:

@@ -25,6 +25,7 @@ from config.payload import END_BYTES, Excerpt, digest, keepable
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from config.telemetry.redaction import said, without_addresses
+from config.telemetry.tracing import trace_id_of, traceparent_in
 from config.uuid7 import uuid7
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.groups import counts
@@ -187,6 +188,7 @@ def _letter(letter: Letter, group_id: int, group: str, now: datetime) -> DeadLet
         # The same from revision to revision, so that a search finds them all.
         business_key=storable(getattr(record, "business_key", "") or letter.business_key),
         correlation_id=_header(record, "correlation_id"),
+        trace_id=trace_id_of(traceparent_in(record.headers)) or None,
         created_at=now,
         updated_at=now,
         **_content(record),

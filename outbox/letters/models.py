@@ -8,6 +8,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from django.db import models
+from django.db.models import Q
 from django.db.models.base import ModelState
 from django.db.models.functions import Length
 
@@ -148,6 +149,7 @@ class DeadLetter(models.Model):
     headers = models.JSONField(default=list)
     business_key = IdentifierField(blank=True, help_text="The order, batch or customer it is about.")
     correlation_id = models.CharField(max_length=100, blank=True)
+    trace_id = IdentifierField(max_length=32, null=True, help_text="Of its record, if that had one.")
 
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
@@ -183,6 +185,7 @@ class DeadLetter(models.Model):
             models.Index(fields=["source", "-id"], name="deadletter_of_source"),
             models.Index(fields=["business_key"], name="deadletter_business_key"),
             models.Index(fields=["correlation_id"], name="deadletter_correlation"),
+            models.Index(fields=["trace_id"], name="deadletter_trace", condition=Q(trace_id__isnull=False)),
             models.Index(fields=["topic", "partition", "offset"], name="deadletter_position"),
         ]
         permissions = [

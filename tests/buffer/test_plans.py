@@ -56,6 +56,11 @@ def test_an_order_by_its_id(full, stream):
     assert "bufferedevent_order" in plan or "order_id" in plan.split("Filter")[0], plan
 
 
+def test_orders_by_their_trace(full):
+    plan = BufferedEvent.objects.of_trace("ab" * 16).explain()
+    assert "bufferedevent_trace" in plan or "traceparent_idx" in plan, plan
+
+
 def test_a_claim_keeps_the_size_of_a_row():
     """Else InnoDB moves each row within its page: the claim's UPDATE takes a third longer (docs/adr/0018)."""
     written = [BufferedEvent._meta.get_field(name) for name in f"{CLAIM.changes} {CLAIM.constants}".split()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from config.kafka import Record, topic_name
@@ -10,6 +10,7 @@ from config.kafka.client import GroupMetadata
 from config.kafka.headers import Header
 from config.kafka.positions import TopicPartition
 from config.kafka.transaction import Verdict
+from config.telemetry import tracing
 from throttler.engine.admission import Decisions, Decoded, unpacked
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes import changelog
@@ -51,10 +52,12 @@ class OutputTransaction:
         metadata: GroupMetadata, began_us: int = 0,
     ) -> Verdict:  # fmt: skip
         """Send all of it in one transaction; returns the producer's verdict. `parts`: those whose offset moves on."""
-        self.producer.begin()
-        self._send_messages(decisions)
-        self._send_changelog(decisions.changed, parts, forgotten, began_us)
-        return self.producer.commit({(self.input, part.number): part.position for part in parts}, metadata)
+        live, drained = len(decisions.live), len(decisions.drained)
+        with tracing.span("throttle", "", links=_traces(decisions), kind="producer", live=live, drained=drained):
+            self.producer.begin()
+            self._send_messages(decisions)
+            self._send_changelog(decisions.changed, parts, forgotten, began_us)
+            return self.producer.commit({(self.input, part.number): part.position for part in parts}, metadata)
 
     @staticmethod
     def sent_as(index: int, decisions: Decisions) -> Record | OverflowRow | None:
@@ -111,6 +114,14 @@ class OutputTransaction:
 
     def _headers_of(self, row: OverflowRow) -> list[Header]:
         return output_headers(unpacked(row.headers), self.input, row.partition, row.offset)
+
+
+def _traces(decisions: Decisions) -> Iterator[str]:
+    """Of what leaves, live and from the store; headers of rows are unpacked only where they hold one."""
+    yield from (tracing.traceparent_in(decoded.record.headers) for decoded in decisions.live)
+    for _part, row in decisions.drained:
+        if b"traceparent" in row.headers:
+            yield tracing.traceparent_in(unpacked(row.headers))
 
 
 def _key(decoded: Decoded) -> bytes:

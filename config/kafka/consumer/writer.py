@@ -17,7 +17,7 @@ from config.database.clock import database_now
 from config.database.retry import LONGEST_WAIT, Remedy, remedy_for, wait_for_rerun
 from config.kafka.positions import LogEnd, Passed, Positions, TopicPartition
 from config.kafka.records import Record, RecordBatch
-from config.telemetry import metrics
+from config.telemetry import metrics, tracing
 from config.telemetry.logs import log
 from config.telemetry.redaction import trace_of
 
@@ -204,6 +204,14 @@ class Writer:
         if batch.prepared is None:
             batch.prepared = self.handler.prepare(batch)
         started = time.perf_counter()
+        links = (tracing.traceparent_in(record.headers) for record in batch.records)
+        name, size = f"store {self.handler.name}", len(batch.records)
+        with tracing.span(name, "", links=links, kind="consumer", records=size):
+            self._write(batch)
+        self.waiting = False
+        metrics.INGEST_SECONDS.labels(self.handler.name).observe(time.perf_counter() - started)
+
+    def _write(self, batch: RecordBatch) -> None:
         if self.handler.in_database:
             close_old_connections()
             with transaction.atomic():
@@ -212,8 +220,6 @@ class Writer:
                 self.positions.advance(self.group, batch.marks, now)
         else:
             self.handler.write(batch, datetime.now(UTC))
-        self.waiting = False
-        metrics.INGEST_SECONDS.labels(self.handler.name).observe(time.perf_counter() - started)
 
     def _bisect(self, batch: RecordBatch, error: BaseException) -> None:
         """Halve until the guilty record is alone, then bury it: one bad row never blocks a partition."""

@@ -3,23 +3,39 @@
 import logging
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
+from django.contrib.auth.models import User
+from django.urls import reverse
 
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.flush.flusher import Flusher
+from buffer.ingest.handler import Ingest
+from buffer.streams import GROUP
+from config.database.clock import database_now
 from config.environment.mail import MailServer
+from config.kafka import RecordBatch
+from config.kafka.consumer.writer import Writer
 from config.telemetry import tracing
 from notifications.handler import EmailHandler
+from outbox.bookkeeping.watermarks import Watermarks
 from outbox.channels.admission import ensure
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
+from outbox.letters.models import DeadLetter
 from outbox.messages.models import OutboxMessage
 from outbox.workers.relay import Relay
-from tests.notifications.conftest import Caller, _plain_http, caller, new_order, order  # noqa: F401 (fixtures)
+from tests.conftest import TOPIC_ID, order
+from tests.notifications.conftest import _plain_http, caller, new_order  # noqa: F401 (fixtures)
 from tests.notifications.smtp_sink import Sink
 from tests.outbox.conftest import install, memory  # noqa: F401 (fixtures)
 from tests.outbox.scripted import Scripted, promise
 from tests.outbox.workers.test_listen import batch, finish, hear, hint, listen  # noqa: F401 (a fixture)
+from tests.throttler.engine.test_transaction import Recorder, record, send
 from tests.tree import arrows, code
+from throttler.engine.admission import Decisions
+from throttler.engine.partition import OwnedPartition
 
 pytestmark = pytest.mark.django_db(transaction=True)
 STRANGE = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
@@ -102,6 +118,64 @@ def test_a_call_with_many_messages_links_to_each_trace_once(traces, install, set
     delivery = traces.one("deliver memory")
     assert delivery.trace != STRANGE[3:35]
     assert delivery.links == [(STRANGE[3:35], STRANGE[36:52])] * 128
+
+
+def test_a_batch_is_a_span_that_links_to_its_orders(traces, ingest, records, producer, stream, client):
+    """From a transfer request to its batch and to its letter, on the way and in the console's search."""
+    trace = "5" * 32
+    parents = [f"00-{trace}-{number:016x}-01" for number in (1, 2)]
+    headers = [
+        [("traceparent", parents[0].encode())],
+        [("traceparent", b"00-broken")],
+        [("traceparent", parents[1].encode())],
+    ]
+    found = records(order("A1"), order("A2"), b"{")
+    found = [replace(record, headers=given) for record, given in zip(found, headers, strict=True)]
+    store(stream, found)
+    assert list(BufferedEvent.objects.order_by("id").values_list("traceparent", flat=True)) == [parents[0], None]
+    Bucket.objects.update(urged="manual", due_at=database_now())
+    assert Flusher([stream], producer).tick() == 1
+    [sent], batch = producer.sent, Batch.objects.get()
+    own = dict(sent.headers)["traceparent"].decode()
+    stored, cut, call = traces.one("store transfer-requests"), traces.one("cut batch"), traces.one("send batch")
+    assert stored.links == [(trace, parent[36:52]) for parent in parents]
+    assert (cut.traceparent, cut.parent, cut.links) == (own, "", [(trace, parents[0][36:52])])
+    assert cut.trace == batch.pk.hex
+    assert (call.trace, call.parent) == (cut.trace, cut.id)
+    client.force_login(User.objects.create_superuser("root"))
+    letter = DeadLetter.objects.get()
+    pages = [admin_page(row) for row in (BufferedEvent.objects.get(order_id="A1"), batch, letter)]
+    hits = client.get("/admin/find/", {"q": trace}).content.decode()
+    assert all(page in hits for page in pages)
+    assert client.get("/admin/find/", {"q": cut.trace}).headers["Location"] == pages[1]
+    assert trace in client.get(pages[0]).content.decode()
+    assert trace in client.get(pages[2]).content.decode()
+
+
+def store(stream, found) -> None:
+    """As a consumer's writer does."""
+    writer = Writer(Ingest(stream), Watermarks(), GROUP)
+    assert writer.submit(RecordBatch(found, {found[0].topic: TOPIC_ID}), 1, timeout=1)
+    assert writer.drain(10)
+    writer.close()
+
+
+def admin_page(row) -> str:
+    return reverse(f"admin:{row._meta.label_lower.replace('.', '_')}_change", args=[row.pk])
+
+
+def test_the_throttlers_transaction_links_to_what_leaves_live_and_from_the_store(traces):
+    parents = [f"00-{'7' * 32}-{number:016x}-01" for number in (1, 2, 3)]
+    records = [
+        record(offset, headers=[("traceparent", text.encode())]) for offset, text in enumerate(parents, start=10)
+    ]
+    owned = OwnedPartition(3, "t", 7, decided=10, committed=10, read=10)
+    out = send(Recorder(), owned, records)  # at 1/s the first one goes live, the others wait in the store
+    drained = Decisions(drained=[(owned, row) for _decoded, row in out.rows[:1]])
+    send(Recorder(), owned, [], decisions=drained)
+    live, late = traces.named("throttle")
+    assert (live.links, live.about["live"]) == ([(parents[0][3:35], parents[0][36:52])], "1")
+    assert (late.links, late.about["drained"]) == ([(parents[1][3:35], parents[1][36:52])], "1")
 
 
 def test_off_nothing_of_opentelemetry_is_imported(memory, monkeypatch):  # noqa: F811
