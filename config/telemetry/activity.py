@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection
+from datetime import timedelta
 from typing import Any
+
+HANGS = timedelta(minutes=15)  # without coming round: the longest round is a batch of mails that all time out
 
 
 class Activity:
@@ -22,6 +25,10 @@ class Activity:
         with self._lock:
             self.moved += moved
             self.round_at = time.monotonic()
+
+    def hangs(self) -> bool:
+        """Whether the loop came round once, and has not for long."""
+        return self.round_at is not None and time.monotonic() - self.round_at > HANGS.total_seconds()
 
     def hold(self, name: str, held: Collection[Any], unit: str) -> None:
         """What the loop `name` works on: names, or `(topic, partition)`; `unit` is what it moves (`records`)."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter as Counted
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from django.conf import settings
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
+
+from config.telemetry.activity import activity
+
+Page = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]  # WSGI
 
 # A gauge without labels is exported as 0 until it is set, by every process. So those that the web process reads from the
 # database (config/flows.py:Reading) are in no registry, and a worker's own joins when it is set (`set_own`).
@@ -206,6 +211,20 @@ def set_own(gauge: Gauge, value: float) -> None:
 
 
 def serve(port: int) -> None:
-    """Serve /metrics on `port` of METRICS_HOST from a daemon thread; 0 serves nothing."""
+    """Serve /metrics and /livez on `port` of METRICS_HOST from a daemon thread; 0 serves nothing."""
     if port:
-        start_http_server(port, addr=settings.METRICS_HOST)
+        server, _ = start_http_server(port, addr=settings.METRICS_HOST)
+        server.set_app(_with_livez(server.get_app()))
+
+
+def _with_livez(page: Page) -> Page:
+    """For a supervisor that asks: 503 when the loop of this process hangs. One that waits for its database comes round."""
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/livez":
+            return page(environ, start)
+        hangs = activity.hangs()
+        start("503 Service Unavailable" if hangs else "200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"the loop has not come round for long\n" if hangs else b"ok\n"]
+
+    return answer

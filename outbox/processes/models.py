@@ -12,7 +12,6 @@ from config.fields import IdentifierField
 from config.processes.alive import Identity, mark_of, place
 
 SILENT = timedelta(seconds=30)  # three reports that did not come
-HANGS = timedelta(minutes=15)  # without coming round: the longest round is a batch of mails that all time out
 DAY = timedelta(days=1)
 RESTART = timedelta(minutes=10)  # who returns within is the same worker, restarted
 

@@ -13,8 +13,9 @@ from django.urls import reverse
 from config.admin import humanize
 from config.flows import Need, Reading, Urgency
 from config.telemetry import metrics
+from config.telemetry.activity import HANGS
 from config.telemetry.redaction import masked_error
-from outbox.processes.models import HANGS, WorkerProcess
+from outbox.processes.models import WorkerProcess
 
 MOST = 500  # processes that are looked at, of those that did not end; and of those that did
 TAKING_OVER = timedelta(minutes=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 
 import pytest
@@ -73,6 +74,22 @@ def test_what_comes_and_goes_is_a_few_messages_with_the_count(subscribe, needed)
     look(NOON + 31 * MINUTE)
     assert Matter.objects.get().episode == 2
     assert told(NOON + 31 * MINUTE) == ["opened"], "after a window of rest it is news"
+
+
+def test_no_address_of_a_person_leaves(needed):
+    """A pause and a failure group quote what a mail server said, and that often is an address."""
+    needed.append(replace(a_need(title="Refused: ada@example.com"), why="No ada@example.com here."))
+    look(NOON)
+    matter = Matter.objects.get()
+    assert (matter.title, matter.why) == ("Refused: <address>", "No <address> here.")
+
+
+def test_what_can_wait_is_not_reminded_of(subscribe, needed):
+    subscribe()
+    needed.append(a_need(urgency="soon"))
+    look(NOON)
+    told(NOON)
+    assert look(NOON + timedelta(hours=9)) == 0
 
 
 def test_what_cannot_wait_is_reminded_of(subscribe, needed, settings):
