@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 from buffer.events.models import UNSENT, Batch
 from config.database.chunks import in_chunks
 from config.partitions import Partition, PartitionSpec
+from config.telemetry.logs import log_committed
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import FlowMinute
 
@@ -82,4 +83,5 @@ def _delete_counted(batches: QuerySet, now: datetime) -> int:
         sent = Counter(batches.filter(status="sent").values_list("stream", flat=True))
         number = batches.delete()[0]
         counters.add({(stream, "flush", BATCHES_SWEPT): swept for stream, swept in sent.items()}, now)
+        log_committed("batches_swept", batches=number)
     return number

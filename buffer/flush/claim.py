@@ -23,7 +23,7 @@ from config.database.queries import compiled, fast_rows, through
 from config.database.upsert import Rewrite, Row, Upsert, timestamp_text, uuid_text, uuid_writer
 from config.payload import as_json
 from config.telemetry import metrics, tracing
-from config.telemetry.logs import log
+from config.telemetry.logs import listed, log, log_committed
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 
@@ -182,16 +182,22 @@ def _choose(stream: Stream, now: datetime, round_: Round, only: int | None) -> l
     caught_up = caught_up_of(stream)
     chosen: list[Choice] = []
     put_off: list[tuple[int, str]] = []
+    later: list[Candidate] = []
     expected = 0
     for bucket in candidates:
         round_.looked_at += 1
         decision = decide(bucket, now, caught_up, stream.max_batch, pressed=horizon is None)
         if decision.look_again is not None:
             put_off.append((bucket.id, timestamp_text(decision.look_again)))
+            later.append(bucket)
         elif not chosen or expected + bucket.open_count <= EVENTS_A_ROUND:
             chosen.append((bucket, decision))
             expected += bucket.open_count
     LOOK_AGAIN.run(put_off)
+    if later:
+        log_committed(
+            "buckets_put_off", stream=stream.name, buckets=len(later), **listed(later, location_id="location_id")
+        )
     return chosen
 
 
@@ -330,7 +336,12 @@ def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_:
                 ours.append(LeasedBatch(*sent))
         reasons[decision.reason] += len(batches)
     STORE.run(rows, {**NEW_BATCH, "stream": stream.name, "claimed_at": now})
-    log.info("batches_cut", stream=stream.name, **reasons)
+    cut_now = [batch for _, _, batches in frozen for batch in batches]
+    if cut_now:
+        orders = [event for batch in cut_now for event in batch.events]
+        ids = {**listed(cut_now, batch_id="batch_id"), **listed(orders, order_id="order_id")}
+        about = {"stream": stream.name, "reasons": dict(reasons), "batches": len(cut_now), "orders": len(orders)}
+        log_committed("batches_cut", **about, **ids)
     for reason, number in reasons.items():
         metrics.FLUSHED.labels(stream.name, reason).inc(number)
     return ours
@@ -365,7 +376,7 @@ def _after(bucket: Candidate, batches: Sequence[Frozen], now: datetime) -> Row:
     left = bucket.open_count - taken
     if left and not taken:
         left = BufferedEvent.objects.pending().at(bucket.stream, [bucket.location_id]).count()
-        log.info("bucket_recounted", stream=bucket.stream, location=bucket.location_id, left=left)
+        log_committed("bucket_recounted", stream=bucket.stream, location=bucket.location_id, left=left)
     sequence = bucket.sequence + len(batches)
     if left <= 0:
         return (bucket.id, sequence, *EMPTY.values())

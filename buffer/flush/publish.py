@@ -21,7 +21,7 @@ from config.database.upsert import Rewrite, uuid_writer
 from config.kafka import Failed, Outgoing, Producer, Refused, Replayed, SendResult, Sent, topic_name
 from config.processes import worker
 from config.telemetry import metrics, tracing
-from config.telemetry.logs import log
+from config.telemetry.logs import listed, log_committed
 from outbox.bookkeeping import counters
 from outbox.letters.burial import Letter, bury
 
@@ -53,6 +53,8 @@ def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]
         batches = in_order(candidates, unsent) if candidates else []
         until = now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS)
         Batch.objects.lease([batch.pk for batch in batches], token, until, now)
+        if batches:
+            log_committed("batches_leased", batches=len(batches), **listed(batches, batch_id="pk"))
     return token, list(map(_leased, batches))
 
 
@@ -114,7 +116,7 @@ def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, 
     lost = len(results) - len(held)
     if lost:
         metrics.FENCE_LOST.inc(lost)
-        log.warning("fence_lost", table="batch", lost=lost, token=str(token))
+        log_committed("fence_lost", "warning", table="batch", lost=lost, token=str(token))
     kept = [(batch, outcome) for batch, outcome in results if batch.pk in held]
     _settle_sent([(batch, outcome) for batch, outcome in kept if isinstance(outcome, Sent)], now)
     _settle_failed([(batch, outcome) for batch, outcome in kept if isinstance(outcome, Failed)], now)
@@ -141,7 +143,9 @@ def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> 
         counts[batch.stream, "flush", "batches_sent"] += 1
         counts[batch.stream, "flush", "events_sent"] += batch.orders
     counters.add(counts, now)
-    log.info("batches_sent", batches=len(results), events=sum(batch.orders for batch, _ in results))
+    ids = listed([batch for batch, _ in results], batch_id="pk", stream="stream", location_id="location_id")
+    events = sum(batch.orders for batch, _ in results)
+    log_committed("batches_sent", batches=len(results), events=events, **ids)
 
 
 def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime) -> None:
@@ -153,7 +157,8 @@ def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime)
     Batch.objects.filter(pk__in=[batch.pk for batch, _ in results]).update(
         lease_token=None, lease_until=later, attempts=attempt, error=results[0][1].error
     )
-    log.warning("publish_failed", batches=len(results), error=results[0][1].error)
+    ids = listed([batch for batch, _ in results], batch_id="pk")
+    log_committed("publish_failed", "warning", batches=len(results), error=results[0][1].error, **ids)
 
 
 def park(batch: LeasedBatch, error: str, now: datetime) -> None:
@@ -168,3 +173,4 @@ def park(batch: LeasedBatch, error: str, now: datetime) -> None:
         batch.stream, STEP, "batch_refused", error, record, pk, revision, business_key=pk, predecessor=predecessor
     )
     bury([letter], "", now)
+    log_committed("batch_parked", "warning", batch_id=pk, stream=batch.stream, error=error)

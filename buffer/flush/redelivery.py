@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from buffer.events.models import Batch, BufferedEvent
 from config.redelivery import Effect, Judgement, Refusal
+from config.telemetry.logs import listed, log_committed
 from outbox.bookkeeping import counters
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import would_refuse
@@ -32,6 +33,8 @@ def take_back(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     rows = Batch.objects.parked().filter(pk__in=_ids(letters))
     parked = set(rows.order_by("pk").select_for_update().values_list("pk", flat=True))
     Batch.objects.parked().filter(pk__in=parked).put(Status.CLAIMED)
+    if parked:
+        log_committed("batches_freed", batches=len(parked), **listed(sorted(parked), batch_id=None))
     freed, refused = Effect("waiting", "the batch is published again"), Effect("refused", NOT_PARKED)
     return {letter.pk: freed if batch_of(letter) in parked else refused for letter in letters}
 
@@ -70,6 +73,7 @@ def discard(letter: DeadLetter, now: datetime) -> str:
     rows = BufferedEvent.objects.discard_claimed(batch, now)
     Batch.objects.parked().filter(pk=batch.pk).update(status=Status.DISCARDED)
     counters.add({(batch.stream, "flush", "discarded"): rows}, now)
+    log_committed("batch_discarded", batch_id=str(batch.pk), stream=batch.stream, orders=rows)
     return f"the batch and its {rows} orders are discarded"
 
 
@@ -87,6 +91,7 @@ def restore(letter: DeadLetter, now: datetime) -> str:
     Batch.objects.filter(pk=batch.pk, status=Status.DISCARDED).put(Status.PARKED)
     BufferedEvent.objects.discarded_with(batch).update(status="claimed", updated_at=now)
     counters.add({(batch.stream, "flush", "discarded"): -len(rows)}, now)
+    log_committed("batch_restored", batch_id=str(batch.pk), stream=batch.stream, orders=len(rows))
     return f"the batch is a dead letter again, with its {len(rows)} orders"
 
 

@@ -45,7 +45,8 @@ def set_aside(stream: Stream, bucket: int, event: Claimed, error: BaseException)
         if not bury([_letter(stream, order, error)], topic_name(GROUP), now):
             raise RuntimeError(f"order {event.id} was set aside without a letter")
         counters.add({(stream.name, "flush", "open"): -1, (stream.name, "flush", "discarded"): 1}, now)
-    log.error("order_set_aside", stream=stream.name, location=event.location_id, error=str(error).strip())
+    about = {"stream": stream.name, "order_id": event.order_id, "location": event.location_id}
+    log.error("order_set_aside", **about, error=str(error).strip())
     return True
 
 

@@ -24,6 +24,7 @@ from config.database.upsert import Rewrite, Row, uuid_text
 from config.gate import InvalidRecord
 from config.payload import as_json, digest
 from config.redelivery import Effect, Judgement, Refusal
+from config.telemetry.logs import listed, log_committed
 from outbox.bookkeeping import counters
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of, would_refuse
@@ -247,6 +248,18 @@ def _write(work: Corrections) -> None:
         raise Stale("a discarded supplement has changed since it was read")
     arrive(work.stream, work.arrivals, work.now)
     counters.add(work.counts, work.now)
+    _log(work)
+
+
+def _log(work: Corrections) -> None:
+    """Orders that were opened again or took a late version over, and the supplements that say so."""
+    stream = work.stream.name
+    if orders := [event for _pk, event in sorted(work.changed.items())]:
+        became = {"reopened": len(work.reopened), "orders": len(orders)}
+        log_committed("orders_corrected", stream=stream, **became, **listed(orders, order_id="order_id"))
+    if made := [(batch_id, event.order_id, event.batch_id) for event, batch_id, *_ in work.supplements]:
+        ids = listed(made, batch_id=0, order_id=1, supplement_of=2)
+        log_committed("supplements_made", stream=stream, batches=len(made), **ids)
 
 
 def _row(event: BufferedEvent, *stored: str) -> Row:

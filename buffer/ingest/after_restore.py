@@ -19,7 +19,7 @@ from config.kafka import Record, RecordBatch, topic_name
 from config.kafka.positions import TopicPartition
 from config.kafka.reader import Reader
 from config.payload import Excerpt
-from config.telemetry.logs import log
+from config.telemetry.logs import listed, log, log_committed
 
 
 # -- What was sent -----------------------------------------------------------------------------------------
@@ -123,7 +123,11 @@ def mark_sent(stream: Stream, keys: Iterable[OrderKey], sent: SentOrders, now: d
     changes = [(*key[1:], at.partition, at.offset, uuid_text(at.batch_id)) for key, at in versions]
     months = sorted({key[0] for key, _ in versions})
     constants = {"stream": stream.name, "status": BufferedEvent.Status.SENT.value, "updated_at": now}
-    return {key[2] for key, _ in versions} if MARK_SENT.run(changes, constants, months) else set()
+    if not (marked := MARK_SENT.run(changes, constants, months)):
+        return set()
+    ids = listed([key for key, _ in versions], order_id=1)
+    log_committed("orders_marked_sent", stream=stream.name, orders=marked, looked_at=len(versions), **ids)
+    return {key[2] for key, _ in versions}
 
 
 def unknown_batches(sent: SentOrders) -> set[uuid.UUID]:

@@ -24,9 +24,10 @@ from config.database.upsert import Packed, Rewrite, Upsert, new
 from config.gate import InvalidRecord
 from config.kafka import Record, RecordBatch, topic_name
 from config.kafka.consumer.writer import Replayable
+from config.kafka.headers import text_in
 from config.payload import digest
 from config.telemetry import metrics, tracing
-from config.telemetry.logs import log
+from config.telemetry.logs import MOST_IDS, listed, log, log_committed
 from outbox.bookkeeping import counters
 from outbox.letters.burial import Letter, LetterHandler, bury
 
@@ -140,7 +141,20 @@ class Ingest(LetterHandler, Replayable):
         else:
             self._store_again(batch, regaining, outcome, now)
         self._share(outcome, batch.revision, now)
+        self._log(batch, outcome)
         return outcome
+
+    def _log(self, batch: RecordBatch, outcome: StoredBatch) -> None:
+        """One line of the transaction: what became of its records, and which orders are new or have a newer version."""
+        results: Counter[str] = Counter()
+        for (_partition, result), number in outcome.outcomes.items():
+            results[result] += number
+        records = batch.prepared.records
+        newest = [records[key][-1][1].headers for key in outcome.touched[:MOST_IDS]]
+        traces = [(text_in(headers, "correlation_id"), text_in(headers, "traceparent")) for headers in newest]
+        ids = {**listed(traces, correlation_id=0, trace_id=1), **listed(outcome.touched, order_id=1, location_id=2)}
+        about = {"stream": self.name, "records": len(batch.records), "outcomes": dict(results)}
+        log_committed("orders_stored", **about, orders=len(outcome.touched), **ids)
 
     def _store_again(self, batch: RecordBatch, regaining: Regain, outcome: StoredBatch, now: datetime) -> None:
         """After a restore, in two steps: up to the version that was sent, then what came after it."""

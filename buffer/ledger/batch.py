@@ -81,6 +81,7 @@ class Applied(RecordOutcomes):
 
     movements: Counter[Place] = field(default_factory=Counter)
     replayed: bool = False
+    effective: list[Tracked] = field(default_factory=list)  # records that moved a stock
 
     def change(self, key: Hashable, record: Record) -> None:
         """For a replay: what the outcome of later records may depend on."""

@@ -22,6 +22,7 @@ from config.kafka import Record, RecordBatch, Tally, topic_name
 from config.kafka.consumer.writer import Replayable
 from config.payload import short_hash
 from config.telemetry import metrics
+from config.telemetry.logs import listed, log_committed
 from outbox.bookkeeping import counters
 from outbox.letters.burial import LetterHandler, Place, bury
 
@@ -104,7 +105,16 @@ class Track(LetterHandler, Replayable):
         self._follow(batch, applied, now)
         applied.settle_letters(bury(applied.letters, topic_name(self.group), now))
         self._count(batch, prepared.read, applied, now)
+        self._log(applied, len(batch.records))
         return applied
+
+    def _log(self, applied: Applied, records: int) -> None:
+        """One line of the transaction: what became of its records, and what they are about that moved a stock."""
+        outcomes: Counter[str] = Counter()
+        for (_place, outcome), number in applied.outcomes.items():
+            outcomes[outcome] += number
+        moved = listed([tracked.movements for tracked in applied.effective], reference_id="reference_id")
+        log_committed("effects_applied", records=records, outcomes=dict(outcomes), **moved)
 
     def _track(self, batch: RecordBatch, applied: Applied, now: datetime) -> None:
         prepared: Prepared = batch.prepared
@@ -184,7 +194,8 @@ class Track(LetterHandler, Replayable):
     def _settle(self, accepted: Iterable[Tracked], fresh: Fresh, applied: Applied) -> None:
         """Give each record its outcome; a key belongs to the first record that named it."""
         nothing: dict[Key, Row] = {}
-        for record, movements, _payload_hash in accepted:
+        for tracked in accepted:
+            record, movements, _payload_hash = tracked
             left = fresh.get((record.topic, movements.reference_type), nothing)
             added = 0
             for stock in movements.deltas:
@@ -192,6 +203,7 @@ class Track(LetterHandler, Replayable):
                     added += 1
             applied.settle(record, "applied" if added else "duplicate")
             if added:
+                applied.effective.append(tracked)
                 applied.movements[record.topic, record.partition] += added
             if added and applied.replayed:  # what the outcome of later records may depend on
                 applied.change(movements.reference, record)

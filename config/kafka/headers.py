@@ -39,6 +39,11 @@ def text_of(value: bytes) -> str | None:
     return None if "\x00" in text else text  # PostgreSQL stores no NUL
 
 
+def text_in(headers: Iterable[Header] | None, name: str) -> str:
+    """The text of the last header of this name; empty without one."""
+    return next((text_of(value) or "" for known, value in reversed(list(headers or ())) if known == name and value), "")
+
+
 def printable(value: bytes | None) -> str:
     """The nearest text that can be stored."""
     return _without_nul((value or b"").decode("utf-8", "backslashreplace"))

@@ -243,10 +243,11 @@ def _carry_out(driver: Driver, step: Step) -> Step:
     if step.action == "keep":
         return step
     outcome = _create(driver, step) if step.action == "create" else _drop(driver, step)
-    event = "partition_failed" if outcome.error else f"partition_{outcome.action}"
-    log.info(
-        event, table=driver.table, partition=step.partition.name, done=outcome.done, why=outcome.error or outcome.reason
-    )
+    about = {"table": driver.table, "partition": step.partition.name, "done": outcome.done}
+    if outcome.error:
+        log.info("partition_failed", **about, why=outcome.error)
+    else:
+        log.info("partition_drop" if outcome.action == "drop" else "partition_create", **about, why=outcome.reason)
     return outcome
 
 

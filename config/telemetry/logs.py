@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import logging.config
+from collections.abc import Callable, Collection
+from itertools import islice
+from operator import attrgetter, itemgetter
+from typing import Any, Literal
 
 import structlog
+from django.db import transaction
 from structlog.typing import Processor
 
 from config.telemetry.redaction import redact, trace_of
-from config.telemetry.tracing import add_trace_id
+from config.telemetry.tracing import add_trace_id, trace_id_of
 from config.telemetry.visible import visible
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger("spillway")
+NAME = "spillway"
+MOST_IDS = 100  # of each kind in a line
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(NAME)
+
 
 SHARED: list[Processor] = [
     structlog.contextvars.merge_contextvars,
@@ -62,3 +71,36 @@ def configure(options: dict[str, str]) -> None:
 def bind(**context: object) -> None:
     """Add fields (correlation_id, batch_id, …) to every further line of this thread."""
     structlog.contextvars.bind_contextvars(**context)
+
+
+def log_committed(event: str, level: Literal["info", "warning", "error"] = "info", /, **fields: object) -> None:
+    """Log when the transaction under way is committed, or now where there is none; never what is rolled back or rerun."""
+
+    def say() -> None:
+        getattr(log, level)(event, **fields)
+
+    if logging.getLogger(NAME).isEnabledFor(getattr(logging, level.upper())):
+        transaction.on_commit(say, robust=True)
+
+
+def listed(rows: Collection[object], **places: str | int | None) -> dict[str, object]:
+    """The ids of many rows as fields: `listed(messages, message_id="id")` is `{"message_id": ["0198…", …], "more": 0}`.
+
+    A place is an attribute, an index, or None for the row itself. A list has at most 100 ids, in the order of the rows,
+    and `more` says how many rows follow; lists without any value are left out. A `trace_id` is read from a traceparent.
+    """
+    first = list(islice(rows, MOST_IDS))
+    fields: dict[str, object] = {}
+    for name, place in places.items():
+        values = [
+            "" if value is None else str(value) for value in (first if place is None else map(_getter(place), first))
+        ]
+        if name == "trace_id":
+            values = list(map(trace_id_of, values))
+        if any(values):
+            fields[name] = values
+    return {**fields, "more": len(rows) - len(first)}
+
+
+def _getter(place: str | int) -> Callable[[Any], object]:
+    return attrgetter(place) if isinstance(place, str) else itemgetter(place)

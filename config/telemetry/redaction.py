@@ -52,10 +52,23 @@ def trace_of(error: BaseException | None, hide: Callable[[str], str] = str) -> s
     return without_addresses(text)
 
 
+# Ids that others choose: somebody may call an order, or himself, by an address.
+CHOSEN = [
+    "order_id", "business_key", "correlation_id", "customer_id", "location_id", "reference_id", "event_type",
+    "notification_id", "by", "subject_id", "location", "customer",
+]  # fmt: skip
+
+
 def redact(logger: object, method: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
-    """A structlog processor: the field `error` without values and addresses."""
+    """A structlog processor: the field `error` without values and addresses, ids of others without addresses."""
     if isinstance(error := event.get("error"), str):
         event["error"] = without_addresses(without_values(error))
+    for name in CHOSEN:
+        value = event.get(name)
+        if isinstance(value, str):
+            event[name] = without_addresses(value) if "@" in value else value
+        elif isinstance(value, list):
+            event[name] = [without_addresses(each) if "@" in each else each for each in value]
     return event
 
 

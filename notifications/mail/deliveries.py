@@ -12,6 +12,7 @@ from django.db import models
 
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import IDENTIFIER_LENGTH, IdentifierField, storable
+from config.telemetry.logs import listed, log_committed
 from config.uuid7 import smallest_uuid7
 from notifications.mail import content, delivery_status
 from notifications.mail.delivery_status import Standing, stronger
@@ -133,6 +134,9 @@ def write(rows: Sequence[tuple[uuid.UUID, str, str, str]], provider: str, now: d
     ]
     times = dict.fromkeys(["status_at", "accepted_at", "updated_at"], now)
     ACCEPT.run(kept, {"provider": provider, "status": delivery_status.ACCEPTED, "detail": "", **times})
+    if kept:
+        ids = listed([row[:2] for row in rows if row[0] >= oldest], message_id=0, order_id=1)
+        log_committed("deliveries_accepted", provider=provider, deliveries=len(kept), **ids)
 
 
 def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.UUID, list[NewsEffect]]:
@@ -142,6 +146,7 @@ def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
     """
     effects: dict[uuid.UUID, list[NewsEffect]] = {}
     changed: dict[str, list[tuple[str | None, ...]]] = {}
+    moves: list[tuple[uuid.UUID, str, str, str]] = []
     for row in Delivery.objects.of_messages(news).locked():
         was = row.status
         changes = [_take_in(row, report) for report in news[row.message_id]]
@@ -151,11 +156,16 @@ def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
         ]
         if any(changes):
             changed.setdefault(was, []).append(_values(row))
+            moves.append((row.message_id, row.order_id, was, row.status))
     for was, rows in sorted(changed.items()):
         moved = MOVE.run(rows, {"updated_at": now, "status": was})
         if moved != len(rows):
             # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
             raise RuntimeError(f"moved {moved} of {len(rows)} locked deliveries")
+    if moves:
+        log_committed(
+            "deliveries_moved", deliveries=len(moves), **listed(moves, message_id=0, order_id=1, was=2, became=3)
+        )
     return effects
 
 

@@ -21,6 +21,7 @@ from config.database.clock import database_now
 from config.database.retry import Remedy, Stale
 from config.processes.worker import until_it_stands
 from config.telemetry import metrics
+from config.telemetry.logs import log_committed
 from notifications.mail import content, recipients
 from notifications.mail.content import Mail
 from notifications.orders.models import Order, OrderEvent, order_as_it_is
@@ -88,13 +89,15 @@ def _refund(order: Order, amount: int) -> Transition:
 
 def create(user_email: str, total_amount: int, currency: str, now: datetime) -> Order:
     """A pending order; no mail is sent. ValueError if mail could not go to the address."""
-    return Order.objects.create(
+    order = Order.objects.create(
         user_email=recipients.check(user_email),
         total_amount=total_amount,
         currency=currency,
         created_at=now,
         updated_at=now,
     )
+    log_committed("order_created", order_id=str(order.pk), correlation_id=correlation_id())
+    return order
 
 
 def change(order_id: uuid.UUID, action: Action, amount: int = 0) -> Order:
@@ -132,13 +135,22 @@ def carry_out(planned: PlannedChange) -> Order:
     publish(
         step.event_type, after.aggregate, planned.mail,
         idempotency_key=f"{after.aggregate}:{after.version}", after=seen.last_message_id, now=after.updated_at,
-        correlation_id=str(structlog.contextvars.get_contextvars().get("correlation_id", "")),
+        correlation_id=correlation_id(),
         row=OrderEvent(
             order_id=seen.pk, number=after.version, event_type=step.event_type, amount=step.amount,
             created_at=after.updated_at,
         ),
     )  # fmt: skip
+    log_committed(
+        "order_changed", order_id=str(seen.pk), event_type=step.event_type, correlation_id=correlation_id(),
+        was=seen.status, became=after.status, version=after.version,
+    )  # fmt: skip
     return after
+
+
+def correlation_id() -> str:
+    """That of the request under way; empty outside of one."""
+    return str(structlog.contextvars.get_contextvars().get("correlation_id", ""))
 
 
 @metrics.ORDER_WRITE_SECONDS.time()

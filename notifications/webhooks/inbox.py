@@ -16,7 +16,7 @@ from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Row, Upsert, timestamp_text, uuid_text
 from config.fields import IdentifierField, in_ascii, storable
 from config.telemetry import metrics
-from config.telemetry.logs import log
+from config.telemetry.logs import listed, log, log_committed
 from config.uuid7 import uuid7
 from notifications.mail import content, deliveries, delivery_status, suppression
 from notifications.mail.deliveries import Delivery, News
@@ -112,7 +112,11 @@ def _store(rows: Sequence[Row], constants: Mapping[str, object]) -> list[UUID]:
     """One that the database refuses is found by halves, and stored in ASCII: a provider repeats all of a request."""
     try:
         with transaction.atomic():
-            return [UUID(str(row[0])) for row in STORE.run(rows, constants)]
+            stored = [UUID(str(row[0])) for row in STORE.run(rows, constants)]
+            if stored:
+                ids = listed(stored, event_id=None)
+                log_committed("webhooks_stored", provider=constants["provider"], events=len(stored), **ids)
+            return stored
     except Exception as error:
         if remedy_for(error) is not Remedy.DATA or (len(rows) == 1 and (plain := in_ascii(rows[0])) == list(rows[0])):
             raise
@@ -142,7 +146,9 @@ def _row(event: Event, now: datetime) -> Row:
 def sweep_old(now: datetime) -> int:
     """Delete what is older than WEBHOOK_RETENTION_DAYS; returns how many."""
     before = now - timedelta(days=settings.WEBHOOK_RETENTION_DAYS)
-    return delete_in_chunks(WebhookEvent.objects.received_before(before).order_by("received_at"))
+    if swept := delete_in_chunks(WebhookEvent.objects.received_before(before).order_by("received_at")):
+        log_committed("webhooks_swept", events=swept)
+    return swept
 
 
 # -- Applying ----------------------------------------------------------------------------------------------
@@ -280,5 +286,9 @@ def _write(events: Sequence[WebhookEvent], verdicts: Mapping[UUID, str], now: da
     for verdict, ids in sorted(by_verdict.items()):
         at = None if verdict == Verdict.PARKED else now
         WebhookEvent.objects.open().filter(pk__in=ids).update(verdict=verdict, applied_at=at)
+    if judged := [event for event in events if verdicts[event.pk] != event.verdict]:
+        about = listed(judged, event_id="pk", kind="kind", message_id="message_id")
+        became = listed([verdicts[event.pk] for event in judged], verdict=None)
+        log_committed("webhooks_judged", events=len(judged), **(about | became))
     if unknown := by_verdict.get(Verdict.UNKNOWN_MESSAGE):
-        log.warning("webhook_without_message", events=len(unknown), first=str(unknown[0]))
+        log_committed("webhook_without_message", "warning", events=len(unknown), first=str(unknown[0]))

@@ -14,7 +14,7 @@ from django.db.models import Q
 from config.database.clock import database_now
 from config.database.retry import is_duplicate
 from config.telemetry import metrics
-from config.telemetry.logs import log
+from config.telemetry.logs import log_committed
 from outbox.bookkeeping.models import JobLease
 
 # -- The lease: who works on a row, until when, and how a worker that lost it finds out ----------------------
@@ -55,7 +55,8 @@ class ClaimQuerySet(models.QuerySet[Row]):
         settled = held.update(lease_token=None, lease_until=None, **changes)
         if settled != len(ids):
             metrics.FENCE_LOST.inc(len(ids) - settled)
-            log.warning("fence_lost", table=self.model._meta.db_table, lost=len(ids) - settled, token=str(token))
+            about = {"table": self.model._meta.db_table, "lost": len(ids) - settled, "token": str(token)}
+            log_committed("fence_lost", "warning", **about)
         return settled
 
     def lock_free(self, now: datetime) -> Self:
@@ -86,7 +87,7 @@ def recover(model: type[Claimable], now: datetime) -> int:
         recovered = stuck.update(lease_token=None, lease_until=None)
     if recovered:
         metrics.RECOVERED.inc(recovered)
-        log.warning("claims_recovered", table=model._meta.db_table, rows=recovered)
+        log_committed("claims_recovered", "warning", table=model._meta.db_table, rows=recovered)
     return recovered
 
 

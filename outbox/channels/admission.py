@@ -13,7 +13,7 @@ from django.db.models import F, QuerySet
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.database.queries import compiled
-from config.telemetry.logs import log
+from config.telemetry.logs import log_committed
 from config.telemetry.redaction import masked_error
 from outbox.audit_log import actions
 from outbox.channels.handlers import Outcome
@@ -72,7 +72,7 @@ def note_outcomes(channel: str, outcomes: Sequence[Outcome], now: datetime) -> b
     run = outages_at_end(outcomes)
     # Asked first: there is nearly never anything to close, and the ORM takes longer to build an UPDATE.
     if run < len(outcomes) and _ailing(channel=channel) and rows.ailing().close_breaker(now):
-        log.info("channel_answers", channel=channel)
+        log_committed("channel_answers", channel=channel)
     if not run:
         return False
     rows.update(failures=F("failures") + run, last_error=outcomes[-1].error, updated_at=now)
@@ -80,7 +80,7 @@ def note_outcomes(channel: str, outcomes: Sequence[Outcome], now: datetime) -> b
         breaker=OPEN, opened_at=now, probe_at=now + timedelta(seconds=FIRST_PROBE)
     )
     if opened:
-        log.error("breaker_opened", channel=channel, error=masked_error(outcomes[-1].error))
+        log_committed("breaker_opened", "error", channel=channel, error=masked_error(outcomes[-1].error))
     return rows.broken().exists()
 
 
@@ -162,7 +162,10 @@ def _probe(state: ChannelRow, now: datetime) -> Permit:
         return Permit(0, look_again=probe_at, why="breaker open")
     later = next_probe(state.opened_at or now, now)
     won = ChannelState.objects.named(state.name).broken().filter(probe_at=state.probe_at).update(probe_at=later)
-    return Permit(1, probe=True) if won else Permit(0, look_again=later, why="breaker open")
+    if not won:
+        return Permit(0, look_again=later, why="breaker open")
+    log_committed("breaker_probed", channel=state.name)
+    return Permit(1, probe=True)
 
 
 def spend_tokens(channel: str, granted: Permit, taken: int, now: datetime) -> None:
@@ -191,7 +194,7 @@ def pause(channel: str, operator: Operator, reason: str, **more: Any) -> bool:
         )
         if changed:
             _record(operator, "pause", channel, reason, before=False)
-            log.warning("channel_paused", channel=channel, by=operator.name, reason=reason)
+            log_committed("channel_paused", "warning", channel=channel, by=operator.name, reason=reason)
     return bool(changed)
 
 
@@ -207,7 +210,7 @@ def resume(channel: str, operator: Operator, reason: str) -> bool:
         )
         if changed:
             _record(operator, "resume", channel, reason, before=True)
-            log.info("channel_resumed", channel=channel, by=operator.name)
+            log_committed("channel_resumed", channel=channel, by=operator.name)
     return bool(changed)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -14,6 +14,7 @@ from django.utils.module_loading import import_string
 
 from config.environment.env import BadSetting
 from config.redelivery import PayloadForm
+from config.telemetry.logs import listed
 
 MARGIN = 0.1  # of the lease, kept for settling
 
@@ -42,6 +43,12 @@ class Message(NamedTuple):
         """What a record of it, a letter or the log says beside its payload."""
         ids = {"message_id": str(self.id), "event_type": self.event_type}
         return {**ids, "correlation_id": self.correlation_id, "traceparent": self.traceparent}
+
+
+def ids_of(messages: Collection[object]) -> dict[str, object]:
+    """What a line of the log says of messages, rows of the model or tuples of some of its columns."""
+    ids = listed(messages, message_id="id", order_id="aggregate", event_type="event_type")
+    return {**ids, **listed(messages, correlation_id="correlation_id", trace_id="traceparent")}
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from config.database.queries import compiled, fast_rows
 from config.database.transactions import commit_lazily
 from config.database.upsert import Rewrite, timestamp_text, uuid_text
 from config.telemetry import metrics
+from config.telemetry.logs import log_committed
 from outbox.channels import admission
-from outbox.channels.handlers import Message, MessageHandler
+from outbox.channels.handlers import Message, MessageHandler, ids_of
 from outbox.delivery import overdue, refusals
 from outbox.delivery.candidates import Obstacle, choose, find_due, in_waves, lock_among, lock_due, lower_bound
 from outbox.messages.models import MessageQuerySet, OutboxMessage
@@ -101,6 +102,9 @@ def claim(
         found.limited = granted.tokens is not None
         admission.spend_tokens(handler.name, granted, len(found.messages), now)
     metrics.OUTBOX_CLAIMS.labels(path).inc(len(found.messages))
+    if found.messages:
+        about = ids_of(found.messages)
+        log_committed("messages_claimed", channel=found.channel, path=path, messages=len(found.messages), **about)
     return found
 
 
@@ -119,6 +123,9 @@ def _choose(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[
         return []
     chosen, put_off = choose(candidates, _obstacles(found, candidates, lowest), found.now)
     PUT_OFF.run([(message.id.hex, timestamp_text(at)) for message, at in put_off])
+    if put_off:
+        about = ids_of([message for message, _ in put_off])
+        log_committed("messages_put_off", channel=found.channel, messages=len(put_off), **about)
     return chosen
 
 

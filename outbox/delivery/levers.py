@@ -16,10 +16,11 @@ from django.utils.text import capfirst
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.redelivery import Effect, Refusal
+from config.telemetry.logs import log_committed
 from config.telemetry.redaction import masked_error
 from outbox.audit_log import actions
 from outbox.bookkeeping import counters
-from outbox.channels.handlers import Message, handler_of, handlers
+from outbox.channels.handlers import Message, handler_of, handlers, ids_of
 from outbox.delivery import overdue
 from outbox.delivery.candidates import read_messages
 from outbox.messages.confirm import ACCEPTED
@@ -37,7 +38,7 @@ def cancel(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
     with transaction.atomic():
         rows = _locked(ids, [State.PENDING])
         changed = rows.update(state=State.CANCELLED, error=reason)
-        return _done(operator, "cancel", ids, changed, reason, "cancelled", rows)
+        return _done(operator, "cancel", ids, changed, reason, "cancelled", rows=rows)
 
 
 def retry_now(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
@@ -47,7 +48,7 @@ def retry_now(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
         rows = _locked(ids, [State.PENDING])
         changed = rows.filter(available_at__gt=now).update(available_at=now)
         transaction.on_commit(notify_relays, robust=True)
-        return _done(operator, "try now", ids, changed, reason)
+        return _done(operator, "try now", ids, changed, reason, rows=rows)
 
 
 def it_was_sent(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
@@ -57,7 +58,7 @@ def it_was_sent(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> in
         rows = _locked(ids, [State.UNCERTAIN])
         changed = rows.update(sent_at=now, **ACCEPTED)
         DeliveryAttempt.objects.of(rows.ids).close(now, "sent")
-        return _done(operator, "mark as sent", ids, changed, reason, "confirmed", rows)
+        return _done(operator, "mark as sent", ids, changed, reason, "confirmed", rows=rows)
 
 
 def send_again(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
@@ -68,7 +69,7 @@ def send_again(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int
         rows.filter(attempts__gt=settings.OUTBOX_MAX_RETRIES).update(attempts=settings.OUTBOX_MAX_RETRIES)
         changed = overdue.retry_uncertain(rows.ids, database_now())
         transaction.on_commit(notify_relays, robust=True)
-        return _done(operator, "send again", ids, changed, reason, "retried_uncertain", rows)
+        return _done(operator, "send again", ids, changed, reason, "retried_uncertain", rows=rows)
 
 
 def give_up(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
@@ -81,16 +82,17 @@ def give_up(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
             mine = [pk for pk in rows.ids if rows.channels[pk] == channel]
             messages = read_messages(OutboxMessage.objects.among(mine))
             changed += overdue.give_up_uncertain(channel, messages, GIVEN_UP, now)
-        return _done(operator, "give up", ids, changed, reason)
+        return _done(operator, "give up", ids, changed, reason, rows=rows)
 
 
 # -- What the levers share ------------------------------------------------------------------------------------
 class Locked:
     """Rows of one lever: those in a state that allows it, locked; the update is guarded all the same."""
 
-    def __init__(self, found: dict[uuid.UUID, str], states: Sequence[str]) -> None:
-        self.channels = found
-        self.ids = list(found)
+    def __init__(self, rows: Sequence[OutboxMessage], states: Sequence[str]) -> None:
+        self.rows = rows
+        self.channels = {row.pk: row.channel for row in rows}
+        self.ids = list(self.channels)
         self.states = states
 
     def filter(self, **more: Any) -> MessageQuerySet:
@@ -102,7 +104,8 @@ class Locked:
 
 def _locked(ids: Sequence[uuid.UUID], states: Sequence[str]) -> Locked:
     rows = OutboxMessage.objects.among(ids).filter(state__in=states).select_for_update()
-    return Locked(dict(rows.values_list("id", "channel")), states)
+    columns = ("id", "channel", "aggregate", "event_type", "correlation_id", "traceparent")
+    return Locked(list(rows.only(*columns)), states)
 
 
 def _done(
@@ -112,11 +115,13 @@ def _done(
     changed: int,
     reason: str,
     counted: str = "",
-    rows: Locked | None = None,
+    *,
+    rows: Locked,
 ) -> int:
     if not changed:
         return 0
-    if counted and rows:
+    log_committed("messages_changed", verb=verb, by=operator.name, messages=changed, **ids_of(rows.rows))
+    if counted:
         per_channel = Counter((FLOW, channel, counted) for channel in rows.channels.values())
         counters.add(per_channel, database_now())
     subject = f"Message {ids[0]}" + (f" and {len(ids) - 1} more" if len(ids) > 1 else "")

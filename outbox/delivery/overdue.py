@@ -13,9 +13,9 @@ from django.db import transaction
 from config.database.clock import database_now
 from config.database.upsert import Rewrite
 from config.telemetry import metrics
-from config.telemetry.logs import log
+from config.telemetry.logs import listed, log_committed
 from outbox.bookkeeping import counters
-from outbox.channels.handlers import Message, MessageHandler, handlers
+from outbox.channels.handlers import Message, MessageHandler, handlers, ids_of
 from outbox.delivery.candidates import find_due, lock_among, lower_bound, read_messages
 from outbox.delivery.next_state import CHANGES, CRASHES, NextState, letter_of, limits, row_of
 from outbox.letters.burial import bury
@@ -38,7 +38,7 @@ def expire(channel: str, messages: Sequence[Message], now: datetime) -> None:
         raise RuntimeError(f"expired {ended} of {len(rows)} locked messages")
     bury([letter_of(channel, message, "expire", "expired", TEXT, now) for message in messages], FLOW, now)
     counters.add({(FLOW, channel, "expired"): len(rows)}, now)
-    log.warning("messages_expired", channel=channel, messages=len(rows))
+    log_committed("messages_expired", "warning", channel=channel, messages=len(rows), **ids_of(messages))
 
 
 def expire_due(channel: str) -> int:
@@ -74,6 +74,8 @@ def decide_uncertain(handler: MessageHandler) -> int:
         spent = [m for m in messages if m.attempts > limits().attempts]
         again = [m for m in messages if m.attempts <= limits().attempts]
         moved = retry_uncertain([m.id for m in again], now)
+        if again:
+            log_committed("messages_retried", channel=handler.name, messages=moved, **ids_of(again))
         give_up_uncertain(handler.name, spent, UNDECIDED, now)
         if messages:
             counters.add({(FLOW, handler.name, "retried_uncertain"): moved}, now)
@@ -94,6 +96,7 @@ def give_up_uncertain(channel: str, messages: Sequence[Message], why: str, now: 
     ended = rows.update(state=OutboxMessage.State.DEAD_LETTERED, error=why)
     bury([letter_of(channel, m, "deliver", "uncertain", why, now) for m in messages], FLOW, now)
     counters.add({(FLOW, channel, "given_up"): ended}, now)
+    log_committed("messages_dead", "warning", channel=channel, messages=ended, **ids_of(messages))
     return ended
 
 
@@ -148,7 +151,9 @@ def _round(now: datetime) -> int:
         ]
         _write(next_states, named, now)
     metrics.RECOVERED.inc(len(next_states))
-    log.warning("claims_recovered", table="outbox_message", rows=len(next_states), tried=len(tried))
+    about = {"table": "outbox_message", "rows": len(next_states), "tried": len(tried)}
+    became = listed([after for _, after in next_states], became="state")
+    log_committed("claims_recovered", "warning", **about, **(ids_of([m for m, _ in next_states]) | became))
     return len(next_states)
 
 

@@ -16,8 +16,9 @@ from django.urls import reverse
 from config.admin import humanize
 from config.kafka.headers import shown
 from config.redelivery import Effect, Judgement, PayloadForm, Refusal
+from config.telemetry.logs import log_committed
 from config.uuid7 import uuid7
-from outbox.channels.handlers import handler_of, handlers
+from outbox.channels.handlers import handler_of, handlers, ids_of
 from outbox.delivery.candidates import lower_bound
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of, would_refuse
@@ -43,6 +44,10 @@ class Known(NamedTuple):
     id: UUID
     state: str
     receipt: str
+    aggregate: str
+    event_type: str
+    correlation_id: str
+    traceparent: str
 
 
 def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
@@ -71,6 +76,8 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
         else:
             found[letter.pk] = _not_again(message, letter)
     _revive(sorted(revived), now)
+    if again := [message for message in known.values() if message.id in revived]:
+        log_committed("messages_revived", messages=len(again), **ids_of(again))
     found |= _made_anew(lost, now)
     if any(effect.state == "waiting" for effect in found.values()):
         lower_bound.forget()
@@ -188,6 +195,8 @@ def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effec
         found[letter.pk] = Effect("waiting", COPIED if letter.edit else ANEW, carrier=message_id)
     IdempotencyKey.objects.bulk_create(keys)
     OutboxMessage.objects.bulk_create(messages)
+    if messages:
+        log_committed("messages_published", messages=len(messages), **ids_of(messages))
     return found
 
 

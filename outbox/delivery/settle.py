@@ -20,13 +20,12 @@ from config.fields import in_ascii
 from config.flows import event_label
 from config.processes.worker import until_it_stands
 from config.telemetry import metrics
-from config.telemetry.logs import log
+from config.telemetry.logs import log, log_committed
 from config.telemetry.redaction import masked_error, said
-from config.telemetry.tracing import trace_id_of
 from config.uuid7 import uuid7
 from outbox.bookkeeping import counters
 from outbox.channels import admission
-from outbox.channels.handlers import Message, MessageHandler, Outcome
+from outbox.channels.handlers import Message, MessageHandler, Outcome, ids_of
 from outbox.channels.models import ChannelState
 from outbox.delivery import refusals
 from outbox.delivery.claim import Claim
@@ -227,7 +226,8 @@ def _still_held(claim: Claim, results: Results) -> Results:
     lost = len(results) - len(rows)
     if lost:
         metrics.FENCE_LOST.inc(lost)
-        log.warning("fence_lost", table="outbox_message", channel=claim.channel, lost=lost, token=str(claim.token))
+        about = {"table": "outbox_message", "channel": claim.channel, "lost": lost, "token": str(claim.token)}
+        log_committed("fence_lost", "warning", **about)
     return kept
 
 
@@ -257,7 +257,21 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
     if results:
         settlement.halt = _tell_channel(claim, handler, results, letters, now)
     _add_counts(claim, results, len(letters), now)
+    _log_states(claim, [m for m, _ in sent], [(m, after.state) for m, _, after in unsent])
     return settlement
+
+
+def _log_states(claim: Claim, sent: Sequence[Message], unsent: Sequence[tuple[Message, str]]) -> None:
+    """A line for each state that messages came to, when it is committed."""
+    channel = claim.channel
+    if sent:
+        log_committed("messages_sent", channel=channel, messages=len(sent), **ids_of(sent))
+    if again := [message for message, state in unsent if state == "pending"]:
+        log_committed("messages_retried", channel=channel, messages=len(again), **ids_of(again))
+    if unclear := [message for message, state in unsent if state == "uncertain"]:
+        log_committed("messages_uncertain", "warning", channel=channel, messages=len(unclear), **ids_of(unclear))
+    if dead := [message for message, state in unsent if state == "dead_lettered"]:
+        log_committed("messages_dead", "warning", channel=channel, messages=len(dead), **ids_of(dead))
 
 
 def _tell_channel(
@@ -305,7 +319,8 @@ def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str
     lost = len(rows) - released
     if lost:
         metrics.FENCE_LOST.inc(lost)
-    log.info("messages_released", channel=claim.channel, messages=released, lost=lost, why=why)
+    about = ids_of([message for message, _ in messages])
+    log_committed("messages_released", channel=claim.channel, messages=released, lost=lost, why=why, **about)
     return released
 
 
@@ -318,13 +333,19 @@ def _count(claim: Claim, call: Call) -> None:
     metrics.observe_all(metrics.COMMIT_TO_SEND, [max(0.0, (now - m.created_at).total_seconds()) for m in sent])
     if claim.recorded:
         _time_legs(claim, call.started, now, sent)
-    for message, outcome in call.results:
+    _log_failures(claim.channel, call.results)
+
+
+def _log_failures(channel: str, results: Results) -> None:
+    """A line for each kind of failure with its text: an outage is one, however many messages met it."""
+    failed: dict[tuple[str, str], list[Message]] = {}
+    for message, outcome in results:
         if not outcome.ok:
-            about = {**message.headers, "aggregate": message.aggregate, "attempt": message.attempts}
-            about["trace_id"] = trace_id_of(message.traceparent)
             # A server repeats what it was given: an address, a name, a line of the mail.
-            failure = {"outcome": outcome.kind, "error": masked_error(outcome.error)}
-            log.warning("delivery_failed", channel=claim.channel, **about, **failure)
+            failed.setdefault((outcome.kind, masked_error(outcome.error)), []).append(message)
+    for (outcome_kind, error), messages in failed.items():
+        failure = {"outcome": outcome_kind, "error": error, "messages": len(messages)}
+        log.warning("delivery_failed", channel=channel, **failure, **ids_of(messages))
 
 
 def _time_legs(claim: Claim, started: datetime, settled: datetime, sent: Sequence[Message]) -> None:

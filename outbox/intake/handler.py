@@ -19,9 +19,11 @@ from config.kafka import Mark, Record, RecordBatch, Tally, topic_name
 from config.kafka.consumer.writer import Replayable
 from config.kafka.positions import TopicPartition
 from config.telemetry import metrics
+from config.telemetry.logs import log_committed
 from config.uuid7 import uuid7
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.watermarks import Watermarks
+from outbox.channels.handlers import ids_of
 from outbox.intake.batch import CONFLICT, Prepared, StoredMessage, Taken, difference
 from outbox.intake.envelope import Promise, aggregate_in, header_of, read
 from outbox.letters.burial import Letter, LetterHandler, Place, bury
@@ -135,6 +137,7 @@ class Intake(LetterHandler, Replayable):
         OutboxMessage.objects.bulk_create(messages)
         if messages:
             transaction.on_commit(notify.notify_relays, robust=True)
+            log_committed("messages_published", messages=len(messages), **ids_of(messages))
         return [key for key in ids if key in inserted]
 
     def _message(self, promise: Promise, message_id: UUID, batch: RecordBatch, now: datetime) -> OutboxMessage:

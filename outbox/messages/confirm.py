@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from config.telemetry.logs import log
+from config.telemetry.logs import log_committed
 from outbox.bookkeeping import counters
 from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 
@@ -24,10 +24,14 @@ def confirm(message_id: uuid.UUID, receipt: str, now: datetime) -> bool:
     """
     with transaction.atomic():
         tried = OutboxMessage.objects.filter(pk=message_id, state__in=PROVABLE, attempts__gt=0)
-        channel = tried.values_list("channel", flat=True).first()
+        columns = ("channel", "aggregate", "event_type", "correlation_id")
+        channel, *about = tried.values_list(*columns).first() or ("", "", "", "")
         changed = tried.update(sent_at=now, receipt=receipt[:300], **ACCEPTED)
         if changed:
             DeliveryAttempt.objects.of([message_id]).close(now, "sent", receipt=receipt[:300])
-            counters.add({(FLOW, channel or "", "confirmed"): 1}, now)
-            log.info("message_confirmed", message_id=str(message_id), channel=channel)
+            counters.add({(FLOW, channel, "confirmed"): 1}, now)
+            log_committed(
+                "message_confirmed", channel=channel, message_id=str(message_id), order_id=about[0],
+                event_type=about[1], correlation_id=about[2],
+            )  # fmt: skip
     return bool(changed)

@@ -18,7 +18,8 @@ from config.database.clock import database_now
 from config.database.dialects import Dialect, dialect_for
 from config.database.dialects.base import Insertion
 from config.payload import digest
-from config.telemetry.tracing import traceparent
+from config.telemetry.logs import log_committed
+from config.telemetry.tracing import trace_id_of, traceparent
 from config.uuid7 import uuid7_after
 from outbox.channels.handlers import handler_of
 from outbox.messages import notify
@@ -135,6 +136,10 @@ def publish(
     if not write({"id": message_id, **key, **content, **trace, **times}, row):
         return _known(**key, may_repeat=row is None)
     transaction.on_commit(notify.notify_relays, robust=True)
+    log_committed(
+        "message_published", channel=channel, message_id=str(message_id), order_id=aggregate, event_type=event_type,
+        correlation_id=trace["correlation_id"], trace_id=trace_id_of(trace["traceparent"]),
+    )  # fmt: skip
     return message_id
 
 

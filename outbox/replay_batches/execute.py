@@ -13,7 +13,7 @@ from config.database.clock import database_now
 from config.database.retry import remedy_for
 from config.redelivery import Effect
 from config.telemetry import metrics
-from config.telemetry.logs import log
+from config.telemetry.logs import listed, log, log_committed
 from config.telemetry.redaction import masked_error, said
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY
 from outbox.replay_batches import actions, rules
@@ -104,6 +104,9 @@ def settle_chunk(batch: ReplayBatch, outcomes: Sequence[ItemOutcome], now: datet
     if not batch.change(**changes):
         raise Lost
     transaction.on_commit(lambda: _count(batch, outcomes))
+    states = dict(Counter(outcome.state for outcome in outcomes))
+    ids = listed([outcome.item for outcome in outcomes], letter_id="letter")
+    log_committed("replay_chunk_settled", batch=batch.pk, verb=batch.verb, outcomes=states, **ids)
 
 
 def _counters(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, int]:

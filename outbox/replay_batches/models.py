@@ -10,6 +10,7 @@ from django.db import models
 
 from config.fields import IdentifierField
 from config.flows import called
+from config.telemetry.logs import log_committed
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
 from outbox.replay_batches import rules
 
@@ -176,6 +177,9 @@ class ReplayBatch(Claimable):
         """Write columns of a batch that this transaction has locked; 0 when it is not what was read any more."""
         found = ReplayBatch.objects.filter(pk=self.pk, state=self.state, lease_token=self.lease_token)
         changed = found.update(**changes)
+        if changed and changes.get("state", self.state) != self.state:
+            became = str(changes["state"])
+            log_committed("replay_batch_moved", batch=self.pk, verb=self.verb, was=self.state, became=became)
         for name, value in changes.items():
             setattr(self, name, value)
         return changed

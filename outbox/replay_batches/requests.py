@@ -14,6 +14,7 @@ from django.db import transaction
 from config.admin.levers import LEAST_REASON, Operator, fault_of_reason
 from config.database.clock import database_now
 from config.redelivery import Refusal
+from config.telemetry.logs import log_committed
 from config.uuid7 import smallest_uuid7
 from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter
@@ -53,10 +54,12 @@ def draft(
     mine: dict[str, object] = {"lease_token": token, "lease_until": now + LEASE} if token else {}
     who = {"requested_by": operator.name[:150], "user": operator.user, "reason": reason, "code": code}
     cut_off = EVERY_LETTER if found.ids else smallest_uuid7(int(now.timestamp() * 1000) + 1)
-    return ReplayBatch.objects.create(
+    batch = ReplayBatch.objects.create(
         verb=verb, filter=found.stored(), cut_off=cut_off, rate=rate, canary=canary, automatic=automatic,
         edit=change.stored() if change else {}, created_at=now, **who, **mine,
     )  # fmt: skip
+    log_committed("replay_batch_moved", batch=batch.pk, verb=verb, was="", became=str(batch.state))
+    return batch
 
 
 def confirm(

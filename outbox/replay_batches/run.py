@@ -16,7 +16,7 @@ from config.database.clock import database_now
 from config.database.retry import remedy_for
 from config.processes import worker
 from config.telemetry.activity import activity
-from config.telemetry.logs import log
+from config.telemetry.logs import log, log_committed
 from config.telemetry.redaction import masked_error, said
 from outbox.audit_log.hash_chain import seal
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY, look_after
@@ -138,7 +138,9 @@ class Steps:
     def _turn(self, batch: ReplayBatch, state: str, **changes: object) -> int:
         """To the next state, if the batch is still ours and in the one that was read."""
         mine = ReplayBatch.objects.held_by(self.token).filter(pk=batch.pk, state=batch.state)
-        return mine.update(state=state, **changes)
+        if moved := mine.update(state=state, **changes):
+            log_committed("replay_batch_moved", batch=batch.pk, verb=batch.verb, was=batch.state, became=str(state))
+        return moved
 
     def _say(self, batch: ReplayBatch, note: str) -> None:
         """What it waits for, or that it does no more."""

@@ -19,6 +19,7 @@ from config.database.clock import database_now
 from config.kafka.client import KafkaError
 from config.processes.worker import Options
 from config.redelivery import Refusal
+from config.telemetry.logs import log_committed
 from outbox.topic_replay.models import LEASE, TopicReplay
 from outbox.topic_replay.run import COUNTS, Journal, audit_end, carry_out, fail, replayable, unknown_topic
 
@@ -49,6 +50,7 @@ def request(
         mine: Any = {"state": TopicReplay.State.RUNNING, "lease_token": token, "lease_until": now + LEASE}
         more = {**frame, **who, **(mine if token else {})}
         replay = TopicReplay.objects.create(topic=name, dry_run=dry_run, created_at=now, **more)
+        log_committed("replay_asked_for", replay=replay.pk, topic=name, dry_run=dry_run, by=operator.name)
         if not dry_run:
             audit_end(replay, 0, "asked for")
     return replay
@@ -73,6 +75,7 @@ def cancel(ids: Sequence[int], operator: Operator, reason: str) -> int:
                 TopicReplay.State.CANCELLED, database_now(), note=note
             )
             if done:
+                log_committed("replay_cancelled", replay=replay.pk, topic=replay.topic, by=operator.name)
                 replay.refresh_from_db()
                 replay.requested_by, replay.user, replay.reason = operator.name, operator.user, reason
                 audit_end(replay, replay.applied, "cancelled")

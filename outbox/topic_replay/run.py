@@ -26,7 +26,7 @@ from config.kafka.topics import topic_name
 from config.processes import worker
 from config.redelivery import Refusal
 from config.telemetry.activity import activity
-from config.telemetry.logs import log
+from config.telemetry.logs import log, log_committed
 from config.telemetry.redaction import said
 from outbox.audit_log import actions
 from outbox.bookkeeping.watermarks import Watermarks
@@ -317,6 +317,8 @@ def _finish(replay: TopicReplay, token: uuid.UUID, journal: Journal) -> bool:
         now = database_now()
         state = {**journal.state(), "looked_at": replay.total, "note": ""}
         done = TopicReplay.objects.run_by(token).filter(pk=replay.pk).finish(State.DONE, now, **state)
+        if done:
+            log_committed("replay_ended", replay=replay.pk, topic=replay.topic)
         if done and not replay.dry_run:
             audit_end(replay, journal.counts["applied"], "done")
     return bool(done)
@@ -326,6 +328,8 @@ def fail(replay: TopicReplay, why: str) -> None:
     """End a replay that cannot continue; what was applied stays."""
     with transaction.atomic():
         failed = TopicReplay.objects.filter(pk=replay.pk).finish(State.FAILED, database_now(), note=why[:500])
+        if failed:
+            log_committed("replay_given_up", "warning", replay=replay.pk, topic=replay.topic, error=why)
         if failed and not replay.dry_run:
             replay.refresh_from_db()
             audit_end(replay, replay.applied, f"failed: {why}")
@@ -379,6 +383,7 @@ class ReplayWorker:
         token = uuid.uuid4()
         if TopicReplay.objects.begin(replay.pk, token, now):
             replay.refresh_from_db()
+            log_committed("replay_begun", replay=replay.pk, topic=replay.topic)
             activity.hold("replay_topic", [f"replay {replay.pk}"], "records")
             self._work(replay, token)
             activity.hold("replay_topic", [], "records")
@@ -387,8 +392,8 @@ class ReplayWorker:
     def _work(self, replay: TopicReplay, token: uuid.UUID) -> None:
         mine = TopicReplay.objects.run_by(token).filter(pk=replay.pk)
         try:
-            ended = carry_out(replay, token, self.stop)
-            log.info("replay_ended" if ended else "replay_left", replay=replay.pk, topic=replay.topic)
+            if not carry_out(replay, token, self.stop):
+                log.info("replay_left", replay=replay.pk, topic=replay.topic)
             mine.release(token)
         except (Refusal, DamagedBatch) as refusal:
             fail(replay, str(refusal))

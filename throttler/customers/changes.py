@@ -14,6 +14,7 @@ from config.admin.levers import LEAST_REASON, Operator, fault_of_reason
 from config.database.clock import database_now
 from config.gate import InvalidRecord
 from config.redelivery import Refusal
+from config.telemetry.logs import log_committed
 from outbox.audit_log import actions
 from throttler.customers.models import Customer
 from throttler.lanes.models import Lane
@@ -147,6 +148,7 @@ def _write(row: Customer, values: Values, now: datetime) -> None:
 
 
 def _record(row: Customer, verb: str, values: Values, operator: Operator, reason: str) -> None:
+    log_committed("customer_changed", customer_id=row.pk, verb=verb, by=operator.name, changed=_plain(values))
     before = {name: getattr(row, name) for name in values}
     detail = {"before": _plain(before), "after": _plain(values), "waiting": waiting(row.pk)}
     result = in_words(values, before)

@@ -12,7 +12,7 @@ from config.kafka.client import GroupMetadata
 from config.kafka.transaction import RefusedRecord, Verdict
 from config.kafka.wire_format import partition_of
 from config.telemetry import metrics
-from config.telemetry.logs import log
+from config.telemetry.logs import listed, log
 from throttler.customers.policy_cache import PolicyCache
 from throttler.engine.admission import Decider, Decisions, Decoded, refusal, row_of
 from throttler.engine.drain import Drain
@@ -261,10 +261,23 @@ class OwnerRound:
             "expired": len(out.expired) + len(out.overdue) - purged, "parked": len(out.letters),
             "forwarded": len(out.forwarded),
         }  # fmt: skip
+        self._log(counts)
         metrics.THROTTLER_EXPIRED.inc(counts["expired"])
         for path, number in counts.items():
             if number:
                 metrics.THROTTLED.labels(path).inc(number)
+
+    def _log(self, counts: Mapping[str, int]) -> None:
+        """One line of a transaction that moved messages, with those that it names first."""
+        out, paths = self.out, {path: number for path, number in counts.items() if number}
+        rows = [row for _decoded, row in out.rows] + [row for _part, row in out.drained]
+        messages = [
+            decoded.message for decoded in (*out.live, *(decoded for decoded, _ in out.expired)) if decoded.message
+        ]
+        moved = [*messages, *rows, *(row for _part, row, _reason in out.overdue)]
+        if paths:
+            ids = listed(moved, notification_id="notification_id", customer_id="customer_id")
+            log.info("round_committed", messages=sum(paths.values()), paths=paths, **ids)
 
 
 def _partition_of(decided: Any) -> int:

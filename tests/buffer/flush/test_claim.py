@@ -51,7 +51,7 @@ def test_a_round_takes_no_more_orders_than_it_may_and_leaves_the_rest_due(ingest
 
 
 def test_a_bucket_whose_orders_are_all_being_changed_is_looked_at_again_later(
-    ingest, records, stream, monkeypatch, caplog
+    ingest, records, stream, monkeypatch, caplog, django_capture_on_commit_callbacks
 ):
     caplog.set_level("INFO")
     ingest(records(order()))
@@ -59,7 +59,8 @@ def test_a_bucket_whose_orders_are_all_being_changed_is_looked_at_again_later(
     with monkeypatch.context() as patched:
         patched.setattr(claiming, "_open_events", lambda *_: {})  # an ingester has locked them
         before = database_now()
-        assert claim(stream).batches == []
+        with django_capture_on_commit_callbacks(execute=True):
+            assert claim(stream).batches == []
     bucket = Bucket.objects.get()
     assert (bucket.open_count, bucket.urged) == (1, "leftover")
     assert bucket.due_at >= before + claiming.RETRY_EMPTY

@@ -103,7 +103,7 @@ def test_a_try_that_fails_says_why_and_probes_leave_no_span(traces, mails, calle
     said = {
         record.msg["event"]: record.msg.get("trace_id") for record in caplog.records if isinstance(record.msg, dict)
     }
-    assert said["request"] == said["delivery_failed"] == delivery.trace
+    assert (said["request"], said["delivery_failed"]) == (delivery.trace, [delivery.trace])
 
 
 def test_a_call_with_many_messages_links_to_each_trace_once(traces, install, settings):  # noqa: F811

@@ -1,0 +1,67 @@
+"""Each state that an order and its batch come to is a line of the log, once it is committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from buffer.events.levers import withdraw
+from buffer.events.models import Batch, BufferedEvent
+from buffer.flush.claim import claim
+from buffer.flush.publish import lease_unsent, publish
+from config.admin.levers import Operator
+from config.kafka import Failed, Refused
+from outbox.letters.levers import pull
+from outbox.letters.models import DeadLetter
+from tests.buffer.flush.test_flusher import urge
+from tests.conftest import order
+from tests.logged import lines
+
+pytestmark = pytest.mark.django_db
+ADA = Operator("ada")
+
+
+@pytest.fixture
+def told(caplog, django_capture_on_commit_callbacks):
+    """The lines of an act by their event."""
+
+    def run(act, *arguments, **more) -> dict[str, dict]:
+        caplog.clear()
+        with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
+            act(*arguments, **more)
+        return {line["event"]: line for line in lines(caplog)}
+
+    return run
+
+
+def test_the_life_of_an_order_is_told(ingest, records, stream, producer, told):
+    stored = told(ingest, records(order("A1"), order("A2"), order("A2"), b"{"))
+    assert set(stored) == {"orders_stored", "letters_opened"}
+    line = stored["orders_stored"]
+    assert (sorted(line["order_id"]), line["orders"], line["records"]) == (["A1", "A2"], 2, 4)
+    assert line["outcomes"] == {"accepted": 2, "superseded": 1, "parked": 1}
+
+    second = BufferedEvent.objects.get(order_id="A2")
+    assert told(withdraw, [second.pk], ADA, "wrong")["orders_withdrawn"]["order_id"] == ["A2"]
+    urge()
+    cut = told(claim, stream)["batches_cut"]
+    batch = Batch.objects.get()
+    assert (cut["order_id"], cut["batch_id"], cut["reasons"]) == (["A1"], [str(batch.pk)], {"manual": 1})
+
+    Batch.objects.update(lease_token=None, lease_until=None)
+    for answer, events in (
+        (Failed("away"), {"publish_failed"}), (Refused("too large"), {"batch_parked", "letters_opened"}),
+    ):  # fmt: skip
+        token, batches = lease_unsent([stream])
+        producer.outcomes = [answer]
+        said = told(publish, batches, token, producer)
+        assert set(said) == events
+        Batch.objects.update(lease_until=None)
+    letters = list(DeadLetter.objects.filter(step="publish").values_list("pk", flat=True))
+    assert set(told(pull, "requeue", letters, ADA, "limit raised")) == {
+        "batches_freed", "letters_moved", "action_recorded",
+    }  # fmt: skip
+    assert set(told(lease_unsent, [stream])) == {"batches_leased"}
+    Batch.objects.update(lease_token=None, lease_until=None)
+    token, batches = lease_unsent([stream])
+    sent = told(publish, batches, token, producer)["batches_sent"]
+    assert (sent["batch_id"], sent["location_id"], sent["events"]) == ([str(batch.pk)], ["WH-1"], 1)

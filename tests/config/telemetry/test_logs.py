@@ -1,0 +1,47 @@
+"""Lines of the log: said when committed, at most 100 ids in a list, no address in an id."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from config.telemetry.logs import listed, log_committed
+from config.telemetry.redaction import redact
+from tests.logged import lines
+
+
+class Undone(Exception):
+    """Ends a transaction without its work."""
+
+
+@pytest.mark.django_db
+def test_a_line_says_what_is_committed_and_nothing_else(caplog, django_capture_on_commit_callbacks):
+    with caplog.at_level("INFO"):
+        with django_capture_on_commit_callbacks(execute=True):
+            with pytest.raises(Undone), transaction.atomic():
+                log_committed("messages_sent", messages=1)
+                raise Undone
+            log_committed("messages_retried", "warning", messages=2)
+            assert lines(caplog) == []  # not yet
+        assert [(line["event"], line["messages"]) for line in lines(caplog)] == [("messages_retried", 2)]
+        assert caplog.records[-1].levelname == "WARNING"
+
+
+def test_a_line_has_at_most_a_hundred_ids_and_counts_the_rest():
+    rows = [(number, f"order:{number}", "") for number in range(1234)]
+    fields = listed(rows, message_id=0, order_id=1, correlation_id=2)
+    assert fields == {
+        "message_id": [str(number) for number in range(100)],
+        "order_id": [f"order:{number}" for number in range(100)],
+        "more": 1134,
+    }
+    assert listed([], message_id=0) == {"more": 0}
+    assert listed(["a", None], order_id=None) == {"order_id": ["a", ""], "more": 0}
+    assert listed([f"00-{7:032x}-{8:016x}-01", "x"], trace_id=None) == {"trace_id": [f"{7:032x}", ""], "more": 0}
+
+
+def test_an_id_that_others_choose_loses_an_address():
+    event = {"order_id": ["A1", "ada@example.com"], "correlation_id": "for ada@example.com", "by": "ada@example.com"}
+    assert redact(None, "info", {**event, "message_id": ["0198"]}) == {
+        "order_id": ["A1", "<address>"], "correlation_id": "for <address>", "by": "<address>", "message_id": ["0198"],
+    }  # fmt: skip

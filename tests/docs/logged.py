@@ -1,0 +1,95 @@
+"""What the production code logs, read from its syntax trees: each event with its levels, fields and places."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+from tests.tree import Function, Module, code
+
+LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "error"}
+
+
+@dataclass
+class Event:
+    """All lines of one name."""
+
+    levels: set[str] = field(default_factory=set)
+    fields: set[str] = field(default_factory=set)
+    modules: set[str] = field(default_factory=set)
+
+
+@cache
+def events() -> dict[str, Event]:
+    """Every event by its name."""
+    found: dict[str, Event] = {}
+    for module in code():
+        for scope, call in _calls(module):
+            level = _level(call)
+            for name in _names(call.args[0]):
+                event = found.setdefault(name, Event())
+                event.levels.add(level)
+                event.fields |= fields_of(call, scope)
+                event.modules.add(module.name)
+    return found
+
+
+def _calls(module: Module) -> Iterator[tuple[Function, ast.Call]]:
+    """Each call that logs an event, with the function around it."""
+    for scope in module.functions():
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Call) and node.args and _level(node) and scope.name != "log_committed":
+                yield scope, node
+
+
+def _level(call: ast.Call) -> str:
+    """Empty for a call that logs nothing."""
+    called = ast.unparse(call.func)
+    if called == "log_committed":
+        return ast.literal_eval(call.args[1]) if len(call.args) > 1 else "info"
+    return LEVELS.get(called.removeprefix("log."), "") if called.startswith("log.") else ""
+
+
+def _names(node: ast.expr) -> list[str]:
+    """The event's name, or both that a condition chooses from; an AssertionError for any other expression."""
+    if isinstance(node, ast.IfExp):
+        return [*_names(node.body), *_names(node.orelse)]
+    assert isinstance(node, ast.Constant), f"the name of an event is a literal: {ast.unparse(node)}"
+    return [node.value]
+
+
+def fields_of(call: ast.Call, scope: Function) -> set[str]:
+    """The names of a line's fields; an AssertionError where they cannot be read from the code."""
+    found: set[str] = set()
+    for keyword in call.keywords:
+        found |= {keyword.arg} if keyword.arg else _starred(keyword.value, scope)
+    return found - {"exc_info"}
+
+
+def _starred(node: ast.expr, scope: Function) -> set[str]:
+    if isinstance(node, ast.BinOp):
+        return _starred(node.left, scope) | _starred(node.right, scope)
+    if isinstance(node, ast.Dict):
+        inner = [_starred(value, scope) for key, value in zip(node.keys, node.values, strict=True) if key is None]
+        return {key.value for key in node.keys if isinstance(key, ast.Constant)}.union(*inner)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "listed":
+        return {"more", *(keyword.arg or "" for keyword in node.keywords)}
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "ids_of":
+        return fields_of_messages()
+    if isinstance(node, ast.Name):
+        values = [
+            each.value for each in ast.walk(scope)
+            if isinstance(each, ast.Assign) and node.id in {ast.unparse(target) for target in each.targets}
+        ]  # fmt: skip
+        assert values, f"{scope.name}: what is in **{node.id}?"
+        return set().union(*(_starred(value, scope) for value in values))
+    raise AssertionError(f"{scope.name}: what is in **{ast.unparse(node)}?")
+
+
+@cache
+def fields_of_messages() -> set[str]:
+    """What `ids_of` says of messages."""
+    (module,) = [module for module in code() if module.name == "outbox/channels/handlers.py"]
+    (scope,) = [function for function in module.functions() if function.name == "ids_of"]
+    calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call) and ast.unparse(node.func) == "listed"]
+    return set().union(*(_starred(call, scope) for call in calls))

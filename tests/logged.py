@@ -1,0 +1,12 @@
+"""What the production code has logged, as the tests read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The fields of each line so far."""
+    return [record.msg for record in caplog.records if record.name == "spillway" and isinstance(record.msg, dict)]
