@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -11,6 +11,8 @@ from decimal import Decimal, InvalidOperation
 from django.conf import settings
 
 from config.kafka import client
+
+LEAST = "min.insync.replicas"
 
 
 def topic_name(name: str) -> str:
@@ -32,6 +34,33 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Copies:
+    """On how many brokers of a cluster the records of a topic are: of its worst partition, each."""
+
+    brokers: int
+    replicas: int
+    in_sync: int
+    least: int  # min.insync.replicas: so many have a record before it is acknowledged
+
+    def __str__(self) -> str:
+        return f"{self.replicas} replicas, {self.least} of them have a write before it is acknowledged"
+
+    def verdicts(self, topic: str) -> Iterator[str]:
+        if self.replicas == 1:
+            wanted = min(3, self.brokers)
+            yield f"1 replica among {self.brokers} brokers, its records go with one of them: {_reassign(topic, wanted)}"
+            return
+        if self.in_sync < self.replicas:
+            yield f"in sync are {self.in_sync} of {self.replicas} replicas: is a broker away?"
+        if self.least >= self.replicas:
+            more = "min.insync.replicas is as many as it has replicas, nothing is written while one is away"
+            yield f"{more}: {_reconfigure(topic, 'min.insync.replicas', str(max(1, self.replicas - 1)))}"
+        elif self.least == 1 and self.replicas > 2:
+            lost = "min.insync.replicas is 1, what a single broker has acknowledged is lost with it"
+            yield f"{lost}: {_reconfigure(topic, 'min.insync.replicas', '2')}"
+
+
+@dataclass(frozen=True)
 class TopicState:
     """One topic of the catalogue as the broker has it."""
 
@@ -40,22 +69,34 @@ class TopicState:
     wanted: int
     differences: tuple[Difference, ...] = ()
     untold: str = ""  # why its configuration could not be compared
+    copies: Copies | None = None  # None: there is one broker, or nobody tells
 
     @property
     def verdicts(self) -> list[str]:
         """What is wrong with it, one line each."""
-        return (
-            [str(difference) for difference in self.differences] if self.partitions else ["missing: run create_topics"]
-        )
+        if not self.partitions:
+            return ["missing: run create_topics"]
+        return [*map(str, self.differences), *(self.copies.verdicts(self.name) if self.copies else ())]
 
 
 def describe_topics(admin: client.kafka.KafkaAdminClient) -> list[TopicState]:
     """The catalogue beside the broker's topics; raises KafkaError when no broker answers."""
     catalogue = {topic_name(name): entry for name, entry in settings.KAFKA_TOPICS.items()}
-    configurations = _configurations(admin, catalogue)
+    brokers = len(admin.describe_cluster()["brokers"])
+    configurations = _configurations(admin, catalogue, {LEAST: ""} if brokers > 1 else {})
     # Last: a broker that cannot be asked for configuration is told from one that is away.
-    counts = {topic["name"]: len(topic["partitions"]) for topic in admin.describe_topics(list(catalogue))}
-    return [_state(name, entry, counts, configurations.get(name, {})) for name, entry in catalogue.items()]
+    partitions = {topic["name"]: topic["partitions"] for topic in admin.describe_topics(list(catalogue))}
+    counts = {name: len(found) for name, found in partitions.items()}
+    return [
+        _state(
+            name,
+            entry,
+            counts,
+            current := configurations.get(name, {}),
+            _copies(brokers, partitions.get(name), current),
+        )
+        for name, entry in catalogue.items()
+    ]
 
 
 def create_topics() -> list[tuple[TopicState, bool]]:
@@ -80,7 +121,17 @@ def compare_partitions(name: str, entry: Mapping, counts: Mapping[str, int]) -> 
         yield Difference("partitions", str(count), reason, _repartition(name, count, wanted, origin or ""))
 
 
-def _state(name: str, entry: Mapping, counts: Mapping[str, int], current: Mapping[str, str] | str) -> TopicState:
+def _copies(brokers: int, partitions: Sequence[Mapping] | None, current: Mapping[str, str] | str) -> Copies | None:
+    if not partitions or isinstance(current, str) or LEAST not in current:
+        return None
+    replicas = min(len(partition["replica_nodes"]) for partition in partitions)
+    in_sync = min(len(partition["isr_nodes"]) for partition in partitions)
+    return Copies(max(brokers, replicas), replicas, in_sync, int(current[LEAST]))
+
+
+def _state(
+    name: str, entry: Mapping, counts: Mapping[str, int], current: Mapping[str, str] | str, copies: Copies | None
+) -> TopicState:
     wanted = _wanted(entry, counts)
     if not counts.get(name):
         return TopicState(name, 0, wanted)
@@ -90,7 +141,7 @@ def _state(name: str, entry: Mapping, counts: Mapping[str, int], current: Mappin
         missing = sorted(entry.get("config", {}).keys() - current.keys())
         untold = f"{', '.join(missing)} not told (right DescribeConfigs?)" if missing else ""
     differences = (*compare_partitions(name, entry, counts), *compare(name, entry, current))
-    return TopicState(name, counts[name], wanted, differences, untold)
+    return TopicState(name, counts[name], wanted, differences, untold, copies)
 
 
 def _wanted(entry: Mapping, counts: Mapping[str, int]) -> int:
@@ -100,13 +151,13 @@ def _wanted(entry: Mapping, counts: Mapping[str, int]) -> int:
 
 
 def _configurations(
-    admin: client.kafka.KafkaAdminClient, catalogue: Mapping[str, Mapping]
+    admin: client.kafka.KafkaAdminClient, catalogue: Mapping[str, Mapping], more: Mapping[str, str]
 ) -> dict[str, dict[str, str] | str]:
-    """By topic what the broker tells of the settings in the catalogue, or why it tells nothing."""
+    """By topic what the broker tells of the settings in the catalogue and of some `more`, or why it tells nothing."""
     asked = [
-        client.ConfigResource(client.ConfigResourceType.TOPIC, name, configs=dict(entry["config"]))
+        client.ConfigResource(client.ConfigResourceType.TOPIC, name, configs=wanted)
         for name, entry in catalogue.items()
-        if entry.get("config")
+        if (wanted := {**entry.get("config", {}), **more})
     ]
     if not asked:
         return {}
@@ -137,6 +188,10 @@ def _same(value: str, wanted: str) -> bool:
         return Decimal(value) == Decimal(wanted)
     except InvalidOperation:
         return sorted(value.replace(" ", "").split(",")) == sorted(wanted.replace(" ", "").split(","))
+
+
+def _reassign(name: str, replicas: int) -> str:
+    return f"give it {replicas} ({_tool('kafka-reassign-partitions.sh')} --execute, docs/operations.md, Kafka with several brokers)"
 
 
 def _repartition(name: str, count: int, wanted: int, origin: str) -> str:

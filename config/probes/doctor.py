@@ -135,9 +135,8 @@ def _topic(topic: TopicState) -> Iterator[Finding]:
     for verdict in topic.verdicts:
         yield Finding(f"topic {topic.name}", False, verdict)
     if not topic.verdicts:
-        yield Finding(
-            f"topic {topic.name}", True, f"present; configuration {topic.untold}" if topic.untold else "present"
-        )
+        facts = ["present", topic.copies and str(topic.copies), topic.untold and f"configuration {topic.untold}"]
+        yield Finding(f"topic {topic.name}", True, "; ".join(filter(None, facts)))
 
 
 def _where() -> str:

@@ -82,9 +82,9 @@ class Everybody:
 
 
 @contextmanager
-def everybody(directory: Path, settings: Any, url: str, **more: str) -> Iterator[Everybody]:
-    """On the real broker, with topics of their own; `more` environment for all of them."""
-    servers, prefix = kafka_servers(), f"e{uuid.uuid4().hex[:8]}."
+def everybody(directory: Path, settings: Any, url: str, servers: str = "", **more: str) -> Iterator[Everybody]:
+    """On the real broker unless `servers` names another, with topics of their own; `more` environment for all of them."""
+    servers, prefix = servers or kafka_servers(), f"e{uuid.uuid4().hex[:8]}."
     settings.KAFKA_TOPIC_PREFIX, settings.KAFKA_BOOTSTRAP_SERVERS = prefix, servers.split(",")
     environment = {"KAFKA_BOOTSTRAP_SERVERS": servers, "KAFKA_TOPIC_PREFIX": prefix, "DATABASE_URL": url}
     wire = ThrottlerWire(servers, prefix)

@@ -12,7 +12,7 @@ import pytest
 from django.core.management import call_command
 
 from config.kafka import client, topics
-from config.kafka.topics import TopicState, compare, create_topics, describe_topics, topic_name
+from config.kafka.topics import Copies, TopicState, compare, create_topics, describe_topics, topic_name
 
 LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.10"}
@@ -41,6 +41,23 @@ def by_name(admin: client.kafka.KafkaAdminClient, *made: str) -> dict[str, Topic
     """The states by their contract names, once the broker knows the topics that were just made."""
     admin.wait_for_topics([topic_name(name) for name in made], timeout_ms=10_000)
     return {state.name.removeprefix(topic_name("")): state for state in describe_topics(admin)}
+
+
+@pytest.mark.parametrize(
+    ("copies", "words"),
+    [
+        (Copies(brokers=3, replicas=3, in_sync=3, least=2), []),
+        (Copies(brokers=2, replicas=2, in_sync=2, least=1), []),
+        (Copies(brokers=5, replicas=1, in_sync=1, least=1), ["1 replica among 5 brokers"]),
+        (Copies(brokers=3, replicas=3, in_sync=1, least=2), ["in sync are 1 of 3 replicas"]),
+        (Copies(brokers=3, replicas=3, in_sync=3, least=3), ["as many as it has replicas", "min.insync.replicas=2"]),
+        (Copies(brokers=3, replicas=3, in_sync=2, least=1), ["in sync are 2 of 3", "min.insync.replicas is 1"]),
+    ],
+)
+def test_what_a_cluster_could_lose_is_said_with_its_remedy(copies, words):
+    verdicts = "\n".join(copies.verdicts("t"))
+    assert all(word in verdicts for word in words)
+    assert bool(verdicts) == bool(words)
 
 
 @kafka

@@ -6,8 +6,8 @@ import threading
 import time as time_module
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, time, timedelta
-from types import SimpleNamespace
 
 import pytest
 from django.db import connections
@@ -20,7 +20,6 @@ from outbox.alerts.courier import Courier, begin, claim_notices, serve, settle
 from outbox.alerts.models import LEASE, Notice, Subscription
 from outbox.alerts.words import words_of
 from outbox.flow import Outbox
-from tests.crash import notices
 from tests.exported import exported
 from tests.outbox.alerts.conftest import a_need
 
@@ -377,20 +376,67 @@ def test_a_token_is_of_one_try(subscribe, needed):
     assert Notice.objects.taken_by(uuid.uuid4()).count() == 0
 
 
-# -- What a crash run would find ----------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("harm", "finding"),
-    [
-        (lambda heard: heard[1:], "everybody heard that it began"),
-        (lambda heard: heard[:-1], "everybody heard that it is over"),
-        (lambda heard: [*heard, heard[0]], "what came twice says so"),
-        (lambda heard: [*heard, heard[0]._replace(partition=7, marked=True)], "nobody heard of anything else"),
-        (lambda heard: [*heard, heard[0]._replace(marked=True)], None),
-    ],
-)
-def test_a_crash_run_finds_what_was_lost_repeated_or_made_up(harm, finding):
-    body = {"title": "[Spillway] {}transfer-requests, partition 1 is stopped", "message": "The log is damaged."}
-    bodies = [{**body, "title": body["title"].format(begin)} for begin in ("", "Over: ")]
-    heard = notices.words_of("plain", SimpleNamespace(bodies=bodies))
-    faults = [fault.name for fault in notices.judge(harm(heard), [1], ["plain"]) if not fault.ok]
-    assert faults == ([finding] if finding else [])
+def test_what_was_decided_meanwhile_is_not_sent(subscribe, needed):
+    """All of the errand or nothing: its words were made of all of it."""
+    subscription = subscribe()
+    needed += [a_need(key="1"), a_need(key="2")]
+    look()
+    claim = claim_notices(subscription.pk, database_now())
+    Notice.objects.filter(pk=claim.ids[0]).update(state="given_up")
+    assert not begin(claim)
+    assert list(Notice.objects.order_by("pk").values_list("state", flat=True)) == ["given_up", "waiting"]
+
+
+def test_what_another_try_has_taken_meanwhile_is_not_settled(subscribe, needed):
+    subscription = subscribe()
+    needed.append(a_need())
+    look()
+    claim = claim_notices(subscription.pk, database_now())
+    assert begin(claim)
+    Notice.objects.update(token=uuid.uuid4())
+    lost = exported(metrics.FENCE_LOST)[()]
+    settle(claim, TryResult(sent=True), database_now())
+    assert Notice.objects.get().state == "sending"
+    assert exported(metrics.FENCE_LOST)[()] == lost + 1
+
+
+def test_what_may_have_arrived_stays_so_when_the_next_try_surely_failed(subscribe, needed):
+    subscription = subscribe()
+    needed.append(a_need())
+    look()
+    Notice.objects.update(state="unsure", repeat=True)
+    claim = claim_notices(subscription.pk, database_now())
+    assert begin(claim)
+    settle(claim, TryResult(sent=False, fault="refused"), database_now())
+    assert Notice.objects.get().state == "unsure"
+
+
+def test_a_few_subscriptions_are_served_side_by_side_and_none_of_them_twice(subscribe, needed, monkeypatch):
+    """One that hangs has one thread; the others wait for one of the four."""
+    for number in range(6):
+        subscribe(name=f"team {number}")
+    needed.append(a_need())
+    goes_on, served = threading.Event(), []
+    monkeypatch.setattr(courier, "PAUSE", 0.01)
+    monkeypatch.setattr(courier, "_serve_in_thread", lambda pk: served.append(pk) or goes_on.wait(30))
+    team = Courier()
+    team.tick()
+    team.tick()
+    assert len(set(served)) == len(served) == courier.AT_ONCE
+    goes_on.set()
+    team.close()
+
+
+def test_only_one_looks_and_not_at_every_tick(monkeypatch):
+    looks, mine = [], [True]
+    monkeypatch.setattr(courier, "look", lambda now: looks.append(now) or 0)
+    monkeypatch.setattr(courier, "only_one", lambda job, seconds: nullcontext(mine[0]))
+    team = Courier()
+    team.tick()
+    team.tick()
+    assert len(looks) == 1
+    team.looked_at -= courier.LOOK
+    mine[0] = False
+    team.tick()
+    assert len(looks) == 1
+    team.close()

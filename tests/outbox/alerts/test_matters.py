@@ -9,6 +9,7 @@ from datetime import UTC, datetime, time, timedelta
 import pytest
 from django.contrib.auth.models import User
 
+from outbox.alerts import matters
 from outbox.alerts.matters import look, not_before, quiet_until, sweep_told
 from outbox.alerts.models import KINDS, Matter, Notice, Subscription
 from tests.outbox.alerts.conftest import a_need
@@ -146,6 +147,16 @@ def test_who_may_not_log_in_any_more_is_told_nothing(subscribe, needed):
 def test_quiet_hours_go_by_the_clock_of_their_zone(at, until):
     row = Subscription(quiet_from=time(22), quiet_to=time(7), zone="Europe/Berlin")
     assert quiet_until(row, at) == until
+
+
+def test_two_who_look_at_the_same_time_write_each_notice_once(subscribe, needed, monkeypatch):
+    """Neither has seen what the other one is about to write."""
+    subscribe()
+    needed.append(a_need())
+    monkeypatch.setattr(matters, "phases_to_tell", lambda *_: [("opened", 0)])
+    look(NOON)
+    look(NOON)
+    assert Notice.objects.count() == 1
 
 
 def test_quiet_hours_within_a_day_and_none():
