@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from config.telemetry.logs import spelt
+
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """The fields of each line so far."""
-    return [record.msg for record in caplog.records if record.name == "spillway" and isinstance(record.msg, dict)]
+    said = [record.msg for record in caplog.records if record.name == "spillway" and isinstance(record.msg, dict)]
+    return [dict(spelt(None, "", line)) for line in said]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import logging.config
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, MutableMapping
 from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import Any, Literal
+from uuid import UUID
 
+import msgspec
 import structlog
 from django.db import transaction
 from structlog.typing import Processor
 
 from config.telemetry.redaction import redact, trace_of
-from config.telemetry.tracing import add_trace_id, trace_id_of
+from config.telemetry.tracing import add_trace_id
 from config.telemetry.visible import visible
 
 NAME = "spillway"
 MOST_IDS = 100  # of each kind in a line
+TRACE = slice(3, 35)  # of a traceparent
+PLAIN = frozenset({str, UUID})
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(NAME)
 
@@ -41,9 +46,13 @@ def configure(options: dict[str, str]) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    renderers: list[Processor] = [structlog.processors.JSONRenderer()]
+    renderers: list[Processor] = [structlog.processors.JSONRenderer(serializer=as_line)]
     if options["format"] == "console":
-        renderers = [structlog.dev.ConsoleRenderer(colors=False), lambda logger, method, line: visible(str(line))]
+        renderers = [
+            spelt,
+            structlog.dev.ConsoleRenderer(colors=False),
+            lambda logger, method, line: visible(str(line)),
+        ]
     formatter = {
         "()": structlog.stdlib.ProcessorFormatter,
         "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
@@ -88,19 +97,37 @@ def listed(rows: Collection[object], **places: str | int | None) -> dict[str, ob
 
     A place is an attribute, an index, or None for the row itself. A list has at most 100 ids, in the order of the rows,
     and `more` says how many rows follow; lists without any value are left out. A `trace_id` is read from a traceparent.
+    UUIDs stay what they are: spelt here they would take as long as the rest of a line, and msgspec spells them itself.
     """
     first = list(islice(rows, MOST_IDS))
     fields: dict[str, object] = {}
     for name, place in places.items():
-        values = [
-            "" if value is None else str(value) for value in (first if place is None else map(_getter(place), first))
-        ]
+        ids = first if place is None else list(map(_getter(place), first))
+        if not PLAIN.issuperset(map(type, ids)):
+            ids = ["" if value is None else value if isinstance(value, UUID) else str(value) for value in ids]
         if name == "trace_id":
-            values = list(map(trace_id_of, values))
-        if any(values):
-            fields[name] = values
-    return {**fields, "more": len(rows) - len(first)}
+            ids = [str(value)[TRACE] for value in ids]
+        if any(ids):
+            fields[name] = ids
+    fields["more"] = len(rows) - len(first)
+    return fields
 
 
 def _getter(place: str | int) -> Callable[[Any], object]:
     return attrgetter(place) if isinstance(place, str) else itemgetter(place)
+
+
+def as_line(event: object, default: Callable[[Any], object], **_: object) -> str:
+    """JSON by msgspec, which takes a fifth of the time; the standard library's, which escapes it, where a text is not ASCII."""
+    try:
+        line = msgspec.json.encode(event, enc_hook=default)
+        if line.isascii():
+            return line.decode()
+    except (TypeError, ValueError):
+        pass  # a lone surrogate, a key that is no text
+    return json.dumps(event, default=lambda value: str(value) if isinstance(value, UUID) else default(value))
+
+
+def spelt(logger: object, method: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
+    """A structlog processor for people: ids as they read them."""
+    return {name: [*map(str, value)] if isinstance(value, list) else value for name, value in event.items()}

@@ -67,8 +67,8 @@ def redact(logger: object, method: str, event: MutableMapping[str, object]) -> M
         value = event.get(name)
         if isinstance(value, str):
             event[name] = without_addresses(value) if "@" in value else value
-        elif isinstance(value, list):
-            event[name] = [without_addresses(each) if "@" in each else each for each in value]
+        elif isinstance(value, list) and any("@" in each for each in value if isinstance(each, str)):
+            event[name] = [without_addresses(str(each)) for each in value]
     return event
 
 

@@ -96,7 +96,7 @@ def test_a_worker_that_starts_while_the_server_is_full_waits_for_its_turn(crowd:
     worker = platform.start("relay_outbox", "--channel", "email")
     wait_for(lambda: worker.text.count("database_unavailable") > 1, 120, "the worker to notice")
     assert worker.alive
-    assert '"worker": "start"' in worker.text
+    assert '"worker":"start"' in worker.text
     crowd.leave()
     wait_for(lambda: not OutboxMessage.objects.unfinished().exists(), 120, "the mail to leave")
     assert worker.stop() == 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import uuid
+
 import pytest
 from django.db import transaction
 
-from config.telemetry.logs import listed, log_committed
+from config.telemetry.logs import as_line, listed, log_committed, spelt
 from config.telemetry.redaction import redact
 from tests.logged import lines
 
@@ -37,7 +40,16 @@ def test_a_line_has_at_most_a_hundred_ids_and_counts_the_rest():
     }
     assert listed([], message_id=0) == {"more": 0}
     assert listed(["a", None], order_id=None) == {"order_id": ["a", ""], "more": 0}
-    assert listed([f"00-{7:032x}-{8:016x}-01", "x"], trace_id=None) == {"trace_id": [f"{7:032x}", ""], "more": 0}
+    assert listed([f"00-{7:032x}-{8:016x}-01", ""], trace_id=None) == {"trace_id": [f"{7:032x}", ""], "more": 0}
+
+
+@pytest.mark.parametrize("text", ["plain", "\u202eevil", "\udcff", "\x9b"])
+def test_a_line_is_ascii_json_whatever_an_id_holds(text):
+    pk = uuid.uuid4()
+    line = as_line({"message_id": [pk], "order_id": [text], "worker": Undone}, repr)
+    assert line.isascii()
+    assert json.loads(line) == {"message_id": [str(pk)], "order_id": [text], "worker": repr(Undone)}
+    assert spelt(None, "", {"message_id": [pk], "more": 0}) == {"message_id": [str(pk)], "more": 0}
 
 
 def test_an_id_that_others_choose_loses_an_address():
