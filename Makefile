@@ -15,7 +15,7 @@ VENV := .venv/bin
 PRODUCTION := DEBUG=0 ALLOWED_HOSTS=spillway.example CSRF_TRUSTED_ORIGINS=https://spillway.example \
 	SECRET_KEY=$$($(VENV)/python -c 'import secrets; print(secrets.token_urlsafe(50))')
 
-.PHONY: help setup run test quick services services-down check bench crash screenshots requirements clean
+.PHONY: help setup run test quick services services-down check bench crash drill screenshots requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -58,6 +58,10 @@ bench: ## throughput and latency on real servers (PEERS=1 compares with other to
 crash: ## kill workers at the worst moments and count what is missing
 	@$(INSTALL) test --try postgres mysql cassandra
 	@$(VENV)/python -m tests.crash $(ARGS)
+
+drill: ## stage a failure until its alert fires, follow the runbook until it ends; without NAME= the list (ARGS="--quick 10")
+	@$(INSTALL) test --try postgres mysql cassandra
+	@$(VENV)/python -m tests.drills $(if $(NAME),--name $(NAME),--list) $(ARGS)
 
 screenshots: ## take the pictures of the documents again; needs Chromium (ARGS="--all FOLDER" takes every page)
 	@$(INSTALL) test

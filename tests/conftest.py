@@ -30,7 +30,7 @@ from tests.shares import is_left_out, touches_database
 
 # What `make quick` does not open, or leaves out by its fixtures.
 TESTS = Path(__file__).parent
-SLOW_FOLDERS = {TESTS / name for name in ("debezium", "processes", "crash", "bench", "screenshots")}
+SLOW_FOLDERS = {TESTS / name for name in ("debezium", "processes", "crash", "bench", "drills", "screenshots")}
 WHOLLY_SLOW = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.(?:django_db|processes|kafka|browser)\b", re.MULTILINE)
 BROKERS = {"broker", "embedded", "kafka", "cassandra"}
 ORDERED_AT = datetime.now(UTC).isoformat().replace("+00:00", "Z")

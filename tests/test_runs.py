@@ -1,4 +1,4 @@
-"""The bench and the crash runs are not in the suite: at least they start, and what they import, inside functions, too, is there."""
+"""The bench, the crash runs and the drills are not in the suite: at least they start, and what they import, inside functions, too, is there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 from tests.bench.leg import PATHS
 
 ROOT = Path(__file__).parent
-FILES = sorted(path for folder in ("bench", "crash") for path in (ROOT / folder).rglob("*.py"))
+FILES = sorted(path for folder in ("bench", "crash", "drills") for path in (ROOT / folder).rglob("*.py"))
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
@@ -37,7 +37,7 @@ def test_what_a_run_imports_is_there(path):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("run", ["bench", "crash", "screenshots"])
+@pytest.mark.parametrize("run", ["bench", "crash", "drills", "screenshots"])
 def test_a_run_starts_without_django(run):
     """Here Django is set up already; there the run has to do it, and until then nothing may import a model."""
     command = [sys.executable, "-m", f"tests.{run}", "--help"]

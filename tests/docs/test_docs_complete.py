@@ -19,6 +19,8 @@ from outbox.messages.models import OutboxMessage
 from outbox.messages.publish import publish
 from tests.bench.leg import PARTS
 from tests.crash.__main__ import FLOWS
+from tests.drills.__main__ import DRILLS
+from tests.drills.prometheus import alerts_of, hurried
 from tests.screenshots.__main__ import EVERY_LOOK, LIGHT
 from tests.tree import ROOT, Module, code, files, parse, read
 
@@ -243,7 +245,7 @@ def test_the_paths_are_long_enough_to_be_worth_checking():
 
 # -- deployment --------------------------------------------------------------------------------------
 def alerts():
-    return re.findall(r"^ +- alert: (\w+)$", page("deploy/prometheus/alerts.yml"), re.MULTILINE)
+    return alerts_of(page("deploy/prometheus/alerts.yml"))
 
 
 @pytest.mark.parametrize("name", alerts())
@@ -255,6 +257,21 @@ def test_every_alert_is_in_the_runbook_and_has_a_test(name):
 def test_every_alert_links_to_its_own_heading():
     links = re.findall(r"runbook: docs/alerts\.md#(\w+)", page("deploy/prometheus/alerts.yml"))
     assert links == [name.lower() for name in alerts()]
+
+
+def test_every_alert_has_a_drill_or_is_named_as_one_without():
+    drilled, _, without = page("docs/alerts.md").partition("## Drills\n")[2].partition("\nNo drill yet: ")
+    table = dict(re.findall(r"^\| (\w+) \| `([a-z-]+)` \|", drilled, re.MULTILINE))
+    assert {name: alert for alert, name in table.items()} == {
+        name: drill.alert or "none" for name, drill in DRILLS.items()
+    }
+    assert sorted([*table, *re.findall(r"Spillway\w+", without)]) == sorted([*alerts(), "none"])
+
+
+def test_a_hurried_rule_waits_less_and_says_the_same():
+    rules = page("deploy/prometheus/alerts.yml")
+    assert re.findall(r" for: (\S+)", hurried(rules, 10)).count("30s") == re.findall(r" for: (\S+)", rules).count("5m")
+    assert re.sub(r" for: \S+", "", hurried(rules, 10)) == re.sub(r" for: \S+", "", rules)
 
 
 @pytest.mark.processes

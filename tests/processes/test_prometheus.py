@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import re
 import shutil
 import socket
 import subprocess
 import sys
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -23,10 +18,10 @@ from config.flows import flows
 from config.telemetry import metrics
 from notifications.models import OrderEvent
 from tests.config.processes.test_platform import free_ports
-from tests.crash.platform import free_port
 from tests.crash.wire import wait_for
 from tests.docs.test_dashboards import panels
 from tests.docs.test_docs_complete import catalogue, exposed
+from tests.drills.prometheus import Prometheus, installed
 from tests.tree import ROOT, read
 
 pytest.importorskip("confluent_kafka", reason="the embedded broker needs confluent-kafka")
@@ -47,57 +42,12 @@ STAGED = {
 }
 
 
-class Prometheus:
-    """One server with a folder of its own, asked by HTTP."""
-
-    def __init__(self, program: str, folder: Path, web: int, workers: range) -> None:
-        self.port = free_port()
-        targets = {"spillway-web": [web], "spillway-workers": workers}
-        jobs = [
-            {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
-            for job, ports in targets.items()
-        ]
-        rules = [str(ROOT / "deploy" / "prometheus" / "alerts.yml")]
-        settings = {"global": {"scrape_interval": "3s", "evaluation_interval": "5s"}}
-        # JSON is YAML.
-        (folder / "prometheus.yml").write_text(json.dumps({**settings, "rule_files": rules, "scrape_configs": jobs}))
-        command = [
-            program, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-            f"--web.listen-address=127.0.0.1:{self.port}",
-        ]  # fmt: skip
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def get(self, path: str, **parameters: str) -> Any:
-        """The `data` of an answer."""
-        address = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(address, timeout=10) as answer:
-            return json.load(answer)["data"]
-
-    def values(self, query: str) -> list[float]:
-        """What it answers now; an error is an error of the query."""
-        return [float(sample["value"][1]) for sample in self.get("query", query=query)["result"]]
-
-    def names(self) -> set[str]:
-        """Every metric that it has, a histogram by its own name."""
-        return {re.sub(r"_(bucket|sum|count)$", "", name) for name in self.get("label/__name__/values")}
-
-    def up(self) -> float:
-        try:
-            return sum(self.values("up"))
-        except OSError:
-            return 0
-
-    def end(self) -> None:
-        self.process.terminate()
-        self.process.wait(30)
-
-
 @pytest.fixture
 def prometheus(db: None, tmp_path: Path) -> Iterator[Prometheus]:
     """It watches a demo; both are gone afterwards."""
     if connection.vendor != "sqlite":
         pytest.skip("a demo brings its own database")
-    program = os.environ.get("PROMETHEUS") or shutil.which("prometheus")
+    program = installed()
     if not program:
         pytest.skip("prometheus is not installed (Debian package prometheus)")
     own = free_ports(WORKERS + 1)

@@ -1,0 +1,238 @@
+"""Where a drill takes place: Spillway as processes on a database and topics of their own, watched by a Prometheus."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.crash import databases
+from tests.crash.platform import Platform, Worker, free_port
+from tests.crash.run import directory
+from tests.crash.wire import wait_for
+from tests.drills.prometheus import RULES, SECONDS, Prometheus, hurried, installed
+from tests.notifications.smtp_sink import Sink
+from tests.processes.web import PLAIN, Site
+
+SETTINGS = {
+    **PLAIN, "DJANGO_SETTINGS_MODULE": "config.settings", "LEDGER_UNKNOWN_STOCK": "create",
+    "KAFKA_SESSION_TIMEOUT_MS": "6000", "CELERY_BROKER_URL": "",
+}  # fmt: skip
+BEAT = ["-m", "celery", "-A", "config", "beat", "--loglevel", "WARNING"]
+LEAST = 5  # seconds between two scrapes, and for one: on a busy machine web needs more than one
+CALM = 15.0  # seconds for which an alert must be away
+START = 180.0  # seconds until every process is scraped
+
+
+@dataclass(frozen=True)
+class Plan:
+    """On which servers, and how: `quick` divides what the rules wait, `minutes` are those of healthy traffic."""
+
+    url: str
+    servers: str
+    quick: int = 1
+    minutes: float = 5.0
+    logs: Path | None = None
+
+
+class Drill:
+    """What one drill says of itself: `fail` stages the failure, `mend` follows the runbook of `alert`."""
+
+    alert = ""  # empty: no alert may fire
+    staged: str  # one line for --list
+    workers: tuple[tuple[str, ...], ...] = (("relay_outbox",),)
+    flow = "notifications"  # whose sample traffic; empty: of every flow
+    settings: dict[str, str] = {}
+
+    def refusal(self, plan: Plan) -> str:
+        """Why it cannot be run on these servers; empty: it can."""
+        return ""
+
+    @contextmanager
+    def around(self, stage: Stage) -> Iterator[None]:
+        """What of its own it needs beside Spillway; it may change `stage.environment`."""
+        yield
+
+    def fail(self, stage: Stage) -> None:
+        raise NotImplementedError
+
+    def mend(self, stage: Stage) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class Stage:
+    """What a drill has in its hands."""
+
+    plan: Plan
+    platform: Platform
+    sink: Sink
+    say: Callable[[str], None]
+    mail_answers: bool = True
+    ports: dict[str, int] = field(default_factory=dict)
+    living: dict[str, Worker] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return self.platform.environment
+
+    def close_mail_server(self) -> None:
+        """Nobody listens on its port any more; of one that is closed nothing more happens."""
+        if self.mail_answers:
+            self.mail_answers = False
+            self.sink.__exit__()
+
+    def open_mail_server(self) -> None:
+        """The same port, with nothing accepted so far."""
+        self.sink = Sink(self.sink.port).__enter__()
+        self.mail_answers = True
+
+    def start(self, *command: str) -> None:
+        """Start a worker, or start it again where it stood: Prometheus knows its port."""
+        name = command[0]
+        port = self.ports.setdefault(name, free_port())
+        if name == "beat":
+            program, environment = BEAT, {"CELERY_METRICS_PORT": str(port)}
+        else:
+            program, environment = ["manage.py", *command, "--metrics-port", str(port)], {}
+        self.living[name] = self.platform.run(program, name, environment, port)
+
+    def manage(self, *arguments: str) -> str:
+        """Run a command as the runbook says, shown as a person would type it; what it printed."""
+        shown = [f'"{word}"' if " " in word else word for word in arguments]
+        self.say(f"$ python manage.py {' '.join(shown)}")
+        done = self.platform.manage(*arguments)
+        lines = done.stdout.strip().splitlines()
+        for line in lines[:3] + (["…"] if len(lines) > 4 else []) + lines[3:][-1:]:
+            self.say(f"  {line[:150]}")
+        return done.stdout
+
+    def doctor(self) -> None:
+        """What `doctor` complains of: it ends with 1 while something is wrong, which is why it is asked."""
+        self.say("$ python manage.py doctor")
+        for line in self.platform.manage("doctor", check=False).stdout.splitlines():
+            if line.startswith("FAIL"):
+                self.say(f"  {line[:150]}")
+
+
+def run(drill: Drill, plan: Plan, say: Callable[[str], None]) -> bool:
+    """Everything from an empty database to the verdict; nothing is left behind."""
+    prefix = f"drill_{os.getpid()}."
+    with ExitStack() as ends:
+        database = ends.enter_context(databases.fresh(plan.url))
+        logs = ends.enter_context(directory(plan.logs))
+        place = ends.enter_context(directory(None))
+        environment = {
+            **SETTINGS, **drill.settings, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": plan.servers,
+            "KAFKA_TOPIC_PREFIX": prefix,
+        }  # fmt: skip
+        sink = Sink().__enter__()
+        ends.callback(lambda: delete_topics(plan.servers, prefix))
+        platform = ends.enter_context(Platform(logs, environment))
+        stage = Stage(plan, platform, sink, say)
+        ends.callback(stage.close_mail_server)
+        platform.environment |= {"EMAIL_CHANNEL": "smtp", "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}"}
+        say("a database and topics of its own")
+        platform.manage("migrate", "--verbosity", "0")
+        ends.enter_context(drill.around(stage))
+        platform.manage("create_topics")
+        prometheus = begin(drill, stage, place)
+        ends.callback(prometheus.end)
+        return play(drill, stage, prometheus)
+
+
+def delete_topics(servers: str, prefix: str) -> None:
+    from tests.debezium.connector import delete_topics as delete
+
+    delete(servers, lambda topic: topic.startswith(prefix))
+
+
+def begin(drill: Drill, stage: Stage, place: Path) -> Prometheus:
+    """Processes, traffic, and the Prometheus that watches them."""
+    site = Site()
+    stage.platform.run(site.program, "web", {}, site.port)
+    for command in drill.workers:
+        stage.start(*command)
+    flow = ["--flow", drill.flow] if drill.flow else []
+    stage.living["traffic"] = stage.platform.run(["-m", "tests.drills.traffic", "--rate", "2", *flow], "traffic", {})
+    say, quick = stage.say, stage.plan.quick
+    rules = place / "alerts.yml"
+    rules.write_text(hurried(RULES.read_text(), quick))
+    seconds = max(LEAST, SECONDS // quick)
+    how = f"every `for:` divided by {quick}" if quick > 1 else "as they are"
+    say(f"web, {', '.join(stage.ports)}, sample traffic; rules {how}, a scrape each {seconds} s")
+    prometheus = Prometheus(installed(), place, site.port, stage.ports.values(), rules, seconds, seconds)
+    try:
+        wait_for(lambda: prometheus.up() == 1 + len(stage.ports), START, "every process to be scraped", 0.5)
+    except AssertionError:
+        prometheus.end()
+        raise
+    return prometheus
+
+
+def play(drill: Drill, stage: Stage, prometheus: Prometheus) -> bool:
+    """Failure, alert, runbook, no alert, `verify`."""
+    say = stage.say
+    wait_for(lambda: drill.alert not in prometheus.alerts(), START, f"{drill.alert} to be silent before", 1)
+    if not drill.alert:
+        return healthy(stage, prometheus) and verified(stage)
+    say(f"staged: {drill.staged}")
+    began = time.monotonic()
+    drill.fail(stage)
+    wait_for(lambda: prometheus.alerts().get(drill.alert) == "firing", patience(stage), f"{drill.alert} to fire", 1)
+    others = sorted(prometheus.alerts().keys() - {drill.alert})
+    say(
+        f"{drill.alert} fires after {time.monotonic() - began:.0f} s"
+        + (f"; also {', '.join(others)}" if others else "")
+    )
+    began = time.monotonic()
+    say(f"the runbook, docs/alerts.md#{drill.alert.lower()}")
+    drill.mend(stage)
+    wait_for(Calm(drill.alert, prometheus), patience(stage), f"{drill.alert} to end", 1)
+    say(f"{drill.alert} is over {time.monotonic() - began - CALM:.0f} s after the runbook was opened")
+    return verified(stage)
+
+
+class Calm:
+    """Whether an alert has been away for a while in which web was scraped: a gap in the numbers ends alerts, too."""
+
+    def __init__(self, alert: str, prometheus: Prometheus) -> None:
+        self.alert, self.prometheus, self.since = alert, prometheus, time.monotonic()
+
+    def __call__(self) -> bool:
+        if self.alert in self.prometheus.alerts() or self.prometheus.values('up{job="spillway-web"}') != [1]:
+            self.since = time.monotonic()
+        return time.monotonic() - self.since > CALM
+
+
+def patience(stage: Stage) -> float:
+    """Seconds: the longest `for:` is 90 minutes, the longest window that no option shortens half an hour."""
+    return 2400 + 5400 / stage.plan.quick
+
+
+def healthy(stage: Stage, prometheus: Prometheus) -> bool:
+    """Watch for minutes; whether nothing fired."""
+    until = time.monotonic() + 60 * stage.plan.minutes
+    minute, fired = 0.0, set[str]()
+    while time.monotonic() < until:
+        fired |= {name for name, state in prometheus.alerts().items() if state == "firing"}
+        if time.monotonic() > minute:
+            minute = time.monotonic() + 60
+            stage.say(f"{(until - time.monotonic()) / 60:.0f} minutes to go, {len(stage.sink.accepted)} mails, "
+                      f"fired: {', '.join(sorted(fired)) or 'nothing'}; holds: {prometheus.alerts() or 'nothing'}")  # fmt: skip
+        time.sleep(1)
+    stage.say(
+        f"{stage.plan.minutes:g} minutes, {len(stage.sink.accepted)} mails, fired: {', '.join(sorted(fired)) or 'nothing'}"
+    )
+    return not fired
+
+
+def verified(stage: Stage) -> bool:
+    """The traffic ends; whether everything adds up."""
+    stage.living["traffic"].stop()
+    done = stage.platform.manage("verify", check=False)
+    stage.say(f"$ python manage.py verify: {(done.stdout.strip() or done.stderr.strip()).splitlines()[-1][:150]}")
+    return not done.returncode
