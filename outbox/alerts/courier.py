@@ -186,7 +186,7 @@ class Courier:
         """Look if it is time, begin what can be begun; how much was done."""
         done = self._look_if_time()
         for pk in Subscription.objects.with_due_notices(database_now()).values_list("pk", flat=True)[:MOST]:
-            if pk not in self.going and len(self.going) < AT_ONCE:
+            if pk not in self.going:
                 self.going[pk] = self.pool.submit(partial(_serve_in_thread, pk))
         if self.going:
             wait(self.going.values(), timeout=None if self.patient else PAUSE, return_when=FIRST_COMPLETED)
