@@ -11,8 +11,8 @@ COMMANDS = (
 
 
 class Healthy(Drill):
-    """Every worker and beat, and traffic of every flow."""
+    """Workers of every flow and beat, and traffic of every flow."""
 
-    staged = "nothing: every worker and beat work, traffic of every flow"
+    staged = "nothing: workers of every flow and beat work, with traffic of every flow"
     workers = tuple((name,) for name in COMMANDS)
     flow = ""
