@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from django.utils.module_loading import import_string
 
 from tests.bench.leg import PATHS
+from tests.crash.replay.victim import BOUNDARIES
 
 ROOT = Path(__file__).parent
 FILES = sorted(path for folder in ("bench", "crash", "drills") for path in (ROOT / folder).rglob("*.py"))
@@ -49,3 +51,8 @@ def test_a_run_starts_without_django(run):
 @pytest.mark.parametrize("path", PATHS.values())
 def test_each_part_of_the_bench_is_there(path):
     assert callable(import_string(f"tests.bench.{path}"))
+
+
+@pytest.mark.parametrize("place", BOUNDARIES.values())
+def test_each_boundary_at_which_a_crash_run_kills_is_there(place):
+    assert callable(resolve_name(place))

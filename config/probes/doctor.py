@@ -135,7 +135,7 @@ def _topic(topic: TopicState) -> Iterator[Finding]:
     for verdict in topic.verdicts:
         yield Finding(f"topic {topic.name}", False, verdict)
     if not topic.verdicts:
-        facts = ["present", topic.copies and str(topic.copies), topic.untold and f"configuration {topic.untold}"]
+        facts = ["present", str(topic.copies or ""), f"configuration {topic.untold}" if topic.untold else ""]
         yield Finding(f"topic {topic.name}", True, "; ".join(filter(None, facts)))
 
 

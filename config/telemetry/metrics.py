@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
 
 from config.telemetry.activity import activity
 
@@ -214,7 +214,7 @@ def serve(port: int) -> None:
     """Serve /metrics and /livez on `port` of METRICS_HOST from a daemon thread; 0 serves nothing."""
     if port:
         server, _ = start_http_server(port, addr=settings.METRICS_HOST)
-        server.set_app(_with_livez(server.get_app()))
+        server.set_app(_with_livez(make_wsgi_app()))
 
 
 def _with_livez(page: Page) -> Page:

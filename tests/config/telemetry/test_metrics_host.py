@@ -14,7 +14,7 @@ from tests.crash.platform import free_port
 
 def test_only_this_machine_reads_the_metrics_of_a_worker(monkeypatch):
     asked = []
-    server = SimpleNamespace(get_app=lambda: None, set_app=lambda page: None)
+    server = SimpleNamespace(set_app=lambda page: None)
     monkeypatch.setattr(metrics, "start_http_server", lambda port, addr: (asked.append((addr, port)) or server, None))
     metrics.serve(9101)
     metrics.serve(0)
