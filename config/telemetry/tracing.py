@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from config.telemetry.spans import Ids, Spans
 
 TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+SAMPLED = 1  # the flag of a traceparent whose span somebody keeps
 PROBES = r"^https?://[^/]+/(healthz|livez|readyz|metrics)\b"
 OFF: AbstractContextManager[None] = nullcontext()
 
@@ -79,7 +80,7 @@ def span(
     """A span around a block, in this thread; costs nothing when nothing is traced.
 
     `parent` is a traceparent, of another process as a rule: an empty or broken one begins a trace, and None continues the
-    span under way. `links` are traceparents, too; the first 128 that are sound count. What the block raises ends the span
+    span under way. `links` are traceparents, too; the first 128 that are sound, and kept by a sampler, count. What the block raises ends the span
     as an error, with the class alone: its text may be somebody's data. `known_as` is the traceparent of the span itself,
     where a message has carried it away before; `began` a Unix time in nanoseconds, where the work has begun before.
     """
@@ -87,7 +88,8 @@ def span(
         return OFF
     above: Ids | Literal[False] | None = False if parent is None else _ids(parent)
     own = _ids(known_as) if known_as else None
-    return _spans.around(name, above, filter(None, map(_ids, links)), kind, attributes, own, began)
+    linked = (ids for ids in map(_ids, links) if ids and ids[2] & SAMPLED)
+    return _spans.around(name, above, linked, kind, attributes, own, began)
 
 
 def note(**attributes: str | int) -> None:

@@ -1,6 +1,7 @@
 """Traces: from the request to the mail server, from a transfer request to its batch; off, nothing is imported."""
 
 import logging
+import runpy
 import sys
 import threading
 from dataclasses import replace
@@ -117,7 +118,13 @@ def test_a_call_with_many_messages_links_to_each_trace_once(traces, install, set
     deliver(claim(handler, "poll", 200), handler, threading.Event())
     delivery = traces.one("deliver memory")
     assert delivery.trace != STRANGE[3:35]
-    assert delivery.links == [(STRANGE[3:35], STRANGE[36:52])] * 128
+    assert delivery.links == [(STRANGE[3:35], STRANGE[36:52])] * 25
+    with tracing.span("crowd", "", links=[STRANGE[:-1] + "0", *(f"{STRANGE[:36]}{n:016x}-01" for n in range(1, 130))]):
+        pass
+    assert [int(span, 16) for _trace, span in traces.one("crowd").links] == list(range(1, 129))
+    with tracing.span("nobody's", STRANGE, links=[STRANGE[:-1] + "0", "00-broken"]):
+        pass
+    assert traces.one("nobody's").links == []
 
 
 def test_a_batch_is_a_span_that_links_to_its_orders(traces, ingest, records, producer, stream, client):
@@ -186,6 +193,7 @@ def test_off_nothing_of_opentelemetry_is_imported(memory, monkeypatch):  # noqa:
         name for name in sys.modules if name.split(".")[0] == "opentelemetry" or name.endswith("telemetry.spans")
     ]:
         monkeypatch.delitem(sys.modules, name)
+    runpy.run_path(tracing.__file__)  # as a process that starts imports it
     assert tracing.start_tracing() is False
     promise()
     assert Relay(memory, threading.Event()).tick() == 1
