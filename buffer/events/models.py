@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable
@@ -16,11 +15,8 @@ from django.db.models.expressions import Col
 from django.db.models.sql.compiler import SQLCompiler
 
 from config.fields import IdentifierField, IsStatus, StatusField
-from config.telemetry.tracing import trace_id_of
+from config.telemetry.tracing import TRACE_ID, trace_id_of
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
-
-TRACE = re.compile(r"[0-9a-f]{32}")
-
 
 # -- The status of an order --------------------------------------------------------------------------------
 # Without an alias: under LOCK TABLES, where MySQL drops a month, there are none.
@@ -138,7 +134,7 @@ class EventQuerySet(models.QuerySet["BufferedEvent"]):
         begin = f"00-{trace_id}-"
         return (
             self.filter(traceparent__gt=begin, traceparent__lt=f"{begin}~")
-            if TRACE.fullmatch(trace_id)
+            if TRACE_ID.fullmatch(trace_id)
             else self.none()
         )
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from config.telemetry.spans import Ids, Spans
 
 TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+TRACE_ID = re.compile(r"[0-9a-f]{32}")
 SAMPLED = 1  # the flag of a traceparent whose span somebody keeps
 PROBES = r"^https?://[^/]+/(healthz|livez|readyz|metrics)\b"
 OFF: AbstractContextManager[None] = nullcontext()

@@ -26,6 +26,7 @@ from config.admin.pages import LeverState, ReadOnlyAdmin, age_column
 from config.flows import flows, letters_of, mask_of, source_in_words
 from config.kafka.headers import shown
 from config.telemetry.redaction import DOTS, masked_error
+from config.telemetry.tracing import TRACE_ID
 from config.uuid7 import is_uuid
 from outbox.admin.edit_form import Editing, state_of
 from outbox.admin.groups.filters import AT_WORK, FlowOfLetter
@@ -243,7 +244,8 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
         keys = {key, *(found for flow in flows() for found in flow.letters_about(key))}
         found = list(rows.filter(business_key__in=sorted(keys))[:MOST_FOUND])
         found = found or list(rows.filter(correlation_id=key)[:MOST_FOUND])
-        found = found or list(rows.filter(trace_id=key.lower())[:MOST_FOUND])
+        if not found and TRACE_ID.fullmatch(trace_id := key.lower()):
+            found = list(rows.filter(trace_id=trace_id)[:MOST_FOUND])
         return found or (list(rows.filter(pk=key)) if is_uuid(key) else [])
 
     def shortcut(self, request: HttpRequest, row: DeadLetter) -> tuple[str, str]:
