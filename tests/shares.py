@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+# What a run is told by; a pytest that one of its tests starts is another run.
+TOLD_BY = {"LEFT_OUT", "PACE"}
 DATABASE = {"db", "transactional_db"}
 # Whose tests, where they touch no database, need none of a kind, even if their text names one.
 BLIND = ("tests/config/demo/test_embedded_kafka", "tests/config/kafka/", "tests/docs/", "tests/throttler/")

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.docs.tracer import PLACE
+from tests.shares import TOLD_BY
 from tests.tree import ROOT, read
 
 WALK = re.compile(r"Walked by\s+`(tests/[^`]+)`")
@@ -35,7 +36,7 @@ def entered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[st
     """What each walk entered, and on which thread; in one process of its own, because pytest cannot run inside itself."""
     answer = tmp_path_factory.mktemp("walks") / "entered.json"
     environment = {
-        name: text for name, text in os.environ.items() if name != "LEFT_OUT" and not name.startswith("PYTEST_")
+        name: text for name, text in os.environ.items() if name not in TOLD_BY and not name.startswith("PYTEST_")
     }
     environment |= {"WALKS": str(answer), "DATABASE_URL": f"sqlite:///walks-{os.getpid()}.sqlite3"}
     walks = sorted({walk for _, _, walk in parts() if walk})
