@@ -98,7 +98,7 @@ def pages() -> dict[str, str]:
     return {
         "home": "/admin/",
         "groups": groups,
-        "groups, filtered": f"{groups}?state=open&flow=outbox&owner=nobody&seen=day",
+        "groups, filtered": f"{groups}?state=open&flow=outbox&owner=nobody&when=day",
         "a group": f"{groups}7/change/",
         "an old group": f"{groups}{OLD}/change/",
         "an old group of 150 000": f"{groups}{OLD_HALF}/change/",
