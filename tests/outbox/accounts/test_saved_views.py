@@ -139,6 +139,26 @@ def lever(client, name, row, **more):
     return client.post(url, {"id": [row.pk], "reason": "", **more}, follow=True).content.decode()
 
 
+def test_a_view_that_has_another_name_by_now_is_not_renamed(boss, monkeypatch):  # noqa: F811
+    """Somebody else was faster, between the look at the view and the change."""
+    keep(boss)
+    row = SavedView.objects.get()
+    checked = saved_views._checked
+
+    def renamed_meanwhile(name: str) -> str:
+        SavedView.objects.update(name="theirs")
+        return checked(name)
+
+    monkeypatch.setattr(saved_views, "_checked", renamed_meanwhile)
+    assert "“late ones” has another name already." in lever(boss, "rename", row, text="mine")
+    assert SavedView.objects.get().name == "theirs"
+
+
+def test_a_view_is_saved_by_a_post_alone(boss):  # noqa: F811
+    address = reverse("admin:outbox_savedview_save")
+    assert boss.get(address, {"list": "outbox.deadletter", "name": "x", "query": "state=all"}).status_code == 404
+
+
 def test_its_owner_renames_and_deletes_it(boss):  # noqa: F811
     keep(boss)
     keep(boss, "taken")

@@ -6,7 +6,7 @@ import threading
 import time as time_module
 import uuid
 from collections.abc import Callable
-from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 
 import pytest
@@ -79,7 +79,17 @@ def test_what_comes_together_is_one_message(receiver, subscribe, needed):
     assert body["title"] == "[Spillway] 30 things need you"
     assert body["message"].count("• ") == 20
     assert "and 10 more" in body["message"]
+    assert "may be a repeat" not in body["message"]
     assert set(states()) == {"sent"}
+
+
+def test_a_list_of_which_one_line_may_have_come_before_says_so(receiver, subscribe, needed):
+    row = subscribe(receiver.plain)
+    needed += [a_need(key="1"), a_need(key="2")]
+    look()
+    Notice.objects.filter(matter__key="2").update(state="unsure", repeat=True)
+    serve(row.pk)
+    assert "may be a repeat" in receiver.bodies[0]["message"]
 
 
 def test_what_is_held_until_the_morning_says_that_it_is_over(receiver, subscribe, needed):
@@ -117,7 +127,7 @@ def test_an_end_that_nobody_heard_of_before_it_came_back_is_no_news(receiver, su
 def test_nothing_in_a_notice_calls_everybody_or_names_an_address(receiver, subscribe, needed):
     row = subscribe(receiver.slack_shaped)
     title = "Bad <!channel> @everyone of eve@example.com\x1b[31m\u202e"
-    needed.append(a_need("failure_group", title=title))
+    needed.append(replace(a_need("failure_group", title=title), why=f"A server said: {title}"))
     look()
     serve(row.pk)
     text = receiver.bodies[0]["text"]
@@ -409,34 +419,3 @@ def test_what_may_have_arrived_stays_so_when_the_next_try_surely_failed(subscrib
     assert begin(claim)
     settle(claim, TryResult(sent=False, fault="refused"), database_now())
     assert Notice.objects.get().state == "unsure"
-
-
-def test_a_few_subscriptions_are_served_side_by_side_and_none_of_them_twice(subscribe, needed, monkeypatch):
-    """One that hangs has one thread; the others wait for one of the four."""
-    for number in range(6):
-        subscribe(name=f"team {number}")
-    needed.append(a_need())
-    goes_on, served = threading.Event(), []
-    monkeypatch.setattr(courier, "PAUSE", 0.01)
-    monkeypatch.setattr(courier, "_serve_in_thread", lambda pk: served.append(pk) or goes_on.wait(30))
-    team = Courier()
-    team.tick()
-    team.tick()
-    assert len(set(served)) == len(served) == courier.AT_ONCE
-    goes_on.set()
-    team.close()
-
-
-def test_only_one_looks_and_not_at_every_tick(monkeypatch):
-    looks, mine = [], [True]
-    monkeypatch.setattr(courier, "look", lambda now: looks.append(now) or 0)
-    monkeypatch.setattr(courier, "only_one", lambda job, seconds: nullcontext(mine[0]))
-    team = Courier()
-    team.tick()
-    team.tick()
-    assert len(looks) == 1
-    team.looked_at -= courier.LOOK
-    mine[0] = False
-    team.tick()
-    assert len(looks) == 1
-    team.close()
