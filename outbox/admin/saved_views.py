@@ -178,7 +178,7 @@ class SavedViewAdmin(ReadOnlyAdmin[SavedView]):
     def save_view(self, request: HttpRequest) -> HttpResponse:
         """POST: the filters of a list under a name; back to that list, whatever comes of it."""
         page = pages().get(request.POST.get("list", ""))
-        if page is None or request.method != "POST":
+        if page is None:  # also of whatever is no POST
             raise Http404
         shared = request.POST.get("shared") == "1"
         user: Any = request.user
