@@ -131,12 +131,10 @@ class EventQuerySet(models.QuerySet["BufferedEvent"]):
 
     def of_trace(self, trace_id: str) -> EventQuerySet:
         """Those whose record belongs to this trace; of what is no trace id, none."""
-        begin = f"00-{trace_id}-"
-        return (
-            self.filter(traceparent__gt=begin, traceparent__lt=f"{begin}~")
-            if TRACE_ID.fullmatch(trace_id)
-            else self.none()
-        )
+        begin = f"00-{trace_id.lower()}-"
+        if not TRACE_ID.fullmatch(trace_id.lower()):
+            return self.none()
+        return self.filter(traceparent__gt=begin, traceparent__lt=f"{begin}~")
 
     def lock_free(self) -> EventQuerySet:
         """Lock for this transaction, and skip rows that an ingester is changing right now.

@@ -256,11 +256,11 @@ def _cut_batches(
         except Exception as error:
             raise Unfrozen(f"{type(error).__name__}: {error}") from error
         frozen.append((bucket, decision, batches))
-    leased = _store_batches(stream, frozen, now, round_)
     round_.cut = [batch for _, _, batches in frozen for batch in batches]
+    leased = _store_batches(stream, frozen, now, round_)
     _claim_events(round_.cut, now)
     RELEASE.run([_after(bucket, batches, now) for bucket, _, batches in frozen])
-    taken = sum(len(batch.events) for _, _, batches in frozen for batch in batches)
+    taken = sum(len(batch.events) for batch in round_.cut)
     counters.add({(stream.name, "flush", "open"): -taken}, now)
     return leased, taken
 
@@ -336,11 +336,10 @@ def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_:
                 ours.append(LeasedBatch(*sent))
         reasons[decision.reason] += len(batches)
     STORE.run(rows, {**NEW_BATCH, "stream": stream.name, "claimed_at": now})
-    cut_now = [batch for _, _, batches in frozen for batch in batches]
-    if cut_now:
-        orders = [event for batch in cut_now for event in batch.events]
-        ids = {**listed(cut_now, batch_id="batch_id"), **listed(orders, order_id="order_id")}
-        about = {"stream": stream.name, "reasons": dict(reasons), "batches": len(cut_now), "orders": len(orders)}
+    if round_.cut:
+        orders = [event for batch in round_.cut for event in batch.events]
+        ids = {**listed(round_.cut, batch_id="batch_id"), **listed(orders, order_id="order_id")}
+        about = {"stream": stream.name, "reasons": dict(reasons), "batches": len(round_.cut), "orders": len(orders)}
         log_committed("batches_cut", **about, **ids)
     for reason, number in reasons.items():
         metrics.FLUSHED.labels(stream.name, reason).inc(number)

@@ -15,7 +15,7 @@ from config.kafka.records import Record
 PATIENCE = 10.0  # seconds a question to the broker may take
 PERSON_MS = 3000  # of a person who waits for a page
 QUIET = 3.0  # seconds without progress after which the broker is asked whether it is there
-JUST_MADE = 0.5  # seconds until every broker knows a topic that one of them has made
+JUST_MADE = 0.5  # seconds that a reader waits for a topic, for a person often; a worker that starts waits longer
 PENDING_MS = 100  # for one offset, after some of them were found to be pending
 
 

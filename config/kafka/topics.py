@@ -12,7 +12,7 @@ from django.conf import settings
 
 from config.kafka import client
 
-LEAST = "min.insync.replicas"
+MIN_INSYNC = "min.insync.replicas"
 
 
 def topic_name(name: str) -> str:
@@ -40,10 +40,10 @@ class Copies:
     brokers: int
     replicas: int
     in_sync: int
-    least: int  # min.insync.replicas: so many have a record before it is acknowledged
+    min_insync: int  # so many have a record before it is acknowledged
 
     def __str__(self) -> str:
-        return f"{self.replicas} replicas, {self.least} of them have a write before it is acknowledged"
+        return f"{self.replicas} replicas, {self.min_insync} of them have a write before it is acknowledged"
 
     def verdicts(self, topic: str) -> Iterator[str]:
         if self.replicas == 1:
@@ -52,12 +52,12 @@ class Copies:
             return
         if self.in_sync < self.replicas:
             yield f"in sync are {self.in_sync} of {self.replicas} replicas: is a broker away?"
-        if self.least >= self.replicas:
-            more = "min.insync.replicas is as many as it has replicas, nothing is written while one is away"
-            yield f"{more}: {_reconfigure(topic, 'min.insync.replicas', str(max(1, self.replicas - 1)))}"
-        elif self.least == 1 and self.replicas > 2:
-            lost = "min.insync.replicas is 1, what a single broker has acknowledged is lost with it"
-            yield f"{lost}: {_reconfigure(topic, 'min.insync.replicas', '2')}"
+        if self.min_insync >= self.replicas:
+            more = f"{MIN_INSYNC} is as many as it has replicas, nothing is written while one is away"
+            yield f"{more}: {_reconfigure(topic, MIN_INSYNC, str(max(1, self.replicas - 1)))}"
+        elif self.min_insync == 1 and self.replicas > 2:
+            lost = f"{MIN_INSYNC} is 1, what a single broker has acknowledged is lost with it"
+            yield f"{lost}: {_reconfigure(topic, MIN_INSYNC, '2')}"
 
 
 @dataclass(frozen=True)
@@ -83,20 +83,16 @@ def describe_topics(admin: client.kafka.KafkaAdminClient) -> list[TopicState]:
     """The catalogue beside the broker's topics; raises KafkaError when no broker answers."""
     catalogue = {topic_name(name): entry for name, entry in settings.KAFKA_TOPICS.items()}
     brokers = len(admin.describe_cluster()["brokers"])
-    configurations = _configurations(admin, catalogue, {LEAST: ""} if brokers > 1 else {})
+    configurations = _configurations(admin, catalogue, {MIN_INSYNC: ""} if brokers > 1 else {})
     # Last: a broker that cannot be asked for configuration is told from one that is away.
     partitions = {topic["name"]: topic["partitions"] for topic in admin.describe_topics(list(catalogue))}
-    counts = {name: len(found) for name, found in partitions.items()}
-    return [
-        _state(
-            name,
-            entry,
-            counts,
-            current := configurations.get(name, {}),
-            _copies(brokers, partitions.get(name), current),
-        )
-        for name, entry in catalogue.items()
-    ]
+    counts = {name: len(numbers) for name, numbers in partitions.items()}
+    states = []
+    for name, entry in catalogue.items():
+        current = configurations.get(name, {})
+        copies = _copies(brokers, partitions.get(name), current)
+        states.append(_state(name, entry, counts, current, copies))
+    return states
 
 
 def create_topics() -> list[tuple[TopicState, bool]]:
@@ -122,11 +118,11 @@ def compare_partitions(name: str, entry: Mapping, counts: Mapping[str, int]) -> 
 
 
 def _copies(brokers: int, partitions: Sequence[Mapping] | None, current: Mapping[str, str] | str) -> Copies | None:
-    if not partitions or isinstance(current, str) or LEAST not in current:
+    if not partitions or isinstance(current, str) or MIN_INSYNC not in current:
         return None
     replicas = min(len(partition["replica_nodes"]) for partition in partitions)
     in_sync = min(len(partition["isr_nodes"]) for partition in partitions)
-    return Copies(max(brokers, replicas), replicas, in_sync, int(current[LEAST]))
+    return Copies(max(brokers, replicas), replicas, in_sync, int(current[MIN_INSYNC]))
 
 
 def _state(

@@ -47,8 +47,10 @@ class Message(NamedTuple):
 
 def ids_of(messages: Collection[object]) -> dict[str, object]:
     """What a line of the log says of messages, rows of the model or tuples of some of its columns."""
-    ids = listed(messages, message_id="id", order_id="aggregate", event_type="event_type")
-    return {**ids, **listed(messages, correlation_id="correlation_id", trace_id="traceparent")}
+    return listed(
+        messages, message_id="id", order_id="aggregate", event_type="event_type", correlation_id="correlation_id",
+        trace_id="traceparent",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ def confirm(message_id: uuid.UUID, receipt: str, now: datetime) -> bool:
     with transaction.atomic():
         tried = OutboxMessage.objects.filter(pk=message_id, state__in=PROVABLE, attempts__gt=0)
         columns = ("channel", "aggregate", "event_type", "correlation_id")
-        channel, *about = tried.values_list(*columns).first() or ("", "", "", "")
+        channel, aggregate, event_type, correlation_id = tried.values_list(*columns).first() or ("", "", "", "")
         changed = tried.update(sent_at=now, receipt=receipt[:300], **ACCEPTED)
         if changed:
             DeliveryAttempt.objects.of([message_id]).close(now, "sent", receipt=receipt[:300])
             counters.add({(FLOW, channel, "confirmed"): 1}, now)
             log_committed(
-                "message_confirmed", channel=channel, message_id=str(message_id), order_id=about[0],
-                event_type=about[1], correlation_id=about[2],
+                "message_confirmed", channel=channel, message_id=str(message_id), order_id=aggregate,
+                event_type=event_type, correlation_id=correlation_id,
             )  # fmt: skip
     return bool(changed)

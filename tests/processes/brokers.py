@@ -15,21 +15,13 @@ import pytest
 
 from tests.crash.platform import free_port
 from tests.crash.wire import wait_for
-from tests.services.kafka import ARTIFACTS, VERSION, Kafka
+from tests.services.kafka import ARTIFACTS, PROPERTIES, VERSION, Kafka
 from tests.services.packages import maven_libraries
 
 NUMBERS = (1, 2, 3)
-# Each write is on two of three before it is acknowledged. Who is silent for four seconds is out.
-PROPERTIES = """\
-process.roles=broker,controller
-node.id={number}
-controller.quorum.voters={voters}
-controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={data}
-auto.create.topics.enable=false
+# Each write is on two of three before it is acknowledged. Who is silent for four seconds is out. Of a name that stands
+# twice the last value counts.
+CLUSTER = """\
 default.replication.factor=3
 min.insync.replicas=2
 offsets.topic.replication.factor=3
@@ -39,7 +31,6 @@ transaction.state.log.min.isr=2
 transaction.state.log.num.partitions=6
 share.coordinator.state.topic.replication.factor=3
 share.coordinator.state.topic.min.isr=2
-group.initial.rebalance.delay.ms=0
 broker.session.timeout.ms=4000
 broker.heartbeat.interval.ms=1000
 replica.lag.time.max.ms=4000
@@ -102,14 +93,12 @@ class Brokers:
             admin.close()
 
     def _configure(self, number: int) -> None:
-        home = self._file(number)
-        Path(home).parent.mkdir(parents=True)
+        home = self.folder / str(number)
+        home.mkdir(parents=True)
         voters = ",".join(f"{one}@127.0.0.1:{controller}" for one, (_port, controller) in self.ports.items())
         port, controller = self.ports[number]
-        text = PROPERTIES.format(
-            number=number, voters=voters, port=port, controller=controller, data=Path(home).parent / "data"
-        )
-        Path(home).write_text(text)
+        places = {"port": port, "controller": controller, "data": home / "data"}
+        (home / "server.properties").write_text(PROPERTIES.format(number=number, voters=voters, **places) + CLUSTER)
 
     def _file(self, number: int) -> str:
         return str(self.folder / str(number) / "server.properties")

@@ -16,8 +16,8 @@ API_VERSIONS = struct.pack("!ihhih", 10, 18, 0, 1, -1)
 
 PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
+node.id={number}
+controller.quorum.voters={voters}
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
@@ -54,7 +54,9 @@ class Kafka(Service):
 
     def configure(self, data: Path) -> str:
         path = self.home / "server.properties"
-        path.write_text(PROPERTIES.format(port=self.port, controller=self.controller_port, data=data))
+        port, controller = self.port, self.controller_port
+        voters = f"1@127.0.0.1:{controller}"
+        path.write_text(PROPERTIES.format(number=1, voters=voters, port=port, controller=controller, data=data))
         return str(path)
 
     @property

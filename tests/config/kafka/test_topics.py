@@ -46,12 +46,15 @@ def by_name(admin: client.kafka.KafkaAdminClient, *made: str) -> dict[str, Topic
 @pytest.mark.parametrize(
     ("copies", "words"),
     [
-        (Copies(brokers=3, replicas=3, in_sync=3, least=2), []),
-        (Copies(brokers=2, replicas=2, in_sync=2, least=1), []),
-        (Copies(brokers=5, replicas=1, in_sync=1, least=1), ["1 replica among 5 brokers"]),
-        (Copies(brokers=3, replicas=3, in_sync=1, least=2), ["in sync are 1 of 3 replicas"]),
-        (Copies(brokers=3, replicas=3, in_sync=3, least=3), ["as many as it has replicas", "min.insync.replicas=2"]),
-        (Copies(brokers=3, replicas=3, in_sync=2, least=1), ["in sync are 2 of 3", "min.insync.replicas is 1"]),
+        (Copies(brokers=3, replicas=3, in_sync=3, min_insync=2), []),
+        (Copies(brokers=2, replicas=2, in_sync=2, min_insync=1), []),
+        (Copies(brokers=5, replicas=1, in_sync=1, min_insync=1), ["1 replica among 5 brokers"]),
+        (Copies(brokers=3, replicas=3, in_sync=1, min_insync=2), ["in sync are 1 of 3 replicas"]),
+        (
+            Copies(brokers=3, replicas=3, in_sync=3, min_insync=3),
+            ["as many as it has replicas", "min.insync.replicas=2"],
+        ),
+        (Copies(brokers=3, replicas=3, in_sync=2, min_insync=1), ["in sync are 2 of 3", "min.insync.replicas is 1"]),
     ],
 )
 def test_what_a_cluster_could_lose_is_said_with_its_remedy(copies, words):
