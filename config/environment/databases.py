@@ -42,7 +42,6 @@ def database_from_url(url: str, base_dir: Path, idle_transaction_seconds: int = 
     if scheme == "sqlite":
         # A file, not memory: threads and child processes of the tests must see the same rows.
         config["TEST"] = {"NAME": str(base_dir / "var" / f"test-{Path(config['NAME']).name}")}
-        (base_dir / "var").mkdir(exist_ok=True)
     return config
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from config.environment.env import Env
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 env = Env(BASE_DIR / ".env")
+# What a process keeps unless a setting names another place. Where nothing can be written, the settings do.
+with suppress(OSError):
+    (BASE_DIR / "var").mkdir(exist_ok=True)
 
 # -- Django ---------------------------------------------------------------------------------------
 DEBUG = env.flag("DEBUG", False)

@@ -12,6 +12,7 @@ from tests.crash import databases
 from tests.drills import stage
 from tests.drills.capture import DebeziumDead
 from tests.drills.data import PoisonFlood, RunwayShort
+from tests.drills.failover import DatabaseFailedOver
 from tests.drills.healthy import Healthy
 from tests.drills.mail import ChannelPaused, ProviderDown
 from tests.drills.prometheus import installed
@@ -27,6 +28,7 @@ DRILLS: dict[str, type[Drill]] = {
     "channel-paused": ChannelPaused,
     "debezium-dead": DebeziumDead,
     "runway-short": RunwayShort,
+    "database-failed-over": DatabaseFailedOver,
     "healthy": Healthy,
 }
 HELP = """\
@@ -48,7 +50,7 @@ def main() -> int:
     arguments = parse()
     if arguments.list:
         for name, drill in DRILLS.items():
-            print(f"{name:16} {drill.alert or 'no alert':30} {drill.staged}")
+            print(f"{name:20} {drill.alert or 'no alert':30} {drill.staged}")
         return 0
     chosen = databases.named(arguments.database) if arguments.database else databases.known()
     name = next((known for known in ("postgres", "mariadb", "mysql") if known in chosen), next(iter(chosen)))
