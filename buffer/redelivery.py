@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
+from buffer.events.arrivals import OrderKey, Position
 from buffer.events.models import NO_BATCH, Batch
-from buffer.events.positions import OrderKey, Position
 from buffer.flush import set_aside
 from buffer.flush.redelivery import effect_of_batch, successors
 from buffer.ingest.batch import StoredOrder

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import msgspec
 from django.db.models import F
 
-from buffer.events.buckets import arrive
+from buffer.events.arrivals import OrderKey, Position, arrive
 from buffer.events.models import NO_BATCH, Batch, Bucket, BufferedEvent
-from buffer.events.positions import OrderKey, Position
 from buffer.flush import set_aside
 from buffer.flush.freeze import content_hash, headers_of, iso
 from buffer.streams import Items, Stream

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import msgspec
 
+from buffer.events.arrivals import OrderKey
 from buffer.events.models import Batch, BufferedEvent
-from buffer.events.positions import OrderKey
 from buffer.streams import Stream
 from config.database.chunks import batched
 from config.database.upsert import Rewrite, uuid_text

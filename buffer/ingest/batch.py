@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from buffer.events.positions import OrderKey, Position
+from buffer.events.arrivals import OrderKey, Position
 from config.database.upsert import Packed
 from config.kafka import Record, RecordBatch, Tally
 from outbox.letters.burial import Letter, known_before

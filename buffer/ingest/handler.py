@@ -11,9 +11,8 @@ from functools import partial
 from django.conf import settings
 from django.db import transaction
 
-from buffer.events.buckets import arrive, recount_buckets
+from buffer.events.arrivals import NEWER, OrderKey, arrive, recount_buckets
 from buffer.events.models import BufferedEvent
-from buffer.events.positions import NEWER, OrderKey
 from buffer.ingest.after_restore import Regain, mark_sent, read_sent, unknown_batches
 from buffer.ingest.batch import REASONS, Changed, OrderClassifier, Prepared, Row, StoredBatch, StoredOrder, position
 from buffer.partitioned import retained_months

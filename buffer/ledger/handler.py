@@ -10,7 +10,7 @@ from functools import partial
 from django.conf import settings
 from django.db import transaction
 
-from buffer.events.positions import NEWER, Position
+from buffer.events.arrivals import NEWER, Position
 from buffer.ledger.batch import Applied, Key, MovementClassifier, Prepared, Tracked, Verdict
 from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.statements import NAME, Group, Row, adjust_stocks, insert_movements, read_known, read_stocks

@@ -25,8 +25,8 @@ from django.conf import settings
 from django.core.management.base import OutputWrapper
 from django.utils import timezone
 
-from config.demo import account
 from config.demo.embedded_kafka import API_VERSION
+from config.demo.simulation import Counts, from_elsewhere, read_account, samples_lost
 from config.environment.env import BadSetting
 from config.flows import flows
 from config.processes.supervisor import Supervisor, refuse_taken_port, start_platform
@@ -208,7 +208,7 @@ class Demo:
         sent = False
         while not stop.wait(2.0) and time.monotonic() < max(end, least):
             supervisor.watch()
-            if not sent and (sent := account.read(self.account_file)[1].total() > 0):
+            if not sent and (sent := read_account(self.account_file)[1].total() > 0):
                 least = time.monotonic() + LEAST_TRAFFIC
             self.answers += self._admin_answers()
             self._status("--line")
@@ -242,13 +242,13 @@ class Demo:
     def _summary(self) -> bool:
         """Print the account; returns whether it proves that everything works and nothing is missing."""
         proof = command(self.environment, "verify")
-        begun, sent = account.read(self.account_file)
+        begun, sent = read_account(self.account_file)
         arrived = json.loads(manage(self.environment, "flow_summary", "--arrived", "--json"))
         self.say("")
         self.say(f"{'samples sent':24}{sent.total():>8,}")
         if unsure := (begun - sent).total():
             self.say(f"{'sent, nobody said so':24}{unsure:>8,}")
-        self.say(f"{'from elsewhere':24}{account.from_elsewhere(begun, arrived):>8,}")
+        self.say(f"{'from elsewhere':24}{from_elsewhere(begun, arrived):>8,}")
         self.say(f"{'samples arrived':24}{sum(arrived.values()):>8,}")
         self.say(manage(self.environment, "flow_summary").rstrip())
         self.say(f"{'admin pages answered':24}{self.answers:>8}")
@@ -259,11 +259,11 @@ class Demo:
             self.say(line)
         return proof.returncode == 0 and not problems
 
-    def _problems(self, sent: account.Counts, arrived: account.Counts) -> Iterator[str]:
+    def _problems(self, sent: Counts, arrived: Counts) -> Iterator[str]:
         """What the account does not prove, one sentence each."""
         if not sent:
             yield "No sample was sent: this account proves nothing."
-        yield from account.lost(sent, arrived)
+        yield from samples_lost(sent, arrived)
         if not self.answers:
             yield "The admin did not answer once."
 

@@ -22,7 +22,7 @@ from notifications.mail import content, deliveries, delivery_status, suppression
 from notifications.mail.deliveries import Delivery, News
 from notifications.mail.delivery_status import Standing
 from notifications.mail.recipients import check
-from notifications.webhooks.event import OTHER, Event
+from notifications.webhooks.providers import OTHER, Event
 from outbox.messages.confirm import confirm
 from outbox.models import OutboxMessage
 

@@ -13,10 +13,9 @@ from config.database.retry import Remedy, remedy_for
 from config.environment.mail import is_weak
 from config.telemetry import metrics
 from config.telemetry.logs import log
-from notifications.webhooks.event import Event
 from notifications.webhooks.fields import Malformed
 from notifications.webhooks.inbox import apply, store
-from notifications.webhooks.providers import PROVIDERS, Provider
+from notifications.webhooks.providers import PROVIDERS, Event, Provider
 from notifications.webhooks.signatures import Forged, StaleSignature, Unavailable
 
 MOST_EVENTS = 5000

@@ -1,13 +1,15 @@
-"""Admin pages of accounts and roles: only a superuser changes them, and each change of a right is an action."""
+"""Admin pages of accounts and roles, and their forms: only a superuser changes them, and each change of a right is an action."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.forms import UserChangeForm, UsernameField
 from django.contrib.auth.models import Group, Permission, User
 from django.core.exceptions import PermissionDenied
 from django.db import models, transaction
@@ -15,15 +17,95 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.cache import add_never_cache_headers
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from config.admin.levers import operator_of
-from outbox.accounts.forms import NewPerson, Person
-from outbox.accounts.links import Welcome, lifetime, make_link, send_link
-from outbox.accounts.rights import all_that, in_words, named
+from outbox.accounts.links import Welcome, free_name, lifetime, make_link, send_link
+from outbox.accounts.rights import all_that, in_words, named, roles_in_words
 from outbox.accounts.zones import choose
 from outbox.audit_log.actions import record
 
+FIRST_ROLE = "Support"  # the least one that does something; chosen for a new person until another one is
+
+
+class RolesField(forms.ModelMultipleChoiceField):
+    """Roles as boxes to tick; each says what it allows as it is now."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Group.objects.order_by("pk"),
+            required=False,
+            label="Roles",
+            widget=forms.CheckboxSelectMultiple(attrs={"class": "sw-roles"}),
+            help_text="A role lets its people log in here. Several add up.",
+        )
+
+    def label_from_instance(self, obj: Group) -> SafeString:
+        if not hasattr(self, "words"):
+            self.words = roles_in_words(Group.objects.prefetch_related("permissions__content_type"))
+        return format_html('<b>{}</b> <span class="sw-quiet">{}</span>', obj.name, self.words.get(obj.pk, ""))
+
+
+class NewPerson(forms.ModelForm):
+    """Somebody new: without a password, until their link is used."""
+
+    email = forms.EmailField(required=False, label="E-mail address", help_text="The link to set a password goes here.")
+    groups = RolesField()
+
+    class Meta:
+        model = User
+        fields = ("email", "first_name", "last_name", "username", "groups")
+        field_classes = {"username": UsernameField}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["email"].widget.attrs["autofocus"] = True
+        self.fields["username"].required = False
+        self.fields["username"].help_text = "Empty: what stands before the @ of the address."
+        self.fields["groups"].initial = list(Group.objects.filter(name=FIRST_ROLE))
+
+    def clean_email(self) -> str:
+        address: str = self.cleaned_data["email"]
+        if address and (owner := User.objects.filter(email__iexact=address).first()):
+            raise forms.ValidationError(f"The account {owner.get_username()} has this address.")
+        return address
+
+    def clean_username(self) -> str:
+        name: str = self.cleaned_data["username"]
+        if name and User.objects.filter(username__iexact=name).exists():
+            raise forms.ValidationError("Somebody has this user name.")
+        return name
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        if not given.get("username") and "username" not in self.errors and "email" not in self.errors:
+            if not given.get("email"):
+                raise forms.ValidationError("Give an e-mail address, or a user name.")
+            given["username"] = free_name(given["email"])
+        self.instance.is_staff = bool(given.get("groups"))
+        return given
+
+    def save(self, commit: bool = True) -> User:
+        self.instance.set_unusable_password()
+        user: User = super().save(commit=commit)
+        return user
+
+
+class Person(UserChangeForm):
+    """An account: a role gives what it needs to be of use."""
+
+    groups = RolesField()
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        if given.get("groups"):
+            given["is_staff"] = True
+        return given
+
+
+# -- Pages ---------------------------------------------------------------------------------------------------
 State = dict[str, object]
 
 

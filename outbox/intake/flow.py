@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.urls import reverse
@@ -29,7 +32,6 @@ from outbox.bookkeeping.verify import (
 from outbox.intake.envelope import fields_of
 from outbox.intake.handler import GROUP, LONGEST_NAME, NAME, Intake
 from outbox.intake.redelivery import PromiseLetters
-from outbox.intake.samples import promises
 from outbox.letters import overview
 from outbox.letters.overview import letter_counts, letter_needs, letters_ever
 from outbox.letters.verify import letters_counted
@@ -162,3 +164,47 @@ def _stages(numbers: Numbers) -> Iterator[Stage]:
 def _needs(numbers: Numbers) -> Iterator[Need]:
     yield from position_needs(numbers.progress, "Intake of messages")
     yield from letter_needs([NAME])
+
+
+# -- Sample traffic: invoices by mail, some repeated, some that cannot be sent -------------------------------
+POISON = [
+    b"{not json",
+    b'{"channel": "email"}',
+    b'{"channel": "fax", "event_type": "e", "aggregate": "a", "idempotency_key": "k", "payload": {}}',
+]
+REPEATED, SPOILED = 0.08, 0.01
+NAMES = ["ada", "alan", "barbara", "edsger", "grace", "ken", "leslie", "margaret", "niklaus", "tony"]
+
+
+def promises(topic: str, seed: int) -> Iterator[Sample]:
+    """Endless samples for `topic`."""
+    rng = random.Random(seed)  # noqa: S311 (sample data)
+    recent: list[Mapping[str, Any]] = []
+    number = 0
+    while True:
+        draw = rng.random()
+        if draw < SPOILED:
+            yield Sample(topic_name(topic), "poison", rng.choice(POISON))
+            continue
+        if recent and draw < REPEATED:
+            envelope = rng.choice(recent)
+        else:
+            number += 1
+            envelope = invoice(f"{seed:02d}-{number:06d}", f"{rng.choice(NAMES)}.{number}@example.org")
+            recent = [*recent[-99:], envelope]
+        yield Sample(topic_name(topic), envelope["aggregate"], msgspec.json.encode(envelope))
+
+
+def invoice(number: str, to: str) -> dict[str, Any]:
+    """The envelope of the mail about one invoice."""
+    return {
+        "channel": "email",
+        "event_type": "invoice.issued",
+        "aggregate": f"invoice:{number}",
+        "idempotency_key": f"invoice/{number}/issued",
+        "payload": {
+            "to": to,
+            "subject": f"Your invoice {number}",
+            "text": f"Hello,\n\nyour invoice {number} is ready.\n",
+        },
+    }

@@ -24,8 +24,17 @@ from config.uuid7 import uuid7
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.channels.handlers import ids_of
-from outbox.intake.batch import CONFLICT, Prepared, StoredMessage, Taken, difference
-from outbox.intake.envelope import Promise, aggregate_in, header_of, read
+from outbox.intake.envelope import (
+    CONFLICT,
+    Prepared,
+    Promise,
+    StoredMessage,
+    Taken,
+    aggregate_in,
+    difference,
+    header_of,
+    read,
+)
 from outbox.letters.burial import Letter, LetterHandler, Place, bury
 from outbox.messages import notify
 from outbox.messages.models import IdempotencyKey, OutboxMessage

@@ -10,8 +10,7 @@ from config.redelivery import Effect, Judgement, Letters
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import redelivery
-from outbox.intake.batch import CONFLICT, Prepared
-from outbox.intake.envelope import LOCKED, NAMED, READABLE
+from outbox.intake.envelope import CONFLICT, LOCKED, NAMED, READABLE, Prepared
 from outbox.intake.handler import Intake
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import batch_of, failed_again, foreseen, not_eligible, refusals, returns_of

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import starmap, takewhile
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.db.models import QuerySet, Value
 from django.db.models.functions import Coalesce, Length
 
 from config.database.clock import database_now
-from config.database.prefetch import Ahead, reading_ahead
 from config.telemetry.logs import log
 from outbox.replay_batches.items import ItemOutcome, PreviewItem, first_portion, with_reasons, write
 from outbox.replay_batches.models import LEASE, ReplayBatch, ReplayItem
@@ -43,9 +44,6 @@ class Portion(NamedTuple):
 
     items: Sequence[PreviewItem]
     rows: Rows
-
-
-Portions = Ahead[JudgedTo, Portion]
 
 
 def pin(batch_id: int, token: uuid.UUID) -> int:
@@ -100,7 +98,7 @@ def judge_chunks(batch_id: int, token: uuid.UUID) -> int:
         return sum(takewhile(bool, (judge(batch_id, token, portions) for _ in range(CHUNKS))))
 
 
-def judge(batch_id: int, token: uuid.UUID, portions: Portions) -> int:
+def judge(batch_id: int, token: uuid.UUID, portions: Ahead) -> int:
     """Ask about the next chunk, in a transaction of its own."""
     with transaction.atomic():
         batch = ReplayBatch.objects.held(batch_id, token, COUNTING)
@@ -157,3 +155,43 @@ def _finish(batch: ReplayBatch) -> None:
 
 # What makes a worker judge a pinned batch anew.
 AGAIN: dict[str, object] = {"state": COUNTING, "judged_to": None, "skipped_why": {}, "previewed_at": None}
+
+
+# -- Reading ahead, on a thread and connection of its own, while the caller works ----------------------------
+class Ahead:
+    """Calls `read(so_far)`, on its thread already at `begin`. What `read` raises, `take` raises."""
+
+    def __init__(self, read: Callable[[JudgedTo], Portion], thread: ThreadPoolExecutor | None = None) -> None:
+        self._read = read
+        self._thread = thread
+        self._coming: tuple[JudgedTo, Future[Portion]] | None = None
+
+    def begin(self, so_far: JudgedTo) -> None:
+        """This is wanted next."""
+        if self._thread:
+            self._coming = so_far, self._thread.submit(self._read, so_far)
+
+    def take(self, so_far: JudgedTo) -> Portion:
+        """What comes next: what `begin` has asked for, or read now."""
+        coming, self._coming = self._coming, None
+        if coming is None:
+            return self._read(so_far)
+        begun, portion = coming[0], coming[1].result()
+        return portion if begun == so_far else self._read(so_far)
+
+
+@contextmanager
+def reading_ahead(read: Callable[[JudgedTo], Portion]) -> Iterator[Ahead]:
+    """An `Ahead` that has a thread until the block ends.
+
+    It has none in a transaction of the caller, of which another connection sees nothing, and none on SQLite, which has
+    no server that could read meanwhile.
+    """
+    if connection.in_atomic_block or connection.vendor == "sqlite":
+        yield Ahead(read)
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
+        try:
+            yield Ahead(read, thread)
+        finally:
+            thread.submit(connections.close_all)  # of that thread

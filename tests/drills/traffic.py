@@ -11,10 +11,10 @@ def main() -> None:
     django.setup()
     from django.core.management import execute_from_command_line
 
-    from buffer.ledger.samples import stock_traffic
-    from buffer.samples import transfer_requests
-    from outbox.intake import samples as promises
-    from throttler.samples import notifications
+    from buffer.flow import transfer_requests
+    from buffer.ledger.flow import stock_traffic
+    from outbox.intake import flow as promises
+    from throttler.flow import notifications
 
     promises.SPOILED = 0.0
     for samples in (stock_traffic, transfer_requests, notifications):

@@ -11,8 +11,8 @@ from config.database.clock import database_now
 from notifications.channels.local import Memory
 from notifications.mail import deliveries
 from notifications.models import Delivery, Suppression, WebhookEvent
-from notifications.webhooks.event import generic
 from notifications.webhooks.inbox import apply, apply_open, store
+from notifications.webhooks.providers import generic
 from outbox.channels.handlers import Outcome
 from outbox.models import OutboxMessage
 from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)

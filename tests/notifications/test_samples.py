@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
+from notifications.flow import next_order_event
 from notifications.orders import changes
 from notifications.orders.models import Order, OrderEvent
-from notifications.samples import next_order_event
 from notifications.verify import checks
 from outbox.models import DeadLetter, FailureGroup, OutboxMessage
 from tests.notifications.conftest import new_order

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.db import connection
 
-from notifications.samples import next_order_event
+from notifications.flow import next_order_event
 from outbox.messages.models import OutboxMessage
 from tests.crash.platform import Platform
 from tests.crash.wire import wait_for

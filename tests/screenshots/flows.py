@@ -12,13 +12,13 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from buffer.ledger.flow import stock_traffic
 from buffer.ledger.handler import Track
-from buffer.ledger.samples import stock_traffic
 from buffer.models import InventoryStock
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed, topic_name
-from notifications.samples import next_order_event
+from notifications.flow import next_order_event
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, Watermark
 from outbox.channels import admission
 from outbox.channels.handlers import handlers

@@ -10,8 +10,8 @@ from itertools import count, islice
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from buffer.ledger.flow import stock_traffic
 from buffer.ledger.handler import Track
-from buffer.ledger.samples import stock_traffic
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed

@@ -14,7 +14,7 @@ from config.database.clock import database_now
 from notifications.api.tokens import issue
 from notifications.mail import suppression
 from notifications.webhooks import inbox
-from notifications.webhooks.event import Event
+from notifications.webhooks.providers import Event
 from outbox.alerts.models import KINDS
 from outbox.models import Matter, Notice, OutboxMessage, SavedView, Subscription, WorkerProcess
 from outbox.topic_replay import requests

@@ -13,12 +13,11 @@ from config.telemetry import metrics
 from outbox.bookkeeping.models import Watermark
 from tests.throttler.worked import Worked
 from throttler import picture
-from throttler.flow import Throttler
+from throttler.flow import BUNCH, LOUD, RATES, ROUND, Throttler, notifications
 from throttler.lanes.mirror import report_owner, take_name
 from throttler.limits.rate import parse_rates
 from throttler.messages import gate, microseconds
 from throttler.models import Customer, Lane, LaneOwner
-from throttler.samples import BUNCH, LOUD, RATES, ROUND, notifications
 
 pytestmark = pytest.mark.django_db
 FLOW = Throttler()

@@ -6,8 +6,7 @@ from threading import Event
 
 from django.core.management.base import CommandError
 
-from config.demo.account import Account
-from config.demo.simulation import count_argument, rate_argument, simulate
+from config.demo.simulation import Account, count_argument, rate_argument, simulate
 from config.processes.worker import Options, WorkerCommand
 
 

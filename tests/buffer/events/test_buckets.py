@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from buffer.events.buckets import arrive, recount_buckets
+from buffer.events.arrivals import arrive, recount_buckets
 from buffer.events.models import Bucket
 from config.database.clock import database_now
 from tests.conftest import order

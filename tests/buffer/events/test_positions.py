@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buffer.events.arrivals import Position
 from buffer.events.models import BufferedEvent
-from buffer.events.positions import Position
 from tests.conftest import order
 
 positions = st.builds(Position, st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 5), st.integers(0, 3))

@@ -7,7 +7,7 @@ from django.db import connection
 from django.db.models import Count
 from django.test.utils import CaptureQueriesContext
 
-from buffer.admin.explain import why_not_withdraw
+from buffer.admin.buckets import why_not_withdraw
 from buffer.events.models import Batch, BufferedEvent
 from buffer.flush.claim import claim
 from buffer.flush.publish import publish

@@ -1,7 +1,7 @@
 """What a further record of a stored order is: decided without a database."""
 
+from buffer.events.arrivals import Position
 from buffer.events.models import NO_BATCH
-from buffer.events.positions import Position
 from buffer.ingest.batch import OrderClassifier, StoredOrder
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buffer.ledger import topics as debezium
+from buffer.ledger.flow import stock_traffic
 from buffer.ledger.handler import Track
-from buffer.ledger.samples import stock_traffic
 from buffer.ledger.topics import (
     LARGEST_DELTA,
     Merchant,

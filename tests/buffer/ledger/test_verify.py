@@ -7,8 +7,7 @@ from itertools import islice
 import pytest
 from django.db.models import F
 
-from buffer.ledger.flow import Ledger, checks
-from buffer.ledger.samples import stock_traffic
+from buffer.ledger.flow import Ledger, checks, stock_traffic
 from buffer.ledger.stocktake import adjust_stock
 from buffer.models import InventoryStock, InventoryTracking
 from config.admin.levers import Operator

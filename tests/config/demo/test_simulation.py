@@ -9,7 +9,7 @@ from itertools import count, repeat
 import pytest
 from django.core.management import CommandError, call_command
 
-from config.demo import account, simulation
+from config.demo import simulation
 from config.flows import Deed, Sample
 from config.kafka import Failed, Sent
 
@@ -69,12 +69,12 @@ def test_the_account_is_on_disk_as_it_goes(broker, monkeypatch, tmp_path):
     monkeypatch.setattr(Broker, "refuses", False)
     send = broker.send_all
     monkeypatch.setattr(
-        broker, "send_all", lambda records: seen.append(account.read(kept)) or send(records), raising=False
+        broker, "send_all", lambda records: seen.append(simulation.read_account(kept)) or send(records), raising=False
     )
     simulate(count=5000, account=kept)
     assert len(seen) == 2
     assert [(begun["some"], sent["some"]) for begun, sent in seen] == [(2499, 0), (5000, 2500)]
-    assert account.read(kept) == ({"some": 5000}, {"some": 5000})
+    assert simulation.read_account(kept) == ({"some": 5000}, {"some": 5000})
 
 
 @pytest.mark.django_db
@@ -86,7 +86,7 @@ def test_a_simulation_that_is_started_again_goes_on(broker, monkeypatch, tmp_pat
     for _life in range(2):
         assert simulate(count=10, account=kept) == "10 records sent\n"
     assert [int(record.value) for record in sent] == list(range(19))
-    assert account.read(kept)[1] == {"some": 20}
+    assert simulation.read_account(kept)[1] == {"some": 20}
 
 
 @pytest.mark.django_db
@@ -100,7 +100,7 @@ def test_told_to_stop_it_leaves_what_is_due_undone(broker, monkeypatch):
             stop.set()
 
     monkeypatch.setattr(Traffic, "samples", lambda *_: repeat(Deed(run)))
-    kept = account.Account()
+    kept = simulation.Account()
     simulation.simulate(stop, "some", 10_000, None, 1, kept)
     assert len(done) == kept.sent.total() == kept.begun.total() == 3
 
@@ -114,5 +114,5 @@ def test_what_a_slow_machine_could_not_send_is_not_made_up_for(broker, monkeypat
         broker, "send_all", lambda records: sizes.append(len(records)) or [Sent(0, 0)] * len(records), raising=False
     )
     monkeypatch.setattr(Traffic, "samples", lambda *_: repeat(Sample("topic", "key", b"")))
-    simulation.simulate(stop, "some", 100, 200, 1, account.Account())
+    simulation.simulate(stop, "some", 100, 200, 1, simulation.Account())
     assert sizes == [25] * 8

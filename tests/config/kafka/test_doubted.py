@@ -9,7 +9,7 @@ import pytest
 
 from config.kafka import client
 from config.kafka.consumer import Consumer
-from config.kafka.consumer.log_ends import LogEnds
+from config.kafka.consumer.loop import LogEnds
 from config.kafka.consumer.ports import Follower
 from config.kafka.positions import Start, Stopped
 from config.telemetry import metrics

@@ -6,7 +6,7 @@ import pytest
 
 from config.kafka import client
 from config.kafka.consumer.database import Offsets
-from config.kafka.consumer.log_ends import LogEnds
+from config.kafka.consumer.loop import LogEnds
 from config.kafka.consumer.writer import Done
 from config.kafka.positions import Passed
 from config.telemetry import metrics

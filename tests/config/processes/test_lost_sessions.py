@@ -16,13 +16,13 @@ from django.db import OperationalError, connection, transaction
 
 from config.celery import app
 from config.database.clock import database_now
-from config.database.prefetch import reading_ahead
 from config.demo import simulation
 from config.flows import Deed
 from config.processes import worker
 from config.processes.worker import Patience
 from outbox import console
 from outbox.messages import notify
+from outbox.replay_batches.preview import reading_ahead
 from outbox.workers.relay import Doorbell
 from tests.lost_sessions import end_sessions
 

@@ -13,8 +13,8 @@ from config.database.retry import Remedy
 from config.telemetry import metrics
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.webhooks import views
-from notifications.webhooks.event import Event
 from notifications.webhooks.inbox import store
+from notifications.webhooks.providers import Event
 from tests.exported import exported
 from tests.notifications import signing
 from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)

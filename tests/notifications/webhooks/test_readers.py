@@ -16,10 +16,9 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notifications.webhooks import readers, signatures
-from notifications.webhooks.event import generic
+from notifications.webhooks import providers, signatures
 from notifications.webhooks.fields import Malformed
-from notifications.webhooks.providers import PROVIDERS
+from notifications.webhooks.providers import PROVIDERS, generic
 from notifications.webhooks.signatures import Forged, StaleSignature, Unavailable
 from tests.notifications import signing
 
@@ -76,7 +75,7 @@ def test_their_words_become_ours(esp, body, kind):
 @pytest.mark.parametrize(("severity", "kind"), [("temporary", "deferred"), ("permanent", "bounced")])
 def test_mailgun_says_how_severe_a_failure_is(severity, kind):
     body, _ = signing.mailgun("failed", MESSAGE, severity=severity, reason="bounce")
-    [event] = readers.mailgun(body, {})
+    [event] = providers.mailgun(body, {})
     assert (event.kind, event.message_id, event.provider_message_id) == (kind, MESSAGE, "<m@x>")
 
 

@@ -14,7 +14,7 @@ from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed
 from config.kafka.headers import Header
 from outbox.bookkeeping import counters
-from outbox.intake.batch import Taken
+from outbox.intake.envelope import Taken
 from outbox.intake.handler import NAME, Intake
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import OutboxMessage

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from config.database.clock import database_now
-from config.database.prefetch import Ahead
 from config.redelivery import Refusal
 from config.uuid7 import uuid7_milliseconds
 from outbox.groups.models import FailureGroup
@@ -16,6 +15,7 @@ from outbox.letters.filters import Filter
 from outbox.models import OperatorAction
 from outbox.replay_batches import preview, requests
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
+from outbox.replay_batches.preview import Ahead
 from tests.outbox.replay_batches.scripted_flow import (
     ANNA,
     BELA,

@@ -7,9 +7,9 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from config.database.clock import database_now
-from config.database.prefetch import reading_ahead
 from outbox.replay_batches import preview
 from outbox.replay_batches.models import ReplayBatch
+from outbox.replay_batches.preview import reading_ahead
 from tests.outbox.replay_batches.scripted_flow import assert_counted, draft, letters
 
 pytestmark = pytest.mark.django_db(transaction=True)
