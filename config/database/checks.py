@@ -15,6 +15,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ModelState
 from django.db.models import Field
 
+from config.database.galera import on_galera
 from config.database.tables import unfinished_squashes
 from config.fields import IdentifierField, collation_for
 
@@ -34,6 +35,9 @@ FOREIGN_SEQUENCES = """
     SELECT table_name, column_name, column_type, column_default FROM information_schema.columns
     WHERE table_schema = DATABASE() AND column_default LIKE 'nextval(`%%'
     AND LOCATE(CAST(CONCAT('nextval(`', DATABASE(), '`.') AS BINARY), column_default) <> 1
+"""
+SEQUENCES = """
+    SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND table_type = 'SEQUENCE'
 """
 
 
@@ -142,6 +146,22 @@ def _sequences(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
                 f"{column} {kind} NOT NULL DEFAULT (NEXT VALUE FOR {name}).",
                 id="spillway.E022",
             )
+    if on_galera(connection):
+        yield from _steps(connection)
+
+
+def _steps(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    """A database that has moved to Galera has sequences of which nodes do not know that others take from them, too."""
+    with connection.cursor() as cursor:
+        cursor.execute(SEQUENCES)
+        for (name,) in cursor.fetchall():
+            cursor.execute(f"SELECT increment, cache_size FROM {connection.ops.quote_name(name)}")  # noqa: S608
+            if (row := cursor.fetchone())[0] and row[1]:
+                yield Error(
+                    f"The sequence {name} was made outside of Galera, where two nodes may take one number from it: "
+                    f"ALTER SEQUENCE {name} INCREMENT BY 0.",
+                    id="spillway.E025",
+                )
 
 
 class TextColumn(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
+from functools import cached_property
 from typing import Literal
 
 from django.apps import apps
@@ -17,10 +18,21 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models import Min
 from django.utils.module_loading import import_string
 
+from config.database import galera
 from config.database.clock import database_now
 from config.database.queries import is_mariadb
 from config.database.retry import code_of
-from config.partitions.spec import Keep, Partition, PartitionSpec, bound_of, column_of, day_of, literal, start_of
+from config.partitions.spec import (
+    DropRefused,
+    Keep,
+    Partition,
+    PartitionSpec,
+    bound_of,
+    column_of,
+    day_of,
+    literal,
+    start_of,
+)
 
 # -- What all databases share --------------------------------------------------------------------------------
 # Everybody else queues behind a waiting ALTER or DROP: give up soon, the next run tries again.
@@ -205,6 +217,17 @@ CATALOGUE = """
 class MySQL(Driver):
     """DDL commits by itself here: nothing of this runs inside a transaction."""
 
+    @cached_property
+    def _node(self) -> galera.Node | None:
+        """On Galera this node, after a look at whether another one is written to; asked before the first drop."""
+        looks = galera.watched(self.connection)
+        return looks and looks[0]
+
+    def _require_sole_writer(self) -> None:
+        """A write set of another node would wait for our lock, and whatever we commit or alter then for it, for ever."""
+        if self._node and (now := galera.node_of(self.connection)) and (why := now.why_not_alone(self._node)):
+            raise DropRefused(why)
+
     def state(self) -> State:
         rows = self._catalogue()
         return "missing" if not rows else "partitioned" if rows[0][0] else "plain"
@@ -232,6 +255,7 @@ class MySQL(Driver):
 
     def drop(self, partition: Partition) -> None:
         """Under LOCK TABLES, which the ALTER keeps: a writer waits, then finds the next partition."""
+        self._require_sole_writer()
         with self._impatient() as cursor:
             aside = self._made_aside(cursor, partition)
             cursor.execute(f"LOCK TABLES {self._locked(aside)}")
@@ -242,6 +266,7 @@ class MySQL(Driver):
                     # Not START TRANSACTION, which would unlock: Django's atomic() only turns autocommit off.
                     with transaction.atomic(self.using):
                         self.guard(partition)
+                        self._require_sole_writer()
                     self._exchange(cursor, partition, aside)
                 self._remove(cursor, partition)
             finally:

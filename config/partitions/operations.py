@@ -10,6 +10,7 @@ from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 from django.utils.module_loading import import_string
 
+from config.database.galera import on_galera
 from config.database.queries import is_mariadb
 from config.partitions.layout import layout_for
 from config.partitions.spec import PartitionSpec, column_of
@@ -175,7 +176,9 @@ class NumberBySequence(DatabaseOnly):
         with schema_editor.connection.cursor() as cursor:
             cursor.execute(f"SELECT COALESCE(MAX(id), 0) + 1 FROM {table}")  # noqa: S608 (a table of ours)
             (first,) = cursor.fetchone()
-        schema_editor.execute(f"CREATE SEQUENCE {table}_ids START WITH {first} CACHE 10000")
+        # Galera refuses a cache unless each node steps over the numbers of the others.
+        step = "INCREMENT BY 0 " if on_galera(schema_editor.connection) else ""
+        schema_editor.execute(f"CREATE SEQUENCE {table}_ids START WITH {first} {step}CACHE 10000")
         schema_editor.execute(f"ALTER TABLE {table} MODIFY id bigint NOT NULL DEFAULT (NEXT VALUE FOR {table}_ids)")
 
     def backwards(self, schema_editor: BaseDatabaseSchemaEditor, model: type[models.Model]) -> None:

@@ -19,7 +19,7 @@ from config.database.clock import database_now
 from config.database.retry import Remedy, remedy_for
 from config.flows import Need, Reading
 from config.partitions.drivers import Driver, MySQL, PostgreSQL, SQLite
-from config.partitions.spec import Keep, Partition, PartitionSpec
+from config.partitions.spec import DropRefused, Keep, Partition, PartitionSpec
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
@@ -274,6 +274,8 @@ def _drop(driver: Driver, step: Step) -> Step:
         return replace(step, done=True)
     except Keep as reason:
         return replace(step, action="keep", reason=str(reason))
+    except DropRefused as reason:
+        return replace(step, error=str(reason))
     except DatabaseError as error:
         if all(partition.name != step.partition.name for partition in driver.existing()):
             return replace(step, action="keep", reason="gone already: another run dropped it")

@@ -87,6 +87,10 @@ class Keep(Exception):
     """Raised by a guard: this partition stays, and the text says why. `before_drop` may raise it, too."""
 
 
+class DropRefused(Exception):
+    """Raised by a driver: nothing may be dropped here now, and the text says why and what to do."""
+
+
 @dataclass(frozen=True)
 class Partition:
     """Rows whose column lies in [lower, upper). No lower: all below. No upper: unknown, never dropped."""

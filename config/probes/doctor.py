@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core import checks
 from django.db import DatabaseError, InterfaceError, connection
 
+from config.database import galera
 from config.database.clock import database_now
 from config.database.tables import missing_migrations
 from config.flows import flows
@@ -39,7 +40,12 @@ def examine() -> list[Finding]:
     database = _guarded("database", _database)
     findings += database
     if all(finding.ok for finding in database):
-        findings += _guarded("clock", _clock) + _guarded("partitions", _partitions) + _guarded("flows", _flows)
+        findings += (
+            _guarded("clock", _clock)
+            + _guarded("galera", _galera)
+            + _guarded("partitions", _partitions)
+            + _guarded("flows", _flows)
+        )
     return findings + _guarded("broker", _broker)
 
 
@@ -88,6 +94,17 @@ def _database() -> Iterator[Finding]:
 def _clock() -> Iterator[Finding]:
     skew = abs((database_now() - datetime.now(UTC)).total_seconds())
     yield Finding("clock", skew < MOST_SKEW, f"this machine and the database differ by {skew:.2f} s")
+
+
+def _galera() -> Iterator[Finding]:
+    if (looks := galera.watched(connection)) is None:
+        return
+    before, node = looks
+    yield Finding("galera node", not node.trouble, node.trouble or f"{node.name} is synced")
+    spare = "one may die" if node.size >= galera.LEAST else "if another one dies, nothing is written: start a third"
+    yield Finding("galera cluster", node.size >= galera.LEAST, f"{node.size} nodes, of which this one is: {spare}")
+    others = node.why_not_alone(before)
+    yield Finding("galera writers", not others, others or f"nothing is written to another node than {node.name}")
 
 
 def _partitions() -> Iterator[Finding]:

@@ -74,6 +74,8 @@ AWAY_FOR_A_WHILE_ON_MYSQL = [1040, 1203, 1226, 1129, 1053, 1927, 2002, 2003, 200
         (OperationalError("connection failed: FATAL:  no more connections allowed (max_client_conn)"), Remedy.WAIT),
         (InterfaceError(0, ""), Remedy.WAIT),  # what MySQL's driver says of a session that it has given up
         (caused(ProgrammingError("x"), Cause("x", sqlstate="42P01")), Remedy.WAIT),  # not migrated yet
+        (caused(OperationalError("x"), Cause(1213, "WSREP: aborted at COMMIT")), Remedy.RERUN),
+        (caused(OperationalError("x"), Cause(1047, "WSREP has not yet prepared node")), Remedy.WAIT),
         (caused(OperationalError("x"), Cause(1526, "no partition")), Remedy.PARTITION),
         (
             caused(IntegrityError("keine Partition von Relation gefunden"), Cause("x", sqlstate="23514")),

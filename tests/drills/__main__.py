@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 from tests.crash import databases
-from tests.drills import stage
 from tests.drills.capture import DebeziumDead
 from tests.drills.data import PoisonFlood, RunwayShort
 from tests.drills.failover import DatabaseFailedOver
+from tests.drills.galera import GaleraNodeKilled
 from tests.drills.healthy import Healthy
 from tests.drills.mail import ChannelPaused, ProviderDown
 from tests.drills.prometheus import installed
@@ -29,6 +29,7 @@ DRILLS: dict[str, type[Drill]] = {
     "debezium-dead": DebeziumDead,
     "runway-short": RunwayShort,
     "database-failed-over": DatabaseFailedOver,
+    "galera-node-killed": GaleraNodeKilled,
     "healthy": Healthy,
 }
 HELP = """\
@@ -68,7 +69,7 @@ def main() -> int:
 
 def refusal(drill: Drill, plan: Plan) -> str:
     """Why the drill cannot be run here; empty: it can."""
-    if not installed():
+    if drill.watched and not installed():
         return "prometheus is not installed (Debian package prometheus), and PROMETHEUS names none"
     if not plan.servers:
         return "TEST_KAFKA_SERVERS is not set and no broker runs here: make services starts one"
@@ -78,7 +79,7 @@ def refusal(drill: Drill, plan: Plan) -> str:
 def attempt(drill: Drill, plan: Plan) -> bool:
     """One drill, with a line a step; what was waited for in vain is a line, too."""
     try:
-        return stage.run(drill, plan, lambda text: print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True))
+        return drill.run(plan, lambda text: print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True))
     except AssertionError as error:
         print(f"{time.strftime('%H:%M:%S')}  {error}", flush=True)
         return False

@@ -42,6 +42,7 @@ class Drill:
     """What one drill says of itself: `fail` stages the failure, `mend` follows the runbook of `alert`."""
 
     alert = ""  # empty: no alert may fire
+    watched = True  # by a Prometheus
     staged: str  # one line for --list
     workers: tuple[tuple[str, ...], ...] = (("relay_outbox",),)
     flow = "notifications"  # whose sample traffic; empty: of every flow
@@ -50,6 +51,10 @@ class Drill:
     def refusal(self, plan: Plan) -> str:
         """Why it cannot be run on these servers; empty: it can."""
         return ""
+
+    def run(self, plan: Plan, say: Callable[[str], None]) -> bool:
+        """The whole drill; whether it passed."""
+        return run(self, plan, say)
 
     @contextmanager
     def around(self, stage: Stage) -> Iterator[None]:

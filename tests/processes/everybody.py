@@ -95,8 +95,9 @@ def everybody(directory: Path, settings: Any, url: str, servers: str = "", **mor
             found.start()
             try:
                 yield found
-            finally:
+            except BaseException:
                 for worker in platform.workers:  # pytest shows it beside a test that failed
                     print(f"--- the end of the log of {worker.name}", *worker.text.splitlines()[-8:], sep="\n")
+                raise
     finally:
         wire.delete(*settings.KAFKA_TOPICS)

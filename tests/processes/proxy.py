@@ -30,6 +30,12 @@ class Gate:
     def reopen(self) -> None:
         self.open = True
 
+    def turn(self, port: int) -> None:
+        """Lead to another server of this machine from now on; nobody keeps a way to the old one."""
+        self.shut()
+        self.target = ("127.0.0.1", port)
+        self.reopen()
+
     def close(self) -> None:
         self.shut()
         hang_up(self.listener)
@@ -38,12 +44,16 @@ class Gate:
         while True:
             try:
                 client, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
                 if not self.open:
                     hang_up(client)
                     continue
                 server = socket.create_connection(self.target)
-            except OSError:
-                return
+            except OSError:  # nobody is at home
+                hang_up(client)
+                continue
             self.sockets += [client, server]
             self._forward(client, server)
 

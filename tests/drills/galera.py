@@ -1,0 +1,177 @@
+"""The drill about Galera: the node that is written to is killed under all flows, and another one takes over."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.crash import databases
+from tests.crash.platform import Platform
+from tests.crash.run import directory
+from tests.crash.wire import wait_for
+from tests.drills.stage import Drill, Plan
+from tests.processes.galera import Nodes
+from tests.processes.proxy import Gate
+
+if TYPE_CHECKING:
+    from tests.processes.everybody import Everybody
+
+Say = Callable[[str], None]
+OLD = {"THROTTLER_BUFFER_DAYS": "2", "BUFFER_RETENTION_MONTHS": "1"}  # rotation has something to drop
+KEPT = {"THROTTLER_BUFFER_DAYS": "7", "BUFFER_RETENTION_MONTHS": "3"}
+
+
+class GaleraNodeKilled(Drill):
+    """Nothing that was acknowledged is lost, nothing is there twice; rotation drops on the writer's node alone."""
+
+    watched = False
+    staged = "of three nodes the one that is written to is killed; a proxy turns to the second"
+
+    def run(self, plan: Plan, say: Say) -> bool:
+        with tempfile.TemporaryDirectory(prefix="spillway-galera-") as folder, Nodes(Path(folder)) as nodes:
+            say("three nodes are synced")
+            with closing(Gate(nodes.url(1))) as gate, directory(plan.logs) as logs:
+                set_up(gate.url, plan.servers)
+                with everybody_at_work(logs, gate.url, plan.servers, say) as everybody:
+                    return play(nodes, gate, everybody, say)
+
+
+def set_up(url: str, servers: str) -> None:
+    """Django in this process, which looks at what the others do; it goes through the proxy, too."""
+    os.environ |= {"DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "config.settings", "SECRET_KEY": "not-a-secret" * 5,
+                   "KAFKA_BOOTSTRAP_SERVERS": servers, "TEST_KAFKA_SERVERS": servers, **KEPT}  # fmt: skip
+    import django
+
+    os.environ["LOG_LEVEL"] = "WARNING"
+    django.setup()
+    del os.environ["LOG_LEVEL"]  # of this process alone
+
+
+@contextmanager
+def everybody_at_work(logs: Path, url: str, servers: str, say: Say) -> Iterator[Everybody]:
+    from django.conf import settings
+    from django.db import connections
+
+    from tests.processes.everybody import everybody
+
+    Platform(logs, {}).manage("migrate", "--verbosity", "0")
+    say("migrated, through a proxy that leads to node 1")
+    try:
+        with everybody(logs, settings, url, servers) as platform:
+            yield platform
+    finally:
+        connections.close_all()
+
+
+def play(nodes: Nodes, gate: Gate, everybody: Everybody, say: Say) -> bool:
+    everybody.get_on()
+    say("every process has got on; $ python manage.py doctor")
+    doctor(everybody, say)
+    rotated = rotation(everybody, "on node 2, which is not written to", nodes.url(2), say)
+    if not rotated.startswith("refused"):
+        return False
+    with closing(Client(gate.url)) as client:
+        wait_for(lambda: len(client.kept) > 100, 60, "a hundred commits")
+        took_over = turn(nodes, gate, client, say)
+        everybody.get_on()
+        say(f"every process has got on again {time.monotonic() - took_over:.0f} s after the node was killed")
+    missing = client.missing(nodes.url(2))
+    say(f"a client beside them: {len(client.kept)} commits acknowledged, {len(missing)} of them missing, "
+        f"{client.pause:.1f} s without one")  # fmt: skip
+    doctor(everybody, say)
+    if rotation(everybody, "on node 3", nodes.url(3), say)[:7] != "refused":
+        return False
+    if rotation(everybody, "on node 2, the new writer", gate.url, say)[:7] != "dropped":
+        return False
+    everybody.stop()
+    everybody.platform.manage("run_throttler", "--until-idle", "5")
+    done = everybody.platform.manage("verify", "--kafka", check=False)
+    say(f"$ python manage.py verify --kafka: {(done.stdout.strip() or done.stderr.strip()).splitlines()[-1][:150]}")
+    return not missing and not done.returncode
+
+
+def turn(nodes: Nodes, gate: Gate, client: Client, say: Say) -> float:
+    """Kill node 1 and turn the proxy; when that was."""
+    from django.db import connections
+
+    killed = time.monotonic()
+    nodes.kill(1)
+    gate.turn(nodes.ports[2][0])
+    say("node 1 is killed with SIGKILL; the proxy leads to node 2")
+    connections.close_all()
+    before = len(client.kept)
+    wait_for(lambda: len(client.kept) > before + 10, 120, "commits on node 2", 0.1)
+    say(f"node 2 commits {time.monotonic() - killed:.1f} s later")
+    wait_for(answers, 60, "node 2 to let us in", 0.2)
+    return killed
+
+
+def answers() -> bool:
+    from django.db import DatabaseError, InterfaceError
+
+    from config.database.clock import database_now
+
+    try:
+        return bool(database_now())
+    except (DatabaseError, InterfaceError):
+        return False
+
+
+def doctor(everybody: Everybody, say: Say) -> None:
+    for line in everybody.platform.manage("doctor", check=False).stdout.splitlines():
+        if "galera" in line or line.startswith("FAIL"):
+            say(f"  {line[:170]}")
+
+
+def rotation(everybody: Everybody, where: str, url: str, say: Say) -> str:
+    """What a rotation that has something to drop came to: `dropped …`, or `refused: …` with the first reason."""
+    done = everybody.platform.manage("rotate_partitions", check=False, DATABASE_URL=url, **OLD)
+    lines = [line.strip() for line in (done.stdout or done.stderr).splitlines()]
+    dropped, failed = ([line for line in lines if line.startswith(word)] for word in ("dropped", "failed"))
+    came_to = f"dropped {len(dropped)} partitions" if dropped and not failed else f"refused: {(failed or lines)[0]}"
+    say(f"$ python manage.py rotate_partitions, {where}: {came_to}"[:330])
+    return came_to
+
+
+class Client:
+    """Commits numbers, one after the other, through the proxy, and remembers those of which it was told that they are kept."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.kept: list[int] = []
+        self.pause = 0.0  # seconds, the longest between two that were kept
+        self.ended = threading.Event()
+        databases.run(url, "CREATE TABLE drill_numbers (n bigint PRIMARY KEY)")
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.thread.start()
+
+    def close(self) -> None:
+        self.ended.set()
+        self.thread.join(30)
+
+    def missing(self, url: str) -> list[int]:
+        """The numbers that were acknowledged and are not there."""
+        there = {n for (n,) in databases.rows(url, "SELECT n FROM drill_numbers")}
+        return [n for n in self.kept if n not in there]
+
+    def _work(self) -> None:
+        number, last = 0, time.monotonic()
+        while not self.ended.is_set():
+            try:
+                with closing(databases.connect(self.url)) as connection:
+                    cursor = connection.cursor()
+                    while not self.ended.wait(0.005):
+                        number += 1
+                        cursor.execute("INSERT INTO drill_numbers VALUES (%s)", [number])
+                        self.kept.append(number)
+                        self.pause, last = max(self.pause, time.monotonic() - last), time.monotonic()
+            except Exception as error:  # whatever the driver says: again, on another connection
+                print(f"client: {error}", file=sys.stderr)
+                time.sleep(0.1)
