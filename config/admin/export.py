@@ -18,6 +18,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.text import capfirst, slugify
 
+from config import replica
 from config.admin import humanize
 from config.admin.html import steered
 from config.admin.lists import AFTER, BEFORE
@@ -73,7 +74,10 @@ def _pages(request: HttpRequest, changelist: Any) -> Iterator[Sequence[models.Mo
     """The rows in the order of the list; those that move meanwhile are read where they are then."""
     changelist.list_per_page, changelist.backwards, changelist.place = PAGE, False, ""
     while True:
-        changelist.get_results(request)
+        if changelist.model_admin.may_lag(request):
+            replica.prefer(lambda: changelist.get_results(request))
+        else:
+            changelist.get_results(request)
         yield changelist.result_list
         if not changelist.behind:
             return

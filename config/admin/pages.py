@@ -24,6 +24,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
+from config import replica
 from config.admin import export, humanize
 from config.admin.filters import EVERY, TIMES, ByTime, WithinTime
 from config.admin.html import moment, row_checkbox
@@ -161,6 +162,7 @@ class KeysetChangeList(ChangeList):
     model_admin: ReadOnlyAdmin
     newer = older = ""
     behind = ""  # the cursor of its last row, where more rows follow
+    read_from = ""  # words where its rows are from the replica
     narrowed: Sequence[str] = ()
     within: WithinTime | None = None  # the time range that narrows it
     way_back: tuple[str, str] = ("", "")
@@ -214,6 +216,7 @@ class KeysetChangeList(ChangeList):
         except (ValidationError, DataError) as error:
             raise IncorrectLookupParameters(error) from error
         self.result_list = rows
+        self.read_from = f"Read from the replica, {replica.lag.in_words()}" if replica.is_read() else ""
         self.behind = self.keyset.cursor(rows[-1]) if rows and more else ""
         if rows and (more if self.backwards else self.place):
             self.newer = self.get_query_string({AFTER: self.keyset.cursor(rows[0])})
@@ -299,8 +302,19 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
         return queryset, False
 
     def changelist_view(self, request: HttpRequest, extra_context: Mapping[str, object] | None = None) -> HttpResponse:
+        """A list of what happened is read from the replica, where there is one; what is there now from the primary."""
         title = str(self.opts.verbose_name_plural).capitalize()
-        return super().changelist_view(request, {"title": title, **(extra_context or {})})
+
+        def answer() -> HttpResponse:
+            response = super(ReadOnlyAdmin, self).changelist_view(request, {"title": title, **(extra_context or {})})
+            # What its template reads is part of the list.
+            return response.render() if isinstance(response, TemplateResponse) and replica.is_read() else response
+
+        return replica.prefer(answer) if request.method == "GET" and self.may_lag(request) else answer()
+
+    def may_lag(self, request: HttpRequest) -> bool:
+        """Whether this list may be some seconds old: one of what happened, for somebody who has changed nothing meanwhile."""
+        return bool(self.happened) and not replica.has_just_written(request)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """The menu of the list: the levers that this user may pull. A page of one row says which rights are missing."""

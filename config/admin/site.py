@@ -17,6 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
+from config import replica
 from config.admin import lists
 from config.admin.home import home
 from config.admin.html import in_reading_order
@@ -171,6 +172,7 @@ def _reporting_refusals(view: View) -> View:
         except (OverflowError, DataError, FieldDoesNotExist) as error:
             # A number, a time or a text that no column takes, or no column: Django finds that out late.
             raise BadRequest from error
+        replica.remember_write(request, response)
         if isinstance(response, TemplateResponse):
             response.add_post_render_callback(_put_in_reading_order)
         if response.status_code == 403:

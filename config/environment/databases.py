@@ -22,7 +22,24 @@ ENGINES = {
 }
 
 
-def database_from_url(url: str, base_dir: Path, idle_transaction_seconds: int = 0) -> dict[str, Any]:
+def databases(url: str, replica: str, base_dir: Path, idle_transaction_seconds: int = 0) -> dict[str, dict[str, Any]]:
+    """`DATABASES`: the primary of DATABASE_URL, and the replica of REPLICA_URL where that is set."""
+    primary = database_from_url(url, base_dir, idle_transaction_seconds)
+    if not replica:
+        return {"default": primary}
+    copy = database_from_url(replica, base_dir, idle_transaction_seconds, "REPLICA_URL")
+    if copy["ENGINE"] != primary["ENGINE"]:
+        raise BadSetting("REPLICA_URL: is another kind of database than DATABASE_URL")
+    if replica.startswith("sqlite"):
+        raise BadSetting("REPLICA_URL: SQLite has no replicas")
+    copy["OPTIONS"]["connect_timeout"] = 2  # a page waits for it, and the primary is there
+    copy["TEST"] = {"MIRROR": "default"}
+    return {"default": primary, "replica": copy}
+
+
+def database_from_url(
+    url: str, base_dir: Path, idle_transaction_seconds: int = 0, name: str = "DATABASE_URL"
+) -> dict[str, Any]:
     """`sqlite:///file`, `postgres://user:password@host:port/name`, `mysql://…` or `mariadb://…`.
 
     The server ends a session that does nothing for so long inside a transaction; 0: it waits.
@@ -30,12 +47,12 @@ def database_from_url(url: str, base_dir: Path, idle_transaction_seconds: int = 
     url = url or f"sqlite:///{base_dir / 'spillway.sqlite3'}"
     scheme = url.partition(":")[0]
     if scheme not in ENGINES:
-        raise BadSetting(f"DATABASE_URL: {scheme!r} is not one of {', '.join(ENGINES)}")
+        raise BadSetting(f"{name}: {scheme!r} is not one of {', '.join(ENGINES)}")
     if scheme != "sqlite":
-        split_url("DATABASE_URL", url)
+        split_url(name, url)
     config = environ.Env.db_url_config(url.replace("mariadb:", "mysql:", 1), engine=ENGINES[scheme])
     if not config.get("NAME"):
-        raise BadSetting("DATABASE_URL: names no database")
+        raise BadSetting(f"{name}: names no database")
     config["CONN_HEALTH_CHECKS"] = True
     config.setdefault("CONN_MAX_AGE", 600)
     config["OPTIONS"] = {**_options(scheme, idle_transaction_seconds), **config.get("OPTIONS", {})}

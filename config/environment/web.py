@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from config.environment.databases import database_from_url
+from config.environment.databases import databases
 from config.environment.env import Env
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
@@ -76,7 +76,9 @@ TEMPLATES = [
     }
 ]
 DATABASE_IDLE_TRANSACTION_SECONDS = env.integer("DATABASE_IDLE_TRANSACTION_SECONDS", 10, most=600)
-DATABASES = {"default": database_from_url(env.text("DATABASE_URL"), BASE_DIR, DATABASE_IDLE_TRANSACTION_SECONDS)}
+DATABASES = databases(env.text("DATABASE_URL"), env.text("REPLICA_URL"), BASE_DIR, DATABASE_IDLE_TRANSACTION_SECONDS)
+DATABASE_ROUTERS = ["config.replica.Router"] if len(DATABASES) > 1 else []
+REPLICA_MAX_LAG_SECONDS = env.integer("REPLICA_MAX_LAG_SECONDS", 10, least=1, most=600)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 PASSWORD_RULES: dict[str, dict] = {
     "MinimumLength": {"min_length": 12},

@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.core import checks
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, connections
 
+from config import replica
 from config.database import galera
 from config.database.clock import database_now
 from config.database.tables import missing_migrations
@@ -40,12 +41,8 @@ def examine() -> list[Finding]:
     database = _guarded("database", _database)
     findings += database
     if all(finding.ok for finding in database):
-        findings += (
-            _guarded("clock", _clock)
-            + _guarded("galera", _galera)
-            + _guarded("partitions", _partitions)
-            + _guarded("flows", _flows)
-        )
+        looks = {"replica": _replica, "clock": _clock, "galera": _galera, "partitions": _partitions, "flows": _flows}
+        findings += [finding for name, look in looks.items() for finding in _guarded(name, look)]
     return findings + _guarded("broker", _broker)
 
 
@@ -89,6 +86,14 @@ def _database() -> Iterator[Finding]:
     yield Finding("database", True, f"{connection.display_name} {version} at {_where()} answers in {took:.1f} ms")
     missing = missing_migrations()
     yield Finding("migrations", not missing, missing or "all applied")
+
+
+def _replica() -> Iterator[Finding]:
+    if not replica.configured():
+        return
+    usable, most = replica.usable(), settings.REPLICA_MAX_LAG_SECONDS
+    use = "lists and gauges are read there" if usable else f"until it is within {most} s the primary answers"
+    yield Finding("replica", usable, f"REPLICA_URL ({_where(replica.REPLICA)}): {replica.lag.in_words()}; {use}")
 
 
 def _clock() -> Iterator[Finding]:
@@ -156,8 +161,8 @@ def _topic(topic: TopicState) -> Iterator[Finding]:
         yield Finding(f"topic {topic.name}", True, "; ".join(filter(None, facts)))
 
 
-def _where() -> str:
-    config = connection.settings_dict
+def _where(alias: str = DEFAULT_DB_ALIAS) -> str:
+    config = connections[alias].settings_dict
     return f"{config['HOST']}:{config['PORT']}/{config['NAME']}" if config["HOST"] else str(config["NAME"])
 
 

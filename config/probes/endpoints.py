@@ -16,11 +16,13 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from config import replica
 from config.database.clock import database_now
 from config.database.tables import missing_migrations
 from config.flows import Reading, flows
 from config.partitions import rotation
 from config.telemetry.logs import log
+from config.telemetry.metrics import REPLICA_LAG
 
 # -- /metrics ------------------------------------------------------------------------------------------------
 OURS = "spillway_"
@@ -50,7 +52,7 @@ class Scrape(Collector):
             if metric.type != "gauge" or not metric.name.startswith(OURS):
                 yield metric
         try:
-            yield from families_of(list(read())).values()
+            yield from families_of(replica.prefer(lambda: list(read()))).values()
         except (DatabaseError, InterfaceError) as error:
             log.warning("scrape_without_database", error=type(error).__name__)
 
@@ -70,6 +72,8 @@ def read() -> Iterator[Reading]:
     yield from rotation.runway_gauges(now)
     for flow in flows():
         yield from flow.gauges(now)
+    if replica.configured() and (behind := replica.lag.seconds()) is not None:
+        yield Reading(REPLICA_LAG, behind)
 
 
 def families_of(readings: list[Reading]) -> dict[str, GaugeMetricFamily]:

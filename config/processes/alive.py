@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -91,6 +92,10 @@ class Reporter(Protocol):
     def stop(self, error: str) -> None:
         """It ends: told to, or by this error."""
 
+    @staticmethod
+    def newest(alias: str) -> datetime | None:
+        """When a process reported last, as this database has it."""
+
 
 def identity_of(command: str) -> Identity:
     """This process, running that command."""
@@ -109,6 +114,12 @@ def start_reporting(command: str) -> Reporter | None:
     reporter: Reporter = import_string(settings.HEARTBEAT)(identity_of(command))
     reporter.start()
     return reporter
+
+
+def newest_report(alias: str) -> datetime | None:
+    """When a process reported last, as the database of this alias has it; None: none is known."""
+    reporter: type[Reporter] | None = import_string(settings.HEARTBEAT) if settings.HEARTBEAT else None
+    return reporter.newest(alias) if reporter else None
 
 
 @contextmanager

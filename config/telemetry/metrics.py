@@ -51,6 +51,11 @@ OUTBOX_CLAIMS = Counter("spillway_outbox_claims", "Messages claimed, by path.", 
 OUTBOX_POLL_SECONDS = Histogram(
     "spillway_outbox_poll_seconds", "A round of the relay that found something, from claim to settled."
 )
+REPLICA_LAG = Gauge(
+    "spillway_replica_lag_seconds",
+    "How far the read replica is behind at most, by the newest report of a worker in it.",
+    registry=NOWHERE,
+)
 OUTBOX_PENDING = Gauge(
     "spillway_outbox_pending", "Messages that wait to be sent; counted up to 100,000.", registry=NOWHERE
 )

@@ -21,6 +21,7 @@ from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
 from config.database.clock import database_now
+from config.replica import REPLICA, lag, usable
 from config.telemetry.redaction import masked_error
 from outbox.admin.channels import state_of_channel
 from outbox.audit_log import actions
@@ -164,14 +165,17 @@ def foundations() -> Iterator[tuple[str, str, str, str]]:
 
 
 def _database(alias: str) -> tuple[str, str, str]:
-    name = "Database" if alias == DEFAULT_DB_ALIAS else f"Database {alias}"
+    name = "Database" if alias == DEFAULT_DB_ALIAS else alias.capitalize()
     started = time.perf_counter()
     try:
         database_now(alias)
     except (DatabaseError, InterfaceError):
         return name, "breaker", "it does not answer"
+    if alias == REPLICA and not usable():
+        return name, "behind", f"{lag.in_words()}; the primary answers instead"
     took = (time.perf_counter() - started) * 1000
-    return name, "healthy", f"{connections[alias].display_name} answers in {took:.1f} ms"
+    behind = f", {lag.in_words()}" if alias == REPLICA else ""
+    return name, "healthy", f"{connections[alias].display_name} answers in {took:.1f} ms{behind}"
 
 
 # -- Positions -----------------------------------------------------------------------------------------------

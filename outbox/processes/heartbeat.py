@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from django.db import DatabaseError, InterfaceError, close_old_connections, connection
+from django.db.models import Max
 
 from config.database.chunks import delete_in_chunks
 from config.database.clock import database_now
@@ -50,6 +51,12 @@ class Heartbeat:
         self.error = error
         self._ending.set()
         self._thread.join(PATIENCE)
+
+    @staticmethod
+    def newest(alias: str) -> datetime | None:
+        """When a process reported last, as this database has it; of the end of an index."""
+        newest: datetime | None = WorkerProcess.objects.using(alias).aggregate(newest=Max("seen_at"))["newest"]
+        return newest
 
     def _work(self) -> None:
         wait = 0.0

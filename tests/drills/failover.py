@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ SELECT flow, name, sum(value) FROM outbox_flowcounter WHERE name IN ('read', 'ba
 """
 JOBS = "SELECT max(until) FROM outbox_joblease"
 FLOWS = 6
+REPLICA = re.compile(r"(ok  |FAIL)  replica ")
+READ, UNREAD = "lists and gauges are read there", "the primary answers"
 LIMIT = 20.0  # seconds after the address answers until every flow goes on
 MINUTE = 90.0  # in which beat starts its jobs once
 
@@ -54,12 +57,14 @@ class DatabaseFailedOver(Drill):
                     databases.run(self.pair.primary.address, statement)
                 with PgBouncer(folder, self.pair.primary.address, USER) as self.pooler:
                     stage.environment["DATABASE_URL"] = self.pooler.url(DATABASE)
+                    stage.environment["REPLICA_URL"] = self.pair.standby.address
                     stage.platform.manage("migrate", "--verbosity", "0")
                     yield
 
     def fail(self, stage: Stage) -> None:
         wait_for(lambda: len(self._counts()) >= FLOWS, 180, "every flow to work", 1)
         self._get_on(60)
+        self._let_replica_fall_behind(stage)
         self.pair.primary.kill()
 
     def mend(self, stage: Stage) -> None:
@@ -74,6 +79,20 @@ class DatabaseFailedOver(Drill):
         stage.say("beat starts its jobs")
         ended = [name for name, worker in stage.living.items() if not worker.alive]
         assert not ended, f"ended meanwhile: {', '.join(ended)}"
+
+    def _let_replica_fall_behind(self, stage: Stage) -> None:
+        """The standby is the read replica as well: it is read, then it is too late to be read, then it is read again."""
+
+        def shown(words: str) -> Callable[[], str]:
+            def line() -> str:
+                lines = stage.platform.manage("doctor", check=False).stdout.splitlines()
+                return next((line for line in lines if REPLICA.match(line) and words in line), "")
+
+            return line
+
+        for words, goes_on in ((READ, True), (UNREAD, False), (READ, True)):
+            self.pair.standby.replay(goes_on=goes_on)
+            stage.say(f"  {wait_for(shown(words), 60, f'doctor to say: {words}', 1)[:150]}")
 
     def _get_on(self, seconds: float) -> float:
         """Wait until each flow has worked once more; how long that took."""

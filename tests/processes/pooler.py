@@ -107,6 +107,11 @@ class Standby(Postgres):
         self.run("pg_basebackup", "-D", str(data), "-R", "-X", "stream", "--checkpoint=fast",
                  "-d", f"{source} application_name={STANDBY}")  # fmt: skip
 
+    def replay(self, *, goes_on: bool) -> None:
+        """Let what arrives wait, or be applied; commits of the primary do not wait for that."""
+        signal_name = "-CONT" if goes_on else "-STOP"
+        subprocess.run(["pkill", signal_name, "-P", str(self.process.pid), "-f", "startup"], check=True)
+
     def promote(self) -> None:
         """Returns when it writes."""
         self.run("pg_ctl", "promote", "-w", "-D", str(self.data))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from config.environment.databases import database_from_url
+from config.environment.databases import database_from_url, databases
 from config.environment.env import BadSetting, Env
 from config.environment.mail import server_from_url
 
@@ -134,3 +134,23 @@ def test_start_up_stops_with_one_line(name, value):
     assert done.stderr.count("\n") == 1
     assert name in done.stderr
     assert "hid" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "replica", "words"),
+    [
+        ("postgres://u:p@h/d", "mysql://u:p@h/d", "is another kind of database"),
+        ("sqlite:///a.sqlite3", "sqlite:///b.sqlite3", "SQLite has no replicas"),
+        ("postgres://u:p@h/d", "postgres://u:p@h", "names no database"),
+        ("postgres://u:p@h/d", "oracle://u:p@h/d", "'oracle' is not one of"),
+    ],
+)
+def test_a_replica_is_another_server_of_the_same_kind(tmp_path, url, replica, words):
+    with pytest.raises(BadSetting, match=f"^REPLICA_URL: {words}"):
+        databases(url, replica, tmp_path)
+
+
+def test_a_replica_is_waited_for_briefly(tmp_path):
+    assert databases("mysql://u:p@h/d", "", tmp_path).keys() == {"default"}
+    both = databases("mysql://u:p@h/d", "mariadb://u:p@other/d", tmp_path)
+    assert [both[name]["OPTIONS"]["connect_timeout"] for name in ("default", "replica")] == [10, 2]

@@ -1,0 +1,173 @@
+"""The read replica of REPLICA_URL: lists of what happened and gauges are read there, never what somebody decides by.
+
+Nothing is routed by itself: code says `reading()`, or the primary answers. A claim, a lever, a right and the answer to a
+write come from the primary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from math import inf
+from threading import Lock
+from typing import TypeVar
+
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, DataError, InterfaceError, connections, models
+from django.http import HttpRequest, HttpResponse
+
+from config.database.clock import database_now
+from config.processes.alive import newest_report
+from config.telemetry.logs import log
+
+Answer = TypeVar("Answer")
+
+REPLICA = "replica"
+APPS = {"outbox", "buffer", "throttler", "notifications"}  # rights and sessions are always read from the primary
+EACH = 2.0  # seconds for which a measured lag holds
+REPORTED = timedelta(seconds=30)  # some worker reports each ten seconds; without one nothing tells the lag
+WROTE = "spillway_wrote"  # the cookie of somebody who has just changed something
+
+_reading: ContextVar[bool] = ContextVar("reading", default=False)
+
+
+# -- Where a query goes --------------------------------------------------------------------------------------
+class Router:
+    """The primary, but for reads inside `reading()`; also where a row came from the replica."""
+
+    def db_for_read(self, model: type[models.Model], **hints: object) -> str:
+        return REPLICA if _reading.get() and model._meta.app_label in APPS else DEFAULT_DB_ALIAS
+
+    def db_for_write(self, model: type[models.Model], **hints: object) -> str:
+        return DEFAULT_DB_ALIAS  # SELECT … FOR UPDATE asks here, too
+
+    def allow_relation(self, one: models.Model, other: models.Model, **hints: object) -> bool:
+        return True
+
+    def allow_migrate(self, db: str, app_label: str, **hints: object) -> bool:
+        return db != REPLICA
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Inside, reads of the flows' tables go to the replica."""
+    token = _reading.set(True)
+    try:
+        yield
+    finally:
+        _reading.reset(token)
+
+
+def is_read() -> bool:
+    """Whether this is inside `reading()`."""
+    return _reading.get()
+
+
+# -- How far it is behind ------------------------------------------------------------------------------------
+class Lag:
+    """Seconds by which the replica is behind at most, by the newest report of a worker in both; None: it cannot be told.
+
+    The idea is that of pt-heartbeat: a row that somebody writes all the time tells more than what a server believes of
+    its own replication, asks for no right, and is the same on every database.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._measured_at = -EACH
+        self._seconds: float | None = None
+        self.trouble = ""  # why it cannot be told
+
+    def seconds(self) -> float | None:
+        """Measured now, or within the last two seconds."""
+        with self._lock:
+            if time.monotonic() - self._measured_at >= EACH:
+                self._seconds = self._measure()
+                self._measured_at = time.monotonic()
+            return self._seconds
+
+    def failed(self, error: Exception) -> None:
+        """It did not answer: leave it alone for a while."""
+        with self._lock:
+            self._give_up(error)
+            self._measured_at = time.monotonic()
+
+    def in_words(self) -> str:
+        """`3 s behind at most`, or why that cannot be told."""
+        seconds = self.seconds()
+        if seconds == inf:
+            return "it has no report of a worker, which the primary has"
+        return self.trouble if seconds is None else f"{seconds:.0f} s behind at most"
+
+    def _measure(self) -> float | None:
+        now = database_now()
+        ours = newest_report(DEFAULT_DB_ALIAS)
+        try:
+            theirs = newest_report(REPLICA)
+        except (DatabaseError, InterfaceError) as error:
+            self._give_up(error)
+            return None
+        behind = seconds_behind(now, ours, theirs)
+        self.trouble = "" if behind is not None else "no worker reports, so nothing tells how far it is behind"
+        return behind
+
+    def _give_up(self, error: Exception) -> None:
+        connections[REPLICA].close()
+        if not self.trouble:
+            log.warning("replica_unavailable", error=str(error).strip()[:300])
+        self.trouble, self._seconds = f"it does not answer ({type(error).__name__})", None
+
+
+def seconds_behind(now: datetime, ours: datetime | None, theirs: datetime | None) -> float | None:
+    """By reports read from the primary first: 0 where the replica has the newest, else the age of what it has."""
+    if ours is None or now - ours > REPORTED:
+        return None
+    if theirs is None:
+        return inf
+    return 0.0 if theirs >= ours else (now - theirs).total_seconds()
+
+
+lag = Lag()
+
+
+def configured() -> bool:
+    return REPLICA in connections.settings
+
+
+def usable() -> bool:
+    """Whether it is there, and no further behind than REPLICA_MAX_LAG_SECONDS."""
+    seconds = lag.seconds() if configured() else None
+    return seconds is not None and seconds <= settings.REPLICA_MAX_LAG_SECONDS
+
+
+def prefer(work: Callable[[], Answer]) -> Answer:
+    """What `work` reads, from the replica where it is usable; from the primary where it is not, or fails meanwhile.
+
+    `work` only reads, and may be done twice: a long query on a standby is cancelled when it is in the way of what arrives.
+    """
+    if not usable():
+        return work()
+    try:
+        with reading():
+            return work()
+    except DataError:  # the question is wrong, wherever it is asked
+        raise
+    except (DatabaseError, InterfaceError) as error:
+        lag.failed(error)
+        return work()
+
+
+# -- Who has just written ------------------------------------------------------------------------------------
+def remember_write(request: HttpRequest, response: HttpResponse) -> None:
+    """Until the replica has it for certain, whoever sent this request reads from the primary."""
+    if configured() and request.method not in ("GET", "HEAD", "OPTIONS"):
+        response.set_cookie(
+            WROTE, "1", max_age=settings.REPLICA_MAX_LAG_SECONDS + int(EACH) + 1, httponly=True, samesite="Lax",
+            secure=settings.SESSION_COOKIE_SECURE,
+        )  # fmt: skip
+
+
+def has_just_written(request: HttpRequest) -> bool:
+    return WROTE in request.COOKIES

@@ -1,0 +1,177 @@
+"""The read replica: what reads it, who does not, and what happens while it is behind or away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.db import OperationalError, connection, connections, models, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from buffer.events.models import Bucket
+from config import replica
+from config.database.clock import database_now
+from config.probes import doctor
+from outbox.audit_log.models import OperatorAction
+from outbox.bookkeeping.models import FlowCounter, Watermark
+from outbox.letters.models import DeadLetter
+from outbox.processes.models import WorkerProcess
+from tests.config.admin.conftest import list_of
+from tests.config.admin.test_export import act, download
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", replica.REPLICA])
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TRAIL = list_of(OperatorAction)
+WORDS = "Read from the replica, 0 s behind at most"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _alias(django_db_setup: None) -> Iterator[None]:
+    """A second way to the test database, by the alias of the replica."""
+    connections.settings[replica.REPLICA] = {**connection.settings_dict, "TEST": {"MIRROR": "default"}}
+    yield
+    del connections[replica.REPLICA], connections.settings[replica.REPLICA]
+
+
+@pytest.fixture(autouse=True)
+def _replica(settings, monkeypatch) -> Iterator[None]:
+    """It is asked, and a worker has just reported."""
+    settings.HEARTBEAT = "outbox.processes.heartbeat.Heartbeat"
+    settings.DATABASE_ROUTERS = ["config.replica.Router"]
+    monkeypatch.setattr(replica, "lag", replica.Lag())
+    now = database_now()
+    WorkerProcess.objects.create(
+        run="8c4f0a3e-6d8e-4a53-9f0e-3a2f4c1b7d10", command="relay_outbox", host="h", place="p", pid=1, mark="m",
+        version="1", since=now, kept_since=now, seen_at=now,
+    )  # fmt: skip
+    yield
+    connections[replica.REPLICA].close()
+
+
+def asked(client: Client, url: str) -> tuple[str, list[str], list[str]]:
+    """What a page says, and what the primary and the replica were asked for it."""
+    with CaptureQueriesContext(connection) as ours, CaptureQueriesContext(connections[replica.REPLICA]) as theirs:
+        response = client.get(url)
+    assert response.status_code == 200
+    return response.content.decode(), *([query["sql"] for query in them] for them in (ours, theirs))
+
+
+def about(queries: list[str], model: type[models.Model]) -> list[str]:
+    return [sql for sql in queries if f"FROM {connection.ops.quote_name(model._meta.db_table)}" in sql]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "seconds"),
+    [
+        (3, 3, 0.0),
+        (3, 2, 0.0),  # it has a report that came after the primary was asked
+        (3, 8, 8.0),
+        (29, 29, 0.0),
+        (31, 31, None),  # nobody reports, so that both are the same says nothing
+        (3, None, float("inf")),
+        (None, None, None),
+    ],
+)
+def test_how_far_it_is_behind(ours, theirs, seconds):
+    at = [None if ago is None else NOW - timedelta(seconds=ago) for ago in (ours, theirs)]
+    assert replica.seconds_behind(NOW, *at) == seconds
+
+
+def test_a_list_of_what_happened_is_read_there_and_rights_are_not(boss):
+    act(3)
+    page, ours, theirs = asked(boss, TRAIL)
+    assert WORDS in page
+    assert about(theirs, OperatorAction)
+    assert not about(ours, OperatorAction)
+    assert about(ours, Session)
+    assert about(ours, User)
+    assert not [sql for sql in theirs if "auth_" in sql or "django_session" in sql]
+
+
+def test_what_is_there_now_is_read_from_the_primary(boss):
+    for model in (Bucket, WorkerProcess, Watermark):
+        page, _ours, theirs = asked(boss, list_of(model))
+        assert "Read from the replica" not in page
+        assert not about(theirs, Bucket) + about(theirs, Watermark)
+
+
+def test_who_has_just_written_reads_the_primary(boss, settings):
+    act(1)
+    response = boss.post(list_of(DeadLetter), {"action": ""})
+    cookie = response.cookies[replica.WROTE]
+    assert int(cookie["max-age"]) > settings.REPLICA_MAX_LAG_SECONDS
+    assert cookie["httponly"]
+    page, ours, theirs = asked(boss, TRAIL)
+    assert (WORDS in page, bool(about(ours, OperatorAction)), theirs) == (False, True, [])
+    del boss.cookies[replica.WROTE]  # as a browser does when its time is over
+    assert WORDS in asked(boss, TRAIL)[0]
+
+
+@pytest.mark.parametrize("behind", [None, 10.5])
+def test_a_replica_that_is_late_or_cannot_be_told_is_not_read(boss, monkeypatch, behind):
+    reports = {"default": 40 if behind is None else 1, "replica": behind or 40}
+    monkeypatch.setattr(replica, "newest_report", lambda alias: database_now() - timedelta(seconds=reports[alias]))
+    page, ours, theirs = asked(boss, TRAIL)
+    assert "Read from the replica" not in page
+    assert about(ours, OperatorAction)
+    assert theirs == []
+
+
+def test_a_replica_that_fails_meanwhile_is_replaced_by_the_primary_and_left_alone(boss, monkeypatch):
+    act(2)
+    assert replica.usable()
+    calls: list[str] = []
+
+    def cancelled(execute, sql, params, many, context):
+        calls.append(sql)
+        raise OperationalError("canceling statement due to conflict with recovery")
+
+    with connections[replica.REPLICA].execute_wrapper(cancelled):
+        page, ours, _theirs = asked(boss, TRAIL)
+        again = boss.get(TRAIL).content.decode()
+    assert len(calls) == 1
+    assert "s00001" in page
+    assert "s00001" in again
+    assert WORDS not in page
+    assert about(ours, OperatorAction)
+
+
+def test_writes_locks_and_rows_of_it_belong_to_the_primary():
+    act(1)
+    with replica.reading():
+        row = OperatorAction.objects.get()
+    assert row._state.db == replica.REPLICA
+    with replica.reading(), CaptureQueriesContext(connections[replica.REPLICA]) as theirs, transaction.atomic():
+        list(OperatorAction.objects.select_for_update().filter(pk=row.pk))
+        OperatorAction.objects.filter(pk=row.pk).update(reason="another")
+    row.refresh_from_db()
+    assert (row.reason, row._state.db, list(theirs)) == ("another", "default", [])
+
+
+def test_a_file_and_gauges_are_read_there(boss, client, settings):
+    settings.ALLOWED_HOSTS = ["testserver"]
+    act(3)
+    with CaptureQueriesContext(connections[replica.REPLICA]) as theirs:
+        assert "s00002" in download(boss, OperatorAction)
+    assert about([query["sql"] for query in theirs], OperatorAction)
+    text, _ours, theirs = asked(client, "/metrics")
+    assert "spillway_replica_lag_seconds 0.0" in text
+    assert about(theirs, FlowCounter)
+
+
+def test_doctor_and_the_page_of_workers_say_how_it_is(boss, monkeypatch):
+    def line() -> doctor.Finding:
+        return next(doctor._replica())
+
+    assert line().ok
+    assert "0 s behind at most; lists and gauges are read there" in line().detail
+    assert "0 s behind at most" in boss.get(list_of(WorkerProcess)).content.decode()
+    monkeypatch.setattr(replica, "lag", late := replica.Lag())
+    late.failed(OperationalError("gone"))
+    assert not line().ok
+    assert "it does not answer (OperationalError); until it is within 10 s the primary answers" in line().detail
+    assert "the primary answers instead" in boss.get(list_of(WorkerProcess)).content.decode()
