@@ -169,5 +169,6 @@ def remember_write(request: HttpRequest, response: HttpResponse) -> None:
         )  # fmt: skip
 
 
-def has_just_written(request: HttpRequest) -> bool:
-    return WROTE in request.COOKIES
+def for_reader(request: HttpRequest, may_lag: bool, work: Callable[[], Answer]) -> Answer:
+    """`prefer`, where the answer may be some seconds old and its reader has changed nothing meanwhile."""
+    return prefer(work) if may_lag and WROTE not in request.COOKIES else work()

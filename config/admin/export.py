@@ -74,10 +74,8 @@ def _pages(request: HttpRequest, changelist: Any) -> Iterator[Sequence[models.Mo
     """The rows in the order of the list; those that move meanwhile are read where they are then."""
     changelist.list_per_page, changelist.backwards, changelist.place = PAGE, False, ""
     while True:
-        if changelist.model_admin.may_lag(request):
-            replica.prefer(lambda: changelist.get_results(request))
-        else:
-            changelist.get_results(request)
+        may_lag = bool(changelist.model_admin.happened)
+        replica.for_reader(request, may_lag, lambda: changelist.get_results(request))
         yield changelist.result_list
         if not changelist.behind:
             return

@@ -160,9 +160,8 @@ class KeysetChangeList(ChangeList):
     """Django's changelist without counts and page numbers."""
 
     model_admin: ReadOnlyAdmin
-    newer = older = ""
+    newer = older = read_from = ""
     behind = ""  # the cursor of its last row, where more rows follow
-    read_from = ""  # words where its rows are from the replica
     narrowed: Sequence[str] = ()
     within: WithinTime | None = None  # the time range that narrows it
     way_back: tuple[str, str] = ("", "")
@@ -303,18 +302,9 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
 
     def changelist_view(self, request: HttpRequest, extra_context: Mapping[str, object] | None = None) -> HttpResponse:
         """A list of what happened is read from the replica, where there is one; what is there now from the primary."""
-        title = str(self.opts.verbose_name_plural).capitalize()
-
-        def answer() -> HttpResponse:
-            response = super(ReadOnlyAdmin, self).changelist_view(request, {"title": title, **(extra_context or {})})
-            # What its template reads is part of the list.
-            return response.render() if isinstance(response, TemplateResponse) and replica.is_read() else response
-
-        return replica.prefer(answer) if request.method == "GET" and self.may_lag(request) else answer()
-
-    def may_lag(self, request: HttpRequest) -> bool:
-        """Whether this list may be some seconds old: one of what happened, for somebody who has changed nothing meanwhile."""
-        return bool(self.happened) and not replica.has_just_written(request)
+        context = {"title": str(self.opts.verbose_name_plural).capitalize(), **(extra_context or {})}
+        may_lag, answer = bool(self.happened) and request.method == "GET", super().changelist_view
+        return replica.for_reader(request, may_lag, lambda: answer(request, context))
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """The menu of the list: the levers that this user may pull. A page of one row says which rights are missing."""
