@@ -108,7 +108,7 @@ class Aggregator(Flow):
         return {stream.topic: partial(Ingest, stream) for stream in streams().values()}
 
 
-class StreamLetters(Letters):
+class StreamLetters(Letters[DeadLetter]):
     """The dead letters of one stream: orders that were never stored, or came late, and batches that were refused."""
 
     def __init__(self, stream: Stream) -> None:

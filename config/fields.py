@@ -23,7 +23,7 @@ def storable(text: str, length: int = IDENTIFIER_LENGTH) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "backslashreplace").decode()[:length]
 
 
-def in_ascii(value: Any) -> Any:
+def in_ascii(value: object) -> Any:
     """A text, or JSON's lists and objects of them, with the other characters escaped: any character set holds it."""
     if isinstance(value, str):
         return value.encode("ascii", "backslashreplace").decode()

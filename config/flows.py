@@ -92,9 +92,9 @@ class Check:
     """One invariant that `verify` proves: holds when expected equals actual and no row offends."""
 
     name: str
-    expected: Any = None
-    actual: Any = None
-    rows: Sequence[Any] = ()
+    expected: object = None
+    actual: object = None
+    rows: Sequence[object] = ()
 
     @property
     def ok(self) -> bool:

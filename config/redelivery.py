@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 Tone = Literal["bad", "warn", "info", "ok", "idle"]
@@ -56,7 +56,10 @@ class Refusal(Exception):
     """A lever cannot do this now; the text tells the person why."""
 
 
-class Letters:
+Letter = TypeVar("Letter")  # a row of its table, which only the layers above know
+
+
+class Letters(Generic[Letter]):
     """The dead letters of one source, as its flow knows them; the source is a stream or the flow itself.
 
     `letters` below are at most 500 of this source. A copy that somebody has edited is a letter with another payload:
@@ -74,11 +77,11 @@ class Letters:
     def __init__(self, source: str) -> None:
         self.source = source
 
-    def judge(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Judgement]:
+    def judge(self, letters: Sequence[Letter], now: datetime) -> Mapping[UUID, Judgement]:
         """What `take_back` would do with each; nothing is written."""
         raise NotImplementedError(f"{type(self).__name__} judges no letters")
 
-    def take_back(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
+    def take_back(self, letters: Sequence[Letter], now: datetime) -> Mapping[UUID, Effect]:
         """Handle them again, in the caller's transaction; they are locked and open.
 
         A letter that cannot be taken now is `refused`, with the reason as its evidence. May raise a DatabaseError
@@ -86,11 +89,11 @@ class Letters:
         """
         raise NotImplementedError(f"{type(self).__name__} takes no letters back")
 
-    def effect(self, letters: Sequence[Any], now: datetime) -> Mapping[UUID, Effect]:
+    def effect(self, letters: Sequence[Letter], now: datetime) -> Mapping[UUID, Effect]:
         """What became of requeued letters, by keyed looks; `waiting` without proof."""
         return {}
 
-    def requeue_in_words(self, letters: Sequence[Any]) -> tuple[str, str]:
+    def requeue_in_words(self, letters: Sequence[Letter]) -> tuple[str, str]:
         """What a requeue of these promises, and the rest of it; empty where the words for all flows fit."""
         return "", ""
 
@@ -99,11 +102,11 @@ class Letters:
         """Whether the effect comes later and goes through something that can be flooded: a replay keeps a window."""
         return False
 
-    def holdup(self, letters: Sequence[Any], now: datetime) -> str:
+    def holdup(self, letters: Sequence[Letter], now: datetime) -> str:
         """Why a replay of these has to wait now, in one line; empty when they can go."""
         return ""
 
-    def ahead(self, letters: Sequence[Any], now: datetime) -> str:
+    def ahead(self, letters: Sequence[Letter], now: datetime) -> str:
         """What these, on their way, stand behind: `867 mails of the channel`; empty where nothing is before them."""
         return ""
 
@@ -112,27 +115,27 @@ class Letters:
         return 0.0
 
     # -- closed without effect ------------------------------------------------------------------------
-    def discard(self, letter: Any, now: datetime) -> str:
+    def discard(self, letter: Letter, now: datetime) -> str:
         """Close what else belongs to a letter that is discarded; returns what is noted. May raise Refusal."""
         return "discarded"
 
-    def restore(self, letter: Any, now: datetime) -> str:
+    def restore(self, letter: Letter, now: datetime) -> str:
         """Open again what `discard` closed besides the letter; raises Refusal when that cannot be done."""
         return "open again"
 
     # -- edited copies --------------------------------------------------------------------------------
-    def why_not_edited(self, letter: Any) -> str:
+    def why_not_edited(self, letter: Letter) -> str:
         """Why nobody may edit a copy of this letter, in one sentence; empty where somebody may."""
         return "Its flow takes no edited copies."
 
-    def form(self, letter: Any) -> PayloadForm | None:
+    def form(self, letter: Letter) -> PayloadForm | None:
         """How its payload is edited without JSON; None where it is not."""
         return None
 
-    def identity(self, letter: Any) -> str:
+    def identity(self, letter: Letter) -> str:
         """What its effect is about, from a payload that the gate lets through; empty where `locked` says it all."""
         return ""
 
-    def faults(self, letter: Any) -> Sequence[str]:
+    def faults(self, letter: Letter) -> Sequence[str]:
         """What the gate that judges arrivals says against its payload; nothing when it lets it through."""
         return ()

@@ -67,16 +67,16 @@ class EmailHandler(MessageHandler):
     def when_uncertain(self) -> Literal["retry", "hold"]:
         return "hold" if settings.EMAIL_UNCERTAIN == "hold" else "retry"
 
-    def readdressed(self, payload: Any, address: str) -> Any:
+    def readdressed(self, payload: Any, address: str) -> object:
         return {**payload, "to": recipients.check(address)}
 
-    def complete(self, payload: dict[str, Any], key: str, at: float) -> dict[str, Any]:
+    def complete(self, payload: dict[str, object], key: str, at: float) -> dict[str, object]:
         return content.complete(payload, key, datetime.fromtimestamp(at, UTC))
 
-    def faults(self, payload: Any) -> list[str]:
+    def faults(self, payload: object) -> list[str]:
         return content.faults(payload)
 
-    def form(self, payload: Any) -> PayloadForm | None:
+    def form(self, payload: object) -> PayloadForm | None:
         return content.form_of(payload)
 
     def check(self, payload: object) -> None:

@@ -20,7 +20,7 @@ from config.database.chunks import batched, by_key
 from config.database.clock import database_now
 from config.flows import mask_of
 from config.kafka.headers import shown
-from config.processes.worker import Patience, stop_on_signal
+from config.processes.worker import Options, Patience, stop_on_signal
 from config.redelivery import Refusal
 from config.telemetry.redaction import DOTS, masked, masked_error
 from config.telemetry.visible import on_one_line, table_row
@@ -61,7 +61,7 @@ def list_lines(chosen: Filter, as_json: bool) -> Iterator[str]:
         yield f"No {chosen.status or 'open'} dead letters."
 
 
-def as_data(letter: DeadLetter) -> dict[str, Any]:
+def as_data(letter: DeadLetter) -> dict[str, object]:
     """A letter as CONTRACT names its fields; the payload base64-encoded, null for a tombstone."""
     payload = None if letter.payload is None else base64.b64encode(bytes(letter.payload)).decode()
     cause = {"source": letter.source, "step": letter.step, "reason": letter.reason, "error": letter.error}
@@ -93,7 +93,7 @@ def _text(key: bytes | memoryview | None) -> str | None:
 CUT = "Only the first {} letters are shown: narrow it by --group, --source, --status, --since, --before or ids."
 
 
-def show(chosen: Filter, options: Mapping[str, Any]) -> Iterator[str]:
+def show(chosen: Filter, options: Options) -> Iterator[str]:
     """Everything about the chosen letters; with the option `reveal` what is hidden, too, for the `reason`.
 
     Raises Refusal for a reason that is none, and behind the last letter when there are more than are shown.
@@ -226,7 +226,7 @@ SAMPLES = 3  # letters of an edit whose field is shown
 MOST_NAMED = 20  # letters that are named one by one, of each outcome
 
 
-def carry_out(verb: str, chosen: Filter | MessageFilter, options: dict[str, Any], say: Say) -> Iterator[str]:
+def carry_out(verb: str, chosen: Filter | MessageFilter, options: Options, say: Say) -> Iterator[str]:
     """Ask for a batch and take its steps, without hold; yields the result. Raises Refusal when it did not come to its end."""
     requests.check_pace(options["rate"], options["canary"])
     requests.check_code(verb, options.get("code", ""))
@@ -283,7 +283,7 @@ def refuse_closed(verb: str, chosen: Filter) -> None:
         raise Refusal(f"nothing to {verb}: {said}")
 
 
-def change_in(options: Mapping[str, Any]) -> FieldChange:
+def change_in(options: Options) -> FieldChange:
     """What `edit` is to change. Raises Usage where the call says nothing or several things, Refusal for bad ones."""
     asked = [(verb, options[verb]) for verb in CHANGES if options[verb]]
     if len(asked) != 1:
@@ -416,7 +416,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--json", action="store_true", help="an object a line; list: letters of every status, with their payloads")
 
 
-def run(options: dict[str, Any], progress: Any) -> Iterator[str]:
+def run(options: Options, progress: Say) -> Iterator[str]:
     """What the command says, line by line. Raises Refusal, or Usage for a call that names no letter."""
     verb = options["verb"]
     for name, verbs in KNOWN_BY.items():

@@ -82,7 +82,7 @@ class Outbox(Flow):
         return [OutboxLetters(FLOW)]
 
 
-class OutboxLetters(Letters):
+class OutboxLetters(Letters[DeadLetter]):
     """The dead letters of messages, and of records of the change capture."""
 
     readable = READABLE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from typing import Any
 
+from config.processes.worker import Options
 from outbox.console import Say, Usage, carry_out
 from outbox.messages.filters import MessageFilter
 
@@ -27,7 +27,7 @@ def add_resend_arguments(parser: ArgumentParser) -> None:
     add("--json", action="store_true", help="the result as an object")
 
 
-def resend(options: dict[str, Any], progress: Say) -> Iterator[str]:
+def resend(options: Options, progress: Say) -> Iterator[str]:
     """What `resend_messages` says, line by line. Raises Refusal, or Usage for a call that names no message."""
     names = ("since", "before", "channel", "event_type")
     given = {name: options[name] for name in names}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -222,7 +221,7 @@ def _sent_was_counted(states: dict[str, int], now: datetime) -> Check:
     return Check("outbox: sent by workers + confirmed = sent + dropped", counted, there, rows)
 
 
-def _misfits(now: datetime, *, too_many: bool) -> list[Any]:
+def _misfits(now: datetime, *, too_many: bool) -> list[object]:
     """Candidates: sent without a try that was accepted (as confirmed ones are), or not sent in spite of one."""
     kept = _first_id(now, min(settings.ATTEMPT_RETENTION_DAYS, settings.OUTBOX_RETENTION_DAYS) - 1)
     tried = Exists(DeliveryAttempt.objects.filter(message_id=OuterRef("pk"), outcome="sent"))
@@ -237,7 +236,7 @@ def _cancelled_was_counted(states: dict[str, int], now: datetime) -> Check:
     return Check("outbox: cancelled by operators = cancelled + dropped", counted, there, _cancelled_by_nobody(now))
 
 
-def _cancelled_by_nobody(now: datetime) -> list[Any]:
+def _cancelled_by_nobody(now: datetime) -> list[UUID]:
     """As far back as the trail is kept, unless a deed was about more messages than it could name."""
     cancelled = OutboxMessage.objects.filter(state__oneof=NOT_SENT, state=State.CANCELLED).order_by("pk")
     if settings.AUDIT_RETENTION_DAYS:
@@ -303,5 +302,5 @@ def _first_id(now: datetime, days: int) -> UUID:
     return smallest_uuid7(int((now - timedelta(days=max(0, days))).timestamp() * 1000))
 
 
-def _shown(rows: QuerySet[Any, Any]) -> list[Any]:
+def _shown(rows: QuerySet) -> list[object]:
     return list(rows[:OFFENDERS])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from django.conf import settings
@@ -44,7 +44,7 @@ def ids_of(token_id: int, key: str, count: int) -> list[str]:
     return [str(uuid.uuid5(BUNCHES, f"{token_id} {key} {index}")) for index in range(count)]
 
 
-def split_bunch(customer_id: str, ids: Sequence[str], body: dict[str, Any], now: datetime) -> list[Outgoing]:
+def split_bunch(customer_id: str, ids: Sequence[str], body: Mapping[str, Any], now: datetime) -> list[Outgoing]:
     """A record for each recipient; raises Problem that names the recipients whose record the throttler would refuse."""
     topic, gate = topic_name(TOPIC), messages.gate()
     common = {"customer_id": customer_id, "message": body["message"], "created_at": now.isoformat()}
@@ -107,7 +107,7 @@ class NewBunch(Input):
     recipients: Annotated[
         list[Recipient], AfterValidator(_not_too_many), Field(min_length=1, examples=[["ada@example.com"]])
     ]
-    message: dict[str, Any] = Field(description="Any JSON object.", examples=[{"subject": "Hello"}])
+    message: dict[str, object] = Field(description="Any JSON object.", examples=[{"subject": "Hello"}])
     ttl_seconds: Annotated[int | None, AfterValidator(_short_enough)] = Field(
         default=None, ge=0, strict=True, examples=[600], description="Given up after this; empty: the customer's."
     )
@@ -122,15 +122,28 @@ class BunchOut(Schema):
     would_expire: int | None = Field(description="How many of these expire before they could leave.", examples=[0])
 
 
+class SendingToken(Protocol):
+    """The token of a request; for which customer it sends, empty for none."""
+
+    pk: int
+    customer_id: str
+
+
+class SenderRequest(HttpRequest):
+    """A request that the API let in."""
+
+    auth: SendingToken
+
+
 @router.post(
     "/transactional",
     response={202: BunchOut, WRITE_REFUSALS - {404}: ProblemOut},
     operation_id="send_notifications",
     summary="Send a message to many recipients",
 )
-def send_notifications(request: HttpRequest, body: NewBunch, key: Key) -> HttpResponse:
+def send_notifications(request: SenderRequest, body: NewBunch, key: Key) -> HttpResponse:
     """Answered when Kafka has acknowledged all; after a 503 the same request under the same key repeats the ids."""
-    caller = request.auth  # type: ignore[attr-defined]
+    caller = request.auth
     if not caller.customer_id:
         raise Problem("forbidden", "This token sends for no customer.")
     asked_for, now = body.model_dump(), database_now()

@@ -61,7 +61,7 @@ OURS = {FORWARDED, SOURCE, REPLAY_OF}  # headers that belong to the way a record
 WHY_NO_REPLAY = "what was sent once would be sent again; requeue its dead letters instead"
 
 
-class NotificationLetters(Letters):
+class NotificationLetters(Letters[DeadLetter]):
     """The dead letters of notifications."""
 
     readable = READABLE

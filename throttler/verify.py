@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db.models import Count, F, Q, Sum
@@ -83,7 +82,7 @@ def _lanes_fit_themselves() -> Check:
     waits = Q(backlog__gt=0, backlog__lte=F("seen") - F("drained"), day__isnull=False)
     waits &= Q(drained__gte=F("first") - 1, waits__gte=0, waits__lte=F("backlog"))
     wrong = Lane.objects.exclude(waits).exclude(backlog=0, waits=0, drained__lte=F("seen")).order_by("pk")
-    lanes: Any = wrong.values("customer_id", "partition", "backlog", "first", "drained", "seen", "day")
+    lanes = wrong.values("customer_id", "partition", "backlog", "first", "drained", "seen", "day")
     return Check(f"{FLOW}: the numbers of every lane fit each other", rows=list(lanes[:OFFENDERS]))
 
 

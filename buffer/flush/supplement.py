@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import msgspec
 from django.db.models import F
@@ -35,6 +35,18 @@ GONE = "the order is no longer in the buffer: its month was dropped"
 NOT_SENT_YET = "its batch is cut but not sent yet: try again when it is"
 NEWER_TAKEN = "nothing to do: a newer version of the order has been taken"
 CONTENT = "revision payload_hash topic_id source_partition source_offset source_timestamp payload"
+
+
+class StoredStatus(TypedDict):
+    """Of an order, besides what it reads as."""
+
+    stored: str
+
+
+if TYPE_CHECKING:
+    from django_stubs_ext import WithAnnotations
+
+    StoredEvent = WithAnnotations[BufferedEvent, StoredStatus]
 
 
 def _rewrite(changes: str, constants: str, guard: str) -> Rewrite:
@@ -89,7 +101,7 @@ class Corrections:
     now: datetime
     missing: Missing
     effects: dict[uuid.UUID, Effect] = field(default_factory=dict)
-    changed: dict[int, BufferedEvent] = field(default_factory=dict)
+    changed: dict[int, StoredEvent] = field(default_factory=dict)
     reopened: set[int] = field(default_factory=set)
     supplements: list[tuple[BufferedEvent, uuid.UUID, Position, Items]] = field(default_factory=list)
     arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -165,7 +177,7 @@ def _records_of(stream: Stream, letters: Sequence[DeadLetter]) -> tuple[list[Lat
     return records, refused
 
 
-def _events(stream: Stream, records: Sequence[LateRecord], *, lock: bool) -> dict[OrderKey, BufferedEvent]:
+def _events(stream: Stream, records: Sequence[LateRecord], *, lock: bool) -> dict[OrderKey, StoredEvent]:
     """The stored orders that these are about."""
     months, orders = {late.key[0] for late in records}, {late.key[1] for late in records}
     rows = BufferedEvent.objects.of_stream(stream.name).in_months(months).filter(order_id__in=orders).order_by("id")
@@ -199,7 +211,7 @@ def _position(event: BufferedEvent) -> Position:
     return Position(event.topic_id, event.source_partition, event.source_offset, event.source_timestamp)
 
 
-def _correct(work: Corrections, event: BufferedEvent, late: LateRecord) -> Effect:
+def _correct(work: Corrections, event: StoredEvent, late: LateRecord) -> Effect:
     """Decide, and change the order in memory: the next record of the same order finds it so."""
     missing = work.missing.get(late.key, {})
     if not late.is_news_to(event, missing.values()):
@@ -226,7 +238,7 @@ def _correct(work: Corrections, event: BufferedEvent, late: LateRecord) -> Effec
     return Effect("waiting", "the order had been discarded and waits for a batch again")
 
 
-def _take_over(work: Corrections, event: BufferedEvent, late: LateRecord) -> None:
+def _take_over(work: Corrections, event: StoredEvent, late: LateRecord) -> None:
     """The row says what was last sent, or is to be sent."""
     work.changed[event.pk] = event
     if late.at.newer_than(_position(event)):
@@ -240,7 +252,7 @@ def _write(work: Corrections) -> None:
     ours = [event for _pk, event in sorted(work.changed.items())]
     kept, reopened = ([event for event in ours if (event.pk in work.reopened) is chosen] for chosen in (False, True))
     again = {"status": Status.PENDING.value, "batch_id": uuid_text(NO_BATCH)}
-    _run(REPLACE, [_row(event, event.stored) for event in kept], {"updated_at": work.now})  # type: ignore[attr-defined]
+    _run(REPLACE, [_row(event, event.stored) for event in kept], {"updated_at": work.now})
     _run(REOPEN, [_row(event) for event in reopened], {"updated_at": work.now, **again})
     _supplements(work)
     if Batch.objects.missing().filter(pk__in=work.made_up).update(made_up_at=work.now) != len(work.made_up):

@@ -26,7 +26,7 @@ RECORDED_BEFORE = Judgement(True, "Changes nothing.", "The ledger has its rows a
 MOST_STOCKS = 5  # of a letter that its evidence names
 
 
-class MovementLetters(Letters):
+class MovementLetters(Letters[DeadLetter]):
     """The dead letters of the stock topics."""
 
     readable = READABLE

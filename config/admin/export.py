@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
 from functools import lru_cache
 from html import unescape
 from io import StringIO
-from typing import Any
+from typing import Protocol
 
+from django.contrib.admin import ModelAdmin
 from django.contrib.admin.utils import display_for_field, display_for_value, label_for_field, lookup_field
 from django.db import models
+from django.db.models.options import Options
 from django.dispatch import Signal
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
@@ -38,24 +40,41 @@ SECOND_LINE = re.compile(r'<span class="sw-second[^"]*">')
 TAG = re.compile(r"<[^>]*>")
 
 
-def answer(request: HttpRequest, changelist: Any) -> StreamingHttpResponse:
+class PagedList(Protocol):
+    """What a file asks of the list that it is made of."""
+
+    model: type[models.Model]
+    opts: Options
+    model_admin: ModelAdmin
+    params: dict[str, str]
+    list_per_page: int
+    result_list: Sequence[models.Model]
+    backwards: bool  # whether the page before `place` is asked for
+    place: str  # behind which the page begins
+    behind: str  # where the next page begins; empty at the end
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Read the page at `place`."""
+
+
+def answer(request: HttpRequest, changelist: PagedList, *, may_lag: bool) -> StreamingHttpResponse:
     """All rows of a list, as a file. It is written down before the first byte leaves, and when the last one has left."""
     list_exported.send(changelist.model, **_said(request, changelist, "begun", 0))
     response = StreamingHttpResponse(
-        _recorded(request, changelist, timezone.get_current_timezone()), content_type="text/csv; charset=utf-8"
+        _recorded(request, changelist, timezone.get_current_timezone(), may_lag), content_type="text/csv; charset=utf-8"
     )
-    name = f"{slugify(changelist.opts.verbose_name_plural)}-{timezone.now():%Y-%m-%dT%H%MZ}.csv"
+    name = f"{slugify(str(changelist.opts.verbose_name_plural))}-{timezone.now():%Y-%m-%dT%H%MZ}.csv"
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     response["Cache-Control"] = "no-store"
     return response
 
 
-def _recorded(request: HttpRequest, changelist: Any, zone: tzinfo) -> Iterator[str]:
+def _recorded(request: HttpRequest, changelist: PagedList, zone: tzinfo, may_lag: bool) -> Iterator[str]:
     rows, result = 0, "broken off"
     printers = _printers(request, changelist)
     try:
         yield BYTE_ORDER + _lines([_headings(request, changelist)])
-        for page in _pages(request, changelist):
+        for page in _pages(request, changelist, may_lag):
             with timezone.override(zone):  # of the request, which is over when the rows are read
                 text = _lines([harmless(steered(str(row.pk))), *(printed(row) for printed in printers)] for row in page)
             rows += len(page)
@@ -65,16 +84,15 @@ def _recorded(request: HttpRequest, changelist: Any, zone: tzinfo) -> Iterator[s
         list_exported.send(changelist.model, **_said(request, changelist, result, rows))
 
 
-def _said(request: HttpRequest, changelist: Any, result: str, rows: int) -> dict[str, Any]:
+def _said(request: HttpRequest, changelist: PagedList, result: str, rows: int) -> dict[str, object]:
     filters = {name: value for name, value in changelist.params.items() if name not in (BEFORE, AFTER)}
     return {"request": request, "model": changelist.model, "filters": filters, "result": result, "rows": rows}
 
 
-def _pages(request: HttpRequest, changelist: Any) -> Iterator[Sequence[models.Model]]:
+def _pages(request: HttpRequest, changelist: PagedList, may_lag: bool) -> Iterator[Sequence[models.Model]]:
     """The rows in the order of the list; those that move meanwhile are read where they are then."""
     changelist.list_per_page, changelist.backwards, changelist.place = PAGE, False, ""
     while True:
-        may_lag = bool(changelist.model_admin.happened)
         replica.for_reader(request, may_lag, lambda: changelist.get_results(request))
         yield changelist.result_list
         if not changelist.behind:
@@ -82,38 +100,38 @@ def _pages(request: HttpRequest, changelist: Any) -> Iterator[Sequence[models.Mo
         changelist.place = changelist.behind
 
 
-def _lines(rows: Any) -> str:
+def _lines(rows: Iterable[Iterable[object]]) -> str:
     text = StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue()
 
 
-def _headings(request: HttpRequest, changelist: Any) -> list[str]:
+def _headings(request: HttpRequest, changelist: PagedList) -> list[str]:
     page = changelist.model_admin
     named = page.get_list_display(request)
     return ["Id", *(capfirst(str(label_for_field(name, changelist.model, page))) for name in named)]
 
 
-def _printers(request: HttpRequest, changelist: Any) -> list[Callable[[Any], str]]:
+def _printers(request: HttpRequest, changelist: PagedList) -> list[Callable[[models.Model], str]]:
     """What gives the text of each column for a row; looked up once, not in each cell."""
     page = changelist.model_admin
-    return [_printer(page, name) for name in page.get_list_display(request)]
+    return [_printer(page, str(name)) for name in page.get_list_display(request)]
 
 
-def _printer(page: Any, name: str) -> Callable[[Any], str]:
+def _printer(page: ModelAdmin, name: str) -> Callable[[models.Model], str]:
     method, empty = getattr(page, name, None), page.get_empty_value_display()
     # Django's list takes a field of the model before a method of the page.
     if not callable(method) or name == "__str__" or name in {field.name for field in page.opts.get_fields()}:
         return lambda row: cell(_shown(page, name, row, empty))
-    text: Callable[[Any], str] | None = getattr(method, "in_file", None)
+    text: Callable[[models.Model], str] | None = getattr(method, "in_file", None)
     return text or (lambda row: cell(_printed(method(row), empty)))
 
 
-def _printed(value: Any, empty: str) -> str:
+def _printed(value: object, empty: str) -> str:
     return value if isinstance(value, str) else display_for_value(value, empty)
 
 
-def _shown(page: Any, name: str, row: models.Model, empty: str) -> str:
+def _shown(page: ModelAdmin, name: str, row: models.Model, empty: str) -> str:
     """What Django's list would print of a field."""
     field, _attribute, value = lookup_field(name, row, page)
     return _printed(value, empty) if field is None else display_for_field(value, field, empty)

@@ -135,7 +135,9 @@ class Lever:
         """The choices as they are now."""
         return self.choices() if callable(self.choices) else self.choices
 
-    def pull(self, keys: list[Any], user: AbstractUser | AnonymousUser, reason: str, choice: str = "") -> LeverResult:
+    def pull(
+        self, keys: list[object], user: AbstractUser | AnonymousUser, reason: str, choice: str = ""
+    ) -> LeverResult:
         given = (keys, operator_of(user), reason, *([choice] if self.choices or self.text_label else []))
         result = self.act(*given) if keys else 0
         return result if isinstance(result, LeverResult) else LeverResult(result)

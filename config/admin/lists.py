@@ -103,15 +103,15 @@ HEX = re.compile(r"[0-9a-f]{3,32}")
 LAST = "\U0010ffff"  # behind every character, where bytes are compared
 
 
-def beginning_with(rows: models.QuerySet, field: str, text: str) -> list[Any]:
+def beginning_with(rows: models.QuerySet, field: str, text: str) -> list[object]:
     """The primary keys of the first rows whose `field` begins with `text`: a range of the index that begins with it, not a scan.
 
     A text column must compare bytes (`IdentifierField`); a UUID is begun with or without its dashes.
     """
     if len(text) < SHORTEST:
         return []
-    low: Any = text
-    high: Any = text + LAST
+    low: object = text
+    high: object = text + LAST
     if isinstance(_field(rows.model, field), models.UUIDField):
         digits = text.replace("-", "").lower()
         if not HEX.fullmatch(digits):

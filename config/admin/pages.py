@@ -274,7 +274,7 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
         """The rows with this key, for the search in the header: exact matches by an index, never a scan."""
         return ()
 
-    def beginning(self, text: str) -> list[Any]:
+    def beginning(self, text: str) -> list[object]:
         """The keys of the first rows of which a key begins with this, for the search when nothing has the whole key."""
         rows = self.model._default_manager.all()
         keys = (key for field in self.begins for key in beginning_with(rows, field, text))
@@ -326,7 +326,7 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
         except IncorrectLookupParameters:
             return back
         fault = changelist.within.fault if changelist.within else ""
-        return back if fault else export.answer(request, changelist)
+        return back if fault else export.answer(request, changelist, may_lag=bool(self.happened))
 
     # -- One row --------------------------------------------------------------------------------
     def detail(self, request: HttpRequest, row: Row) -> dict[str, object]:

@@ -161,7 +161,7 @@ def without_nul(given: QueryDict) -> QueryDict:
 
 def _reporting_refusals(view: View) -> View:
     @wraps(view)
-    def watched(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def watched(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
         for given in ("GET", "POST"):
             setattr(request, given, without_nul(getattr(request, given)))
         try:

@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from django.conf import settings
 from django.core.management.base import OutputWrapper
@@ -30,6 +30,7 @@ from config.demo.simulation import Counts, from_elsewhere, read_account, samples
 from config.environment.env import BadSetting
 from config.flows import flows
 from config.processes.supervisor import Supervisor, refuse_taken_port, start_platform
+from config.processes.worker import Options
 
 # -- The demo's folder ---------------------------------------------------------------------------------------
 MB = 1_000_000
@@ -285,7 +286,7 @@ def _wait_for_port(port: int, supervisor: Supervisor, patience: float = 120.0) -
     raise BadSetting(f"the embedded broker did not start: {supervisor.last_line('embedded_kafka')}")
 
 
-def run_demo(stop: threading.Event, out: OutputWrapper, options: dict[str, Any]) -> bool:
+def run_demo(stop: threading.Event, out: OutputWrapper, options: Options) -> bool:
     """One demo run with the options of `run_all`; whether everything added up. Raises BadSetting when it cannot start."""
 
     def say(line: str) -> None:

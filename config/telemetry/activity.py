@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Any
 
 HANGS = timedelta(minutes=15)  # without coming round: the longest round is a batch of mails that all time out
 
@@ -16,7 +15,7 @@ class Activity:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[str, tuple[Collection[Any], str]] = {}
+        self._held: dict[str, tuple[Collection[object], str]] = {}
         self.moved = 0
         self.round_at: float | None = None  # monotonic; None: nothing here runs in rounds
 
@@ -30,12 +29,12 @@ class Activity:
         """Whether the loop came round once, and has not for long."""
         return self.round_at is not None and time.monotonic() - self.round_at > HANGS.total_seconds()
 
-    def hold(self, name: str, held: Collection[Any], unit: str) -> None:
+    def hold(self, name: str, held: Collection[object], unit: str) -> None:
         """What the loop `name` works on: names, or `(topic, partition)`; `unit` is what it moves (`records`)."""
         with self._lock:
             self._held[name] = (held, unit)
 
-    def held(self) -> list[Any]:
+    def held(self) -> list[object]:
         """What all loops of this process work on."""
         with self._lock:
             return [one for held, _unit in self._held.values() for one in held]

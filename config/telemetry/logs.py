@@ -117,7 +117,7 @@ def _getter(place: str | int) -> Callable[[Any], object]:
     return attrgetter(place) if isinstance(place, str) else itemgetter(place)
 
 
-def as_line(event: object, default: Callable[[Any], object], **_: object) -> str:
+def as_line(event: object, default: Callable[[object], object], **_: object) -> str:
     """JSON by msgspec, which takes a fifth of the time; the standard library's, which escapes it, where a text is not ASCII."""
     try:
         line = msgspec.json.encode(event, enc_hook=default)

@@ -6,14 +6,13 @@ from bisect import bisect_left
 from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from django.conf import settings
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
 
 from config.telemetry.activity import activity
 
-Page = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]  # WSGI
+Page = Callable[[dict[str, object], Callable[..., object]], Iterable[bytes]]  # WSGI
 
 # A gauge without labels is exported as 0 until it is set, by every process. So those that the web process reads from the
 # database (config/flows.py:Reading) are in no registry, and a worker's own joins when it is set (`set_own`).
@@ -225,7 +224,7 @@ def serve(port: int) -> None:
 def _with_livez(page: Page) -> Page:
     """For a supervisor that asks: 503 when the loop of this process hangs. One that waits for its database comes round."""
 
-    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def answer(environ: dict[str, object], start: Callable[..., object]) -> Iterable[bytes]:
         if environ["PATH_INFO"] != "/livez":
             return page(environ, start)
         hangs = activity.hangs()

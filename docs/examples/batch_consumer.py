@@ -70,13 +70,13 @@ class Inbox:
             return False
         return True
 
-    def _execute(self, sql: str, *parameters: Any) -> int:
+    def _execute(self, sql: str, *parameters: object) -> int:
         with closing(self.connection.cursor()) as cursor:
             cursor.execute(sql.format(self.mark), parameters)
             return int(cursor.rowcount)
 
 
-def batch_in(value: bytes | None) -> dict[str, Any] | None:
+def batch_in(value: bytes | None) -> dict[str, object] | None:
     """The batch in a record; None for what somebody else wrote into the topic."""
     try:
         message = json.loads(value or b"null")

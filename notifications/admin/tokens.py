@@ -87,7 +87,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         return admin.ModelAdmin.has_add_permission(self, request)
 
     def render_change_form(
-        self, request: HttpRequest, context: dict[str, Any], *args: Any, **more: Any
+        self, request: HttpRequest, context: dict[str, object], *args: Any, **more: Any
     ) -> HttpResponse:
         # One save button: the next page shows the token whichever was pressed.
         context |= {"show_save_and_add_another": False, "show_save_and_continue": False}

@@ -56,7 +56,7 @@ class HttpAnswer(Protocol):
     text: str
     headers: Mapping[str, str]
 
-    def json(self) -> Any: ...
+    def json(self) -> object: ...
 
 
 Answer = HttpAnswer | dict[str, Any]  # a dict is boto3's
@@ -130,7 +130,7 @@ class Anymail(Channel):
         message.metadata = {"message_id": key}  # comes back in every webhook
         return message
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, object]:
         connect, answer = self.timeout / 3, self.timeout * 2 / 3
         if self.provider != "amazon_ses":
             return {"timeout": (connect, answer)}
@@ -202,7 +202,7 @@ def code_of(response: Answer) -> str | int | None:
     body = response if isinstance(response, dict) else _json(response)
     if not isinstance(body, dict):
         return None
-    inner: dict[str, Any] = body["Error"] if isinstance(body.get("Error"), dict) else body
+    inner: dict[str, object] = body["Error"] if isinstance(body.get("Error"), dict) else body
     errors = inner.get("errors")
     if isinstance(errors, list) and errors and isinstance(errors[0], dict):
         inner = errors[0]
@@ -226,7 +226,7 @@ def words_of(response: Answer) -> str:
     return next((text for text in texts if isinstance(text, str)), "")
 
 
-def _json(response: HttpAnswer) -> Any:
+def _json(response: HttpAnswer) -> object:
     try:
         return response.json()
     except ValueError:

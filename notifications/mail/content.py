@@ -99,7 +99,7 @@ def short(order_id: object) -> str:
     return str(order_id).replace("-", "")[-10:].upper()
 
 
-def complete(payload: Mapping[str, Any], key: str, date: datetime) -> dict[str, Any]:
+def complete(payload: Mapping[str, Any], key: str, date: datetime) -> dict[str, object]:
     """The mail of another service: `to`, `subject` and `text` are enough, the sender is then ours.
 
     HTML is made of the text, Date and Message-ID of `date` and `key`, and the address gets its normal form. ValueError
@@ -155,7 +155,7 @@ def _check_sender(sender: str) -> None:
     recipients.header(sender, "the sender")
 
 
-def faults(payload: Any) -> list[str]:
+def faults(payload: object) -> list[str]:
     """All that makes a payload no mail, each with its place; `decode` and `Mail` say the first of them."""
     if not isinstance(payload, dict):
         return ["a mail is a JSON object"]
@@ -185,7 +185,7 @@ def _faults_of(field: msgspec.structs.FieldInfo, payload: Mapping[str, Any]) -> 
         yield f"{error} - at `$.{name}`"
 
 
-def form_of(payload: Any) -> PayloadForm | None:
+def form_of(payload: object) -> PayloadForm | None:
     """How people edit a mail without its JSON."""
     if not isinstance(payload, dict):
         return None

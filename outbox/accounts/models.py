@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from django.db import models
 from django.db.models import Q
 
 from config.fields import IdentifierField
 
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AbstractUser, AnonymousUser
+
 
 class SavedViewQuerySet(models.QuerySet["SavedView"]):
-    def seen_by(self, user: Any) -> SavedViewQuerySet:
+    def seen_by(self, user: AbstractUser | AnonymousUser) -> SavedViewQuerySet:
         """A person's own ones, and those for everybody."""
         return self.filter(Q(owner_number=user.pk) | Q(shared=True))
 
@@ -57,7 +60,7 @@ class ViewerZone(models.Model):
         return f"{self.zone} of account {self.person}"
 
 
-def forget_person(sender: Any, instance: Any, **_: Any) -> None:
+def forget_person(sender: object, instance: models.Model, **_: object) -> None:
     """A receiver of `post_delete`: nothing of a deleted account stays."""
     SavedView.objects.of_person(instance.pk).delete()
     ViewerZone.objects.filter(pk=instance.pk).delete()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from django import forms
 from django.contrib import admin
@@ -146,7 +146,7 @@ class RecordedAdmin(admin.ModelAdmin):
             self._record(request, "delete", row, self.state_of(row), None)
         return super().log_deletions(request, queryset)
 
-    def formfield_for_dbfield(self, db_field: models.Field, request: HttpRequest, **kwargs: Any) -> Any:
+    def formfield_for_dbfield(self, db_field: models.Field, request: HttpRequest, **kwargs: object) -> Any:
         """Django labels the two fields of a moment with words beside them only."""
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
         if isinstance(db_field, models.DateTimeField) and field:
@@ -244,7 +244,9 @@ class RecordedUserAdmin(RecordedAdmin, UserAdmin):
         ]
         return [*own, *super().get_urls()]
 
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, object] | None = None
+    ) -> HttpResponse:
         """The mail leaves after the account's transaction: a server that hangs holds no lock."""
         response = super().add_view(request, form_url, extra_context)
         person: User | None = request.__dict__.pop("new_person", None)
@@ -284,6 +286,18 @@ class RecordedUserAdmin(RecordedAdmin, UserAdmin):
         return response
 
 
+class Members(TypedDict):
+    """What the list counts of a role."""
+
+    members: int
+
+
+if TYPE_CHECKING:
+    from django_stubs_ext import WithAnnotations
+
+    CountedGroup = WithAnnotations[Group, Members]
+
+
 class RecordedGroupAdmin(RecordedAdmin, GroupAdmin):
     """Roles: groups of Django's."""
 
@@ -306,8 +320,8 @@ class RecordedGroupAdmin(RecordedAdmin, GroupAdmin):
         return capfirst(in_words(named(row.permissions.all()))) if row.pk else ""
 
     @admin.display(description="People", ordering="members")
-    def people(self, row: Group) -> str:
-        return f"{row.members:,}"  # type: ignore[attr-defined]
+    def people(self, row: CountedGroup) -> str:
+        return f"{row.members:,}"
 
 
 admin.site.unregister([User, Group])

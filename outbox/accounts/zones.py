@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.contrib import admin, messages
@@ -15,6 +15,9 @@ from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from outbox.accounts.models import ViewerZone
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AbstractUser
 
 UTC = "UTC"
 IN_SESSION = "zone"
@@ -41,7 +44,7 @@ class InViewersZone:
             return self.get_response(request)
 
 
-def remember(sender: Any, request: HttpRequest, user: Any, **_: Any) -> None:
+def remember(sender: object, request: HttpRequest, user: AbstractUser, **_: object) -> None:
     """A receiver of `user_logged_in`: what the account has chosen."""
     chosen = ViewerZone.objects.filter(pk=user.pk).values_list("zone", flat=True).first()
     request.session[IN_SESSION] = chosen or UTC

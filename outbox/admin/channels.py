@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
+from functools import partial
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -26,21 +26,21 @@ def _each(lever: Callable[[str, Operator, str], bool]) -> Callable[[list[str], O
     return lambda keys, operator, reason: sum(lever(key, operator, reason) for key in keys)
 
 
-CHANNELS: dict[str, Any] = {"nouns": ("channel", "channels"), "right": "pause_channel"}
-RESUME = Lever(
+channel_lever = partial(Lever, nouns=("channel", "channels"), right="pause_channel")
+RESUME = channel_lever(
     name="resume", verb="Resume", past="Resumed", icon="play", keep="Leave it paused",
     promise="What waits is sent at once, at the channel's rate.",
     detail="Its breaker is reset, too. If refusals alike paused it, their letters are requeued. If nobody answers, it opens again "
     "by itself; no attempt is used up.",
     act=_each(admission.resume), ready=lambda rows: rows.filter(paused=True),
-    why_not=lambda row: f"{row.name} is not paused.", **CHANNELS,
+    why_not=lambda row: f"{row.name} is not paused.",
 )  # fmt: skip
-PAUSE = Lever(
+PAUSE = channel_lever(
     name="pause", verb="Pause", past="Paused", icon="pause", keep="Let it run",
     promise="Nothing more leaves through it until somebody resumes it.",
     detail="A message that is on its way this second still goes out. The others wait, and may expire.",
     act=_each(admission.pause), ready=lambda rows: rows.filter(paused=False),
-    why_not=lambda row: f"{row.name} is paused already.", harm=True, least=10, **CHANNELS,
+    why_not=lambda row: f"{row.name} is paused already.", harm=True, least=10,
 )  # fmt: skip
 
 

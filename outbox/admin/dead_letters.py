@@ -62,7 +62,7 @@ def _page_of(keys: Iterable[UUID]) -> str:
 
 
 # -- Admin page of dead letters, and the levers on them ------------------------------------------------------
-def _pull(verb: str, keys: list[Any], operator: Operator, reason: str, code: str = "") -> LeverResult:
+def _pull(verb: str, keys: list[UUID], operator: Operator, reason: str, code: str = "") -> LeverResult:
     outcome = levers.pull(verb, keys, operator, reason, code)
     failed = [f"{letter}: {effect.evidence}." for letter, effect in outcome.failed]
     refused = [f"{letter}: {why}." for letter, why in outcome.refused]
@@ -79,12 +79,9 @@ def _why_not_restored(letter: DeadLetter) -> str:
     return f"It is {letter.get_status_display().lower()}: only a discard is undone."
 
 
-LETTERS: dict[str, Any] = {
-    "nouns": ("letter", "letters"),
-    "ready": lambda rows: rows.open(),
-    "why_not": _why_closed,
-    "faster": who_was_faster,
-}
+letter_lever = partial(
+    Lever, nouns=("letter", "letters"), ready=lambda rows: rows.open(), why_not=_why_closed, faster=who_was_faster
+)
 
 
 def _requeue_in_words(rows: Sequence[DeadLetter]) -> tuple[str, str]:
@@ -93,7 +90,7 @@ def _requeue_in_words(rows: Sequence[DeadLetter]) -> tuple[str, str]:
     return letters_of(sources.pop()).requeue_in_words(rows) if len(sources) == 1 else ("", "")
 
 
-REQUEUE = Lever(
+REQUEUE = letter_lever(
     name="requeue",
     verb="Requeue",
     past="Requeued",
@@ -105,9 +102,8 @@ REQUEUE = Lever(
     "If it fails again, a new letter says why.",
     act=partial(_pull, "requeue"),
     promise_of=_requeue_in_words,
-    **LETTERS,
 )
-RESOLVE = Lever(
+RESOLVE = letter_lever(
     name="resolve",
     verb="Resolve",
     past="Resolved",
@@ -117,16 +113,15 @@ RESOLVE = Lever(
     promise="Nothing is sent.",
     detail="Resolved letters were dealt with elsewhere. They leave the open count and stay in search.",
     act=partial(_pull, "resolve"),
-    **LETTERS,
 )
-DISCARD = Lever(
+DISCARD = letter_lever(
     name="discard", verb="Discard", past="Discarded", icon="ban",
     right="discard_deadletter", keep="Leave open",
     promise="What they carry will never take effect.",
     detail="Discarded letters are marked, not deleted. They leave the open count and stay in search. "
     "A refused batch is discarded with its orders.",
     act=partial(_pull, "discard"), harm=True, least=levers.LEASTS["discard"],
-    choices=tuple(CODES.items()), choices_label="Why", **LETTERS,
+    choices=tuple(CODES.items()), choices_label="Why",
 )  # fmt: skip
 RESTORE = Lever(
     name="restore",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -123,46 +123,44 @@ def _resend(keys: list[UUID], operator: Operator, reason: str, address: str) -> 
     return LeverResult(changed, refused)
 
 
-MESSAGES: dict[str, Any] = {"nouns": ("message", "messages"), "right": "cancel_outboxmessage"}
-TRY_NOW = Lever(
+message_lever = partial(Lever, nouns=("message", "messages"), right="cancel_outboxmessage")
+TRY_NOW = message_lever(
     name="try-now", verb="Try now", past="Asked for a try of", icon="play", keep="Let it wait",
     promise="It is due at once and leaves with the next round of a relay, if its channel is open.",
     detail="No attempt is given back. A message of the same aggregate that is still before it goes first.",
-    act=levers.retry_now, ready=_pending, why_not=why_not, question="Try at once:", **MESSAGES,
+    act=levers.retry_now, ready=_pending, why_not=why_not, question="Try at once:",
 )  # fmt: skip
-IT_WAS_SENT = Lever(
+IT_WAS_SENT = message_lever(
     name="it-was-sent", verb="Mark as sent", past="Marked as sent", icon="tick", keep="Leave it uncertain",
     promise="It counts as sent and is not sent again.",
     detail="Look at the provider first. The mark that it was once uncertain stays.",
-    act=levers.it_was_sent, ready=_uncertain, why_not=why_not, **MESSAGES,
+    act=levers.it_was_sent, ready=_uncertain, why_not=why_not,
 )  # fmt: skip
-SEND_AGAIN = Lever(
+SEND_AGAIN = message_lever(
     name="send-again", verb="Send again", past="Sent again", icon="redo", keep="Leave it uncertain",
     promise="It leaves with the next round of a relay.",
     detail="If the provider did accept the first try and does not honour keys, somebody gets it twice.",
-    act=levers.send_again, ready=_uncertain, why_not=why_not, **MESSAGES | {"right": "send_again_outboxmessage"},
+    act=levers.send_again, ready=_uncertain, why_not=why_not, right="send_again_outboxmessage",
 )  # fmt: skip
-RESEND = Lever(
+RESEND = message_lever(
     name="resend", verb="Resend", past="Sent again", icon="redo", keep="Leave it", question="Send again",
     promise="Somebody gets the same once more.",
     detail="It is a message of its own, behind what its order still has to send. The first one stays as it is.",
     act=_resend, ready=lambda rows: rows.filter(state="sent"), why_not=why_not,
-    text_label="To another address", text_help="Leave it empty to write to the same address as before.",
-    **MESSAGES | {"right": "resend_outboxmessage"},
+    text_label="To another address", text_help="Leave it empty to write to the same address as before.", right="resend_outboxmessage",
 )  # fmt: skip
-CANCEL = Lever(
+CANCEL = message_lever(
     name="cancel", verb="Cancel the message", past="Cancelled", icon="ban", keep="Leave it in",
     promise="It will never be sent.",
     detail="A relay that takes it in the meantime wins. The row stays and says who cancelled it and why.",
     act=levers.cancel, ready=_pending, why_not=why_not, harm=True, least=10, question="Cancel",
-    **MESSAGES,
 )  # fmt: skip
-GIVE_UP = Lever(
+GIVE_UP = message_lever(
     name="give-up", verb="Make it a dead letter", past="Gave up", icon="octagon", keep="Leave it uncertain",
     promise="It becomes a dead letter, to be requeued or discarded there.",
     detail="Messages of the same aggregate that wait for it may go.",
     act=levers.give_up, ready=_uncertain, why_not=why_not, harm=True, least=10,
-    question="Give up", **MESSAGES,
+    question="Give up",
 )  # fmt: skip
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -27,8 +28,11 @@ from config.redelivery import Refusal
 from outbox.alerts.addresses import FILE, LONGEST_ADDRESS, look_at, seal, unseal
 from outbox.alerts.matters import quiet_until
 from outbox.alerts.models import KINDS, Notice, Subscription
-from outbox.audit_log.actions import record
+from outbox.audit_log.actions import Subject, record
 from outbox.processes.overview import Liveness, sightings
+
+if TYPE_CHECKING:
+    pass
 
 BETWEEN_TESTS = timedelta(seconds=30)
 LATELY = 30  # notices on the page of one subscription
@@ -72,7 +76,7 @@ def remove(keys: list[int], operator: Operator, reason: str) -> int:
     return removed
 
 
-def about(row: Subscription) -> dict[str, Any]:
+def about(row: Subscription) -> Subject:
     return {"subject_type": "outbox.subscription", "subject_id": row.pk}
 
 
@@ -84,16 +88,16 @@ def state_of(row: Subscription) -> dict[str, object]:
     }  # fmt: skip
 
 
-SUBSCRIPTIONS: dict[str, Any] = {"nouns": ("subscription", "subscriptions"), "right": "view_subscription"}
-TEST = Lever(
+subscription_lever = partial(Lever, nouns=("subscription", "subscriptions"), right="view_subscription")
+TEST = subscription_lever(
     name="test", verb="Send a test", past="Asked for a test of", icon="play", keep="Not now",
     promise="A notice that says it is a test goes there within seconds.", detail="What came of it stands on its page.",
-    act=ask_for_test, ready=lambda rows: rows, why_not=lambda row: "", least=0, question="Send a test to", **SUBSCRIPTIONS,
+    act=ask_for_test, ready=lambda rows: rows, why_not=lambda row: "", least=0, question="Send a test to",
 )  # fmt: skip
-REMOVE = Lever(
+REMOVE = subscription_lever(
     name="remove", verb="Remove", past="Removed", icon="ban", keep="Keep it",
     promise="Nobody is told there any more.", detail="What waits to be said there is not said. Its address is forgotten.",
-    act=remove, ready=lambda rows: rows, why_not=lambda row: "", harm=True, **SUBSCRIPTIONS,
+    act=remove, ready=lambda rows: rows, why_not=lambda row: "", harm=True,
 )  # fmt: skip
 
 
@@ -124,7 +128,7 @@ class SubscriptionForm:
             row.zone, row.wakes, row=row,
         )  # fmt: skip
 
-    def read(self, given: Any) -> None:
+    def read(self, given: QueryDict) -> None:
         """Take over what was posted."""
         for name in ("name", "address", "urgency", "digest", "quiet_from", "quiet_to", "zone"):
             setattr(self, name, str(given.get(name, "")).strip())
@@ -132,7 +136,7 @@ class SubscriptionForm:
         self.kinds = [kind for kind in given.getlist("kinds") if kind in KINDS]
         self.wakes = bool(given.get("wakes"))
 
-    def values(self) -> dict[str, Any] | None:
+    def values(self) -> dict[str, object] | None:
         """The columns to write, or None and the problems. Looks at the address, which takes a second or two."""
         if not 1 <= len(self.name) <= 100:
             self.problems["name"] = "A name of 1 to 100 characters: it stands in lists."
@@ -333,7 +337,7 @@ def nobody_sends(now: datetime) -> bool:
     return not any(one.row.command == "notify_people" and one.state in runs for one in sightings(now))
 
 
-def save(form: SubscriptionForm, values: dict[str, Any], user: Any) -> Subscription | None:
+def save(form: SubscriptionForm, values: dict[str, object], user: Any) -> Subscription | None:
     """Write it and the action about it; None, and a problem, when somebody took its name meanwhile."""
     now = database_now()
     try:

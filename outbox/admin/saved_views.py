@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 from django.contrib import admin, messages
@@ -127,16 +128,16 @@ def _delete(keys: list[int], operator: Operator, reason: str) -> LeverResult:
     return _each(keys, operator, change)
 
 
-VIEWS: dict[str, Any] = {"nouns": ("view", "views"), "right": "keep_savedview", "least": 0, "why_not": lambda row: ""}
-RENAME = Lever(
+view_lever = partial(Lever, nouns=("view", "views"), right="keep_savedview", least=0, why_not=lambda row: "")
+RENAME = view_lever(
     name="rename", verb="Rename", past="Renamed", icon="edit", keep="Keep its name", text_label="New name", text_help="At most 80 characters.",
     promise="It is called so above its list.", detail="Where it leads stays as it is.", act=_rename,
-    ready=lambda rows: rows, **VIEWS,
+    ready=lambda rows: rows,
 )  # fmt: skip
-DELETE = Lever(
+DELETE = view_lever(
     name="delete", verb="Delete", past="Deleted", icon="ban", keep="Keep it", harm=True,
     promise="It is gone from above its list.", detail="The list stays; the same filters can be saved again.", act=_delete,
-    ready=lambda rows: rows, **VIEWS,
+    ready=lambda rows: rows,
 )  # fmt: skip
 
 
@@ -181,7 +182,7 @@ class SavedViewAdmin(ReadOnlyAdmin[SavedView]):
         if page is None:  # also of whatever is no POST
             raise Http404
         shared = request.POST.get("shared") == "1"
-        user: Any = request.user
+        user = request.user
         if not (page.has_view_permission(request) and user.has_perm(KEEP) and (not shared or user.has_perm(SHARE))):
             raise PermissionDenied
         query = request.POST.get("query", "")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
@@ -39,18 +39,18 @@ def _why_not_previewed(row: TopicReplay) -> str:
     return "It was a real run." if not row.dry_run else f"It is {row.state}: only a finished count can be applied."
 
 
-REPLAYS: dict[str, Any] = {"nouns": ("replay", "replays"), "right": "replay_topic"}
-APPLY = Lever(
+replay_lever = partial(Lever, nouns=("replay", "replays"), right="replay_topic")
+APPLY = replay_lever(
     name="apply", verb="Apply what is missing", past="Started", icon="play", keep="Not now",
     promise="The same timeframe is read again, and what is missing is applied.",
     detail="What is there already is left alone, and nothing newer is overwritten. It can be cancelled.",
     act=requests.apply_missing, ready=lambda rows: rows.previewed(), why_not=_why_not_previewed, least=requests.LEAST_REASON,
-    question="Apply what is missing in", **REPLAYS,
+    question="Apply what is missing in",
 )  # fmt: skip
-CANCEL = Lever(
+CANCEL = replay_lever(
     name="cancel", verb="Cancel", past="Cancelled", icon="ban", keep="Let it run",
     promise="It stops with the batch in hand.", detail="What it has applied stays applied.",
-    act=requests.cancel, ready=lambda rows: rows.unfinished(), why_not=_why_over, harm=True, **REPLAYS,
+    act=requests.cancel, ready=lambda rows: rows.unfinished(), why_not=_why_over, harm=True,
 )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
@@ -141,7 +140,7 @@ class Postman:
             return TryResult(sent=False, unsure=True, fault=f"no answer within {self.seconds:g} s")
         return TryResult(bool(answer["sent"]), bool(answer["unsure"]), str(answer["fault"]))
 
-    def _say(self, line: str, seconds: float) -> dict[str, Any] | None:
+    def _say(self, line: str, seconds: float) -> dict[str, object] | None:
         """Its answer to a line; None when none came in time."""
         deadline = time.monotonic() + seconds
         stdin, stdout = self.process.stdin, self.process.stdout
@@ -161,5 +160,5 @@ class Postman:
                 return None
             self._read += more
         answer, _, self._read = self._read.partition(b"\n")
-        result: dict[str, Any] = json.loads(answer)
+        result: dict[str, object] = json.loads(answer)
         return result

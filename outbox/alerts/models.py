@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 from django.conf import settings
 from django.db import models
@@ -13,6 +13,9 @@ from django.urls import reverse
 
 from config.fields import IdentifierField
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AbstractUser, AnonymousUser
 
 LEASE = timedelta(seconds=60)  # longer than a try may take; then it is over, however it went
 KINDS = {
@@ -32,7 +35,7 @@ URGENCIES = ("now", "soon", "watch")
 class SubscriptionQuerySet(ClaimQuerySet["Subscription"]):
     """Who is told; each change of what a try came to is one guarded UPDATE."""
 
-    def seen_by(self, user: Any) -> Self:
+    def seen_by(self, user: AbstractUser | AnonymousUser) -> Self:
         """Those of teams and one's own; all for whoever manages them."""
         if user.has_perm("outbox.manage_subscription"):
             return self
@@ -97,7 +100,7 @@ class Subscription(Claimable):
         """A key of `config.admin.html.STATES`."""
         return "notice_failing" if self.failures else "notice_works" if self.sent_at else "notice_untried"
 
-    def may_be_changed_by(self, user: Any) -> bool:
+    def may_be_changed_by(self, user: AbstractUser | AnonymousUser) -> bool:
         return bool(user.has_perm("outbox.manage_subscription") or (self.owner_id and self.owner_id == user.pk))
 
 

@@ -15,7 +15,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 # What reaches for the network, and where in its arguments the address stands.
@@ -51,7 +51,7 @@ def is_inside(address: str) -> bool:
     """Whether an IP address, or the one that is wrapped in it, is anything but a public one."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
-        wrapped: list[Any] = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
+        wrapped: list[object] = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
         if any(ip in network for network in NAT64):
             wrapped = [ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)]
         if inner := [str(one) for one in wrapped if one]:
@@ -70,7 +70,7 @@ class Fence:
 
     def __init__(self, allowed: Iterable[str]) -> None:
         self.names: set[str] = set()
-        self.networks: list[Any] = []
+        self.networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
         self.addresses: set[str] = set()  # what allowed names resolved to
         self.refusal = ""  # the first one
         self.closed = False
@@ -85,7 +85,7 @@ class Fence:
         """From now on, until the process ends."""
         resolve = socket.getaddrinfo
 
-        def noting(host: Any, *arguments: Any, **options: Any) -> Any:
+        def noting(host: Any, *arguments: Any, **options: Any) -> list[tuple[Any, ...]]:
             answers = resolve(host, *arguments, **options)
             if str(host).lower().rstrip(".") in self.names:
                 self.addresses.update(str(answer[4][0]) for answer in answers)
@@ -106,7 +106,7 @@ class Fence:
         known = any(one in network for one in (ip, mapped) if one for network in self.networks)
         return not inside or known or address in self.addresses
 
-    def _look(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _look(self, event: str, arguments: tuple[object, ...]) -> None:
         if not self.closed:
             return
         if event in CONNECTS:
@@ -119,7 +119,7 @@ class Fence:
         elif event == "open" and not self._may_open(*arguments):
             self._refuse("it would read or write a file of this machine")
 
-    def _may_open(self, path: Any, mode: Any, flags: Any) -> bool:
+    def _may_open(self, path: Any, mode: object, flags: Any) -> bool:
         if isinstance(path, int):
             return True
         real = os.path.realpath(os.fsdecode(path))
@@ -161,7 +161,7 @@ class Answers:
 
         send = requests.Session.send
 
-        def watched(session: Any, request: Any, **options: Any) -> Any:
+        def watched(session: requests.Session, request: requests.PreparedRequest, **options: object) -> object:
             try:
                 answer = send(session, request, **options)
             except (requests.exceptions.ConnectTimeout, requests.exceptions.SSLError):
@@ -288,7 +288,9 @@ def main() -> None:
     send(order, target, fence, answers, lines, answer)
 
 
-def send(order: Mapping[str, Any], target: Target, fence: Fence, answers: Answers, lines: Lines, answer: Any) -> None:
+def send(
+    order: Mapping[str, Any], target: Target, fence: Fence, answers: Answers, lines: Lines, answer: Callable[..., None]
+) -> None:
     """`{"sent": bool, "unsure": bool, "fault": str}`: unsure when it may have arrived without anybody saying so."""
     try:
         sent = bool(

@@ -168,14 +168,14 @@ def _of_status(error: HttpError) -> Problem:
     return Problem(BY_STATUS.get(error.status_code, "internal"), error.message)
 
 
-def _invalid(errors: Sequence[dict[str, Any]]) -> Problem:
+def _invalid(errors: Sequence[Mapping[str, Any]]) -> Problem:
     """Names the place of each wrong value, not the value: it may be somebody's address."""
     named = [{"where": _place(error["loc"]), "what": error["msg"].removeprefix(OURS)} for error in errors]
     keys = [error for error in named if error["where"].lower().replace("_", "-") == "header.idempotency-key"]
     return Problem("idempotency_key", errors=keys) if keys else Problem("invalid", errors=named)
 
 
-def _place(loc: Sequence[Any]) -> str:
+def _place(loc: Sequence[object]) -> str:
     """`body.total_amount`: as the caller wrote it, without the name that the body has in our function."""
     parts = [*loc[:1], *loc[2:]] if loc[:1] == ("body",) else loc
     return ".".join(map(str, parts))

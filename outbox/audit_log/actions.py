@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import TypedDict
 
 from django.apps import apps
+from django.db import models
 from django.http import HttpRequest
 from django.utils.encoding import force_str
 from django.utils.text import capfirst
@@ -20,6 +21,15 @@ from outbox.audit_log.models import ActionSubject, OperatorAction
 MOST_SUBJECTS = 1000  # rows of one deed that find it again; a deed about more is found from its batch
 
 
+class Subject(TypedDict, total=False):
+    """What an action is about, as `record` takes it."""
+
+    subject_type: str
+    subject_id: object
+    subject_ids: Collection[object]
+    url: str
+
+
 def record(
     operator: Operator,
     verb: str,
@@ -29,12 +39,12 @@ def record(
     result: str = "done",
     rows: int = 1,
     url: str = "",
-    detail: dict[str, Any] | None = None,
+    detail: Mapping[str, object] | None = None,
     subject_type: str = "",
     subject_id: object = "",
     subject_ids: Collection[object] = (),
-    before: Any = None,
-    after: Any = None,
+    before: object = None,
+    after: object = None,
 ) -> OperatorAction:
     """Insert an operator action; call it in the transaction of the effect.
 
@@ -76,7 +86,13 @@ def _kept(result: str) -> str:
 
 # -- Lists that somebody took away as a file ------------------------------------------------------------------
 def record_export(
-    sender: Any, request: HttpRequest, model: Any, filters: dict[str, str], result: str, rows: int, **_: Any
+    sender: object,
+    request: HttpRequest,
+    model: type[models.Model],
+    filters: dict[str, str],
+    result: str,
+    rows: int,
+    **_: object,
 ) -> None:
     """A receiver of `list_exported`: one action when a file begins, one when it has ended."""
     opts = model._meta
@@ -92,7 +108,7 @@ VERB = "refused"
 MOST = 50  # rows named, characters of a key
 
 
-def record_refusal(sender: Any, request: HttpRequest, right: str, **_: Any) -> None:
+def record_refusal(sender: object, request: HttpRequest, right: str, **_: object) -> None:
     """A receiver of `post_refused`: one action, about the rows that were named."""
     match = request.resolver_match
     url_name, kwargs = (match.url_name or "", match.kwargs) if match else ("", {})

@@ -169,7 +169,7 @@ def _sweeps_are_as_the_settings_say(now: datetime) -> Check:
     return Check("audit: retention swept as AUDIT_RETENTION_DAYS says", rows=rows[:OFFENDERS])
 
 
-def _wrong_actions(chunk: list[tuple[Any, ...]]) -> Iterator[Fault]:
+def _wrong_actions(chunk: list[tuple[object, ...]]) -> Iterator[Fault]:
     rows = OperatorAction.objects.filter(pk__in=[seal[1] for seal in chunk]).values_list(*HASHED)
     found = {row[0]: row for row in rows}
     for number, action, row_hash, acted_at, _ in chunk:

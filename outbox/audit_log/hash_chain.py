@@ -26,7 +26,7 @@ HASHED = (
 )  # fmt: skip
 
 
-def row_hash_of(row: Sequence[Any]) -> str:
+def row_hash_of(row: Sequence[object]) -> str:
     """The digest of an action's columns, in the order of HASHED."""
     text = json.dumps(row, default=_as_text, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.contrib import admin, messages
@@ -19,8 +19,11 @@ from config.admin.humanize import pretty
 from config.admin.levers import fault_of_reason, operator_of
 from config.database.clock import database_now
 from config.telemetry.redaction import DOTS, masked, masked_error
-from outbox.audit_log.actions import record
+from outbox.audit_log.actions import Subject, record
 from outbox.audit_log.models import OperatorAction
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AbstractUser, AnonymousUser
 
 RIGHT = "outbox.view_payload"
 REVEAL, HIDE = "reveal", "mask_again"
@@ -56,7 +59,7 @@ class Visibility:
         return pretty(payload if self.shown else masked(payload, readable, named))
 
 
-def sight_of(user: Any, subject_type: str, subject_id: object, url: str = "") -> Visibility:
+def sight_of(user: AbstractUser | AnonymousUser, subject_type: str, subject_id: object, url: str = "") -> Visibility:
     """Read from the trail: the newest reveal of this row by this user counts, for REVEAL_SECONDS."""
     if not user.has_perm(RIGHT):
         return Visibility(url=url)
@@ -75,7 +78,7 @@ def answer(request: HttpRequest, subject_type: str, subject_id: object, words: s
     if request.method != "POST" or not request.user.has_perm(RIGHT):
         raise PermissionDenied
     operator = operator_of(request.user)
-    about: dict[str, Any] = {"subject_type": subject_type, "subject_id": subject_id, "url": back}
+    about: Subject = {"subject_type": subject_type, "subject_id": subject_id, "url": back}
     reason = request.POST.get("reason", "").strip()
     if "hide" in request.POST:
         record(operator, HIDE, words, reason="", **about)

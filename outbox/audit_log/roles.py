@@ -13,7 +13,7 @@ from config.admin.levers import LOOKED_AT, NOT_LOOKED_AT, ROLES, VIEW
 from outbox.audit_log.models import OfferedRight
 
 
-def make_roles(sender: Any, using: str, apps: Any = installed, **_: Any) -> None:
+def make_roles(sender: Any, using: str, apps: Any = installed, **_: object) -> None:
     """A receiver of `post_migrate`: offer each role the rights that it was never offered.
 
     What somebody took away, or a role that somebody deleted, does not come back. A group that had the name of a role

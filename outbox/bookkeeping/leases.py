@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from django.db import IntegrityError, models, transaction
 from django.db.models import Q
@@ -41,15 +41,15 @@ class ClaimQuerySet(models.QuerySet[Row]):
     def held_by(self, token: uuid.UUID) -> Self:
         return self.filter(lease_token=token)
 
-    def lease(self, ids: list[Any], token: uuid.UUID, until: datetime, now: datetime) -> int:
+    def lease(self, ids: list[object], token: uuid.UUID, until: datetime, now: datetime) -> int:
         """Stamp a lease on those rows that are still free; returns how many."""
         return self.free(now).filter(pk__in=ids).update(lease_token=token, lease_until=until)
 
-    def release(self, token: uuid.UUID, **changes: Any) -> int:
+    def release(self, token: uuid.UUID, **changes: object) -> int:
         """Give back what `token` holds; returns how many rows."""
         return self.held_by(token).update(lease_token=None, lease_until=None, **changes)
 
-    def settle(self, ids: list[Any], token: uuid.UUID, **changes: Any) -> int:
+    def settle(self, ids: list[object], token: uuid.UUID, **changes: object) -> int:
         """End the work on `ids` if `token` still holds them; what was lost is counted and logged."""
         held = self.held_by(token).filter(pk__in=ids)
         settled = held.update(lease_token=None, lease_until=None, **changes)
@@ -83,7 +83,7 @@ def recover(model: type[Claimable], now: datetime) -> int:
     if not model.releasable:
         raise TypeError(f"{model.__name__} must be decided about row by row, not released")
     with transaction.atomic():
-        stuck: ClaimQuerySet[Any] = ClaimQuerySet(model).stuck(now)
+        stuck: ClaimQuerySet = ClaimQuerySet(model).stuck(now)
         recovered = stuck.update(lease_token=None, lease_until=None)
     if recovered:
         metrics.RECOVERED.inc(recovered)

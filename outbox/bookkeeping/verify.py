@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from typing import Any
 
 from config.flows import Check
 from config.kafka.positions import Log, Mark, Stopped, TopicPartition, start_of
@@ -65,7 +64,7 @@ def _logs_of(topic: str) -> dict[int, Log]:
             return {}
 
 
-def _misfits(group: str, topic: str) -> Iterator[dict[str, Any]]:
+def _misfits(group: str, topic: str) -> Iterator[dict[str, object]]:
     marks = Watermarks().load(group, [topic])  # before the ends: both move on
     behind = set(Watermarks().behind(group, topic))
     logs = _logs_of(topic)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import F, QuerySet
@@ -85,7 +85,7 @@ def note_outcomes(channel: str, outcomes: Sequence[Outcome], now: datetime) -> b
 
 
 @compiled
-def _ailing(channel: str) -> QuerySet[Any, Any]:
+def _ailing(channel: str) -> QuerySet[ChannelState, object]:
     return ChannelState.objects.named(channel).ailing().values_list("name")
 
 
@@ -93,7 +93,7 @@ def _ailing(channel: str) -> QuerySet[Any, Any]:
 # How many messages a channel may send now. One row a channel, shared by all workers.
 ITSELF = Operator("spillway")
 PAUSED_LOOK = timedelta(seconds=1)
-NO_REFUSAL: dict[str, Any] = {"refused_as": "", "refused_people": "", "refused_since": None}
+NO_REFUSAL: dict[str, object] = {"refused_as": "", "refused_people": "", "refused_since": None}
 
 
 class ChannelRow(NamedTuple):
@@ -151,7 +151,7 @@ def permit(channel: str, per_second: float, most: int, now: datetime, *, probing
 
 
 @compiled
-def _read_row(channel: str, locked: bool) -> QuerySet[Any, Any]:
+def _read_row(channel: str, locked: bool) -> QuerySet[ChannelState, object]:
     rows = ChannelState.objects.named(channel).values_list(*ChannelRow._fields)
     return rows.select_for_update() if locked else rows
 
@@ -180,7 +180,7 @@ def wait(channel: str, seconds: float, now: datetime) -> None:
     ChannelState.objects.named(channel).waiting_less(until).update(wait_until=until, updated_at=now)
 
 
-def pause(channel: str, operator: Operator, reason: str, **more: Any) -> bool:
+def pause(channel: str, operator: Operator, reason: str, **more: object) -> bool:
     """Claim nothing for this channel until somebody resumes it; False when it is paused already.
 
     `more` are columns that change with it.

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
@@ -123,10 +123,10 @@ class MessageHandler:
         """What becomes of a message nobody can tell about after OUTBOX_RECONCILE_SECONDS."""
         return "retry"
 
-    def check(self, payload: Any) -> None:
+    def check(self, payload: object) -> None:
         """Refuse, with a ValueError, a payload that could never be delivered: asked by `publish`."""
 
-    def faults(self, payload: Any) -> list[str]:
+    def faults(self, payload: object) -> list[str]:
         """All that `check` would say, one after the other; what is about one value ends with its place: - at `$.to`."""
         try:
             self.check(payload)
@@ -134,15 +134,15 @@ class MessageHandler:
             return [str(error)]
         return []
 
-    def form(self, payload: Any) -> PayloadForm | None:
+    def form(self, payload: object) -> PayloadForm | None:
         """How people edit such a payload without its JSON; None where they do not."""
         return None
 
-    def readdressed(self, payload: Any, address: str) -> Any:
+    def readdressed(self, payload: object, address: str) -> object:
         """The payload with another recipient; a ValueError says why there can be none."""
         raise ValueError(f"a message of the channel {self.name} has no address of its own")
 
-    def complete(self, payload: dict[str, Any], key: str, at: float) -> dict[str, Any]:
+    def complete(self, payload: dict[str, object], key: str, at: float) -> dict[str, object]:
         """The payload of another service with what it may leave out filled in; `payload` itself is not changed.
 
         `key` is unique for the message, `at` the Unix time of its promise: a repeat is completed in the same way. May

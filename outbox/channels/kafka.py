@@ -52,7 +52,7 @@ class KafkaHandler(handlers.MessageHandler):
         reached = any(isinstance(one, Sent) for one in found)
         return [outcome_of(one, "transient" if reached else "unreachable") for one in found]
 
-    def check(self, payload: Any) -> None:
+    def check(self, payload: object) -> None:
         try:
             wanted = msgspec.convert(payload, Payload)
         except msgspec.ValidationError as error:

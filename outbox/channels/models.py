@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from django.db import models
 from django.db.models import F, Q
@@ -12,7 +11,7 @@ from django.db.models import F, Q
 from config.fields import IdentifierField
 
 
-class ChannelQuerySet(models.QuerySet):
+class ChannelQuerySet(models.QuerySet["ChannelState"]):
     """Channels: one row each."""
 
     def named(self, channel: str) -> ChannelQuerySet:
@@ -38,7 +37,7 @@ class ChannelQuerySet(models.QuerySet):
 
     def why_closed(self, channels: Iterable[str], now: datetime) -> str:
         """Why one of these channels takes nothing now, in one line; empty when all are open."""
-        found: list[Any] = list(self.filter(name__in=set(channels)).order_by("name"))
+        found = list(self.filter(name__in=set(channels)).order_by("name"))
         for state in found:
             if state.paused:
                 return f"channel {state.name} is paused: {state.pause_reason}"
@@ -48,7 +47,7 @@ class ChannelQuerySet(models.QuerySet):
                 return f"channel {state.name} was told to wait until {state.wait_until:%H:%M:%S} UTC"
         return ""
 
-    def close_breaker(self, now: datetime, **more: Any) -> int:
+    def close_breaker(self, now: datetime, **more: object) -> int:
         """Somebody answers: no outage counts any more."""
         return self.update(breaker="closed", failures=0, opened_at=None, probe_at=None, updated_at=now, **more)
 

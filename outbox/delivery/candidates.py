@@ -8,9 +8,10 @@ import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from django.db.models import F, QuerySet
+from django.db.models.expressions import CombinedExpression
 
 from config.database.queries import compiled, fast_rows, through
 from config.uuid7 import uuid7
@@ -20,7 +21,10 @@ from outbox.messages.models import MessageQuerySet, OutboxMessage, first_unfinis
 # -- Reads messages as tuples, and only from the day of the oldest unfinished one on -------------------------
 LOWER_BOUND_SECONDS = 3.0
 DUE, PRIMARY = "outboxmessage_due", "PRIMARY"
-COLUMNS: list[Any] = [F("attempts") + 1 if name == "attempts" else name for name in Message._fields]
+Found = TypeVar("Found")
+COLUMNS: list[str | CombinedExpression] = [
+    F("attempts") + 1 if name == "attempts" else name for name in Message._fields
+]
 
 
 def read_messages(rows: MessageQuerySet) -> list[Message]:
@@ -29,7 +33,9 @@ def read_messages(rows: MessageQuerySet) -> list[Message]:
 
 
 @compiled
-def _due(channel: str, now: datetime, lowest: uuid.UUID, before: uuid.UUID, size: int) -> QuerySet[Any, Any]:
+def _due(
+    channel: str, now: datetime, lowest: uuid.UUID, before: uuid.UUID, size: int
+) -> QuerySet[OutboxMessage, object]:
     rows = OutboxMessage.objects.due(channel, now).from_id(lowest, before)
     return rows.locked()[:size].values_list(*COLUMNS)
 
@@ -50,7 +56,7 @@ def lock_among(ids: Sequence[uuid.UUID], channel: str, now: datetime, lowest: uu
         return read_messages(rows.locked()[:size])
 
 
-def find_due(rows: QuerySet[Any, Any]) -> list[Any]:
+def find_due(rows: QuerySet[OutboxMessage, Found]) -> list[Found]:
     """Rows of `due`, not locked: claims skip what is locked, so whoever looks for a few of them locks these only."""
     with through(OutboxMessage, DUE):
         return list(rows)

@@ -151,7 +151,7 @@ def _blocking(
 
 
 @compiled
-def _count_blocking(**about: Any) -> QuerySet[Any, Any]:
+def _count_blocking(**about: Any) -> QuerySet[OutboxMessage, tuple[int]]:
     return _blocking(**about).values("channel").annotate(number=Count("*")).values_list("number")
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from django.conf import settings
@@ -95,10 +95,10 @@ class Locked:
         self.ids = list(self.channels)
         self.states = states
 
-    def filter(self, **more: Any) -> MessageQuerySet:
+    def filter(self, **more: object) -> MessageQuerySet:
         return OutboxMessage.objects.among(self.ids).filter(state__in=self.states, **more)
 
-    def update(self, **changes: Any) -> int:
+    def update(self, **changes: object) -> int:
         return self.filter().update(**changes)
 
 
@@ -126,7 +126,7 @@ def _done(
         counters.add(per_channel, database_now())
     subject = f"Message {ids[0]}" + (f" and {len(ids) - 1} more" if len(ids) > 1 else "")
     named = {"ids": [str(pk) for pk in ids][:1000]}
-    about: dict[str, Any] = {"subject_type": "outbox.outboxmessage", "subject_ids": ids}
+    about: actions.Subject = {"subject_type": "outbox.outboxmessage", "subject_ids": ids}
     actions.record(operator, verb, subject, reason=reason, rows=changed, detail=named, **about)
     return changed
 
@@ -283,7 +283,7 @@ def _why_not_delivered(messages: Sequence[OutboxMessage]) -> dict[uuid.UUID, str
 
 
 def _publish_again(
-    original: OutboxMessage, payload: Any, family: Family, now: datetime, *, batch: int | None = None, readdressed: bool = False,
+    original: OutboxMessage, payload: object, family: Family, now: datetime, *, batch: int | None = None, readdressed: bool = False,
 ) -> Resend:  # fmt: skip
     """The new message's row. Raises Refusal when somebody was faster, ValueError for what cannot be sent."""
     again = Resend(resent_from=family.first, readdressed=readdressed, batch=batch, created_at=now)
@@ -297,7 +297,7 @@ def _publish_again(
     return again
 
 
-def _content(original: OutboxMessage, address: str) -> Any:
+def _content(original: OutboxMessage, address: str) -> object:
     """What the new message says. Raises Refusal for a recipient who gets no mail, ValueError for a bad address."""
     handler = handler_of(original.channel)
     payload = msgspec.json.decode(original.payload)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -114,7 +114,7 @@ def _pause(channel: str, run: RefusalRun, error: str) -> bool:
 
 
 @compiled
-def _in_a_row(channel: str) -> QuerySet[Any, Any]:
+def _in_a_row(channel: str) -> QuerySet[ChannelState, object]:
     return ChannelState.objects.named(channel).refused_in_a_row().values_list("name")
 
 
@@ -134,7 +134,7 @@ def bring_back(handler: MessageHandler) -> int:
 
 
 @compiled
-def _owed(channel: str) -> QuerySet[Any, Any]:
+def _owed(channel: str) -> QuerySet[ChannelState, tuple[str, datetime | None]]:
     return ChannelState.objects.named(channel).owing_letters().values_list("requeue_as", "requeue_since")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 from django.conf import settings
@@ -46,7 +47,7 @@ class Promise(NamedTuple):
     event_type: str
     aggregate: str
     text: str  # the payload, completed: byte for byte what every attempt sends
-    given: Mapping[str, Any]  # the payload as it came
+    given: Mapping[str, object]  # the payload as it came
     key: str  # behind the name of who may promise it: two services do not know each other's keys
     expires_at: datetime | None
 
@@ -78,7 +79,7 @@ def read(record: Record, topic: str) -> Promise:
     return Promise(record, channel, event_type, aggregate, text, payload, name, expires_at)
 
 
-def fields_of(record: Record) -> dict[str, Any]:
+def fields_of(record: Record) -> dict[str, object]:
     """The fields of the envelope, unchecked; raises InvalidRecord for what is no JSON object."""
     body = _gate(OVERHEAD + 2 * settings.OUTBOX_MAX_BYTES).decode(record.value)
     if "payload" in body and body.keys() <= {"schema", "payload"} and isinstance(body.get("schema"), dict):
@@ -125,14 +126,14 @@ def allowed(topic: str, producer: str, channel: str) -> str:
     return f"{topic}@{known}" if known else topic
 
 
-def _gate(max_bytes: int) -> Gate[dict[str, Any]]:
+def _gate(max_bytes: int) -> Gate[dict[str, object]]:
     return Gate(OBJECT, max_bytes)
 
 
 OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
+def _text(fields: Mapping[str, object], name: str) -> str:
     """A field that is a text; the number of a column counts as its digits."""
     value = fields.get(name)
     if value is None:
@@ -144,7 +145,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _payload(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _payload(fields: Mapping[str, object]) -> dict[str, object]:
     """An object, or the text of one: a JSON column is a text to a connector."""
     payload = fields.get("payload")
     if payload is None:
@@ -204,7 +205,7 @@ def difference(promise: Promise, stored: StoredMessage | None) -> str:
     return f"payload ({unlike[0]})" if unlike else ""
 
 
-def _says_the_same(given: Any, now: Any, before: Any) -> bool:
+def _says_the_same(given: object, now: object, before: object) -> bool:
     """Whether what a service gave, which is now stored as `now`, stands in `before`; what was filled in may differ."""
     if isinstance(given, dict) and isinstance(now, dict) and isinstance(before, dict):
         return now.keys() == before.keys() and all(
@@ -221,5 +222,5 @@ class Taken(RecordOutcomes):
 
     REPEATED = "repeated"
 
-    stored: dict[int, Any] = field(default_factory=dict)  # id of the record → of its message
-    repeats: dict[int, Any] = field(default_factory=dict)  # the same of records that were known
+    stored: dict[int, UUID] = field(default_factory=dict)  # id of the record → of its message
+    repeats: dict[int, UUID | None] = field(default_factory=dict)  # the same of records that were known

@@ -195,7 +195,7 @@ def promises(topic: str, seed: int) -> Iterator[Sample]:
         yield Sample(topic_name(topic), envelope["aggregate"], msgspec.json.encode(envelope))
 
 
-def invoice(number: str, to: str) -> dict[str, Any]:
+def invoice(number: str, to: str) -> dict[str, object]:
     """The envelope of the mail about one invoice."""
     return {
         "channel": "email",

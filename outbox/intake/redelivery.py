@@ -21,7 +21,7 @@ KNOWN = Judgement(True, "Changes nothing.", "Its key has this message already.",
 REPEATED = "its key has this message already"
 
 
-class PromiseLetters(Letters):
+class PromiseLetters(Letters[DeadLetter]):
     """The dead letters of records in which services promise messages."""
 
     readable = READABLE

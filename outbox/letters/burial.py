@@ -216,7 +216,7 @@ def _sizes(headers: Sequence[Row]) -> Iterator[int]:
     return accumulate(sum(len(part or "") for part in header) for header in headers)
 
 
-def _header(record: Any, name: str) -> str:
+def _header(record: Record, name: str) -> str:
     for key, value in record.headers or ():
         if key == name:
             return printable(value)[:100]

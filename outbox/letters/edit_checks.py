@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 # -- The difference between two texts, line by line, with what changed inside a line. Pure -------------------
 WHOLE = 60  # lines of a text that is shown whole
@@ -164,7 +164,7 @@ def repeated_names(text: str) -> list[tuple[str, int]]:
     """Names that stand more than once in one object, at any depth, with the line in which each stands last."""
     twice: set[str] = set()
 
-    def look(members: Sequence[tuple[str, Any]]) -> None:
+    def look(members: Sequence[tuple[str, object]]) -> None:
         twice.update(name for name, number in Counter(name for name, _ in members).items() if number > 1)
 
     try:

@@ -270,10 +270,10 @@ class FieldChange:
         """From the JSON of a batch."""
         return cls(**stored)
 
-    def stored(self) -> dict[str, Any]:
+    def stored(self) -> dict[str, object]:
         return asdict(self)
 
-    def without_values(self) -> dict[str, Any]:
+    def without_values(self) -> dict[str, object]:
         """What may be kept for ever, and what everybody may read."""
         return {"verb": self.verb, "path": shown_path(self.path), "other_type": self.other_type, "add": self.add}
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.apps import apps
+from django.db import models
 
 from config.admin import humanize
 from config.flows import flows
@@ -145,7 +146,7 @@ def moment_of(text: str) -> datetime | None:
         raise Refusal(f"{text!r} is no ISO time (2026-02-12T10:00:00Z)") from None
 
 
-def _batches() -> Any:
+def _batches() -> models.Manager[models.Model]:
     """By name: a batch is made of a filter, so its models know this module."""
     return apps.get_model("outbox", "ReplayBatch")._default_manager
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
+from datetime import datetime
 from typing import Any, Self
 from uuid import UUID
 
@@ -41,7 +42,7 @@ def fitting(sizes: Iterable[int], portions: int = 1) -> int:
     return number
 
 
-class DeadLetterQuerySet(models.QuerySet):
+class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
     """Dead letters."""
 
     def open(self) -> DeadLetterQuerySet:
@@ -57,9 +58,9 @@ class DeadLetterQuerySet(models.QuerySet):
     def of_group(self, group_id: int) -> DeadLetterQuerySet:
         return self.filter(group_id=group_id)
 
-    def one_by_one(self) -> Iterator[Any]:
+    def one_by_one(self) -> Iterator[DeadLetter]:
         """By rising id, a short query a chunk: the driver of MariaDB and MySQL holds the whole result of a query."""
-        found: list[Any] = list(self.order_by("id")[:LISTED])
+        found = list(self.order_by("id")[:LISTED])
         while found:
             yield from found
             found = list(self.filter(pk__gt=found[-1].pk).order_by("id")[:LISTED])
@@ -85,7 +86,7 @@ class DeadLetterQuerySet(models.QuerySet):
         return self.order_by("-id")
 
 
-class PayloadRevisionQuerySet(models.QuerySet):
+class PayloadRevisionQuerySet(models.QuerySet["PayloadRevision"]):
     """Edited copies."""
 
     def of_letter(self, letter_id: UUID) -> PayloadRevisionQuerySet:
@@ -100,12 +101,14 @@ class PayloadRevisionQuerySet(models.QuerySet):
         rows = self.filter(letter__in=letter_ids).order_by().values_list("letter")
         return dict(rows.annotate(last=models.Max("number")))
 
-    def in_force(self, letters: Iterable[Any]) -> list[Any]:
+    def in_force(self, letters: Iterable[DeadLetter]) -> list[DeadLetter]:
         """The same letters; one that was last taken back as an edited copy has the payload of that."""
         letters = list(letters)
-        rows: Iterable[Any] = self.filter(letter__in=[letter.pk for letter in letters])
+        rows = self.filter(letter__in=[letter.pk for letter in letters])
         # A letter that was restored, and taken back as it is, is no copy any more.
-        copies = {(row.letter, row.created_at): row for row in rows}
+        copies: dict[tuple[UUID, datetime | None], PayloadRevision] = {
+            (row.letter, row.created_at): row for row in rows
+        }
         found = [(letter, copies.get((letter.pk, letter.requeued_at))) for letter in letters]
         return [letter.copy_with(bytes(row.payload), row.number) if row else letter for letter, row in found]
 
@@ -201,7 +204,7 @@ class DeadLetter(models.Model):
         return f"{self.reason} {self.about}"
 
     @classmethod
-    def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[Any], **newer: Any) -> Self:
+    def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[object], **newer: Any) -> Self:
         """As Django 5.2 does it, without asking each of its fields whether it was loaded: replays read letters by thousands."""
         if newer:  # what a later Django hands over it knows best
             return super().from_db(db, field_names, values, **newer)

@@ -44,12 +44,8 @@ class Returned(Replayed):
 class ReturnedBatch:
     """Letters that one call of a handler can take: of one revision, and of one creation of each topic."""
 
-    letters: Sequence[DeadLetter]
-    batch: RecordBatch
-
-    @property
-    def pairs(self) -> Sequence[tuple[DeadLetter, Returned]]:
-        return list(zip(self.letters, self.batch.records, strict=True))  # type: ignore[arg-type]
+    pairs: Sequence[tuple[DeadLetter, Returned]]
+    batch: RecordBatch  # of the same records, in the same order
 
 
 def record_of(letter: DeadLetter) -> Returned:
@@ -90,9 +86,7 @@ def returns_of(letters: Sequence[DeadLetter]) -> tuple[list[ReturnedBatch], Refu
             number += 1
         members.setdefault((letter.revision, number), []).append((letter, record))
     found = [
-        ReturnedBatch(
-            [letter for letter, _ in mine], RecordBatch([record for _, record in mine], batches[at], revision=at[0] + 1)
-        )
+        ReturnedBatch(mine, RecordBatch([record for _, record in mine], batches[at], revision=at[0] + 1))
         for at, mine in sorted(members.items())
     ]
     return found, refused

@@ -47,7 +47,7 @@ MESSAGE = _new(
 )
 
 
-def write(values: Mapping[str, Any], row: Model | None = None) -> bool:
+def write(values: Mapping[str, object], row: Model | None = None) -> bool:
     """Insert key and message and, in the same round trip, `row`; whether the key was new. Else nothing was written.
 
     `values` are the parameters of `KEY` and `MESSAGE`. A known key is an upsert that changes nothing, never a caught
@@ -74,7 +74,7 @@ def _parameters(model: type[Model]) -> dict[str, str]:
     return {field.column: f"%({ROW}{field.column})s" for field in _fields(model)}
 
 
-def _values_of(row: Model, connection: BaseDatabaseWrapper) -> dict[str, Any]:
+def _values_of(row: Model, connection: BaseDatabaseWrapper) -> dict[str, object]:
     return {
         ROW + field.column: field.get_db_prep_save(field.pre_save(row, add=True), connection)
         for field in _fields(type(row))
@@ -100,7 +100,7 @@ class IdempotencyConflict(Exception):
 def publish(
     event_type: str,
     aggregate: str,
-    payload: Any,
+    payload: object,
     *,
     idempotency_key: str,
     channel: str = "email",
@@ -153,7 +153,7 @@ def expiry_of(now: datetime) -> datetime:
     return now + timedelta(seconds=settings.OUTBOX_EXPIRES_SECONDS)
 
 
-def encode(channel: str, event_type: str, aggregate: str, payload: Any, key: str) -> str:
+def encode(channel: str, event_type: str, aggregate: str, payload: object, key: str) -> str:
     """The payload as it is stored and sent by every attempt; raises ValueError for what cannot be stored or sent."""
     texts = [("event_type", event_type, 100), ("aggregate", aggregate, 200), ("idempotency_key", key, 200)]
     for name, value, length in texts:

@@ -38,7 +38,7 @@ def before_drop(using: str, spec: PartitionSpec, partition: Partition) -> None:
     counters.record_dropped(using, partition, {(FLOW, state): number for state, number in states.items()})
 
 
-def _write(spec: PartitionSpec, partition: Partition, rows: Any) -> None:
+def _write(spec: PartitionSpec, partition: Partition, rows: object) -> None:
     """Write gzipped JSON lines, renamed when complete: after a crash the same file is written again."""
     directory = Path(settings.OUTBOX_ARCHIVE)
     target = directory / f"{spec.resolve()._meta.db_table}.{partition.key}.jsonl.gz"
@@ -52,7 +52,7 @@ def _write(spec: PartitionSpec, partition: Partition, rows: Any) -> None:
     log.info("partition_archived", file=str(target), rows=written)
 
 
-def _write_lines(part: Path, rows: Any) -> int:
+def _write_lines(part: Path, rows: object) -> int:
     written = 0
     with part.open("wb") as raw:
         os.fchmod(raw.fileno(), PRIVATE)
@@ -65,7 +65,7 @@ def _write_lines(part: Path, rows: Any) -> int:
     return written
 
 
-def _in_chunks(rows: Any) -> Iterator[dict[str, Any]]:
+def _in_chunks(rows: Any) -> Iterator[dict[str, object]]:
     # By key, because mysqlclient holds a whole result in memory, and a day may be large.
     found = list(rows.order_by("pk").values()[:CHUNK])
     while found:

@@ -94,7 +94,7 @@ class Heartbeat:
             changes = {**self._doing(now), "rate": 0.0, "ended_at": now, "error": self.error[:500]}
             WorkerProcess.objects.run_by(self.key, self.run).update(**changes)
 
-    def _doing(self, now: datetime) -> dict[str, Any]:
+    def _doing(self, now: datetime) -> dict[str, object]:
         moved, at, round_at = activity.moved, time.monotonic(), activity.round_at
         rate = (moved - self._counted) / max(at - self._counted_at, 0.001)
         self._counted, self._counted_at = moved, at
@@ -104,7 +104,7 @@ class Heartbeat:
             "round_at": None if round_at is None else now - timedelta(seconds=at - round_at),
         }  # fmt: skip
 
-    def _enter(self, now: datetime, doing: dict[str, Any]) -> None:
+    def _enter(self, now: datetime, doing: dict[str, object]) -> None:
         """Take over the row of an earlier process of this worker, or make one."""
         self.run = uuid4()
         known = {**vars(self.identity), "run": self.run, "since": now, "ended_at": None, "error": "", **doing}

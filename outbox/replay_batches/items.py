@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from django.conf import settings
@@ -111,7 +111,10 @@ def next_items(batch: ReplayBatch, flying: Sequence[ReplayItem], most: int, wind
     return found or (_free(_of_kind(batch, rows, awaited=True), flying, room) if room > 0 else [])
 
 
-def first_portion(items: Sequence[Any], portions: int = 1) -> Sequence[Any]:
+Item = TypeVar("Item", PreviewItem, ReplayItem)
+
+
+def first_portion(items: Sequence[Item], portions: int = 1) -> Sequence[Item]:
     """As many of these as may be in memory with their letters, beside as many more as there are other portions."""
     return items[: fitting((item.size for item in items), portions)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import transaction
 
@@ -34,10 +33,9 @@ def record_batch(
     detail = {"batch": batch.pk, "filter": batch.filter}
     detail |= {"change": FieldChange.of(batch.edit).without_values()} if batch.edit else {}
     words = {"reason": reason or NO_REASON, "result": result, "url": page_of(batch)}
-    states: dict[str, Any] = {"before": {"state": before} if before else None, "after": {"state": batch.state}}
     actions.record(
         operator, verb, subject, rows=rows, detail=detail, subject_type="outbox.replaybatch", subject_id=batch.pk,
-        **words, **states,
+        before={"state": before} if before else None, after={"state": batch.state}, **words,
     )  # fmt: skip
 
 
@@ -118,7 +116,7 @@ def in_the_way(blocker: ReplayBatch) -> str:
 
 def _started(batch: ReplayBatch, now: datetime, size: int) -> dict[str, object]:
     slow = any(waits for _source, _step, waits in batch.kinds)
-    changes: dict[str, Any] = {"started_at": batch.started_at or now, "note": "", "ramp_from": now if slow else None}
+    changes: dict[str, object] = {"started_at": batch.started_at or now, "note": "", "ramp_from": now if slow else None}
     if size:
         return {**changes, "state": State.CANARY, "canary": size}
     return {**changes, "state": State.RUNNING, "canary": 0, "promoted_at": now}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import starmap, takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import connection, connections, transaction
@@ -81,7 +81,7 @@ def _insert_items(batch: ReplayBatch, rows: QuerySet) -> int:
         return int(cursor.rowcount)
 
 
-def _pace_for(batch: ReplayBatch, kinds: Sequence[Sequence[Any]]) -> dict[str, object]:
+def _pace_for(batch: ReplayBatch, kinds: Sequence[Sequence[object]]) -> dict[str, object]:
     """The rate of a batch where nobody has chosen one: the channel's own or 50/s where an effect is awaited."""
     slow = [kind for kind in kinds if kind[2]]
     return {} if batch.rate is not None or not slow else {"rate": subject_of(batch.verb).pace(slow)}

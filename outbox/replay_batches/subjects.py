@@ -22,6 +22,7 @@ from outbox.messages.filters import MessageFilter
 from outbox.messages.models import FLOW, OutboxMessage
 from outbox.replay_batches import actions, rules
 from outbox.replay_batches.actions import Judged, act
+from outbox.replay_batches.items import PreviewItem
 from outbox.replay_batches.models import OF_MESSAGES, ReplayBatch, ReplayItem
 
 Rows = Mapping[uuid.UUID, Any]  # DeadLetter or OutboxMessage by key
@@ -47,7 +48,7 @@ class BatchOfLetters:
     def rows(self, batch: ReplayBatch) -> QuerySet:
         return self.filter_of(batch).letters(batch.verb)
 
-    def read(self, batch_id: int, items: Sequence[Any], states: Sequence[str]) -> Rows:
+    def read(self, batch_id: int, items: Sequence[PreviewItem], states: Sequence[str]) -> Rows:
         """The letters between the first of these items and the last one, to be judged.
 
         Through the items: MySQL needs four times as long for a list of a thousand keys, most of it before it reads a row.
@@ -127,7 +128,7 @@ class BatchOfMessages:
     def rows(self, batch: ReplayBatch) -> QuerySet:
         return self.filter_of(batch).rows()
 
-    def read(self, batch_id: int, items: Sequence[Any], states: Sequence[str]) -> Rows:
+    def read(self, batch_id: int, items: Sequence[PreviewItem], states: Sequence[str]) -> Rows:
         return OutboxMessage.objects.among([item.letter for item in items]).in_bulk()
 
     def locked(self, ids: Sequence[uuid.UUID]) -> Rows:

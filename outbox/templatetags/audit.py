@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django import template
 from django.template.context import Context
 from django.utils.html import format_html
@@ -19,7 +17,7 @@ MOST_DEEDS = 20
 
 
 @register.inclusion_tag("admin/parts/actions.html", takes_context=True)
-def recent_actions(context: Context) -> dict[str, Any]:
+def recent_actions(context: Context) -> dict[str, object]:
     """Who did what and why, newest first; nothing for somebody who may not read the trail."""
     user = context["user"]
     allowed = user.has_perm("outbox.view_operatoraction")
@@ -47,7 +45,7 @@ def verb(action: OperatorAction) -> str:
 
 
 @register.inclusion_tag("admin/parts/deeds.html", takes_context=True)
-def deeds(context: Context) -> dict[str, Any]:
+def deeds(context: Context) -> dict[str, object]:
     """What people did to the row of this page, newest first; who sees the row may see that."""
     row = context["row"]
     found = list(OperatorAction.objects.about(row._meta.label_lower, row.pk, MOST_DEEDS)[:MOST_DEEDS])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django import template
 from django.template.context import Context
 
@@ -16,7 +14,7 @@ MOST_SHOWN = 60
 
 
 @register.inclusion_tag("admin/parts/views.html", takes_context=True)
-def saved_views(context: Context, changelist: KeysetChangeList) -> dict[str, Any]:
+def saved_views(context: Context, changelist: KeysetChangeList) -> dict[str, object]:
     """Own views of this list and those for everybody, and whether the present one can be saved."""
     request, page = context["request"], changelist.model_admin
     views = SavedView.objects.seen_by(request.user).of_list(page.opts.label_lower)[:MOST_SHOWN]

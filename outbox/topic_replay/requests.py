@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -47,7 +46,7 @@ def request(
         now = database_now()
         frame = {"since": since, "until": until, "slack_seconds": int(slack.total_seconds())}
         who = {"requested_by": operator.name[:150], "user": operator.user, "reason": reason}
-        mine: Any = {"state": TopicReplay.State.RUNNING, "lease_token": token, "lease_until": now + LEASE}
+        mine: dict[str, object] = {"state": TopicReplay.State.RUNNING, "lease_token": token, "lease_until": now + LEASE}
         more = {**frame, **who, **(mine if token else {})}
         replay = TopicReplay.objects.create(topic=name, dry_run=dry_run, created_at=now, **more)
         log_committed("replay_asked_for", replay=replay.pk, topic=name, dry_run=dry_run, by=operator.name)
@@ -177,7 +176,7 @@ def _reason(text: str, say: Say) -> str:
     return text
 
 
-def _moment(text: str, option: str, say: Say) -> Any:
+def _moment(text: str, option: str, say: Say) -> datetime:
     try:
         when, assumed = moment(text)
     except Refusal as refusal:

@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection, transaction
@@ -55,7 +54,7 @@ class Journal(Handler):
         self._would_be: dict[Hashable, dict[tuple[int, int], Record]] = {}
 
     # -- the writer's handler -------------------------------------------------------------------------
-    def prepare(self, batch: RecordBatch) -> Any:
+    def prepare(self, batch: RecordBatch) -> object:
         return self.handler.prepare(batch)
 
     def write(self, batch: RecordBatch, now: datetime) -> None:
@@ -236,7 +235,7 @@ class Run:
             self.journal.rest_at(part.partition, part.position)
         return self._goes_on()
 
-    def _submit(self, records: Sequence[Any]) -> bool:
+    def _submit(self, records: Sequence[Record]) -> bool:
         batch = RecordBatch(records, {self.frame.topic: self.frame.topic_id}, revision=REVISION, from_log=True)
         try:
             batch.prepared = self.journal.prepare(batch)

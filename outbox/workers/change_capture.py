@@ -35,7 +35,7 @@ UUID_TEXT = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12
 UUID_BYTES = re.compile(r"[A-Za-z0-9+/_-]{22}==")
 URL_SAFE = str.maketrans("-_", "+/")
 
-GATE: Gate[dict[str, Any]] = Gate.of(dict[str, Any], MAX_BYTES)
+GATE: Gate[dict[str, object]] = Gate.of(dict[str, Any], MAX_BYTES)
 
 
 class Hint(NamedTuple):

@@ -6,10 +6,10 @@ import random
 import threading
 import time
 from datetime import timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from config.database.clock import database_now
 from config.database.dialects.vendors import is_pooled
@@ -37,7 +37,7 @@ class Doorbell:
     def __init__(self, stop: threading.Event, using: str = DEFAULT_DB_ALIAS) -> None:
         self.stop = stop
         self.using = using
-        self._listener: Any = None
+        self._listener: BaseDatabaseWrapper | None = None
         self.listens = connections[using].vendor == "postgresql" and not is_pooled(using)
         self._look_until = 0.0
 
@@ -78,7 +78,7 @@ class Doorbell:
             return False
 
     def _listen(self) -> None:
-        listener: Any = connections[self.using].copy()
+        listener = connections[self.using].copy()
         self._listener = listener
         with listener.cursor() as cursor:
             cursor.execute(f"LISTEN {CHANNEL}")

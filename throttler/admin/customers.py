@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
@@ -13,7 +13,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import urlencode
@@ -55,6 +55,18 @@ class CustomersShown(Segments):
         return cast(CustomerQuerySet, queryset).held() if self.chosen() == "held" else queryset
 
 
+class WithSituation(TypedDict):
+    """What the list reads of its customers at once."""
+
+    situation: Situation
+
+
+if TYPE_CHECKING:
+    from django_stubs_ext import WithAnnotations
+
+    Listed = WithAnnotations[Customer, WithSituation]
+
+
 class CustomerChangeList(KeysetChangeList):
     """Who waits comes from the lanes, the largest backlog first, with or without a row of their own."""
 
@@ -85,7 +97,7 @@ def _with_rows(lanes: Iterable[Lane]) -> list[Customer]:
     return [rows.get(name) or without_row(name, timezone.now()) for name in names]
 
 
-def _with_situations(rows: Sequence[Any]) -> None:
+def _with_situations(rows: Sequence[Listed]) -> None:
     for row, situation in zip(rows, situations_of(rows, timezone.now()), strict=True):
         row.situation = situation
 
@@ -109,19 +121,19 @@ class CustomerAdmin(ReadOnlyAdmin):
         return LARGEST if self.shows_waiting(changelist) and not changelist.query else BY_ID
 
     @admin.display(description="Customer")
-    def customer(self, row: Any) -> str:
+    def customer(self, row: Listed) -> str:
         return row.pk if has_row(row) else format_html('{}<span class="sw-second">default terms</span>', row.pk)
 
     @admin.display(description="State")
-    def state(self, row: Any) -> str:
+    def state(self, row: Listed) -> str:
         return chip(customer_text.state_of(row.situation))
 
     @admin.display(description="Waiting")
-    def count_waiting(self, row: Any) -> str:
+    def count_waiting(self, row: Listed) -> str:
         return format_html('<span class="sw-number">{}</span>', f"{row.situation.traffic.backlog:,}")
 
     @admin.display(description="Oldest")
-    def oldest(self, row: Any) -> str:
+    def oldest(self, row: Listed) -> str:
         traffic, now = row.situation.traffic, row.situation.now
         if not traffic.backlog:
             return humanize.UNKNOWN
@@ -129,11 +141,11 @@ class CustomerAdmin(ReadOnlyAdmin):
         return moment(when, humanize.ago(when, now))
 
     @admin.display(description="Rate")
-    def rate(self, row: Any) -> str:
+    def rate(self, row: Listed) -> str:
         return customer_text.spaced(row.rates)
 
     @admin.display(description="Messages live")
-    def lives(self, row: Any) -> str:
+    def lives(self, row: Listed) -> str:
         return humanize.length(ttl_of(row))
 
     def find(self, key: str) -> Iterable[Customer]:
@@ -146,10 +158,10 @@ class CustomerAdmin(ReadOnlyAdmin):
         return queryset, False  # CustomerChangeList asks `find`: who has no row is found, too
 
     # -- One customer ---------------------------------------------------------------------------
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Customer | None:
         return customer_of(object_id)
 
-    def detail(self, request: HttpRequest, row: Customer) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, row: Customer) -> dict[str, object]:
         situation = situation_of(row, database_now())
         may_read = request.user.has_perm("outbox.view_operatoraction")
         history = history_of(row.pk, situation.now)
@@ -182,7 +194,7 @@ class CustomerAdmin(ReadOnlyAdmin):
         }
 
     # -- Levers and messages --------------------------------------------------------------------
-    def get_urls(self) -> list[Any]:
+    def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
         return [
             path("messages/", view(self.messages_view), name="throttler_customer_messages"),

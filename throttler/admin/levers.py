@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.contrib import messages
+from django.db.models.options import Options
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
@@ -21,6 +22,9 @@ from throttler.customers import changes
 from throttler.customers.models import Customer
 from throttler.customers.situation import Situation, has_row, ttl_of
 from throttler.limits.rate import BadRates, parse_rates, rates_text
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AbstractUser, AnonymousUser
 
 # -- The levers on a customer --------------------------------------------------------------------------------
 SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86_400}
@@ -135,7 +139,7 @@ def offered(row: Customer) -> list[CustomerLever]:
 
 
 def lever_states(
-    situation: Situation, user: Any, opts: Any, url_of: Callable[[CustomerLever], str]
+    situation: Situation, user: AbstractUser | AnonymousUser, opts: Options, url_of: Callable[[CustomerLever], str]
 ) -> list[LeverState]:
     """As the page draws them: ready, without the right, or impossible for a reason."""
     result = []
@@ -172,7 +176,7 @@ class CustomerLeverPage:
         self.request, self.one, self.situation, self.context, self.back = request, one, situation, context, back
         self.given = request.POST if request.method == "POST" else request.GET
 
-    def answer(self, opts: Any) -> HttpResponse:
+    def answer(self, opts: Options) -> HttpResponse:
         """GET shows the form, POST carries it out. Without the right: 403, and the page names the right."""
         lever = self.one.lever
         if not lever.allowed(self.request.user, opts):

@@ -19,6 +19,7 @@ from config.database.chunks import batched, by_key
 from config.database.clock import database_now
 from config.database.upsert import Upsert, new
 from config.processes.csv_rows import numbered_rows
+from config.processes.worker import Options
 from config.redelivery import Refusal
 from config.telemetry.visible import on_one_line, table_row
 from outbox.audit_log import actions
@@ -159,7 +160,7 @@ def misuse(verb: str, customer_id: str, value: str, burst: str | None) -> str:
     return "--burst belongs to set-rate" if burst is not None and verb != "set-rate" else ""
 
 
-def run(given: Mapping[str, Any]) -> Iterator[str]:
+def run(given: Options) -> Iterator[str]:
     """The lines to print for the arguments of the command; raises Refusal."""
     verb, customer_id, as_json = given["verb"], given["customer"], given["json"]
     if verb == "list":
@@ -191,7 +192,7 @@ def show(customer_id: str, as_json: bool) -> Iterator[str]:
     """The terms of one customer and how many messages wait; raises Refusal when there is no such id."""
     _check(customer_id)
     row = changes.seen_of(customer_id, database_now())
-    customer: dict[str, Any] = {name: getattr(row, name) for name in FIELDS}
+    customer: dict[str, object] = {name: getattr(row, name) for name in FIELDS}
     if row._state.adding:
         customer |= dict.fromkeys(TIMES)
     customer |= {"own_terms": not row._state.adding, "waiting": changes.waiting(customer_id)}

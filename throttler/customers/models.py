@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from django.db import models
 from django.db.models import ProtectedError
@@ -81,7 +81,7 @@ class Customer(models.Model):
         """What may leave; no window: held."""
         return Rates((), self.rates_set.burst) if self.held else self.rates_set
 
-    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def delete(self, *args: object, **kwargs: object) -> NoReturn:
         raise ProtectedError(KEPT, {self})
 
     def __str__(self) -> str:

@@ -48,7 +48,7 @@ class RowHandler(LetterHandler):
         self.store, self.in_database = store, store.in_database
         self.refused: queue.SimpleQueue[OverflowRow] = queue.SimpleQueue()
 
-    def prepare(self, batch: RecordBatch) -> Sequence[Any]:
+    def prepare(self, batch: RecordBatch) -> Sequence[object]:
         """The batch's records are ToStore already."""
         return batch.records
 

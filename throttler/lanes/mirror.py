@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any
 
 from django.db import IntegrityError, models, transaction
 from django.db.models import Exists, F, OuterRef, Q
@@ -235,7 +234,7 @@ def _take(partition: MirrorPartition, now: datetime) -> bool:
     return not row.exists() and create_first(LanePartition, number=partition.number, **values)
 
 
-def create_first(model: type[models.Model], **values: Any) -> bool:
+def create_first(model: type[models.Model], **values: object) -> bool:
     """Insert a row; False: somebody else was first."""
     try:
         with transaction.atomic():

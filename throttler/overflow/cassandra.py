@@ -14,11 +14,12 @@ from typing import Any
 
 from cassandra import ConsistencyLevel, DriverException, InvalidRequest
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.concurrent import execute_concurrent, execute_concurrent_with_args
 from cassandra.connection import ConnectionBusy, ConnectionException
 from cassandra.policies import ConstantReconnectionPolicy, DCAwareRoundRobinPolicy, RoundRobinPolicy, TokenAwarePolicy
-from cassandra.query import BatchStatement, BatchType
+from cassandra.query import BatchStatement, BatchType, PreparedStatement
+from cassandra.util import Date
 from django.db import DatabaseError, DataError, OperationalError, ProgrammingError
 
 from config.environment.databases import CassandraPlace
@@ -48,8 +49,8 @@ class CassandraStore(OverflowStore):
         self.place = place
         self.schema = OverflowSchema(place, days)
         self._connecting = threading.Lock()
-        self._session: Any = None
-        self._known: dict[str, Any] = {}  # prepared statements
+        self._session: Session | None = None
+        self._known: dict[str, PreparedStatement] = {}
 
     def ensure(self) -> list[str]:
         return self.schema.statements()
@@ -107,13 +108,13 @@ class CassandraStore(OverflowStore):
             session.cluster.shutdown()
 
     @property
-    def session(self) -> Any:
+    def session(self) -> Session:
         with self._connecting:
             if self._session is None:
                 self._session = connected(self.place)
             return self._session
 
-    def _prepared(self, cql: str) -> Any:
+    def _prepared(self, cql: str) -> PreparedStatement:
         if cql not in self._known:
             self._known[cql] = self.session.prepare(cql)
         return self._known[cql]
@@ -124,7 +125,7 @@ class CassandraStore(OverflowStore):
             for _success, rows in execute_concurrent_with_args(self.session, self._prepared(cql), asked, AT_ONCE):
                 yield rows
 
-    def _batches(self, rows: Sequence[OverflowRow]) -> Iterator[Any]:
+    def _batches(self, rows: Sequence[OverflowRow]) -> Iterator[BatchStatement]:
         """One or more for each lane and day: all rows of a batch are in one partition, so that it needs no log."""
         lanes: dict[tuple[int, str, date], list[OverflowRow]] = defaultdict(list)
         for row in rows:
@@ -161,7 +162,7 @@ def described(place: CassandraPlace, error: Exception) -> str:
     return f"CASSANDRA_URL ({place}): {text[:300]}"
 
 
-def connected(place: CassandraPlace) -> Any:
+def connected(place: CassandraPlace) -> Session:
     """A session of a new cluster: one whose first connection failed refuses every other."""
     cluster = cluster_of(place)
     try:
@@ -171,7 +172,7 @@ def connected(place: CassandraPlace) -> Any:
         raise
 
 
-def cluster_of(place: CassandraPlace) -> Any:
+def cluster_of(place: CassandraPlace) -> Cluster:
     near = DCAwareRoundRobinPolicy(place.datacenter) if place.datacenter else RoundRobinPolicy()
     profile = ExecutionProfile(
         load_balancing_policy=TokenAwarePolicy(near),
@@ -220,6 +221,6 @@ def _values(row: OverflowRow) -> tuple[object, ...]:
 
 
 def _row(
-    customer_id: str, day: Any, partition: int, topic_id: str, offset: int, payload: bytes, headers: bytes, *more: Any
+    customer_id: str, day: Date, partition: int, topic_id: str, offset: int, payload: bytes, headers: bytes, *more: Any
 ) -> OverflowRow:
     return OverflowRow(partition, customer_id, topic_id, offset, day.date(), payload, headers, *more)

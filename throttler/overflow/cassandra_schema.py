@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from config.environment.databases import CassandraPlace
+
+if TYPE_CHECKING:
+    from cassandra.metadata import Metadata, _ReplicationStrategy
 
 # -- Keyspace, table and requests, as CQL --------------------------------------------------------------------
 DAY_SECONDS = 86_400
@@ -59,7 +62,7 @@ class OverflowSchema:
 
 
 # -- What is wrong with a keyspace ---------------------------------------------------------------------------
-def faults_of(place: CassandraPlace, metadata: Any) -> Iterator[str]:
+def faults_of(place: CassandraPlace, metadata: Metadata) -> Iterator[str]:
     """One line for each; `metadata` is the cluster's."""
     strategy = metadata.keyspaces[place.keyspace].replication_strategy
     copies = copies_of(strategy, place.datacenter)
@@ -76,7 +79,7 @@ def faults_of(place: CassandraPlace, metadata: Any) -> Iterator[str]:
         yield f"down: {', '.join(sorted(down))}"
 
 
-def copies_of(strategy: Any, datacenter: str) -> int:
+def copies_of(strategy: _ReplicationStrategy, datacenter: str) -> int:
     """How many copies there are, of a datacenter when it is named."""
     by_name = getattr(strategy, "dc_replication_factors", None)
     if by_name is None:
@@ -84,6 +87,6 @@ def copies_of(strategy: Any, datacenter: str) -> int:
     return int(by_name.get(datacenter, 0) if datacenter else min(by_name.values(), default=0))
 
 
-def condition(place: CassandraPlace, metadata: Any, milliseconds: float) -> str:
+def condition(place: CassandraPlace, metadata: Metadata, milliseconds: float) -> str:
     versions = {host.release_version for host in metadata.all_hosts() if host.release_version}
     return f"Cassandra {'/'.join(sorted(versions))} at {place} answers in {milliseconds:.1f} ms"

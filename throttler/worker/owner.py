@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from django.conf import settings
 
@@ -64,7 +63,7 @@ class PartitionOwner:
         self._late_us: dict[int, int] = {}  # of partitions whose last transaction may have left without our knowing
         self._refusals = Refusals(handler.refused)
         self._snapshot_wanted = False
-        self._news: queue.SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[tuple[Callable[..., object], tuple[object, ...]]] = queue.SimpleQueue()
         self._round = OwnerRound(context)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="throttler-owner", daemon=True)
@@ -87,7 +86,7 @@ class PartitionOwner:
         """Whether what is posted will still be done: not once it ends, even if a call of its closed client still waits."""
         return self._thread.is_alive() and not self._ending.is_set()
 
-    def post(self, act: Callable[..., object], *arguments: Any) -> None:
+    def post(self, act: Callable[..., object], *arguments: object) -> None:
         """Let the owner's thread do it, after everything that was posted before."""
         self._news.put((act, arguments))
 

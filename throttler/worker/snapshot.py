@@ -101,7 +101,8 @@ class Snapshot:
 
     def _count(self, out: Decisions) -> None:
         for decoded in out.live:
-            self._add(decoded.record.partition, decoded.message.customer_id, "live")  # type: ignore[union-attr]
+            if decoded.message:  # as of all that goes live
+                self._add(decoded.record.partition, decoded.message.customer_id, "live")
         for _decoded, row in out.rows:
             self._add(row.partition, row.customer_id, "buffered")
         for part, row in out.drained:

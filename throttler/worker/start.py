@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 from django.conf import settings
@@ -60,7 +59,7 @@ def throttle(
     counts = same_counts()
     throttler = ThrottlerParts(name, counts[topic_name(INPUT)], clock, accept_reset)
     follower = OwnerFollower(throttler.owner, throttler.placing, topic_name(GROUP), instance, throttler.assigned)
-    options: dict[str, Any] = {"follower": follower, "counts": counts}
+    options: dict[str, object] = {"follower": follower, "counts": counts}
     if instance:
         options |= {"instance": instance, "is_fenced": internals.is_fenced}
     consumer = Consumer(Notifications(), throttler.parts, stop, **options)

@@ -140,7 +140,7 @@ def _binding_cursor(alias: str) -> type[CursorWrapper]:
     class PreparingCursor(ServerBindingCursor):
         """Prepares what it executes; Django's session itself prepares nothing."""
 
-        def execute(self: Any, query: str, params: object = None, **options: object) -> Any:
+        def execute(self: Any, query: str, params: object = None, **options: object) -> object:
             threshold = self.connection.prepare_threshold
             self.connection.prepare_threshold = 0
             try:

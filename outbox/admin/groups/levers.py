@@ -45,7 +45,7 @@ UNTIL = [
 def _group_by_group(act: Callable[..., int]) -> Callable[..., LeverResult]:
     """One that refuses must not hide what became of the others."""
 
-    def each(keys: list[Any], operator: Operator, reason: str, *choice: str) -> LeverResult:
+    def each(keys: list[object], operator: Operator, reason: str, *choice: str) -> LeverResult:
         changed, refused = 0, []
         for key in keys:
             try:
@@ -66,7 +66,7 @@ def owners() -> list[tuple[str, str]]:
     return sorted(words.items(), key=lambda pair: pair[1].casefold())
 
 
-def _assign(keys: list[Any], operator: Operator, reason: str, owner: str) -> LeverResult:
+def _assign(keys: list[int], operator: Operator, reason: str, owner: str) -> LeverResult:
     # One of `owners`: the confirmation has looked.
     user = get_user_model().objects.get(pk=owner)
     return LeverResult(groups.assign(keys, operator, reason, operator_of(user)))
@@ -199,7 +199,7 @@ def ticket_url(ticket: str) -> str:
     return ticket if ticket.startswith(SCHEMES) and not set(ticket) & set(" \t\n\"'<>") else ""
 
 
-def words_page(request: HttpRequest, group: FailureGroup, context: dict[str, Any]) -> HttpResponse:
+def words_page(request: HttpRequest, group: FailureGroup, context: dict[str, object]) -> HttpResponse:
     """GET shows the form, POST writes what may be written; 403 without any right. What was typed is never lost."""
     allowed = may_write(request)
     given = request.POST if request.method == "POST" else None

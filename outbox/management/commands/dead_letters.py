@@ -1,7 +1,6 @@
 """The console's levers for a terminal, with the same judgement, trail and result."""
 
 from argparse import ArgumentParser
-from typing import Any
 
 from django.core.management.base import CommandError
 
@@ -19,7 +18,7 @@ class Command(VisibleCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_arguments(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: object) -> None:
         try:
             for line in run(options, self.stderr.write):
                 self.stdout.write(line)

@@ -1,9 +1,8 @@
 """Tells people what needs them."""
 
 from threading import Event
-from typing import Any
 
-from config.processes.worker import WorkerCommand
+from config.processes.worker import Options, WorkerCommand
 from outbox.alerts.courier import notify_people
 
 
@@ -13,5 +12,5 @@ class Command(WorkerCommand):
         "Looks every ten seconds at what home shows; any number may run side by side, and each thing is told once."
     )
 
-    def work(self, stop: Event, options: dict[str, Any]) -> None:
+    def work(self, stop: Event, options: Options) -> None:
         notify_people(stop, once=options["once"], until_idle=options["until_idle"])

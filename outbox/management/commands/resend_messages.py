@@ -1,7 +1,6 @@
 """Sends many sent messages again by a replay batch."""
 
 from argparse import ArgumentParser
-from typing import Any
 
 from django.core.management.base import CommandError
 
@@ -20,7 +19,7 @@ class Command(VisibleCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_resend_arguments(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: object) -> None:
         try:
             for line in resend(options, self.stderr.write):
                 self.stdout.write(line)

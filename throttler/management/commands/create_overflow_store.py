@@ -1,7 +1,6 @@
 """The keyspace and the table of the overflow store in Cassandra."""
 
 from argparse import ArgumentParser
-from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import DatabaseError
@@ -16,7 +15,7 @@ class Command(VisibleCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--dry-run", action="store_true", help="print the CQL, change nothing")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: object) -> None:
         store = store_of_settings()
         statements = store.ensure()
         if not statements:

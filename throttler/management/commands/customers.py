@@ -29,7 +29,7 @@ class Command(VisibleCommand):
         parser.add_argument("--dry-run", action="store_true", help="say what would be done")
         parser.add_argument("--json", action="store_true", help="one object a line")
 
-    def handle(self, *args: Any, **given: Any) -> None:
+    def handle(self, *args: object, **given: Any) -> None:
         if fault := misuse(given["verb"], given["customer"], given["value"], given["burst"]):
             raise CommandError(fault, returncode=2)
         try:

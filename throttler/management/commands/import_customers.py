@@ -24,7 +24,7 @@ class Command(VisibleCommand):
         parser.add_argument("--reason", default="", help="why; kept in the operator's trail")
         parser.add_argument("--dry-run", action="store_true", help="say what would be done, change nothing")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         say = self.stderr.write if self.stderr.isatty() else lambda text: None
         operator, how = operator_of_terminal(), {"reason": options["reason"], "dry_run": options["dry_run"]}
         try:
