@@ -7,10 +7,9 @@ from collections import Counter
 
 import pytest
 
-from notifications.flow import next_order_event
+from notifications.flow import checks, next_order_event
 from notifications.orders import changes
 from notifications.orders.models import Order, OrderEvent
-from notifications.verify import checks
 from outbox.models import DeadLetter, FailureGroup, OutboxMessage
 from tests.notifications.conftest import new_order
 from tests.notifications.post import email, go

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from config.admin.levers import Operator
+from notifications.flow import checks
 from notifications.models import Delivery, OrderEvent
-from notifications.verify import checks
 from outbox.channels.handlers import Outcome
 from outbox.delivery import levers
 from outbox.models import OutboxMessage

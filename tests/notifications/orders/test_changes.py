@@ -11,11 +11,11 @@ from django.template import TemplateDoesNotExist
 
 from config.database.clock import database_now
 from config.database.retry import Remedy, Stale, remedy_for
+from notifications.flow import checks
 from notifications.mail import content
 from notifications.orders import changes
 from notifications.orders.changes import Impossible, UnknownOrder, change
 from notifications.orders.models import Order, OrderEvent
-from notifications.verify import checks
 from outbox.models import IdempotencyKey, OutboxMessage
 from tests.notifications.conftest import new_order, race
 
