@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.crash import databases
 from tests.drills.capture import DebeziumDead
+from tests.drills.cassandra import CassandraNodeDown
 from tests.drills.data import PoisonFlood, RunwayShort
 from tests.drills.failover import DatabaseFailedOver
 from tests.drills.galera import GaleraNodeKilled
@@ -30,6 +31,7 @@ DRILLS: dict[str, type[Drill]] = {
     "runway-short": RunwayShort,
     "database-failed-over": DatabaseFailedOver,
     "galera-node-killed": GaleraNodeKilled,
+    "cassandra-node-down": CassandraNodeDown,
     "healthy": Healthy,
 }
 HELP = """\
@@ -61,7 +63,8 @@ def main() -> int:
         print(why, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # asked to stop, it takes everything away, too
-    print(f"=== {arguments.name} on {name}: {drill.alert or 'no alert'}", flush=True)
+    place = name if drill.watched else "nodes of its own"
+    print(f"=== {arguments.name} on {place}: {drill.alert or 'no alert'}", flush=True)
     passed = attempt(drill, plan)
     print(f"{'PASS' if passed else 'FAIL'}: {arguments.name}", flush=True)
     return int(not passed)

@@ -74,6 +74,8 @@ def play(nodes: Nodes, gate: Gate, everybody: Everybody, say: Say) -> bool:
     everybody.get_on()
     say("every process has got on; $ python manage.py doctor")
     doctor(everybody, say)
+    if not runs_again(nodes, say):
+        return False
     rotated = rotation(everybody, "on node 2, which is not written to", nodes.url(2), say)
     if not rotated.startswith("refused"):
         return False
@@ -95,6 +97,29 @@ def play(nodes: Nodes, gate: Gate, everybody: Everybody, say: Say) -> bool:
     done = everybody.platform.manage("verify", "--kafka", check=False)
     say(f"$ python manage.py verify --kafka: {(done.stdout.strip() or done.stderr.strip()).splitlines()[-1][:150]}")
     return not missing and not done.returncode
+
+
+def runs_again(nodes: Nodes, say: Say) -> bool:
+    """A transaction that loses against one of another node, which shows at its COMMIT, is run again."""
+    from django.db import connection, transaction
+
+    from config.processes.worker import until_it_stands
+
+    other, tries = nodes.url(2), []
+    for statement in ("CREATE TABLE drill_row (n int PRIMARY KEY, sum int)", "INSERT INTO drill_row VALUES (1, 0)"):
+        databases.run(other, statement)
+
+    def add() -> None:
+        tries.append(1)
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("UPDATE drill_row SET sum = sum + 1 WHERE n = 1")
+            if len(tries) == 1:
+                databases.run(other, "UPDATE drill_row SET sum = sum + 10 WHERE n = 1")
+
+    until_it_stands(add, "drill")
+    [(total,)] = databases.rows(other, "SELECT sum FROM drill_row")
+    say(f"one transaction beside another node's commit on the same row: {len(tries)} tries, sum {total}")
+    return bool(len(tries) == 2 and total == 11)
 
 
 def turn(nodes: Nodes, gate: Gate, client: Client, say: Say) -> float:

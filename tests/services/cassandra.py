@@ -78,13 +78,11 @@ class Cassandra(Service):
         data.mkdir()
 
     def command(self) -> list[str]:
-        opened = [f"--add-exports={name}=ALL-UNNAMED" for name in EXPORTED]
-        opened += [f"--add-opens={name}=ALL-UNNAMED" for name in OPENED]
         told = self.configure()
         libraries = self.libraries()
         agent = next(libraries.glob("jamm-*.jar"))
         program = ["-cp", f"{libraries}/*", "org.apache.cassandra.service.CassandraDaemon"]
-        return ["java", *self.memory, f"-javaagent:{agent}", *opened, *told, *program]
+        return ["java", *self.memory, f"-javaagent:{agent}", *opened(), *told, *program]
 
     def configure(self) -> list[str]:
         """Its two files, as the options that name them."""
@@ -117,3 +115,9 @@ class Cassandra(Service):
 
     def libraries(self) -> Path:
         return maven_libraries(f"cassandra-{VERSION}", ARTIFACTS)
+
+
+def opened() -> list[str]:
+    """The options of Java without which neither the server nor its tools start."""
+    exported = [f"--add-exports={name}=ALL-UNNAMED" for name in EXPORTED]
+    return [*exported, *(f"--add-opens={name}=ALL-UNNAMED" for name in OPENED)]

@@ -9,6 +9,7 @@ from config.environment.databases import CassandraPlace
 
 if TYPE_CHECKING:
     from cassandra.metadata import Metadata, _ReplicationStrategy
+    from cassandra.pool import Host
 
 # -- Keyspace, table and requests, as CQL --------------------------------------------------------------------
 DAY_SECONDS = 86_400
@@ -71,12 +72,21 @@ def faults_of(place: CassandraPlace, metadata: Metadata) -> Iterator[str]:
             f"keyspace {place.keyspace} keeps {copies} copies, CASSANDRA_URL says replication={place.replication}: "
             "alter the keyspace and repair it, or the URL"
         )
-    nodes = [host for host in metadata.all_hosts() if place.datacenter in ("", host.datacenter)]
+    nodes = nodes_of(place, metadata)
     if len(nodes) < copies:
         yield f"{copies} copies on {len(nodes)} nodes: some are never made"
     down = [str(host.address) for host in nodes if host.is_up is False]
     if down:
-        yield f"down: {', '.join(sorted(down))}"
+        enough = len(down) <= copies - place.answers
+        yield (
+            f"down: {', '.join(sorted(down))}; a request needs {place.answers} of {copies} copies, "
+            + ("which the others have" if enough else "so some are refused until one is back")
+        )
+
+
+def nodes_of(place: CassandraPlace, metadata: Metadata) -> list[Host]:
+    """Those that may hold copies."""
+    return [host for host in metadata.all_hosts() if place.datacenter in ("", host.datacenter)]
 
 
 def copies_of(strategy: _ReplicationStrategy, datacenter: str) -> int:
@@ -89,4 +99,6 @@ def copies_of(strategy: _ReplicationStrategy, datacenter: str) -> int:
 
 def condition(place: CassandraPlace, metadata: Metadata, milliseconds: float) -> str:
     versions = {host.release_version for host in metadata.all_hosts() if host.release_version}
-    return f"Cassandra {'/'.join(sorted(versions))} at {place} answers in {milliseconds:.1f} ms"
+    nodes = len(nodes_of(place, metadata))
+    kept = f"copies {place.replication}, nodes {nodes}, {place.consistency}: {place.answers} answer each request"
+    return f"Cassandra {'/'.join(sorted(versions))} at {place} answers in {milliseconds:.1f} ms; {kept}"

@@ -80,7 +80,11 @@ def metadata(strategy, *hosts):
         ({"dc_replication_factors": {"dc2": 2}}, [("dc1", True), ("dc1", True)], "keeps 0 copies"),
         ({"replication_factor": 3}, [("dc1", True)] * 3, "keeps 3 copies"),
         ({"dc_replication_factors": {"dc1": 2}}, [("dc1", True), ("dc2", True)], "2 copies on 1 nodes"),
-        ({"dc_replication_factors": {"dc1": 2}}, [("dc1", True), ("dc1", False)], "down: 10.0.0.1"),
+        (
+            {"dc_replication_factors": {"dc1": 2}},
+            [("dc1", True), ("dc1", False)],
+            "down: 10.0.0.1; a request needs 2 of 2 copies, so some are refused",
+        ),
     ],
 )
 def test_a_keyspace_that_is_not_as_the_url_says_is_told(strategy, hosts, why):
@@ -89,4 +93,11 @@ def test_a_keyspace_that_is_not_as_the_url_says_is_told(strategy, hosts, why):
 
 
 def test_a_store_that_is_right_says_where_it_is():
-    assert condition(PLACE, metadata({}, ("dc1", True)), 1.25) == "Cassandra 5.0.4 at a:9042/spill answers in 1.2 ms"
+    told = "Cassandra 5.0.4 at a:9042/spill answers in 1.2 ms; copies 2, nodes 1, LOCAL_QUORUM: 2 answer each request"
+    assert condition(PLACE, metadata({}, ("dc1", True), ("dc2", True)), 1.25) == told
+
+
+def test_one_node_of_three_may_be_down_and_doctor_says_what_that_means():
+    place = parse_cassandra_url("cassandra://a,b,c/spill")
+    [told] = faults_of(place, metadata({"replication_factor": 3}, ("", True), ("", True), ("", False)))
+    assert told == "down: 10.0.0.2; a request needs 2 of 3 copies, which the others have"
