@@ -31,7 +31,7 @@ done
 if [ "$role" = joiner ]; then
   rm -f "$data/state"
   echo "ready $data/state"
-  until [ -s "$data/state" ]; do sleep 0.1; done
+  until [ -s "$data/state" ]; do [ -d "$data" ] || exit 1; sleep 0.1; done
   cat "$data/state"
 else
   [ -n "$bypass" ] || exit 255
