@@ -15,7 +15,7 @@ VENV := .venv/bin
 PRODUCTION := DEBUG=0 ALLOWED_HOSTS=spillway.example CSRF_TRUSTED_ORIGINS=https://spillway.example \
 	SECRET_KEY=$$($(VENV)/python -c 'import secrets; print(secrets.token_urlsafe(50))')
 
-.PHONY: help setup run test quick services services-down check bench crash drill screenshots requirements clean
+.PHONY: help setup run test quick services services-down check bench scale crash drill screenshots requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -54,6 +54,10 @@ check: ## style, types, migrations, deployment settings
 bench: ## throughput and latency on real servers (PEERS=1 compares with other tools)
 	@$(INSTALL) test --try postgres mysql cassandra
 	@$(VENV)/python -m tests.bench $(ARGS)
+
+scale: ## the same work by 1, 2, 4 and 8 processes with a twentieth of a core each (ARGS="--database URL")
+	@$(INSTALL) test --try postgres mysql cassandra
+	@$(VENV)/python -m tests.bench --only scale $(ARGS)
 
 crash: ## kill workers at the worst moments and count what is missing
 	@$(INSTALL) test --try postgres mysql cassandra

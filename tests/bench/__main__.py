@@ -22,6 +22,7 @@ from tests.bench.leg import PARTS, Plan, write_plan
 from tests.services import supervisor
 
 DATABASES = ("postgres", "mariadb", "mysql")
+APART = ("scale",)  # its own command: `make scale`
 BROKER = "TEST_KAFKA_SERVERS"
 TABLES = {
     "ingest": Table(
@@ -89,6 +90,10 @@ TABLES = {
         "Bunches by HTTP",
         "Goal: 2 000 notifications in bunches of 100 accepted in < 2 s by one web server of four threads.",
     ),
+    "scale": Table(
+        "More processes, each with the same share of a core",
+        "Goals at 8: ≥ 6 times one for relay, flush, ingest and throttler on PostgreSQL (mails ≥ 7), ≥ 5 for flush and ingest on MariaDB.",
+    ),
     "waiting": Table("Pages of the admin over the overflow table", "Goal: < 100 ms of server time."),
 }
 
@@ -114,7 +119,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="a fifth of the work")
-    add("--only", default=",".join(PARTS), metavar="PARTS", help=f"of {','.join(PARTS)}")
+    usual = ",".join(part for part in PARTS if part not in APART)
+    add("--only", default=usual, metavar="PARTS", help=f"of {','.join(PARTS)}; without it all but {', '.join(APART)}")
     add("--database", action="append", metavar="URL", help="instead of the running test servers")
     add("--peers", action="store_true", help="beside the Debezium JDBC sink (PEERS=1 says the same)")
     add("--records", type=int, default=300_000, metavar="N", help="events to ingest (300 000)")

@@ -15,7 +15,7 @@ WAREHOUSES = 500
 UPDATES = 0.10  # of all events change an order that was sent before
 
 
-def events(number: int, seed: int = 1) -> Iterator[tuple[str, int, bytes]]:
+def events(number: int, partitions: int = PARTITIONS, seed: int = 1) -> Iterator[tuple[str, int, bytes]]:
     """`(order, partition, value)`, values of about 300 bytes.
 
     The order is the key, for sinks that know no other; the partition is the warehouse's.
@@ -34,7 +34,7 @@ def events(number: int, seed: int = 1) -> Iterator[tuple[str, int, bytes]]:
             "order_id": order, "location_id": f"WH-{order[:3]}", "ordered_at": at, "items": items,
             "details": rng.randbytes(62).hex(),
         }  # fmt: skip
-        yield order, int(order[:3]) % PARTITIONS, msgspec.json.encode(value)
+        yield order, int(order[:3]) % partitions, msgspec.json.encode(value)
 
 
 def administrator(servers: str) -> AdminClient:
@@ -42,17 +42,18 @@ def administrator(servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": servers, "log_level": 3})
 
 
-def create_topic(servers: str, topic: str) -> None:
+def create_topic(servers: str, topic: str, partitions: int = PARTITIONS) -> None:
     admin = administrator(servers)
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
 
 
-def produce(servers: str, topic: str, number: int) -> int:
-    """Fill a new topic; returns how many different orders are in it."""
-    create_topic(servers, topic)
+def produce(servers: str, topic: str, number: int, partitions: int = PARTITIONS) -> int:
+    """Fill a topic, which is new if it is not there; returns how many different orders were sent."""
+    if topic not in administrator(servers).list_topics(timeout=30).topics:
+        create_topic(servers, topic, partitions)
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True})
     orders = set()
-    for order, partition, value in events(number):
+    for order, partition, value in events(number, partitions):
         orders.add(order)
         while True:
             try:

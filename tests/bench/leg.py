@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -202,15 +202,15 @@ PATHS = {
     "drain": "throttler.throttled.drain_rows", "restore": "throttler.throttled.restore_rows",
     "restart": "throttler.throttled.restart_rows", "fairness": "throttler.throttled.fairness_rows",
     "noisy": "throttler.throttled.noisy_rows", "overflow": "throttler.overflow.rows",
-    "waiting": "throttler.overflow.page_rows", "bunches": "throttler.bunches.rows",
+    "scale": "scaling.scale_rows", "waiting": "throttler.overflow.page_rows", "bunches": "throttler.bunches.rows",
 }  # fmt: skip
 
 
-def made_by(path: str) -> Callable[[Plan], list[dict[str, str]]]:
-    return lambda plan: list(import_string(f"tests.bench.{path}")(plan))
+def made_by(path: str) -> Callable[[Plan], Iterable[dict[str, str]]]:
+    return lambda plan: import_string(f"tests.bench.{path}")(plan)
 
 
-PARTS: dict[str, Callable[[Plan], list[dict[str, str]]]] = {
+PARTS: dict[str, Callable[[Plan], Iterable[dict[str, str]]]] = {
     "ingest": ingest, "due": due, "flush": flush, "ledger": ledger, "lookup": lookup,
     **{name: made_by(path) for name, path in PATHS.items()},
 }  # fmt: skip

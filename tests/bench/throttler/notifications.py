@@ -35,6 +35,7 @@ class Topics:
 
     servers: str
     prefix: str
+    partitions: int = PARTITIONS
 
     @property
     def environment(self) -> dict[str, str]:
@@ -45,14 +46,14 @@ class Topics:
 
 
 @contextmanager
-def fresh(servers: str) -> Iterator[Topics]:
+def fresh(servers: str, partitions: int = PARTITIONS) -> Iterator[Topics]:
     """Empty topics and tables, as on the first day; the topics are deleted at the end."""
-    topics = Topics(servers, f"{settings.KAFKA_TOPIC_PREFIX}{os.getpid()}-{next(NUMBERS)}-")
+    topics = Topics(servers, f"{settings.KAFKA_TOPIC_PREFIX}{os.getpid()}-{next(NUMBERS)}-", partitions)
     for table in TABLES:
         databases.execute(f"TRUNCATE TABLE {table}")
     admin = administrator(servers)
     wanted = [
-        NewTopic(topics.name(topic), PARTITIONS, 1, config=settings.KAFKA_TOPICS[topic]["config"]) for topic in TOPICS
+        NewTopic(topics.name(topic), partitions, 1, config=settings.KAFKA_TOPICS[topic]["config"]) for topic in TOPICS
     ]
     for future in admin.create_topics(wanted).values():
         future.result(30)
@@ -62,10 +63,10 @@ def fresh(servers: str) -> Iterator[Topics]:
         delete(servers, topics.prefix)
 
 
-def customers(number: int) -> list[tuple[str, int]]:
+def customers(number: int, partitions: int = PARTITIONS) -> list[tuple[str, int]]:
     """Names, each with its partition."""
     names = [f"customer-{index:06d}" for index in range(number)]
-    return [(name, partition_of(name.encode(), PARTITIONS)) for name in names]
+    return [(name, partition_of(name.encode(), partitions)) for name in names]
 
 
 def value(customer: str, index: int, **more: Any) -> bytes:
@@ -116,8 +117,8 @@ def records(topics: Topics, topic: str) -> Iterator[Any]:
         "isolation.level": "read_committed", "enable.partition.eof": True,
     })  # fmt: skip
     name = topics.name(topic)
-    consumer.assign([TopicPartition(name, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
-    left = set(range(PARTITIONS))
+    consumer.assign([TopicPartition(name, number, OFFSET_BEGINNING) for number in range(topics.partitions)])
+    left = set(range(topics.partitions))
     try:
         while left:
             for message in consumer.consume(10_000, 0.05):
