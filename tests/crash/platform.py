@@ -101,8 +101,10 @@ class Worker:
 class Platform:
     """Processes that share one environment; leaving the `with` block ends all of them."""
 
-    def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, environment: Mapping[str, str], root: Path = ROOT) -> None:
+        """`root` is where the code is."""
         self.directory = directory
+        self.root = root
         self.environment = {**os.environ, "LOG_FORMAT": "json", "SECRET_KEY": "not-a-secret" * 5, **environment}
         self.workers: list[Worker] = []
         self.lives: Counter[str] = Counter()
@@ -129,7 +131,7 @@ class Platform:
         log = self.directory / f"{name}.{self.lives[name]}.log"
         with log.open("wb") as output:
             process = PythonProcess(
-                [sys.executable, *program], cwd=ROOT, stdin=subprocess.DEVNULL,
+                [sys.executable, *program], cwd=self.root, stdin=subprocess.DEVNULL,
                 env={**self.environment, **environment}, stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
         worker = Worker(name, process, log, port)
@@ -138,7 +140,7 @@ class Platform:
 
     def manage(self, *arguments: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        done = run_python("manage.py", *arguments, env={**self.environment, **environment})
+        done = run_python("manage.py", *arguments, env={**self.environment, **environment}, cwd=self.root)
         if check and done.returncode:
             raise AssertionError(f"{arguments[0]} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}")
         return done

@@ -24,6 +24,7 @@ from tests.crash.throttler.topics import ThrottlerWire
 from tests.crash.wire import wait_for
 from tests.processes.throttler.throttlers import kafka_servers
 from tests.processes.web import PLAIN, Site
+from tests.tree import ROOT
 
 SOMEBODY = Operator("somebody", None)
 SIMULATED = ["buffer", "ledger", "notifications", "throttler"]
@@ -82,14 +83,16 @@ class Everybody:
 
 
 @contextmanager
-def everybody(directory: Path, settings: Any, url: str, servers: str = "", **more: str) -> Iterator[Everybody]:
+def everybody(
+    directory: Path, settings: Any, url: str, servers: str = "", root: Path = ROOT, **more: str
+) -> Iterator[Everybody]:
     """On the real broker unless `servers` names another, with topics of their own; `more` environment for all of them."""
     servers, prefix = servers or kafka_servers(), f"e{uuid.uuid4().hex[:8]}."
     settings.KAFKA_TOPIC_PREFIX, settings.KAFKA_BOOTSTRAP_SERVERS = prefix, servers.split(",")
     environment = {"KAFKA_BOOTSTRAP_SERVERS": servers, "KAFKA_TOPIC_PREFIX": prefix, "DATABASE_URL": url}
     wire = ThrottlerWire(servers, prefix)
     try:
-        with Platform(directory, {**TIMINGS, **environment, **more}) as platform:
+        with Platform(directory, {**TIMINGS, **environment, **more}, root) as platform:
             platform.manage("create_topics")
             found = Everybody(platform)
             found.start()
