@@ -1,0 +1,74 @@
+"""What the steps of `migrate` lock: which statements make others wait, on which big tables, and whether for reading, too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from django.db import DatabaseError
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations import Migration
+from django.db.migrations.loader import MigrationLoader
+
+BIG = 100_000  # rows; below, each step takes a moment
+TABLE = r"""(?:ALTER TABLE|INDEX \S+ ON) ["`]?(\w+)"""
+WRITES, ALL = "writes wait", "reads and writes wait"
+# By the first that matches. What is not here takes a moment on each of them: a column that is NULL or has a default of the
+# database, a column or an index that goes. Sources: PostgreSQL 15, ALTER TABLE and CREATE INDEX; MySQL 8.4, online DDL
+# operations; MariaDB 10.11, InnoDB online DDL.
+POSTGRESQL = (
+    (r"^CREATE (UNIQUE )?INDEX CONCURRENTLY", ""),
+    (r"^CREATE (UNIQUE )?INDEX", f"{WRITES} until the index is built"),
+    (r"ADD CONSTRAINT .* FOREIGN KEY", f"{WRITES} until each row is checked"),
+    (r"ADD CONSTRAINT .* (UNIQUE|PRIMARY KEY)", f"{ALL} until the index is built"),
+    (r"ADD CONSTRAINT .* CHECK|SET NOT NULL", f"{ALL} until each row is checked"),
+    (r"ALTER COLUMN .* TYPE|ADD COLUMN .* (GENERATED|STORED)", f"{ALL} while the table may be written anew"),
+    (r"^UPDATE ", "its rows wait until all of them are changed"),
+)
+MYSQL = (
+    (r"GENERATED ALWAYS .* STORED", f"{WRITES} while the table is written anew"),
+    (r"ADD CONSTRAINT .* (CHECK|FOREIGN KEY)", f"{WRITES} while the table is written anew"),
+    (r"MODIFY|CHANGE COLUMN|PARTITION BY", f"{WRITES} while the table may be written anew"),
+    (r"INDEX|ADD CONSTRAINT .* UNIQUE", "nobody waits for long, but the index is built row by row"),
+    (r"^UPDATE ", "its rows wait until all of them are changed"),
+)
+RULES = {"postgresql": POSTGRESQL, "mysql": MYSQL}
+ROWS = {
+    "postgresql": "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0) FROM pg_partition_tree(to_regclass(%s)) t "
+    "JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf",
+    "mysql": "SELECT coalesce(sum(table_rows), 0) FROM information_schema.tables "
+    "WHERE table_schema = DATABASE() AND table_name = %s",
+}
+
+
+def warnings(connection: BaseDatabaseWrapper, plan: Sequence[tuple[Migration, bool]]) -> Iterator[str]:
+    """A sentence for each step of these migrations that makes others wait for a table of 100 000 rows or more."""
+    if connection.vendor not in RULES:
+        return  # one file, one writer: every step locks all of it
+    loader = MigrationLoader(connection)
+    for migration, backwards in plan:
+        try:
+            statements = loader.collect_sql([(migration, backwards)])
+        except DatabaseError:
+            continue  # it asks for tables that an earlier one of the plan makes: they are empty
+        for statement in statements:
+            table, wait = lock_of(statement, connection.vendor)
+            if wait and (rows := _estimate(connection, table)) >= BIG:
+                yield f"{migration}: {table}, about {rows:,} rows: {wait}"
+
+
+def lock_of(statement: str, vendor: str) -> tuple[str, str]:
+    """The table of a statement, and who waits for how long; nothing where that is a moment."""
+    text = " ".join(statement.split())
+    table = re.search(r"""^UPDATE ["`]?(\w+)|""" + TABLE, text)
+    if table is None:
+        return "", ""
+    wait = next((words for pattern, words in RULES[vendor] if re.search(pattern, text)), "")
+    return table[1] or table[2], wait
+
+
+def _estimate(connection: BaseDatabaseWrapper, table: str) -> int:
+    """Rows of all its partitions, as the server's statistics have them."""
+    with connection.cursor() as cursor:
+        cursor.execute(ROWS[connection.vendor], [table])
+        return int(cursor.fetchone()[0])
