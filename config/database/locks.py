@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.migrations import Migration
-from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.executor import MigrationExecutor
 
 BIG = 100_000  # rows; below, each step takes a moment
 TABLE = r"""(?:ALTER TABLE|INDEX \S+ ON) ["`]?(\w+)"""
@@ -28,7 +27,7 @@ POSTGRESQL = (
 MYSQL = (
     (r"GENERATED ALWAYS .* STORED", f"{WRITES} while the table is written anew"),
     (r"ADD CONSTRAINT .* (CHECK|FOREIGN KEY)", f"{WRITES} while the table is written anew"),
-    (r"MODIFY|CHANGE COLUMN|PARTITION BY", f"{WRITES} while the table may be written anew"),
+    (r"MODIFY|CHANGE COLUMN", f"{WRITES} while the table may be written anew"),
     (r"INDEX|ADD CONSTRAINT .* UNIQUE", "nobody waits for long, but the index is built row by row"),
     (r"^UPDATE ", "its rows wait until all of them are changed"),
 )
@@ -41,14 +40,14 @@ ROWS = {
 }
 
 
-def warnings(connection: BaseDatabaseWrapper, plan: Sequence[tuple[Migration, bool]]) -> Iterator[str]:
-    """A sentence for each step of these migrations that makes others wait for a table of 100 000 rows or more."""
+def warnings(connection: BaseDatabaseWrapper) -> Iterator[str]:
+    """A sentence for each step that `migrate` has before it and that makes others wait for a table of 100 000 rows or more."""
     if connection.vendor not in RULES:
         return  # one file, one writer: every step locks all of it
-    loader = MigrationLoader(connection)
-    for migration, backwards in plan:
+    executor = MigrationExecutor(connection)
+    for migration, backwards in executor.migration_plan(executor.loader.graph.leaf_nodes()):
         try:
-            statements = loader.collect_sql([(migration, backwards)])
+            statements = executor.loader.collect_sql([(migration, backwards)])
         except DatabaseError:
             continue  # it asks for tables that an earlier one of the plan makes: they are empty
         for statement in statements:

@@ -5,7 +5,6 @@ from typing import Any
 from django.core.management.commands import migrate
 from django.db import connections
 from django.db.migrations import Migration
-from django.db.migrations.executor import MigrationExecutor
 
 from config.database.locks import warnings
 from config.database.mysql.schema import MigrationJournal
@@ -16,20 +15,13 @@ class Command(migrate.Command):
 
     def handle(self, *args: object, **options: Any) -> None:
         self.connection = connections[options["database"]]
-        if not options["app_label"] and options["verbosity"]:
-            self._say_what_waits()
+        if options["verbosity"] and not options["app_label"] and (lines := list(warnings(self.connection))):
+            self.stdout.write(self.style.MIGRATE_HEADING("Others will wait for:"))
+            self.stdout.write("\n".join(f"  {line}" for line in lines))
         super().handle(*args, **options)
         if journal := getattr(self.connection, "journal", None):
             journal.remove()
             self.connection.journal = None
-
-    def _say_what_waits(self) -> None:
-        """Before anything is done, also with --plan."""
-        executor = MigrationExecutor(self.connection)
-        if lines := list(warnings(self.connection, executor.migration_plan(executor.loader.graph.leaf_nodes()))):
-            self.stdout.write(self.style.MIGRATE_HEADING("Others will wait for:"))
-            for line in lines:
-                self.stdout.write(self.style.WARNING(f"  {line}"))
 
     def migration_progress_callback(self, action: str, migration: Migration | None = None, fake: bool = False) -> None:
         super().migration_progress_callback(action, migration, fake)

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, models
 from django.db.migrations import AddField, AddIndex, Migration
-from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 
 from config.database import locks
 from config.database.locks import ALL, WRITES, lock_of
@@ -46,14 +46,14 @@ def test_who_waits_for_a_statement(statement, postgresql, mysql):
 def test_migrate_names_the_big_tables_and_who_waits(monkeypatch):
     """A later migration of an app of ours, of which nothing is done."""
     step = Migration("9999_step", "outbox")
-    step.dependencies = [MigrationExecutor(connection).loader.graph.leaf_nodes("outbox")[0]]
+    step.dependencies = [MigrationLoader(connection).graph.leaf_nodes("outbox")[0]]
     step.operations = [
         AddField("deadletter", "colour", models.CharField(max_length=9, null=True)),
         AddIndex("deadletter", models.Index(fields=["colour"], name="deadletter_colour")),
     ]
-    load = locks.MigrationLoader.load_disk
+    load = MigrationLoader.load_disk
     monkeypatch.setattr(
-        locks.MigrationLoader,
+        MigrationLoader,
         "load_disk",
         lambda self: (load(self), self.disk_migrations.update({("outbox", step.name): step})),
     )
