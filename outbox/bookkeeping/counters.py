@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import socket
+import threading
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from functools import cache
 
 from django.db.models import Sum
 
@@ -17,7 +16,7 @@ from outbox.bookkeeping.models import FlowCounter, FlowMinute
 
 # -- Durable counts per flow and per minute, added in one statement each -------------------------------------
 # A row that every worker adds to is locked by one until it commits: with eight relays most of their waiting was for one
-# row. So each process has a slot, as a rule rows of its own, and readers sum.
+# row, and with one ingester that of its two writers. So each thread has a slot, as a rule rows of its own, and readers sum.
 SLOTS = 32
 MINUTES = 60  # that a page looks back
 ONE_WRITER = 0  # the slot of counts that only one process adds to, whichever it is now
@@ -72,7 +71,7 @@ def store_totals(totals: Counts, now: datetime) -> None:
 
 
 def _add_minute(rows: Iterable[tuple[str, str, str, int]], now: datetime) -> None:
-    minute, slot = minute_of(now), _slot(os.getpid())
+    minute, slot = minute_of(now), _slot(threading.get_native_id())
     per_minute: dict[tuple[str, str, int, int], int] = {}
     for flow, _scope, name, number in rows:
         key = flow, name, minute, slot
@@ -81,14 +80,13 @@ def _add_minute(rows: Iterable[tuple[str, str, str, int]], now: datetime) -> Non
 
 
 def slot_of(scope: str) -> int:
-    """Of this process, but for the scope of a partition, which has one writer anyway: fewer rows."""
-    return ONE_WRITER if scope.rpartition("/")[2].isdigit() else _slot(os.getpid())
+    """Of this thread, but for the scope of a partition, which has one writer anyway: fewer rows."""
+    return ONE_WRITER if scope.rpartition("/")[2].isdigit() else _slot(threading.get_native_id())
 
 
-@cache
-def _slot(pid: int) -> int:
-    """Asked with the process's id each time: a fork must not keep its parent's. With the host: in containers all are 1."""
-    return zlib.crc32(f"{socket.gethostname()}/{pid}".encode()) % SLOTS
+def _slot(thread: int) -> int:
+    """By the number that no other living thread of this host has. With the host: in containers they begin at 1."""
+    return zlib.crc32(f"{socket.gethostname()}/{thread}".encode()) % SLOTS
 
 
 def totals(flow: str) -> dict[str, int]:

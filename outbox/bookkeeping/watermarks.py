@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db.models import BigIntegerField, Case, F, Q, Value, When
 
-from config.database.upsert import Upsert
+from config.database.upsert import Upsert, timestamp_text
 from config.kafka.positions import LogEnd, Mark, Passed, TopicPartition
 from config.kafka.reader import committed_offsets
 from outbox.bookkeeping.models import Watermark
@@ -27,6 +27,20 @@ ADVANCE = Upsert(
     },
 )
 
+# In one statement: a writer that waits for one of these rows would wait until the last of them is written. Where nothing was
+# ever read, and that is known, a partition starts at its end.
+REACH = Upsert(
+    Watermark,
+    columns=f"{COLUMNS} caught_up_at",
+    constants="group updated_at",
+    key="group topic partition",
+    update={
+        "end_offset": "new.end_offset",
+        "caught_up_at": "COALESCE(new.caught_up_at, old.caught_up_at)",
+        "alarm": "''",
+        "updated_at": "new.updated_at",
+    },
+)
 KNOW = Upsert(Watermark, columns=COLUMNS, constants="group updated_at", key="group topic partition", update={})
 
 
@@ -68,17 +82,15 @@ class Watermarks:
 
     def reach(self, group: str, reached: Mapping[TopicPartition, LogEnd], now: datetime) -> None:
         """Note how far the log reaches, and since when everything in it is known to be written."""
-        for (topic, partition), reach in sorted(reached.items()):
-            rows = Watermark.objects.filter(group=group, topic=topic, partition=partition)
-            changes: dict[str, object] = {"end_offset": reach.end_offset, "updated_at": now, "alarm": ""}
-            if reach.caught_up_at is not None:
-                changes["caught_up_at"] = reach.caught_up_at
-            if reach.passed:
-                changes |= _moved(reach.passed)
-            if not rows.update(**changes):
-                # Nothing was ever read from this partition, and that is known: it starts at its end.
-                self.know(group, [(topic, partition)], now)
-                rows.update(**changes)
+        ends = [
+            (*tp, "", 0, end.end_offset, "", timestamp_text(end.caught_up_at) if end.caught_up_at else None)
+            for tp, end in sorted(reached.items())
+        ]
+        REACH.run(ends, {"group": group, "updated_at": now})
+        for (topic, partition), end in sorted(reached.items()):
+            if end.passed:
+                rows = Watermark.objects.filter(group=group, topic=topic, partition=partition)
+                rows.update(**_moved(end.passed))
 
 
 def _moved(to: Passed) -> dict[str, object]:

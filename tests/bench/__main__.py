@@ -125,6 +125,7 @@ def parse() -> argparse.Namespace:
     add("--peers", action="store_true", help="beside the Debezium JDBC sink (PEERS=1 says the same)")
     add("--records", type=int, default=300_000, metavar="N", help="events to ingest (300 000)")
     add("--repeat", type=int, default=3, metavar="N", help="runs of which the median counts (3)")
+    add("--workers", default="", metavar="NAMES", help="with --only scale: of relay,mails,flush,ingest,throttler")
     add("--write", type=Path, metavar="FILE", help="write the tables into this file, too")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")
@@ -154,7 +155,17 @@ def run(arguments: argparse.Namespace, servers: list[str], broker: str) -> Itera
         if "ledger" in arguments.only:
             movements.produce(broker, prefix, moves)
         with peer(arguments.peers, broker) as port:
-            plan = Plan(broker, arguments.only, records, orders, moves, arguments.quick, arguments.repeat, port)
+            plan = Plan(
+                broker,
+                arguments.only,
+                records,
+                orders,
+                moves,
+                arguments.quick,
+                arguments.repeat,
+                port,
+                arguments.workers,
+            )
             for url in servers:
                 yield leg(url, prefix, plan)
     finally:

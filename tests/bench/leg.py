@@ -29,6 +29,7 @@ class Plan:
     quick: bool = False
     repeat: int = 3
     connect_port: int = 0
+    workers: str = ""  # of `scale`: only these, with commas
     known: int = 1_000_000  # rows of the ledger before the first record comes
     sizes: list[int] = field(default_factory=lambda: [500, 2000])
 

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from django.conf import settings
 from django.db import connection
 
-from buffer.streams import GROUP, chosen
+from buffer.streams import chosen
 from config.database.clock import database_now
 from config.database.upsert import uuid_text
-from config.kafka import topic_name
 from config.uuid7 import uuid7
 from notifications.orders import changes
 from outbox.bookkeeping import counters
@@ -54,7 +54,7 @@ class Kind:
 
     name: str
     command: tuple[str, ...]
-    fill: Callable[[Plan, int], int]  # so many units at least; how many
+    fill: Callable[[str, str, int], int]  # at these brokers, under this prefix, so many units at least; how many
     empty: Callable[[], None]
     most: int  # a second, of one process
     unit: str
@@ -69,12 +69,12 @@ class Kind:
 
 
 # -- What there is to do -------------------------------------------------------------------------------------
-def messages(plan: Plan, count: int) -> int:
+def messages(servers: str, prefix: str, count: int) -> int:
     outbox.fill(count)
     return count
 
 
-def mails(plan: Plan, count: int) -> int:
+def mails(servers: str, prefix: str, count: int) -> int:
     """The mail of one paid order, for so many orders."""
     now = database_now()
     order = changes.change(changes.create("buyer@example.com", 1999, "EUR", now).pk, "pay")
@@ -89,13 +89,13 @@ def mails(plan: Plan, count: int) -> int:
     return count
 
 
-def buckets(plan: Plan, count: int) -> int:
+def buckets(servers: str, prefix: str, count: int) -> int:
     rows.fill(chosen(None)[0], count // EACH, EACH, due=count // EACH)
     return count
 
 
-def requests(plan: Plan, count: int) -> int:
-    events.produce(plan.servers, topic_name(chosen(None)[0].topic), count)
+def requests(servers: str, prefix: str, count: int) -> int:
+    events.produce(servers, f"{prefix}{STREAM}", count, PARTITIONS)
     return count
 
 
@@ -103,7 +103,7 @@ STREAM = "transfer-requests"
 KINDS = (
     Kind("relay", ("relay_outbox", "--channel", "noop"), messages, outbox.empty, 900, "messages", ("outbox", "sent"),
          environment=outbox.NOOP),
-    Kind("relay, mails", ("relay_outbox",), mails, outbox.empty, 400, "mails", ("outbox", "sent"), share=TENTH,
+    Kind("mails", ("relay_outbox",), mails, outbox.empty, 400, "mails", ("outbox", "sent"), share=TENTH,
          environment={"EMAIL_CHANNEL": "memory"}),
     Kind("flush", ("flush_buffer",), buckets, databases.empty, 6000, "orders", (STREAM, "batches_sent"), EACH),
     Kind("ingest", ("ingest_events",), requests, databases.empty, 5000, "orders", (STREAM, "read")),
@@ -115,9 +115,9 @@ THROTTLER = Kind("throttler", ("run_throttler",), messages, databases.empty, 400
 # -- The measurement -----------------------------------------------------------------------------------------
 def scale_rows(plan: Plan) -> Iterator[dict[str, str]]:
     processes = PROCESSES[:2] if plan.quick else PROCESSES
-    for topic in (chosen(None)[0].topic, "transfer-batches"):
-        events.create_topic(plan.servers, topic_name(topic), PARTITIONS)
     for kind in (*KINDS, THROTTLER):
+        if plan.workers and kind.name not in plan.workers.split(","):
+            continue
         first = 0.0
         for count in processes:
             rate, watch = throttled(plan, count) if kind is THROTTLER else measured(kind, plan, count)
@@ -132,10 +132,14 @@ def scale_rows(plan: Plan) -> Iterator[dict[str, str]]:
 def measured(kind: Kind, plan: Plan, count: int) -> tuple[float, Watch]:
     """Units a second of so many processes, by the database's counters, and what the database did meanwhile."""
     kind.empty()
-    events.forget(plan.servers, [topic_name(GROUP)])
-    with working(kind, count, {}):
+    prefix = (
+        f"{settings.KAFKA_TOPIC_PREFIX}{kind.name}-{count}-"  # nothing that an earlier measurement left is read again
+    )
+    for topic in (STREAM, "transfer-batches"):
+        events.create_topic(plan.servers, prefix + topic, PARTITIONS)
+    with working(kind, count, {"KAFKA_TOPIC_PREFIX": prefix}):
         before = kind.done()
-        given = kind.fill(plan, int(kind.most * count * LASTS))
+        given = kind.fill(plan.servers, prefix, int(kind.most * count * LASTS))
         wait_for(lambda: kind.done() > before, 60, f"{kind.name} to begin", 0.1)
         time.sleep(WARM)
         began, before, watch = time.monotonic(), kind.done(), Watch()

@@ -1,6 +1,5 @@
-"""Processes that count at the same time: none waits for the transaction of another one, and nothing is lost."""
+"""Processes and threads that count at the same time: none waits for the transaction of another one, and nothing is lost."""
 
-import os
 import threading
 
 import pytest
@@ -19,9 +18,9 @@ READ = ("transfer-requests", "3", "read")
 
 @pytest.fixture(autouse=True)
 def processes(monkeypatch):
-    """Threads that say to be processes of their own; two whose slots differ."""
-    here = os.getpid()
-    monkeypatch.setattr(counters.os, "getpid", lambda: getattr(PROCESS, "id", here))
+    """Threads with numbers of ours; two whose slots differ."""
+    here = threading.get_native_id()
+    monkeypatch.setattr(counters.threading, "get_native_id", lambda: getattr(PROCESS, "id", here))
     return next((1, other) for other in range(2, 200) if counters._slot(other) != counters._slot(1))
 
 

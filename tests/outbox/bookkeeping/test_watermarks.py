@@ -1,0 +1,30 @@
+"""Positions: how far the logs reach is one statement for all partitions, and takes nothing back."""
+
+from datetime import timedelta
+
+import pytest
+
+from config.database.clock import database_now
+from config.kafka.positions import LogEnd, Mark
+from outbox.bookkeeping.models import Watermark
+from outbox.bookkeeping.watermarks import Watermarks
+
+pytestmark = pytest.mark.django_db
+TOPIC, READ, NEW = "orders", ("orders", 0), ("orders", 1)
+
+
+def rows():
+    columns = "partition topic_id next_offset end_offset caught_up_at alarm updated_at".split()
+    return list(Watermark.objects.filter(group="g").order_by("partition").values_list(*columns))
+
+
+def test_ends_of_all_partitions_are_one_statement(django_assert_num_queries):
+    marks, now = Watermarks(), database_now()
+    later = now + timedelta(seconds=1)
+    marks.advance("g", {READ: Mark("id", 7)}, now)
+    marks.stop("g", {READ: "a gap"}, now)
+    with django_assert_num_queries(1):
+        marks.reach("g", {NEW: LogEnd(0, now, None), READ: LogEnd(9, now, None)}, now)
+    with django_assert_num_queries(1):
+        marks.reach("g", {READ: LogEnd(12, None, None)}, later)
+    assert rows() == [(0, "id", 7, 12, now, "", later), (1, "", 0, 0, now, "", now)]
