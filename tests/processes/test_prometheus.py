@@ -31,6 +31,7 @@ PATIENCE = 240.0
 # What no demo has, and the test that stages it.
 STAGED = {
     "WEBHOOKS": "tests/notifications/webhooks/test_inbox.py",
+    "REPLICA_LAG": "tests/config/admin/test_replica.py",
     "CDC_LEG_SECONDS": "tests/outbox/workers/test_listen.py",
     "CDC_LAG": "tests/outbox/test_flow.py",
     "NOTICES": "tests/outbox/alerts/test_courier.py",
