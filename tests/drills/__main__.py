@@ -18,6 +18,7 @@ from tests.drills.healthy import Healthy
 from tests.drills.mail import ChannelPaused, ProviderDown
 from tests.drills.prometheus import installed
 from tests.drills.stage import Drill, Plan
+from tests.drills.upgrade import Upgrade
 from tests.drills.workers import ConsumerFrozen, KafkaDown, WorkerKilled
 
 DRILLS: dict[str, type[Drill]] = {
@@ -32,6 +33,7 @@ DRILLS: dict[str, type[Drill]] = {
     "database-failed-over": DatabaseFailedOver,
     "galera-node-killed": GaleraNodeKilled,
     "cassandra-node-down": CassandraNodeDown,
+    "upgrade": Upgrade,
     "healthy": Healthy,
 }
 HELP = """\
