@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 REPLICA = "replica"
 APPS = {"outbox", "buffer", "throttler", "notifications"}  # rights and sessions are always read from the primary
 EACH = 2.0  # seconds for which a measured lag holds
-REPORTED = timedelta(seconds=30)  # some worker reports each ten seconds; without one nothing tells the lag
+REPORTED = 30  # seconds: some worker reports each ten; without a report nothing tells the lag
 WROTE = "spillway_wrote"  # the cookie of somebody who has just changed something
 
 _reading: ContextVar[bool] = ContextVar("reading", default=False)
@@ -68,9 +68,10 @@ def is_read() -> bool:
 
 # -- How far it is behind ------------------------------------------------------------------------------------
 class Lag:
-    """Seconds by which the replica is behind at most, by the newest report of a worker in both; None: it cannot be told.
+    """Seconds by which the replica is behind, by the newest report of a worker in both; None: it cannot be told.
 
-    The idea is that of pt-heartbeat: a row that somebody writes all the time tells more than what a server believes of
+    A replica that has that report may lack what came after it, for at most `REPORTED` seconds: so long whoever writes reads
+    the primary. The idea is that of pt-heartbeat: a row that somebody writes all the time tells more than what a server believes of
     its own replication, asks for no right, and is the same on every database.
     """
 
@@ -95,11 +96,11 @@ class Lag:
             self._measured_at = time.monotonic()
 
     def in_words(self) -> str:
-        """`3 s behind at most`, or why that cannot be told."""
+        """`3 s behind by the newest report of a worker`, or why that cannot be told."""
         seconds = self.seconds()
         if seconds == inf:
             return "it has no report of a worker, which the primary has"
-        return self.trouble if seconds is None else f"{seconds:.0f} s behind at most"
+        return self.trouble if seconds is None else f"{seconds:.0f} s behind by the newest report of a worker"
 
     def _measure(self) -> float | None:
         now = database_now()
@@ -122,7 +123,7 @@ class Lag:
 
 def seconds_behind(now: datetime, ours: datetime | None, theirs: datetime | None) -> float | None:
     """By reports read from the primary first: 0 where the replica has the newest, else the age of what it has."""
-    if ours is None or now - ours > REPORTED:
+    if ours is None or now - ours > timedelta(seconds=REPORTED):
         return None
     if theirs is None:
         return inf
@@ -161,12 +162,11 @@ def prefer(work: Callable[[], Answer]) -> Answer:
 
 # -- Who has just written ------------------------------------------------------------------------------------
 def remember_write(request: HttpRequest, response: HttpResponse) -> None:
-    """Until the replica has it for certain, whoever sent this request reads from the primary."""
+    """Until the replica has it for certain, or is not read, whoever sent this request reads from the primary."""
     if configured() and request.method not in ("GET", "HEAD", "OPTIONS"):
-        response.set_cookie(
-            WROTE, "1", max_age=settings.REPLICA_MAX_LAG_SECONDS + int(EACH) + 1, httponly=True, samesite="Lax",
-            secure=settings.SESSION_COOKIE_SECURE,
-        )  # fmt: skip
+        seconds = max(settings.REPLICA_MAX_LAG_SECONDS, REPORTED) + int(EACH) + 1
+        secure = settings.SESSION_COOKIE_SECURE
+        response.set_cookie(WROTE, "1", max_age=seconds, httponly=True, samesite="Lax", secure=secure)
 
 
 def for_reader(request: HttpRequest, may_lag: bool, work: Callable[[], Answer]) -> Answer:

@@ -52,7 +52,7 @@ OUTBOX_POLL_SECONDS = Histogram(
 )
 REPLICA_LAG = Gauge(
     "spillway_replica_lag_seconds",
-    "How far the read replica is behind at most, by the newest report of a worker in it.",
+    "How far the read replica is behind, by the newest report of a worker in it.",
     registry=NOWHERE,
 )
 OUTBOX_PENDING = Gauge(

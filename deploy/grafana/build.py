@@ -233,7 +233,7 @@ PLATFORM = Board("spillway-platform", "Platform", "Workers, Kafka, leases and pa
           WORKERS, {"{{command}}": gauge("spillway_workers", "command", 'state="runs"')}),
     Panel("Workers that do not", "short", "Dead, failed, silent or hanging, within a day.",
           WORKERS, {"{{state}}": 'sum by (state) (max by (command, state) (spillway_workers{state=~"dead|failed|silent|hangs"}))'}),
-    Panel("Read replica", "s", "How far it is behind at most. Above REPLICA_MAX_LAG_SECONDS the primary answers. 0 without one.",
+    Panel("Read replica", "s", "How far it is behind, by the newest report of a worker in it. Above REPLICA_MAX_LAG_SECONDS the primary answers. 0 without one.",
           WORKERS, {"behind": gauge("spillway_replica_lag_seconds")}),
     Panel("Notices to people", "ops", "By what the try came to; unsure: it may have arrived.",
           "outbox/subscription/", {"{{outcome}}": per_second("spillway_notices_total", by="outcome")}),
