@@ -83,6 +83,7 @@ def test_how_far_it_is_behind(ours, theirs, seconds):
 
 
 def test_a_list_of_what_happened_is_read_there_and_rights_are_not(boss):
+    assert WORDS in asked(boss, TRAIL)[0]  # an empty one says so, too
     act(3)
     page, ours, theirs = asked(boss, TRAIL)
     assert WORDS in page
