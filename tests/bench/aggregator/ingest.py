@@ -120,13 +120,14 @@ def one_by_one(number: int) -> float:
 
 
 def store(stream: str, row: Row) -> None:
-    month, order, location, digest, partition, offset, timestamp, payload = row
+    month, order, location, digest, partition, offset, timestamp, traceparent, payload = row
     now = database_now()
     event, created = BufferedEvent.objects.get_or_create(
         partition_key=month, stream=stream, order_id=order, location_id=location,
         defaults={
             "payload": payload, "payload_hash": digest, "source_partition": partition,
-            "source_offset": offset, "source_timestamp": timestamp, "created_at": now, "updated_at": now,
+            "source_offset": offset, "source_timestamp": timestamp, "traceparent": traceparent, "created_at": now,
+            "updated_at": now,
         },
     )  # fmt: skip
     if not created:
