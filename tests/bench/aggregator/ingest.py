@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from buffer.events.models import BufferedEvent
-from buffer.ingest.batch import Prepared, Row
+from buffer.ingest.batch import Row, StoredBatch
 from buffer.ingest.handler import Ingest
 from buffer.streams import GROUP, chosen
 from config.database.clock import database_now
@@ -77,7 +77,7 @@ def statements(size: int) -> list[Statement]:
 
 
 def caught(handler: Ingest, batch: RecordBatch) -> Statement:
-    prepared: Prepared = handler.prepare(batch)
+    batch.prepared = handler.prepare(batch)
     now = database_now()
 
     def catch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -85,7 +85,7 @@ def caught(handler: Ingest, batch: RecordBatch) -> Statement:
 
     try:
         with connection.execute_wrapper(catch):
-            handler._upsert(prepared.ordered, next(iter(batch.topic_ids.values())), now)
+            handler._store(batch, StoredBatch(), now)
     except Caught as statement:
         return Statement(*statement.args, len(batch.records))
     raise RuntimeError("nothing was executed")

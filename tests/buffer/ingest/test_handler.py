@@ -3,18 +3,20 @@
 from datetime import timedelta
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from buffer.events.models import Bucket, BufferedEvent
 from buffer.ingest.handler import Ingest
 from buffer.partitioned import add_months
 from buffer.verify import checks, payload_checks
 from config.database.clock import database_now
+from config.database.dialects import dialect_for
 from config.kafka import RecordBatch
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.progress import Trends
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import BurialKey, DeadLetter
+from tests.bench.aggregator.ingest import caught, store
 from tests.conftest import ORDERED_AT, TOPIC_ID, move_on, order
 
 pytestmark = pytest.mark.django_db
@@ -251,3 +253,18 @@ def test_a_record_that_the_database_refuses_again_is_a_repeat(stream, records):
             Ingest(stream).park(batch, record, ValueError("no"), "", database_now())
             move_on("buffer-ingest", batch, database_now())
     assert (counted("read"), counted("parked"), counted("redelivered")) == (2, 1, 1)
+
+
+def test_the_bench_measures_the_statement_that_stores_a_batch(db, stream, records):
+    handler, sent = Ingest(stream), records(order(), order(order_id="A2"))
+    with transaction.atomic():
+        statement = caught(handler, RecordBatch(sent, {sent[0].topic: TOPIC_ID}))
+        assert not BufferedEvent.objects.exists()
+        with dialect_for(connection).cursor(connection) as cursor:
+            cursor.execute(statement.sql, statement.params)
+        assert [event.order_id for event in BufferedEvent.objects.order_by("order_id")] == ["A1", "A2"]
+        BufferedEvent.objects.all().delete()
+        for row in handler.prepare(RecordBatch(sent, {})).rows.values():
+            store(stream.name, row)
+        assert BufferedEvent.objects.filter(traceparent=None).count() == 2
+        BufferedEvent.objects.all().delete()  # without their buckets nothing would add up
