@@ -69,7 +69,8 @@ class SpillwayAdminSite(admin.AdminSite):
     def index(self, request: HttpRequest, extra_context: Mapping[str, object] | None = None) -> TemplateResponse:
         """Home. `?part=1` answers with what the refresh script lays over the page, and nothing around it."""
         request.current_app = self.name
-        everywhere = {**self.each_context(request), "title": self.index_title, "app_list": self.get_app_list(request)}
+        everywhere = self.each_context(request)
+        everywhere |= {"title": self.index_title, "app_list": everywhere["available_apps"]}
         if not self.may_look(request):
             return TemplateResponse(request, "admin/no_rights.html", everywhere)
         context = {**everywhere, **home(database_now()), **(extra_context or {})}
@@ -132,7 +133,8 @@ class SpillwayAdminSite(admin.AdminSite):
 
     def may_look(self, request: HttpRequest) -> bool:
         """Whether this user may see any page of a flow; the figures of home and the partitions are about all of them."""
-        return any(page.opts.app_label in FLOWING for page in self.readable_pages(request))
+        pages = (page for model, page in self._registry.items() if model._meta.app_label in FLOWING)
+        return any(isinstance(page, ReadOnlyAdmin) and page.has_view_permission(request) for page in pages)
 
     def readable_pages(self, request: HttpRequest) -> Iterator[ReadOnlyAdmin]:
         """The read-only pages this user may see, in the order of the sidebar."""

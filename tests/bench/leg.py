@@ -203,7 +203,8 @@ PATHS = {
     "drain": "throttler.throttled.drain_rows", "restore": "throttler.throttled.restore_rows",
     "restart": "throttler.throttled.restart_rows", "fairness": "throttler.throttled.fairness_rows",
     "noisy": "throttler.throttled.noisy_rows", "overflow": "throttler.overflow.rows",
-    "scale": "scaling.scale_rows", "waiting": "throttler.overflow.page_rows", "bunches": "throttler.bunches.rows",
+    "overhead": "overhead.overhead_rows", "scale": "scaling.scale_rows",
+    "waiting": "throttler.overflow.page_rows", "bunches": "throttler.bunches.rows",
 }  # fmt: skip
 
 
