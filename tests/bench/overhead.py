@@ -14,12 +14,12 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from statistics import median
 
-from buffer.streams import GROUP, chosen
+from buffer.streams import GROUP
 from config.database.clock import database_now
 from config.database.upsert import uuid_text
 from config.kafka import topic_name
 from config.uuid7 import uuid7
-from tests.bench import databases, rows, scaling, worker
+from tests.bench import databases, scaling, worker
 from tests.bench.events import forget
 from tests.bench.figures import number
 from tests.bench.leg import Plan
@@ -79,7 +79,6 @@ def works(smtp: str) -> list[Work]:
         Work("relay, mails by SMTP", ("relay_outbox",), mails, {"EMAIL_CHANNEL": "smtp", "EMAIL_URL": smtp}),
         *(Work(f"ingest_events, {size} a batch", ("ingest_events",), requests, {"KAFKA_POLL_RECORDS": str(size)})
           for size in (500, 2000)),
-        Work("flush_buffer, 500 a bucket", ("flush_buffer",), buckets),
     ]  # fmt: skip
 
 
@@ -121,12 +120,6 @@ def requests(plan: Plan) -> int:
     databases.empty()
     forget(plan.servers, [topic_name(GROUP)])
     return plan.records
-
-
-def buckets(plan: Plan) -> int:
-    count = 200 if plan.quick else 1000
-    rows.fill(chosen(None)[0], count, 500, due=count)
-    return count * 500
 
 
 # -- where logs and traces go --------------------------------------------------------------------------------
