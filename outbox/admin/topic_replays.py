@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html
 
 from config.admin import humanize, svg
@@ -67,8 +68,8 @@ class Form:
 
     @classmethod
     def empty(cls, given: Mapping[str, str], now: datetime) -> Form:
-        """The last hour, unless a link says otherwise."""
-        hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        """The last hour on the viewer's clock, unless a link says otherwise."""
+        hour = timezone.localtime(now).replace(minute=0, second=0, microsecond=0)
         since, until = f"{hour - timedelta(hours=1):{FIELD_TIME}}", f"{hour:{FIELD_TIME}}"
         return cls(given.get("topic", ""), given.get("since") or since, given.get("until") or until)
 
@@ -81,8 +82,8 @@ class Form:
 
     def request(self, operator: Operator, *, dry_run: bool) -> TopicReplay | None:
         """Ask for the replay, or note the problems and return None."""
-        since = self._checked("since", requests.moment, self.since)
-        until = self._checked("until", requests.moment, self.until)
+        moment = partial(requests.moment, zone=timezone.get_current_timezone())
+        since, until = self._checked("since", moment, self.since), self._checked("until", moment, self.until)
         slack = self._checked("slack", requests.span, self.slack)
         self._checked("topic", requests.contract_name, self.topic)
         if fault := fault_of_reason(self.reason, requests.LEAST_REASON):
@@ -190,6 +191,7 @@ class TopicReplayAdmin(ReadOnlyAdmin[TopicReplay]):
                 return HttpResponseRedirect(reverse("admin:outbox_topicreplay_change", args=[replay.pk]))
         page = {**self.admin_site.each_context(request), "title": "Replay a topic", "opts": self.opts}
         context = {**page, "form": form, "topics": sorted(replayable()), "now": database_now()}
+        context["zone"] = timezone.get_current_timezone_name()
         return TemplateResponse(request, "admin/outbox/topicreplay/ask.html", context)
 
     def detail(self, request: HttpRequest, row: TopicReplay) -> dict[str, object]:

@@ -34,12 +34,12 @@ def notices_diagnosis(now: datetime) -> Iterator[tuple[str, bool, str]]:
     """One line: who is not told of what, and why."""
     number = Subscription.objects.of_active_people().count()
     trouble = [
-        f"{row.name} has not been reached since {humanize.clock(row.failing_since or now, now)} UTC: {row.error}"
+        f"{row.name} has not been reached since {humanize.clock_in_zone(row.failing_since or now, now)}: {row.error}"
         for row in Subscription.objects.failing().order_by("name")[:5]
     ]
     oldest = oldest_unsent(now)
     if oldest and now - oldest > LATE and not trouble:
-        trouble.append(f"notices wait since {humanize.clock(oldest, now)} UTC: is notify_people running?")
+        trouble.append(f"notices wait since {humanize.clock_in_zone(oldest, now)}: is notify_people running?")
     links = "" if settings.SITE_URL else "; without links, SITE_URL is empty"
     told = (
         humanize.plural(number, "subscription", "subscriptions") + links

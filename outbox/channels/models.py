@@ -8,6 +8,7 @@ from datetime import datetime
 from django.db import models
 from django.db.models import F, Q
 
+from config.admin import humanize
 from config.fields import IdentifierField
 
 
@@ -44,7 +45,7 @@ class ChannelQuerySet(models.QuerySet["ChannelState"]):
             if state.breaker == ChannelState.Breaker.OPEN:
                 return f"channel {state.name}: nobody answers"
             if state.wait_until and state.wait_until > now:
-                return f"channel {state.name} was told to wait until {state.wait_until:%H:%M:%S} UTC"
+                return f"channel {state.name} was told to wait until {humanize.clock_in_zone(state.wait_until, now)}"
         return ""
 
     def close_breaker(self, now: datetime, **more: object) -> int:

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from django.conf import settings
 from django.db import transaction
@@ -91,11 +91,11 @@ def apply_missing(ids: Sequence[int], operator: Operator, reason: str) -> int:
     return len(previews)
 
 
-def moment(text: str) -> tuple[datetime, bool]:
-    """An ISO time, in UTC, and whether its zone had to be assumed. Raises Refusal."""
+def moment(text: str, zone: tzinfo = UTC) -> tuple[datetime, bool]:
+    """An ISO time, in UTC, and whether its zone had to be assumed: then it is `zone`. Raises Refusal."""
     try:
         when = datetime.fromisoformat(text.strip())
-        return (when.astimezone(UTC), False) if when.tzinfo else (when.replace(tzinfo=UTC), True)
+        return (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC), not when.tzinfo
     except (ValueError, OverflowError):  # the latter: in UTC it is before the year 1 or after 9999
         raise Refusal(f"{text!r} is no ISO time (2026-02-12T10:00:00Z)") from None
 

@@ -13,6 +13,7 @@ from config.admin import filters, humanize
 from outbox.accounts.models import ViewerZone
 from outbox.accounts.zones import IN_SESSION, zones
 from outbox.audit_log.models import OperatorAction
+from outbox.topic_replay.models import TopicReplay
 from tests.config.admin.conftest import _plain_http, boss, list_of  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.django_db
@@ -105,6 +106,18 @@ def test_yesterday_and_a_typed_time_are_the_viewers(boss, monkeypatch):  # noqa:
     assert shown("from=2026-07-01&to=2026-07-01") == ["s1", "s2"]
     assert shown("from=2026-07-01T00:00&to=2026-07-02T00:00") == ["s1", "s2"]
     assert shown("from=2026-07-01T00:00Z") == ["s2", "s3"]
+
+
+def test_the_timeframe_of_a_replay_is_asked_for_on_the_viewers_clock(boss):  # noqa: F811
+    choose(boss, "Asia/Kolkata")
+    page = reverse("admin:outbox_topicreplay_add")
+    assert "From, Asia/Kolkata</label>" in boss.get(page).content.decode()
+    boss.post(page, {"topic": "transfer-requests", "since": "2026-02-12T10:00:00", "until": "2026-02-12T06:00:00Z", "slack": "1h", "reason": "a bug in release 7"})  # fmt: skip
+    replay = TopicReplay.objects.get()
+    assert (replay.since, replay.until) == (
+        datetime(2026, 2, 12, 4, 30, tzinfo=UTC),
+        datetime(2026, 2, 12, 6, tzinfo=UTC),
+    )
 
 
 def test_a_file_has_the_viewers_times_with_their_distance(boss):  # noqa: F811
