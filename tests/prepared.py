@@ -1,7 +1,9 @@
-"""Python processes that start in a third of the time: forked from one that has imported the libraries, never Spillway.
+"""Python processes that start in a fraction of the time: forked from one that has imported the libraries.
 
 Half of the suite's processor time was Python importing Django, Celery and the Kafka client once a worker. A process that
-starts here runs the same program with the same environment: what it has in memory beforehand has read no setting.
+starts here runs the same program with the same environment: what it has in memory beforehand has read no setting. What
+sets Django up anyway is forked from a process that has done so with that very environment, so that the second worker of
+a test imports nothing of Spillway either.
 """
 
 from __future__ import annotations
@@ -18,22 +20,27 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from tests.tree import ROOT
 
 LIBRARIES = (
-    "MySQLdb", "celery", "celery.fixups.django", "celery.schedules", "django.contrib.admin", "django.core.mail",
-    "django.core.management", "django.db.backends.base.base", "django.db.migrations.executor", "django.db.models.sql.compiler",
-    "django.template.loader_tags", "django.views.debug", "environ", "http.server", "kafka", "kombu", "msgspec",
-    "prometheus_client", "psycopg", "smtplib", "sqlite3", "structlog", "urllib.request", "whitenoise.base",
+    "MySQLdb", "celery", "celery.fixups.django", "celery.schedules", "cryptography.fernet", "django.contrib.admin",
+    "django.core.mail", "django.core.management", "django.db.backends.base.base", "django.db.migrations.executor",
+    "django.db.models.sql.compiler", "django.template.loader_tags", "django.views.debug", "environ", "http.server", "kafka",
+    "kombu", "msgspec", "prometheus_client", "psycopg", "pydantic.dataclasses", "pydantic.networks", "smtplib", "sqlite3",
+    "structlog", "urllib.request", "whitenoise.base",
 )  # fmt: skip
 # prctl(2), which Linux alone has: orphans below this process become its children.
 PR_SET_CHILD_SUBREAPER = 36
 LENGTH = 8  # bytes of a number on the way
+KEPT = 2  # environments with Django set up: those of a test, and one that differs for one of its workers
+BY_DJANGO: dict[str, str] = {}  # what it writes into the environment where it is set up: TZ
+NO_SETTING = {"PYTEST_CURRENT_TEST"}  # differs from start to start, and nobody reads it
 
 
 class Prepared(subprocess.Popen[Any]):
@@ -99,14 +106,18 @@ class ForkServer:
         with self.lock:
             adopt_orphans(True)
             try:
-                socket.send_fds(self.socket, [len(request).to_bytes(LENGTH)], streams)
-                self.socket.sendall(request)
+                ask(self.socket, request, streams)
                 pid = int.from_bytes(self.socket.recv(LENGTH))
             finally:
                 adopt_orphans(False)
         if not pid:
             raise RuntimeError("the process that forks workers has ended")
         return pid
+
+
+def ask(link: socket.socket, request: bytes, streams: Sequence[int]) -> None:
+    socket.send_fds(link, [len(request).to_bytes(LENGTH)], streams)
+    link.sendall(request)
 
 
 @cache
@@ -125,16 +136,102 @@ def main() -> None:
     for library in LIBRARIES:
         importlib.import_module(library)
     gc.freeze()
+    serve(link, {})
+
+
+def serve(link: socket.socket, ready: dict[str, Ready | None] | None) -> None:
+    """Fork what is asked for until nobody asks any more; `ready` are the processes that may do it instead."""
     while (head := socket.recv_fds(link, LENGTH, 3))[0]:
-        request = link.recv(int.from_bytes(head[0]), socket.MSG_WAITALL)
-        pid = fork_orphan()
-        if not pid:
-            link.close()
-            run(**json.loads(request), streams=head[1])
+        request, streams = link.recv(int.from_bytes(head[0]), socket.MSG_WAITALL), head[1]
+        pid = 0 if ready is None else fork_ready(request, streams, link, ready)
+        if not pid and not (pid := fork_orphan()):
+            close(link, ready)
+            run(**json.loads(request), streams=streams)
             return
-        for stream in head[1]:
+        for stream in streams:
             os.close(stream)
         link.sendall(pid.to_bytes(LENGTH))
+
+
+def fork_ready(request: bytes, streams: list[int], link: socket.socket, ready: dict[str, Ready | None]) -> int:
+    """A pid; 0 where Django is not set up for it."""
+    wanted = json.loads(request)
+    if not sets_django_up(wanted["program"]) or Path(wanted["folder"]) != ROOT:
+        return 0
+    settings = {name: value for name, value in wanted["environment"].items() if name not in NO_SETTING}
+    key = json.dumps(settings, sort_keys=True)
+    if key not in ready:
+        while len(ready) >= KEPT:
+            if oldest := ready.pop(next(iter(ready))):
+                oldest.end()
+        ready[key] = Ready(settings, lambda: close(link, ready, streams)).or_none()
+    chosen = ready[key] = ready.pop(key)  # the last one used stands last
+    return chosen.fork(request, streams) if chosen else 0
+
+
+def sets_django_up(program: list[str]) -> bool:
+    return program[0] == "manage.py" or (
+        program[0] == "-m" and program[1].startswith(("tests.crash.", "tests.processes."))
+    )
+
+
+def close(link: socket.socket, ready: dict[str, Ready | None] | None, streams: Sequence[int] = ()) -> None:
+    """What only the process that forks may have open."""
+    for owned in [link, *(other.link for other in (ready or {}).values() if other)]:
+        owned.close()
+    for stream in streams:
+        os.close(stream)
+
+
+class Ready:
+    """A process that has set Django up with one environment, and forks those that run in it."""
+
+    def __init__(self, environment: dict[str, str], close_others: Callable[[], None]) -> None:
+        self.link, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if not self.pid:
+            self.link.close()
+            close_others()
+            if set_up(environment):
+                theirs.sendall(b"1")
+                serve(theirs, None)
+            sys.exit()  # the end of each process that was forked here as well
+        theirs.close()
+        self.stands = bool(self.link.recv(1))
+
+    def or_none(self) -> Ready | None:
+        """Itself, unless settings are refused or something was said: that, each process has to say by itself."""
+        if self.stands:
+            return self
+        self.end()
+        return None
+
+    def fork(self, request: bytes, streams: Sequence[int]) -> int:
+        ask(self.link, request, streams)
+        return int.from_bytes(self.link.recv(LENGTH))
+
+    def end(self) -> None:
+        self.link.close()
+        os.waitpid(self.pid, 0)
+
+
+def set_up(environment: dict[str, str]) -> bool:
+    """Whether it went well without a word."""
+    before = {"DJANGO_SETTINGS_MODULE": "config.settings", **environment}
+    os.environ.clear()
+    os.environ.update(before)
+    with TemporaryFile() as said:
+        for stream in (1, 2):
+            os.dup2(said.fileno(), stream)
+        try:
+            importlib.import_module("django").setup()
+        except BaseException:
+            return False
+        sys.stdout.flush(), sys.stderr.flush()
+        silent = not said.tell()
+    BY_DJANGO.update({name: value for name, value in os.environ.items() if name not in before})
+    gc.freeze()
+    return silent
 
 
 def fork_orphan() -> int:
@@ -163,7 +260,7 @@ def run(program: list[str], folder: str, environment: dict[str, str], streams: l
         os.close(stream)
     os.chdir(folder)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update({**BY_DJANGO, **environment})
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if program[0] == "-c":
         sys.argv, sys.path[0] = ["-c", *program[2:]], ""

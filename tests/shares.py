@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tree import ROOT
+
 # What a run is told by; a pytest that one of its tests starts is another run.
 TOLD_BY = {"LEFT_OUT", "PACE"}
 DATABASE = {"db", "transactional_db"}
@@ -51,6 +53,8 @@ PLACES = {
 TELLS_APART = {".vendor", "mariadb", "two_databases"}
 PACES = ("waiting", "working")
 WAITING = ("tests/debezium/", "tests/buffer/ledger/test_processes", "tests/throttler/worker/")
+PROCESSES = "tests/processes/"  # whose conftest.py marks them all
+WAITS_WHOLLY = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.processes\b", re.MULTILINE)
 PARTS = 12  # enough to deal by two, three and six
 
 
@@ -99,6 +103,17 @@ def is_left_out(item: pytest.Item) -> bool:
 def pace_of(item: pytest.Item) -> str:
     """Whether it waits most of its time, for processes that it starts, for Debezium or for a session of Kafka."""
     return "waiting" if item.get_closest_marker("processes") or item.nodeid.startswith(WAITING) else "working"
+
+
+def goes_at_other_pace(file: Path) -> bool:
+    """Whether no test of a file goes at the pace of this run, so that it need not be opened: a third of the imports."""
+    pace = os.environ.get("PACE")
+    if not pace or not file.name.startswith("test_"):
+        return False
+    waits = file.relative_to(ROOT).as_posix().startswith((PROCESSES, *WAITING))
+    if pace == "waiting":
+        return not waits and "mark.processes" not in file.read_text()
+    return waits or bool(WAITS_WHOLLY.search(file.read_text()))
 
 
 def kinds_of(item: pytest.Item) -> set[str]:

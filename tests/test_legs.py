@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests import legs
+from tests import legs, shares
 from tests.leg import Leg, Run
 from tests.shares import PACES, left_by, parts
 from tests.tree import ROOT
@@ -185,6 +185,32 @@ def test_what_one_database_leaves_to_another_is_kept_from_its_tests(monkeypatch)
     monkeypatch.setenv("TEST_CASSANDRA_URL", "cassandra://127.0.0.1:1")
     told = legs.environment(Run(Leg("sqlite"), [Leg("kafka", address="127.0.0.1:2")], HERE))
     assert "TEST_CASSANDRA_URL" not in told
+
+
+OF_A_PACE = "pytestmark = pytest.mark.processes\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "opened"),
+    [
+        ("tests/config/test_some.py", "def test(): ...\n", ["working"]),
+        ("tests/config/test_some.py", OF_A_PACE, ["waiting"]),
+        ("tests/config/test_some.py", "@pytest.mark.processes\ndef test(): ...\n", [*PACES]),
+        ("tests/config/conftest.py", OF_A_PACE, [*PACES]),
+        ("tests/processes/mail/test_some.py", "def test(): ...\n", ["waiting"]),
+        ("tests/debezium/test_some.py", "def test(): ...\n", ["waiting"]),
+    ],
+)
+def test_a_file_is_opened_by_the_run_at_whose_pace_a_test_in_it_goes(tmp_path, monkeypatch, file, text, opened):
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(text)
+    monkeypatch.setattr(shares, "ROOT", tmp_path)
+    assert [pace for pace in ["", *PACES] if not other_pace(monkeypatch, pace, tmp_path / file)] == ["", *opened]
+
+
+def other_pace(monkeypatch, pace, file):
+    monkeypatch.setenv("PACE", pace)
+    return shares.goes_at_other_pace(file)
 
 
 def test_each_run_has_a_database_name_of_its_own():

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.prepared import PythonProcess, run_python
+from tests.tree import ROOT
 
 pytestmark = [
     pytest.mark.processes,
@@ -27,6 +28,12 @@ print(json.dumps({
     "ours": [name for name in sys.modules if name.split(".")[0] in ("config", "outbox", "buffer", "throttler")],
     "settings": "django.conf" in sys.modules and sys.modules["django.conf"].settings.configured,
 }))
+"""
+LOOK_AT_DJANGO = f"""
+import threading
+from django.conf import settings
+print(threading.active_count(), settings.BUFFER_IDLE_SECONDS)
+{LOOK.replace("[name for name in", "sorted(name for name in").replace('"throttler")]', '"throttler"))')}
 """
 AS_HERE = {name: value for name, value in os.environ.items() if name == "PATH" or name.startswith("PYTHON")}
 ENVIRONMENT = {**AS_HERE, "LC_ALL": "C.UTF-8", "HERE": "é"}
@@ -56,6 +63,18 @@ def test_it_sees_what_a_process_of_python_sees(program):
     assert seen == look(subprocess.Popen, *program)
     assert seen["parent"] == os.getpid()
     assert seen["ours"] == []
+
+
+def test_with_django_set_up_beforehand_it_sees_the_same():
+    """Each that of its own environment, however many there are; the first in one, and the next."""
+    program = ["manage.py", "shell", "--verbosity=0", "--command", LOOK_AT_DJANGO]
+    for seconds in (3, 3, 4, 5, 3):
+        more = {"BUFFER_IDLE_SECONDS": str(seconds), "DATABASE_URL": "sqlite://", "SECRET_KEY": "x" * 50}
+        numbers, seen = run_python(*program, env={**ENVIRONMENT, **more}).stdout.splitlines()
+        assert numbers == f"1 {seconds}.0"
+    options = {"cwd": ROOT, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
+    plain = subprocess.run([sys.executable, *program], env={**ENVIRONMENT, **more}, check=True, **options)
+    assert json.loads(seen) == json.loads(plain.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", -9), ("1 / 0", 1), ("", 0)])

@@ -50,14 +50,20 @@ def test_every_command_is_tried_without_tables():
     assert {line.split()[0] for line in ONE_LINE} | WITHOUT_TABLES | FINDINGS == ours
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One for all commands: what has one environment is set up once (`tests/prepared.py`), and none of them gets far."""
+    return tmp_path_factory.mktemp("manage")
+
+
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="it brings its own database: once is enough")
 @pytest.mark.parametrize("command", ONE_LINE)
-def test_a_database_without_tables_is_named_in_one_line(command, tmp_path):
-    stock = tmp_path / "stock.csv"
+def test_a_database_without_tables_is_named_in_one_line(command, folder):
+    stock = folder / "stock.csv"
     stock.write_text("stock_id,item,location,quantity\nA,B,C,1\n")
-    customers = tmp_path / "customers.csv"
+    customers = folder / "customers.csv"
     customers.write_text("customer_id,rates,burst,ttl_seconds\nC-7,1/s,,\n")
-    nothing = {"DATABASE_URL": f"sqlite:///{tmp_path}/empty.sqlite3", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    nothing = {"DATABASE_URL": f"sqlite:///{folder}/empty.sqlite3", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     words = command.format(file=stock, customers=customers).split()
     ended = run_python("manage.py", *words, env={**os.environ, **nothing, "DEMO": "1"})
     assert ended.returncode == 1

@@ -20,6 +20,7 @@ from tests.crash.oracle import Finding
 from tests.crash.platform import ROOT, Platform, Worker
 from tests.crash.run import Outcome, verified
 from tests.crash.wire import wait_for
+from tests.prepared import PythonProcess
 
 TIMINGS = {
     "OUTBOX_LEASE_SECONDS": "8", "OUTBOX_RECONCILE_SECONDS": "2", "OUTBOX_GRACE_SECONDS": "1",
@@ -99,7 +100,7 @@ class MailRun:
         for number in (1, 2):
             journal = self.platform.directory / f"writer-{number}.journal"
             with (self.platform.directory / f"writer-{number}.log").open("wb") as log:
-                made.append(subprocess.Popen(
+                made.append(PythonProcess(
                     [sys.executable, "-m", "tests.crash.mail.writer", str(journal), f"--name=w{number}x",
                      f"--events={plan.events // 2}", f"--seed={plan.seed + number}", f"--rate={plan.rate}"],
                     cwd=ROOT, env=self.platform.environment, stdout=log, stderr=subprocess.STDOUT,
@@ -143,7 +144,7 @@ class MailRun:
                 process.kill()
                 process.wait()
                 self.killed_recoveries += 1
-        self.recoveries = [subprocess.Popen(
+        self.recoveries = [PythonProcess(
             [sys.executable, "manage.py", "recover_claims"], cwd=ROOT, env=self.platform.environment,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )]  # fmt: skip

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 
-from tests.crash.platform import ROOT, Platform
+from tests.crash.platform import Platform
 from tests.crash.replay.cases import IS, WAS, Cases, Record
 from tests.crash.wire import BATCHES, Wire
 from tests.notifications.smtp_sink import Sink
+from tests.prepared import run_python
 
 CHUNK = 2000  # records that are sent at once
 LIMIT = "max.message.bytes"
@@ -60,10 +59,7 @@ def _payments(platform: Platform, wire: Wire, cases: Cases) -> None:
 
 def _mails(platform: Platform, sink: Sink, cases: Cases) -> None:
     """To a server that refuses every recipient; so many in a row would pause the channel, and its resumption requeue them."""
-    subprocess.run(
-        [sys.executable, "-m", "tests.crash.replay.people", "buy", str(cases.number)], cwd=ROOT,
-        env=platform.environment, check=True, capture_output=True,
-    )  # fmt: skip
+    run_python("-m", "tests.crash.replay.people", "buy", str(cases.number), env=platform.environment).check_returncode()
     sink.refuse = lambda recipient: REFUSED
     platform.manage("relay_outbox", "--until-idle", "3", OUTBOX_PAUSE_AFTER_REFUSALS="0")
     sink.refuse = lambda recipient: ""

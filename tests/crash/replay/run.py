@@ -6,8 +6,6 @@ import base64
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ from typing import Any
 
 from tests.crash import databases
 from tests.crash.oracle import Finding
-from tests.crash.platform import ROOT, Platform
+from tests.crash.platform import Platform
 from tests.crash.replay import oracle as replay_oracle
 from tests.crash.replay.cases import EDITED, LEDGER, SOURCES, Cases, case_of
 from tests.crash.replay.deaths import Deaths
@@ -25,6 +23,7 @@ from tests.crash.run import Outcome, Plan, directory, verified
 from tests.crash.throttler.topics import OUTPUT, TOPICS, Committeds
 from tests.crash.wire import BATCHES, Wire
 from tests.notifications.smtp_sink import Sink
+from tests.prepared import run_python
 
 TIMINGS = {
     "BUFFER_IDLE_SECONDS": "1", "BUFFER_CAP_SECONDS": "3", "KAFKA_SESSION_TIMEOUT_MS": "6000", "LOG_LEVEL": "WARNING",
@@ -114,10 +113,8 @@ class Run:
         """Somebody closes the newest letters of each source while they are pinned; some of those are rotated away."""
         newest = [letter for source in SOURCES for letter in self._letters("--source", source)[-BESIDE:]]
         ids = {letter["id"]: case_of(base64.b64decode(letter["payload_b64"])) for letter in newest}
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.crash.replay.people", "resolve", *ids], cwd=ROOT,
-            env=self.platform.environment, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        done = run_python("-m", "tests.crash.replay.people", "resolve", *ids, env=self.platform.environment)
+        done.check_returncode()
         closed = json.loads(done.stdout.splitlines()[-1])
         gone = closed[::2]
         sqlite = self.url.startswith("sqlite")
