@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 from django.db import DEFAULT_DB_ALIAS, connections
@@ -23,3 +24,15 @@ def database_now(using: str = DEFAULT_DB_ALIAS) -> datetime:
         cursor.execute(sql)
         now: datetime = cursor.fetchone()[0]
     return now.astimezone(UTC) if now.tzinfo else now.replace(tzinfo=UTC)
+
+
+def compared_clocks(using: str = DEFAULT_DB_ALIAS) -> tuple[datetime, float]:
+    """The database server's time, and by how many seconds this machine's clock is ahead of it (negative: behind).
+
+    What the time that it took to ask explains is no difference: under load that is a second.
+    """
+    asked = time.time()
+    now = database_now(using)
+    answered = time.time()
+    ahead, doubt = (asked + answered) / 2 - now.timestamp(), (answered - asked) / 2
+    return now, max(0.0, ahead - doubt) + min(0.0, ahead + doubt)

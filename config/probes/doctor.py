@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from django.conf import settings
 from django.core import checks
@@ -15,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connectio
 
 from config import replica
 from config.database import galera
-from config.database.clock import database_now
+from config.database.clock import compared_clocks, database_now
 from config.database.tables import missing_migrations
 from config.flows import flows
 from config.kafka.client import NO_TRANSACTIONS, KafkaError, controller_skew, new_admin, transactions_supported
@@ -97,7 +97,7 @@ def _replica() -> Iterator[Finding]:
 
 
 def _clock() -> Iterator[Finding]:
-    skew = abs((database_now() - datetime.now(UTC)).total_seconds())
+    skew = abs(compared_clocks()[1])
     yield Finding("clock", skew < MOST_SKEW, f"this machine and the database differ by {skew:.2f} s")
 
 

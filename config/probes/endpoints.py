@@ -17,12 +17,12 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from config import replica
-from config.database.clock import database_now
+from config.database.clock import compared_clocks
 from config.database.tables import missing_migrations
 from config.flows import Reading, flows
 from config.partitions import rotation
 from config.telemetry.logs import log
-from config.telemetry.metrics import REPLICA_LAG
+from config.telemetry.metrics import CLOCK_AHEAD, REPLICA_LAG
 
 # -- /metrics ------------------------------------------------------------------------------------------------
 OURS = "spillway_"
@@ -67,8 +67,9 @@ def processes() -> CollectorRegistry:
 
 
 def read() -> Iterator[Reading]:
-    """Every flow's readings, and how long the partitions last."""
-    now = database_now()
+    """Every flow's readings, how long the partitions last, and whether the clock of this machine is right."""
+    now, ahead = compared_clocks()
+    yield Reading(CLOCK_AHEAD, ahead)
     yield from rotation.runway_gauges(now)
     for flow in flows():
         yield from flow.gauges(now)

@@ -55,6 +55,11 @@ REPLICA_LAG = Gauge(
     "How far the read replica is behind, by the newest report of a worker in it.",
     registry=NOWHERE,
 )
+CLOCK_AHEAD = Gauge(
+    "spillway_clock_ahead_seconds",
+    "How far the clock of this process's machine is ahead of the database's; negative: behind.",
+    registry=NOWHERE,
+)
 OUTBOX_PENDING = Gauge(
     "spillway_outbox_pending", "Messages that wait to be sent; counted up to 100,000.", registry=NOWHERE
 )

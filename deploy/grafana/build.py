@@ -235,6 +235,8 @@ PLATFORM = Board("spillway-platform", "Platform", "Workers, Kafka, leases and pa
           WORKERS, {"{{state}}": 'sum by (state) (max by (command, state) (spillway_workers{state=~"dead|failed|silent|hangs"}))'}),
     Panel("Read replica", "s", "How far it is behind, by the newest report of a worker in it. Above REPLICA_MAX_LAG_SECONDS the primary answers. 0 without one.",
           WORKERS, {"behind": gauge("spillway_replica_lag_seconds")}),
+    Panel("Clocks", "s", "How far a machine's clock is ahead of the database's. More than 2 s, or less than -2 s: alert SpillwayClockOff.",
+          WORKERS, {"{{instance}}": gauge("spillway_clock_ahead_seconds", "instance")}),
     Panel("Notices to people", "ops", "By what the try came to; unsure: it may have arrived.",
           "outbox/subscription/", {"{{outcome}}": per_second("spillway_notices_total", by="outcome")}),
     Panel("Notices that wait", "s", "Age of the oldest that should have gone. Alerts SpillwayNoticesUnsent and SpillwayNotifierMissing.",

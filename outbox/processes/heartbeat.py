@@ -14,9 +14,10 @@ from django.db import DatabaseError, InterfaceError, close_old_connections, conn
 from django.db.models import Max
 
 from config.database.chunks import delete_in_chunks
-from config.database.clock import database_now
+from config.database.clock import compared_clocks
 from config.database.retry import needs_migrate
 from config.processes.alive import Identity
+from config.telemetry import metrics
 from config.telemetry.activity import activity
 from config.telemetry.logs import log
 from outbox.processes.models import RESTART, WorkerProcess
@@ -69,7 +70,9 @@ class Heartbeat:
         """Whether it could be written; a failure is logged once, until it succeeds again."""
         try:
             close_old_connections()
-            act(database_now())
+            now, ahead = compared_clocks()
+            metrics.set_own(metrics.CLOCK_AHEAD, ahead)
+            act(now)
         except (DatabaseError, InterfaceError) as error:
             if not self.failing and not needs_migrate(error):  # of which the command itself speaks, in one line
                 log.warning("report_failed", command=self.identity.command, error=str(error).strip()[:300])

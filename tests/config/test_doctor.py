@@ -1,18 +1,26 @@
-"""`doctor` on both brokers: transactions, the clock of the controller, topics."""
+"""`doctor` on both brokers: transactions, clocks, topics; and what each process says of its clock."""
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from datetime import timedelta
+from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from config.database import clock
+from config.database.clock import database_now
 from config.kafka import client as kafka_broker
 from config.kafka.client import controller_skew, transactions_supported
 from config.kafka.topics import create_topics, topic_name
 from config.probes import doctor
+from config.processes.alive import identity_of
+from config.telemetry import metrics
+from outbox.processes import heartbeat
+from outbox.processes.heartbeat import Heartbeat
 
 kafka = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 embedded = pytest.mark.parametrize("broker", ["embedded"], indirect=True)
@@ -103,3 +111,20 @@ def test_a_clock_that_differs_is_a_fault_in_either_direction(seconds):
     assert not doctor._broker_clock(timedelta(seconds=seconds)).ok
     assert f"{abs(seconds)}.00 s" in doctor._broker_clock(timedelta(seconds=seconds)).detail
     assert doctor._broker_clock(timedelta(seconds=seconds / 4000)).ok
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("database", "took", "ahead"), [(-30, 0, 30), (30, 0, -30), (0.4, 1, 0), (3, 1, -2.5), (-0.4, 1, 0)]
+)
+def test_a_report_says_how_far_the_clock_of_its_machine_is_ahead(client, monkeypatch, database, took, ahead):
+    """What the question took explains half of that; web says it of its own machine."""
+    begun = database_now()
+    seconds = cycle([begun.timestamp(), begun.timestamp() + took])
+    monkeypatch.setattr(clock, "time", SimpleNamespace(time=lambda: next(seconds)))
+    monkeypatch.setattr(clock, "database_now", lambda using: begun + timedelta(seconds=took / 2 + database))
+    monkeypatch.setattr(heartbeat, "close_old_connections", lambda: None)  # this is the test's own
+    assert Heartbeat(identity_of("relay_outbox"))._try(lambda now: None)
+    told = re.search(r"^spillway_clock_ahead_seconds (\S+)$", client.get("/metrics").content.decode(), re.MULTILINE)
+    assert told
+    assert (metrics.CLOCK_AHEAD._value.get(), float(told[1])) == pytest.approx((ahead, ahead), abs=1e-3)
