@@ -71,8 +71,8 @@ class Prepared(subprocess.Popen[Any]):
 
 
 def read_by_python(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the interpreter reads before the first line of a program: too late for one that runs already."""
-    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+    """What loader and interpreter read before the first line of a program: too late for one that runs already."""
+    return {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LD_"))}
 
 
 PythonProcess = Prepared if sys.platform == "linux" else subprocess.Popen

@@ -9,28 +9,63 @@ import time
 from pathlib import Path
 
 from tests.crash import databases
-from tests.drills.capture import DebeziumDead
+from tests.drills.capture import DebeziumDead, SlotLost
 from tests.drills.cassandra import CassandraNodeDown
-from tests.drills.data import PoisonFlood, RunwayShort
+from tests.drills.clock import ClockOff
+from tests.drills.data import BatchParked, KeysOverdue, PoisonFlood, RunwayShort, TopicRecreated
 from tests.drills.failover import DatabaseFailedOver
 from tests.drills.galera import GaleraNodeKilled
 from tests.drills.healthy import Healthy
-from tests.drills.mail import ChannelPaused, ProviderDown
+from tests.drills.mail import (
+    ChannelPaused,
+    ProviderDown,
+    RecipientsRefused,
+    RequeuedInVain,
+    WebhooksForged,
+)  # fmt: skip
 from tests.drills.prometheus import installed
 from tests.drills.stage import Drill, Plan
+from tests.drills.storage import BackupRestored, DiskFull
+from tests.drills.throttler import CustomerOverRate, NameTaken, OutcomeUnknown, StoreAway
 from tests.drills.upgrade import Upgrade
-from tests.drills.workers import ConsumerFrozen, KafkaDown, WorkerKilled
+from tests.drills.workers import (
+    BeatKilled,
+    ConsumerFrozen,
+    KafkaDown,
+    NotifierKilled,
+    RelayKilled,
+    RelaySuspended,
+    WorkerKilled,
+)  # fmt: skip
 
 DRILLS: dict[str, type[Drill]] = {
     "provider-down": ProviderDown,
+    "recipients-refused": RecipientsRefused,
+    "requeued-in-vain": RequeuedInVain,
+    "webhooks-forged": WebhooksForged,
     "worker-killed": WorkerKilled,
+    "notifier-killed": NotifierKilled,
+    "beat-killed": BeatKilled,
+    "relay-killed": RelayKilled,
+    "relay-suspended": RelaySuspended,
     "poison-flood": PoisonFlood,
+    "batch-parked": BatchParked,
+    "topic-recreated": TopicRecreated,
+    "keys-overdue": KeysOverdue,
     "consumer-frozen": ConsumerFrozen,
     "kafka-down": KafkaDown,
     "channel-paused": ChannelPaused,
+    "customer-over-rate": CustomerOverRate,
+    "store-away": StoreAway,
+    "name-taken": NameTaken,
+    "outcome-unknown": OutcomeUnknown,
     "debezium-dead": DebeziumDead,
+    "slot-lost": SlotLost,
     "runway-short": RunwayShort,
     "database-failed-over": DatabaseFailedOver,
+    "disk-full": DiskFull,
+    "backup-restored": BackupRestored,
+    "clock-off": ClockOff,
     "galera-node-killed": GaleraNodeKilled,
     "cassandra-node-down": CassandraNodeDown,
     "upgrade": Upgrade,
@@ -41,13 +76,13 @@ Each step is a line with the time of day. The drill has processes, a database, t
 its own, and takes them away at the end; the servers themselves it only uses, and never stops.
 
 The rules of deploy/prometheus/alerts.yml wait for minutes before they fire, and so does a drill. --quick 10 divides every
-`for:` by ten, in a copy, and the time between two scrapes, down to 5 s; thresholds and windows stay.
+`for:` by ten, in a copy, every window, down to a minute, and the time between two scrapes, down to 5 s; thresholds stay.
 
   python -m tests.drills --list
   python -m tests.drills --name provider-down --quick 10
   python -m tests.drills --name healthy --minutes 30
 
-Exit code 0: the alert fired and ended, and verify held (healthy: none fired). 1: it did not. 2: it cannot be run here.
+Exit code 0: each alert fired and ended, and verify held (healthy: none fired). 1: it did not. 2: it cannot be run here.
 """
 
 
@@ -55,7 +90,7 @@ def main() -> int:
     arguments = parse()
     if arguments.list:
         for name, drill in DRILLS.items():
-            print(f"{name:20} {drill.alert or 'no alert':30} {drill.staged}")
+            print(f"{name:20} {', '.join(drill.alerts) or 'no alert':50} {drill.staged}")
         return 0
     chosen = databases.named(arguments.database) if arguments.database else databases.known()
     name = next((known for known in ("postgres", "mariadb", "mysql") if known in chosen), next(iter(chosen)))
@@ -66,7 +101,7 @@ def main() -> int:
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # asked to stop, it takes everything away, too
     place = name if drill.watched else "nodes of its own"
-    print(f"=== {arguments.name} on {place}: {drill.alert or 'no alert'}", flush=True)
+    print(f"=== {arguments.name} on {place}: {', '.join(drill.alerts) or 'no alert'}", flush=True)
     passed = attempt(drill, plan)
     print(f"{'PASS' if passed else 'FAIL'}: {arguments.name}", flush=True)
     return int(not passed)
@@ -109,7 +144,11 @@ def parse() -> argparse.Namespace:
         help="the server (default: the first that runs: postgres, mariadb, mysql; else SQLite)",
     )
     parser.add_argument(
-        "--quick", type=divisor, default=1, metavar="N", help="rules wait an Nth of their time (default 1: as they are)"
+        "--quick",
+        type=divisor,
+        default=1,
+        metavar="N",
+        help="rules wait for an Nth of their time (default 1: as they are)",
     )
     parser.add_argument(
         "--minutes", type=float, default=5.0, metavar="M", help="how long healthy traffic is watched (default 5)"

@@ -1,20 +1,28 @@
-"""A drill about Debezium: its connector stops, the relay carries on."""
+"""Drills about Debezium: its connector stops, or loses its place in the log; the relay carries on."""
 
 from __future__ import annotations
 
 import os
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from tests.crash import databases
 from tests.crash.mail.flow import connect_url
 from tests.crash.wire import wait_for
 from tests.drills.stage import Drill, Plan, Stage
+from tests.services.postgres import Postgres
+
+BULK = "INSERT INTO drill_bulk SELECT repeat(md5(n::text), 30) FROM generate_series(1, 20000) n"  # 20 MB of log
+SLOT = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{}'"
 
 
 class DebeziumDead(Drill):
     """Found by `curl …/status`, and told to go on."""
 
-    alert = "SpillwayCaptureLag"
+    alerts = ("SpillwayCaptureLag",)
     staged = "the connector is stopped; no record of a new message arrives"
     workers = (("relay_outbox",), ("listen_outbox",))
 
@@ -54,3 +62,63 @@ class DebeziumDead(Drill):
         stage.say(f"$ curl $CONNECT/status: {self.connector.status()['connector']['state']}")
         stage.say("$ curl -X PUT $CONNECT/resume")
         self.connector.ask("PUT", "/resume")
+
+
+class SlotLost(DebeziumDead):
+    """The server keeps the log for a slot only up to max_slot_wal_keep_size: what lay beyond, nobody can read any more."""
+
+    staged = "the connector is stopped until PostgreSQL gives up the log that it had to read"
+
+    def refusal(self, plan: Plan) -> str:
+        return super().refusal(plan) if plan.url.startswith("postgres") else "only PostgreSQL has slots"
+
+    @contextmanager
+    def around(self, stage: Stage) -> Iterator[None]:
+        with tempfile.TemporaryDirectory(prefix="spillway-drill-") as name:
+            folder = Path(name)
+            folder.chmod(0o755)  # PostgreSQL has a user of its own
+            server = ShortLog(folder)
+            server.start()
+            try:
+                stage.environment["DATABASE_URL"] = self.url = server.address
+                stage.platform.manage("migrate", "--verbosity", "0")
+                with super().around(stage):
+                    yield
+            finally:
+                server.stop()
+
+    def fail(self, stage: Stage) -> None:
+        super().fail(stage)
+        databases.run(self.url, "CREATE TABLE drill_bulk (filling text)")
+        wait_for(self._is_lost, 120, "the server to give up its log", 1)
+        stage.say("other tables wrote more than max_slot_wal_keep_size meanwhile: wal_status lost")
+
+    def mend(self, stage: Stage) -> None:
+        super().mend(stage)
+        time.sleep(10)  # Debezium asks for its slot for half an hour before it says anything
+        status = self.connector.status()
+        assert not status["tasks"], "a slot that is lost is read after all"
+        stage.say(f"$ curl $CONNECT/status: {status['connector']['state']}, no task; wal_status: {self._wal_status()}")
+        stage.say("from scratch: PUT stop, DELETE offsets, pg_drop_replication_slot, PUT resume")
+        brought = stage.living["listen_outbox"].count("outbox_claims_total", path="cdc")
+        self.connector.restart_from_scratch()
+        wait_for(lambda: stage.living["listen_outbox"].count("outbox_claims_total", path="cdc") > brought, 120,
+                 "messages by way of Debezium again")  # fmt: skip
+
+    def _is_lost(self) -> bool:
+        databases.run(self.url, BULK)
+        return self._wal_status() == "lost"
+
+    def _wal_status(self) -> str:
+        [(status,)] = databases.rows(self.url, SLOT.format(self.connector.name))
+        return str(status)
+
+
+class ShortLog(Postgres):
+    """A server that keeps little for those who are away."""
+
+    first_port = Postgres.first_port + 2
+
+    def command(self) -> list[str]:
+        settings = ("max_slot_wal_keep_size=16MB", "max_wal_size=32MB", "min_wal_size=32MB")
+        return [*super().command(), *(part for setting in settings for part in ("-c", setting))]

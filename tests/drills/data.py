@@ -1,4 +1,4 @@
-"""Drills about records that no worker can use, and tables without room for tomorrow."""
+"""Drills about records and batches that nobody takes, topics that changed, and tables that nobody has looked after."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 from tests.crash import databases
-from tests.crash.traffic import Sample
-from tests.crash.wire import Wire
+from tests.crash.traffic import REQUESTS, Sample
+from tests.crash.wire import BATCHES, Wire, wait_for
 from tests.drills.stage import Drill, Plan, Stage
 from tests.drills.workers import ORDERS
 
 TABLE = "outbox_outboxmessage"
+AGE = "UPDATE outbox_idempotencykey SET created_at = created_at - INTERVAL '10' DAY"
 POISON = [b"{not json", b'{"order_id": 7}', b"\xff\xfe"]
 CHILDREN = (
     "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
@@ -27,15 +28,14 @@ PARTS = (
 class PoisonFlood(Drill):
     """The producer corrects itself; its mistakes are resolved, group by group."""
 
-    alert = "SpillwayDeadLettersOpen"
+    alerts = ("SpillwayDeadLettersOpen",)
     staged = "60 records of transfer-requests that are no orders"
     workers = ORDERS
     flow = "buffer"
 
     def fail(self, stage: Stage) -> None:
-        prefix = stage.environment["KAFKA_TOPIC_PREFIX"]
-        with closing(Wire(stage.environment["KAFKA_BOOTSTRAP_SERVERS"], prefix)) as wire:
-            wire.produce([Sample(f"WH-{n % 7}", "", 0, POISON[n % 3]) for n in range(60)])
+        with wire(stage) as topics:
+            topics.produce([Sample(f"WH-{n % 7}", "", 0, POISON[n % 3]) for n in range(60)])
 
     def mend(self, stage: Stage) -> None:
         stage.manage("dead_letters", "list")
@@ -47,7 +47,7 @@ class PoisonFlood(Drill):
 class RunwayShort(Drill):
     """Nobody has rotated for a month: the next days have no partition until somebody does."""
 
-    alert = "SpillwayPartitionRunwayShort"
+    alerts = ("SpillwayPartitionRunwayShort",)
     staged = f"the partitions of {TABLE} end tomorrow"
 
     def refusal(self, plan: Plan) -> str:
@@ -65,3 +65,72 @@ class RunwayShort(Drill):
         stage.doctor()
         stage.manage("rotate_partitions", "--dry-run")
         stage.manage("rotate_partitions")
+
+
+class KeysOverdue(Drill):
+    """The daily round is done by hand."""
+
+    alerts = ("SpillwayKeysOverdue",)
+    staged = "no daily round for ten days (idempotency keys are aged)"
+
+    def refusal(self, plan: Plan) -> str:
+        return "SQLite has no INTERVAL" if plan.url.startswith("sqlite") else ""
+
+    def fail(self, stage: Stage) -> None:
+        wait_for(lambda: stage.sink.accepted, 60, "the first mail")
+        databases.run(stage.environment["DATABASE_URL"], AGE)
+
+    def mend(self, stage: Stage) -> None:
+        stage.manage("rotate_partitions")
+
+
+class TopicRecreated(Drill):
+    """Its records are looked at, and then read from the beginning."""
+
+    alerts = ("SpillwayPartitionStopped",)
+    staged = "transfer-requests is deleted and created again while orders arrive"
+    workers = ORDERS
+    flow = "buffer"
+
+    def fail(self, stage: Stage) -> None:
+        wait_for(lambda: stage.living["ingest_events"].count("ingest_records_total"), 60, "the first order")
+        with wire(stage) as topics:
+            topics.delete(REQUESTS)
+            topics.create(REQUESTS, 12)
+
+    def mend(self, stage: Stage) -> None:
+        stage.doctor()
+        stage.living["ingest_events"].stop()
+        stage.manage("ingest_events", "--accept-reset", "--once")
+        stage.say("$ python manage.py ingest_events")
+        stage.start("ingest_events")
+        stage.manage(
+            "dead_letters", "resolve", "--source", REQUESTS, "--reason", "the topic was created again on purpose"
+        )
+
+
+class BatchParked(Drill):
+    """The topic is corrected; the same batch leaves."""
+
+    alerts = ("SpillwayBatchParked",)
+    staged = "max.message.bytes of transfer-batches is set to 300: no batch fits any more"
+    workers = ORDERS
+    flow = "buffer"
+    settings = {"BUFFER_IDLE_SECONDS": "2", "BUFFER_CAP_SECONDS": "4"}
+
+    def fail(self, stage: Stage) -> None:
+        wait_for(lambda: stage.living["flush_buffer"].count("publish_batches_total"), 120, "the first batch")
+        with wire(stage) as topics:
+            topics.configure(BATCHES, **{"max.message.bytes": "300"})
+
+    def mend(self, stage: Stage) -> None:
+        stage.doctor()
+        stage.manage("dead_letters", "list", "--source", REQUESTS)
+        with wire(stage) as topics:
+            topics.configure(BATCHES, **{"max.message.bytes": "1048588"})
+        stage.say("max.message.bytes is what it was")
+        stage.manage("dead_letters", "requeue", "--source", REQUESTS, "--reason", "the topic takes them now")
+
+
+def wire(stage: Stage) -> closing[Wire]:
+    return closing(Wire(stage.environment["KAFKA_BOOTSTRAP_SERVERS"], stage.environment["KAFKA_TOPIC_PREFIX"]))

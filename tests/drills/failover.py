@@ -36,7 +36,7 @@ Counts = dict[tuple[str, str], int]
 class DatabaseFailedOver(Drill):
     """PgBouncer is told which server writes; no process of Spillway is touched."""
 
-    alert = "SpillwayWebMissing"
+    alerts = ("SpillwayWebMissing",)
     staged = "the PostgreSQL that writes is lost with its machine; a synchronous standby has every commit"
     workers = (*((name,) for name in COMMANDS), ("replay_topic", "--pending"))
     flow = ""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -16,6 +14,7 @@ from tests.crash import databases
 from tests.crash.platform import Platform
 from tests.crash.run import directory
 from tests.crash.wire import wait_for
+from tests.drills.client import Client
 from tests.drills.stage import Drill, Plan
 from tests.processes.galera import Nodes
 from tests.processes.proxy import Gate
@@ -163,40 +162,3 @@ def rotation(everybody: Everybody, where: str, url: str, say: Say) -> str:
     came_to = f"dropped {len(dropped)} partitions" if dropped and not failed else f"refused: {(failed or lines)[0]}"
     say(f"$ python manage.py rotate_partitions, {where}: {came_to}"[:330])
     return came_to
-
-
-class Client:
-    """Commits numbers, one after the other, through the proxy, and remembers those of which it was told that they are kept."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.kept: list[int] = []
-        self.pause = 0.0  # seconds, the longest between two that were kept
-        self.ended = threading.Event()
-        databases.run(url, "CREATE TABLE drill_numbers (n bigint PRIMARY KEY)")
-        self.thread = threading.Thread(target=self._work, daemon=True)
-        self.thread.start()
-
-    def close(self) -> None:
-        self.ended.set()
-        self.thread.join(30)
-
-    def missing(self, url: str) -> list[int]:
-        """The numbers that were acknowledged and are not there."""
-        there = {n for (n,) in databases.rows(url, "SELECT n FROM drill_numbers")}
-        return [n for n in self.kept if n not in there]
-
-    def _work(self) -> None:
-        number, last = 0, time.monotonic()
-        while not self.ended.is_set():
-            try:
-                with closing(databases.connect(self.url)) as connection:
-                    cursor = connection.cursor()
-                    while not self.ended.wait(0.005):
-                        number += 1
-                        cursor.execute("INSERT INTO drill_numbers VALUES (%s)", [number])
-                        self.kept.append(number)
-                        self.pause, last = max(self.pause, time.monotonic() - last), time.monotonic()
-            except Exception as error:  # whatever the driver says: again, on another connection
-                print(f"client: {error}", file=sys.stderr)
-                time.sleep(0.1)

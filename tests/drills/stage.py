@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,14 +39,17 @@ class Plan:
 
 
 class Drill:
-    """What one drill says of itself: `fail` stages the failure, `mend` follows the runbook of `alert`."""
+    """What one drill says of itself: `fail` stages the failure, `mend` follows the runbook of its alerts."""
 
-    alert = ""  # empty: no alert may fire
+    alerts: tuple[
+        str, ...
+    ] = ()  # all of them have to fire and to end; the runbook is that of the first. Empty: none may fire
     watched = True  # by a Prometheus
     staged: str  # one line for --list
     workers: tuple[tuple[str, ...], ...] = (("relay_outbox",),)
     flow = "notifications"  # whose sample traffic; empty: of every flow
     settings: dict[str, str] = {}
+    alone: dict[str, dict[str, str]] = {}  # what is set for one command only
 
     def refusal(self, plan: Plan) -> str:
         """Why it cannot be run on these servers; empty: it can."""
@@ -77,8 +80,10 @@ class Stage:
     sink: Sink
     say: Callable[[str], None]
     mail_answers: bool = True
+    alone: dict[str, dict[str, str]] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
     living: dict[str, Worker] = field(default_factory=dict)
+    site: Site = field(default_factory=Site)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -95,6 +100,10 @@ class Stage:
         self.sink = Sink(self.sink.port).__enter__()
         self.mail_answers = True
 
+    def start_web(self) -> None:
+        """Web, or web again at its address."""
+        self.living["web"] = self.platform.run(self.site.program, "web", self.alone.get("web", {}), self.site.port)
+
     def start(self, *command: str) -> None:
         """Start a worker, or start it again where it stood: Prometheus knows its port."""
         name = command[0]
@@ -103,7 +112,7 @@ class Stage:
             program, environment = BEAT, {"CELERY_METRICS_PORT": str(port)}
         else:
             program, environment = ["manage.py", *command, "--metrics-port", str(port)], {}
-        self.living[name] = self.platform.run(program, name, environment, port)
+        self.living[name] = self.platform.run(program, name, environment | self.alone.get(name, {}), port)
 
     def manage(self, *arguments: str) -> str:
         """Run a command as the runbook says, shown as a person would type it; what it printed."""
@@ -115,10 +124,10 @@ class Stage:
             self.say(f"  {line[:150]}")
         return done.stdout
 
-    def doctor(self) -> None:
+    def doctor(self, **environment: str) -> None:
         """What `doctor` complains of: it ends with 1 while something is wrong, which is why it is asked."""
         self.say("$ python manage.py doctor")
-        for line in self.platform.manage("doctor", check=False).stdout.splitlines():
+        for line in self.platform.manage("doctor", check=False, **environment).stdout.splitlines():
             if line.startswith("FAIL"):
                 self.say(f"  {line[:150]}")
 
@@ -137,7 +146,7 @@ def run(drill: Drill, plan: Plan, say: Callable[[str], None]) -> bool:
         sink = Sink().__enter__()
         ends.callback(lambda: delete_topics(plan.servers, prefix))
         platform = ends.enter_context(Platform(logs, environment))
-        stage = Stage(plan, platform, sink, say)
+        stage = Stage(plan, platform, sink, say, alone={name: dict(more) for name, more in drill.alone.items()})
         ends.callback(stage.close_mail_server)
         platform.environment |= {"EMAIL_CHANNEL": "smtp", "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}"}
         say("a database and topics of its own")
@@ -157,8 +166,7 @@ def delete_topics(servers: str, prefix: str) -> None:
 
 def begin(drill: Drill, stage: Stage, place: Path) -> Prometheus:
     """Processes, traffic, and the Prometheus that watches them."""
-    site = Site()
-    stage.platform.run(site.program, "web", {}, site.port)
+    stage.start_web()
     for command in drill.workers:
         stage.start(*command)
     flow = ["--flow", drill.flow] if drill.flow else []
@@ -167,9 +175,9 @@ def begin(drill: Drill, stage: Stage, place: Path) -> Prometheus:
     rules = place / "alerts.yml"
     rules.write_text(hurried(RULES.read_text(), quick))
     seconds = max(LEAST, SECONDS // quick)
-    how = f"every `for:` divided by {quick}" if quick > 1 else "as they are"
+    how = f"every `for:` and window divided by {quick}" if quick > 1 else "as they are"
     say(f"web, {', '.join(stage.ports)}, sample traffic; rules {how}, a scrape each {seconds} s")
-    prometheus = Prometheus(installed(), place, site.port, stage.ports.values(), rules, seconds, seconds)
+    prometheus = Prometheus(installed(), place, stage.site.port, stage.ports.values(), rules, seconds, seconds)
     try:
         wait_for(lambda: prometheus.up() == 1 + len(stage.ports), START, "every process to be scraped", 0.5)
     except AssertionError:
@@ -181,40 +189,55 @@ def begin(drill: Drill, stage: Stage, place: Path) -> Prometheus:
 def play(drill: Drill, stage: Stage, prometheus: Prometheus) -> bool:
     """Failure, alert, runbook, no alert, `verify`."""
     say = stage.say
-    wait_for(lambda: drill.alert not in prometheus.alerts(), START, f"{drill.alert} to be silent before", 1)
-    if not drill.alert:
+    if not drill.alerts:
         return healthy(stage, prometheus) and verified(stage)
+    names = ", ".join(drill.alerts)
+    wait_for(lambda: not {*drill.alerts} & prometheus.alerts().keys(), START, f"{names} to be silent before", 1)
     say(f"staged: {drill.staged}")
-    began = time.monotonic()
     drill.fail(stage)
-    wait_for(lambda: prometheus.alerts().get(drill.alert) == "firing", patience(stage), f"{drill.alert} to fire", 1)
-    others = sorted(prometheus.alerts().keys() - {drill.alert})
-    say(
-        f"{drill.alert} fires after {time.monotonic() - began:.0f} s"
-        + (f"; also {', '.join(others)}" if others else "")
-    )
-    began = time.monotonic()
-    say(f"the runbook, docs/alerts.md#{drill.alert.lower()}")
+    wait_for(Fired(drill.alerts, prometheus, say), patience(stage), f"{names} to fire", 1)
+    others = sorted(prometheus.alerts().keys() - {*drill.alerts})
+    say(f"the runbook, docs/alerts.md#{drill.alerts[0].lower()}" + (f"; also {', '.join(others)}" if others else ""))
+    calm = Calm(drill.alerts, prometheus, say)
     drill.mend(stage)
-    wait_for(Calm(drill.alert, prometheus), patience(stage), f"{drill.alert} to end", 1)
-    say(f"{drill.alert} is over {time.monotonic() - began - CALM:.0f} s after the runbook was opened")
+    wait_for(calm, patience(stage), f"{names} to end", 1)
     return verified(stage)
 
 
-class Calm:
-    """Whether an alert has been away for a while in which web was scraped: a gap in the numbers ends alerts, too."""
+class Fired:
+    """Whether each of the alerts has fired since this was made."""
 
-    def __init__(self, alert: str, prometheus: Prometheus) -> None:
-        self.alert, self.prometheus, self.since = alert, prometheus, time.monotonic()
+    def __init__(self, alerts: Sequence[str], prometheus: Prometheus, say: Callable[[str], None]) -> None:
+        self.silent, self.prometheus, self.say, self.began = set(alerts), prometheus, say, time.monotonic()
 
     def __call__(self) -> bool:
-        if self.alert in self.prometheus.alerts() or self.prometheus.values('up{job="spillway-web"}') != [1]:
-            self.since = time.monotonic()
-        return time.monotonic() - self.since > CALM
+        states = self.prometheus.alerts()
+        for alert in sorted(alert for alert in self.silent if states.get(alert) == "firing"):
+            self.silent.remove(alert)
+            self.say(f"{alert} fires after {time.monotonic() - self.began:.0f} s")
+        return not self.silent
+
+
+class Calm:
+    """Whether all of them have been away for a while in which web was scraped: a gap in the numbers ends alerts, too."""
+
+    def __init__(self, alerts: Sequence[str], prometheus: Prometheus, say: Callable[[str], None]) -> None:
+        self.prometheus, self.say, self.began = prometheus, say, time.monotonic()
+        self.since = dict.fromkeys(alerts, self.began)
+
+    def __call__(self) -> bool:
+        states, now = self.prometheus.alerts(), time.monotonic()
+        gap = self.prometheus.values('up{job="spillway-web"}') != [1]
+        self.since |= {alert: now for alert in self.since if gap or alert in states}
+        if min(now - since for since in self.since.values()) <= CALM:
+            return False
+        for alert, since in self.since.items():
+            self.say(f"{alert} is over {since - self.began:.0f} s after the runbook was opened")
+        return True
 
 
 def patience(stage: Stage) -> float:
-    """Seconds: the longest `for:` is 90 minutes, the longest window that no option shortens half an hour."""
+    """Seconds: the longest `for:` is 90 minutes, the longest window, and what a rule itself compares with, is half an hour."""
     return 2400 + 5400 / stage.plan.quick
 
 
