@@ -170,9 +170,7 @@ def fork_ready(request: bytes, streams: list[int], link: socket.socket, ready: d
 
 
 def sets_django_up(program: list[str]) -> bool:
-    return program[0] == "manage.py" or (
-        program[0] == "-m" and program[1].startswith(("tests.crash.", "tests.processes."))
-    )
+    return program[0] == "manage.py" or (program[0] == "-m" and program[1].startswith("tests."))
 
 
 def close(link: socket.socket, ready: dict[str, Ready | None] | None, streams: Sequence[int] = ()) -> None:

@@ -18,18 +18,20 @@ from tests.crash.platform import ROOT, free_port
 from tests.crash.wire import wait_for
 
 pytest.importorskip("confluent_kafka", reason="the embedded broker needs confluent-kafka")
+FEWER = "tests.processes.one_flow"
 TRAFFIC = re.compile(r"stock movements [1-9]")
 
 
 class Run:
     """One demo and what it says."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, settings: str) -> None:
         self.port, self.folder, self.text = port, ROOT / "var" / "demo" / str(port), ""
         command = [sys.executable, "manage.py", "run_all", "--demo", "--with-parent", "--port", str(port)]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-        )
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            env={**os.environ, "DJANGO_SETTINGS_MODULE": settings},
+        )  # fmt: skip
 
     def read_until(self, pattern: str) -> None:
         assert self.process.stdout is not None
@@ -50,14 +52,14 @@ class Run:
 
 
 @pytest.fixture
-def demo(db: None) -> Iterator[Callable[[int], Run]]:
-    """demo(port): a run that has been started; nothing of it is left afterwards."""
+def demo(db: None) -> Iterator[Callable[..., Run]]:
+    """demo(port, settings): a run that has been started; nothing of it is left afterwards."""
     if connection.vendor != "sqlite":
         pytest.skip("a demo brings its own database")
     runs = []
 
-    def start(port: int) -> Run:
-        runs.append(Run(port))
+    def start(port: int, settings: str = "config.settings") -> Run:
+        runs.append(Run(port, settings))
         return runs[-1]
 
     yield start
@@ -69,7 +71,7 @@ def demo(db: None) -> Iterator[Callable[[int], Run]]:
         run.folder.with_suffix(".lock").unlink(missing_ok=True)
 
 
-def test_a_second_run_leaves_the_first_alone_and_ctrl_c_gives_its_account(demo: Callable[[int], Run]) -> None:
+def test_a_second_run_leaves_the_first_alone_and_ctrl_c_gives_its_account(demo: Callable[..., Run]) -> None:
     first = demo(free_port())
     first.read_until(TRAFFIC.pattern)
     second = demo(first.port)
@@ -84,13 +86,13 @@ def test_a_second_run_leaves_the_first_alone_and_ctrl_c_gives_its_account(demo: 
     assert max(len(line) for line in first.text.splitlines() if TRAFFIC.search(line)) <= 100
 
 
-def test_a_killed_run_leaves_nobody_at_its_port_and_the_next_one_starts(demo: Callable[[int], Run]) -> None:
-    first = demo(free_port())
+def test_a_killed_run_leaves_nobody_at_its_port_and_the_next_one_starts(demo: Callable[..., Run]) -> None:
+    first = demo(free_port(), FEWER)
     first.read_until("^Admin")
     wait_for(lambda: first.answers, 60, "the web server")
     first.process.kill()
     first.end()
     wait_for(lambda: not first.answers, 60, "the port to be free")
-    second = demo(first.port)
+    second = demo(first.port, FEWER)
     second.read_until("^Deleting what the last demo left")
     second.read_until("^Admin")
