@@ -22,6 +22,7 @@ from tests.drills.mail import (
     RecipientsRefused,
     RequeuedInVain,
     WebhooksForged,
+    WebhooksUnapplied,
 )  # fmt: skip
 from tests.drills.prometheus import installed
 from tests.drills.stage import Drill, Plan
@@ -42,6 +43,7 @@ DRILLS: dict[str, type[Drill]] = {
     "provider-down": ProviderDown,
     "recipients-refused": RecipientsRefused,
     "requeued-in-vain": RequeuedInVain,
+    "webhooks-unapplied": WebhooksUnapplied,
     "webhooks-forged": WebhooksForged,
     "worker-killed": WorkerKilled,
     "notifier-killed": NotifierKilled,

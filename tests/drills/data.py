@@ -47,7 +47,7 @@ class PoisonFlood(Drill):
 class RunwayShort(Drill):
     """Nobody has rotated for a month: the next days have no partition until somebody does."""
 
-    alerts = ("SpillwayPartitionRunwayShort",)
+    alerts = ("SpillwayPartitionRunwayShort", "SpillwayPartitionRunway")
     staged = f"the partitions of {TABLE} end tomorrow"
 
     def refusal(self, plan: Plan) -> str:

@@ -31,6 +31,7 @@ RESUME, PAUSE = LEVER.format("resume"), LEVER.format("pause")
 TAKEN = 204  # the answer to an event that is stored
 NO_SUCH_USER = "550 5.1.1 no such user"
 AN_HOUR_AGO = "UPDATE outbox_deadletter SET requeued_at = requeued_at - INTERVAL '61' MINUTE WHERE status = 'requeued'"
+TOLD_AN_HOUR_AGO = "UPDATE notifications_webhookevent SET received_at = received_at - INTERVAL '61' MINUTE"
 SECRET = "a-secret-of-the-drill"
 
 
@@ -114,6 +115,30 @@ class RequeuedInVain(Drill):
         stage.doctor()
         stage.say("the channel is paused; Channels, email, Resume")
         stage.platform.manage("shell", "-c", RESUME)
+
+
+class WebhooksUnapplied(Drill):
+    """Beat, which applies what waits, gives up an event about a mail that nobody knows. Its hour is not waited for."""
+
+    alerts = ("SpillwayWebhooksOpen",)
+    staged = (
+        "the provider told an hour ago (the row is aged) of a mail that is another program's, and beat does not run"
+    )
+    settings = {"EMAIL_WEBHOOK_SECRETS": f"generic:{SECRET}"}
+    workers = (("relay_outbox",), ("beat",))
+
+    def refusal(self, plan: Plan) -> str:
+        return "SQLite has no INTERVAL" if plan.url.startswith("sqlite") else ""
+
+    def fail(self, stage: Stage) -> None:
+        stage.living["beat"].stop()
+        assert told(stage) == TAKEN, "the event is refused"
+        databases.run(stage.environment["DATABASE_URL"], TOLD_AN_HOUR_AGO)
+
+    def mend(self, stage: Stage) -> None:
+        stage.doctor()
+        stage.say("$ celery -A config beat")
+        stage.start("beat")
 
 
 class WebhooksForged(Drill):
