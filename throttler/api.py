@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from ninja import Router, Schema
+from ninja import Schema
 from pydantic import AfterValidator, Field
 
 from config.database.clock import database_now
@@ -20,7 +20,7 @@ from config.kafka import Outgoing, Producer, Sent, topic_name
 from config.payload import as_json
 from outbox.api.idempotency import Asked, once_outside
 from outbox.api.problems import Answer, Problem
-from outbox.api.schemas import WRITE_REFUSALS, Input, Key, ProblemOut
+from outbox.api.schemas import WRITE_REFUSALS, CustomerRouter, Input, Key, ProblemOut
 from throttler import messages
 from throttler.customers.changes import seen_of
 from throttler.customers.situation import traffic_of, ttl_of
@@ -85,7 +85,7 @@ def expected(customer_id: str, count: int, now: datetime, ttl_seconds: int | Non
     }  # fmt: skip
 
 
-router = Router(tags=["notifications"])
+router = CustomerRouter(tags=["notifications"])
 
 
 def _not_too_many(value: list[str]) -> list[str]:

@@ -15,14 +15,14 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from buffer.events.models import EMPTY, Batch, Bucket, BufferedEvent
-from buffer.flush.freeze import Claimed, Frozen, LeasedBatch, cut, freeze
+from buffer.flush.freeze import Claimed, Frozen, LeasedBatch, cut, freeze, trace_cut
 from buffer.flush.set_aside import Unfrozen, is_refusal, set_aside
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
 from config.database.queries import compiled, fast_rows, through
 from config.database.upsert import Rewrite, Row, Upsert, timestamp_text, uuid_text, uuid_writer
 from config.payload import as_json
-from config.telemetry import metrics, tracing
+from config.telemetry import metrics
 from config.telemetry.logs import listed, log, log_committed
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -160,16 +160,9 @@ def _claim(stream: Stream, round_: Round, bucket: int | None = None, most: int |
         leased, taken = _cut_batches(stream, chosen, now, round_, most) if chosen else ([], 0)
     round_.batches += leased
     for batch in round_.cut:
-        _trace(batch, stream.name, began)
+        links = [event.traceparent for event in batch.events if event.traceparent]
+        trace_cut(batch.headers, links, stream.name, len(batch.events), began)
     return taken
-
-
-def _trace(batch: Frozen, stream: str, began: int) -> None:
-    """The span that the traceparent of its message names; it links to those of its orders."""
-    links = (event.traceparent for event in batch.events if event.traceparent)
-    own, orders = batch.headers["traceparent"], len(batch.events)
-    with tracing.span("cut batch", "", links=links, known_as=own, began=began, stream=stream, orders=orders):
-        pass
 
 
 LOOK_AGAIN = Rewrite(Bucket, key="id", changes="due_at")

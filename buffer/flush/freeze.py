@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -13,6 +13,7 @@ import msgspec
 
 from buffer.streams import Stream
 from config.payload import as_json, digest
+from config.telemetry import tracing
 
 NAMESPACE = uuid.UUID("6f1c9a50-2f0e-5d5a-9c55-6a3b4a1c8e11")
 
@@ -121,6 +122,13 @@ def headers_of(batch_id: uuid.UUID, positions: Sequence[Sequence[int]], topic_id
         "topic_id": topic_id,
         "positions": as_json(positions),
     }
+
+
+def trace_cut(headers: Mapping[str, str], links: Iterable[str], stream: str, orders: int, began: int) -> None:
+    """The span that the traceparent of a batch's message names, once it is committed; `links` are those of its orders."""
+    own = headers["traceparent"]
+    with tracing.span("cut batch", "", links=links, known_as=own, began=began, stream=stream, orders=orders):
+        pass
 
 
 def content_hash(payload: str, headers: Mapping[str, str]) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import msgspec
+from django.db import transaction
 from django.db.models import F
 
 from buffer.events.arrivals import OrderKey, Position, arrive
 from buffer.events.models import NO_BATCH, Batch, Bucket, BufferedEvent
 from buffer.flush import set_aside
-from buffer.flush.freeze import content_hash, headers_of, iso
+from buffer.flush.freeze import content_hash, headers_of, iso, trace_cut
 from buffer.streams import Items, Stream
 from config.admin.humanize import plural
 from config.database.retry import Stale
@@ -23,6 +26,7 @@ from config.database.upsert import Rewrite, Row, uuid_text
 from config.gate import InvalidRecord
 from config.payload import as_json, digest
 from config.redelivery import Effect, Judgement, Refusal
+from config.telemetry import tracing
 from config.telemetry.logs import listed, log_committed
 from outbox.bookkeeping import counters
 from outbox.letters.models import DeadLetter
@@ -72,6 +76,7 @@ class LateRecord(NamedTuple):
     at: Position
     payload: str
     key: OrderKey
+    traceparent: str
 
     def is_news_to(self, event: BufferedEvent, missing: Collection[str]) -> bool:
         """Whether there is something to do: it is newer than the row; or it is what the row says, and was not sent.
@@ -103,7 +108,7 @@ class Corrections:
     effects: dict[uuid.UUID, Effect] = field(default_factory=dict)
     changed: dict[int, StoredEvent] = field(default_factory=dict)
     reopened: set[int] = field(default_factory=set)
-    supplements: list[tuple[BufferedEvent, uuid.UUID, Position, Items]] = field(default_factory=list)
+    supplements: list[tuple[BufferedEvent, uuid.UUID, LateRecord, Items]] = field(default_factory=list)
     arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)
     made_up: list[uuid.UUID] = field(default_factory=list)
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -173,7 +178,8 @@ def _records_of(stream: Stream, letters: Sequence[DeadLetter]) -> tuple[list[Lat
             continue
         at = Position(letter.topic_id, record.partition, record.offset, record.timestamp)
         key = (stream.month_of(message), message.order_id, message.location_id)
-        records.append(LateRecord(letter, at, (record.value or b"").decode(), key))
+        traceparent = tracing.traceparent_in(record.headers)
+        records.append(LateRecord(letter, at, (record.value or b"").decode(), key, traceparent))
     return records, refused
 
 
@@ -226,7 +232,7 @@ def _correct(work: Corrections, event: StoredEvent, late: LateRecord) -> Effect:
         place = f"{late.at.topic_id}/{late.at.partition}/{late.at.offset}"
         # With what it makes up for: the same position said something else before.
         batch_id = uuid.uuid5(event.batch_id, "/".join([place, *sorted(map(str, missing))]))
-        work.supplements.append((event, batch_id, late.at, items))
+        work.supplements.append((event, batch_id, late, items))
         return Effect("waiting", f"sent as supplement {batch_id} of batch {event.batch_id}", carrier=batch_id)
     if status == Status.PENDING:
         return Effect("waiting", "the order is still open: its message was replaced")
@@ -285,11 +291,15 @@ def _run(change: Rewrite, rows: Sequence[Row], constants: Mapping[str, object]) 
 
 
 def _supplements(work: Corrections) -> None:
-    sequences = _sequences(work)
+    sequences, began = _sequences(work), time.time_ns()
     batches = []
-    for event, batch_id, at, items in work.supplements:
+    for event, batch_id, late, items in work.supplements:
         sequences[event.location_id] += 1
-        batches.append(_supplement(work, event, batch_id, at, items, sequences[event.location_id]))
+        batch = _supplement(work, event, batch_id, late.at, items, sequences[event.location_id])
+        batches.append(batch)
+        transaction.on_commit(
+            partial(trace_cut, batch.headers, [late.traceparent], work.stream.name, 1, began), robust=True
+        )
     Batch.objects.bulk_create(batches)
 
 

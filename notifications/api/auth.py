@@ -47,12 +47,12 @@ class BearerToken(HttpBearer):
         """Raise Problem("forbidden") if this caller may not use the route."""
 
 
-class OrderToken(BearerToken):
-    """Accepts tokens without a customer only: a throttler customer must not see everybody's orders."""
+class ServiceToken(BearerToken):
+    """Accepts tokens without a customer only: a throttler customer must not see what is everybody's."""
 
     def admit(self, caller: ApiToken) -> None:
         if caller.customer_id:
-            raise Problem("forbidden", "This token sends for a customer; orders need a token without one.")
+            raise Problem("forbidden", "This token sends for a customer; this route needs one without.")
 
 
 # -- The rate of a token -----------------------------------------------------------------------------------

@@ -12,12 +12,14 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.module_loading import import_string
 from ninja import NinjaAPI
+from ninja.constants import NOT_SET
 from ninja.openapi.docs import DocsBase
 from ninja.parser import Parser
 
 from config.gate import Gate, InvalidRecord
-from notifications.api.auth import BearerToken
+from notifications.api.auth import BearerToken, ServiceToken
 from outbox.api.problems import CONTENT_TYPE, KINDS, Problem, problem_of, unreadable
+from outbox.api.schemas import CustomerRouter
 
 Json = dict[str, Any]
 
@@ -71,10 +73,10 @@ api = SpillwayAPI(
     docs_url="/api/docs",
     openapi_url="/api/openapi.json",
     parser=StrictParser(),
-    auth=BearerToken(),  # unless a router names another
+    auth=ServiceToken(),  # unless a router is for customers, or names another
 )
-for path in settings.API_ROUTERS:
-    api.add_router("/v1", import_string(path))
+for router in map(import_string, settings.API_ROUTERS):
+    api.add_router("/v1", router, auth=BearerToken() if isinstance(router, CustomerRouter) else NOT_SET)
 
 
 # -- The OpenAPI document ----------------------------------------------------------------------------------

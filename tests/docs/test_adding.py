@@ -64,6 +64,9 @@ get = lambda path: Client().get(path, secure=True, headers={"Authorization": f"B
 found["stock"] = get("/v1/stocks/S-1").json()
 found["missing"] = get("/v1/stocks/S-2").json()["status"]
 found["without token"] = Client().get("/v1/stocks/S-1", secure=True).status_code
+_, customers = issue("shop", Operator("docs"), customer_id="C-1")
+refused = Client().get("/v1/stocks/S-1", secure=True, headers={"Authorization": f"Bearer {customers}"})
+found["with a customer's token"] = refused.status_code
 found["documented"] = "/v1/stocks/{stock_id}" in get("/api/openapi.json").json()["paths"]
 
 try:
@@ -239,6 +242,7 @@ def test_a_stock_topic_counts_once_and_a_route_tells_it(found):
 
 def test_a_route_refuses_asks_for_a_token_and_is_documented(found):
     assert (found["missing"], found["without token"], found["documented"]) == (404, 401, True)
+    assert found["with a customer's token"] == 403
 
 
 def test_a_channel_sends_refuses_and_waits(found):

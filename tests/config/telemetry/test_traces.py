@@ -14,6 +14,7 @@ from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.flusher import Flusher
 from buffer.ingest.handler import Ingest
 from buffer.streams import GROUP
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.environment.mail import MailServer
 from config.kafka import RecordBatch
@@ -24,9 +25,11 @@ from outbox.bookkeeping.watermarks import Watermarks
 from outbox.channels.admission import ensure
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import OutboxMessage
 from outbox.workers.relay import Relay
+from tests.buffer.flush.test_flusher import urge
 from tests.conftest import TOPIC_ID, order
 from tests.notifications.conftest import _plain_http, caller, new_order  # noqa: F401 (fixtures)
 from tests.notifications.smtp_sink import Sink
@@ -157,6 +160,21 @@ def test_a_batch_is_a_span_that_links_to_its_orders(traces, ingest, records, pro
     assert client.get("/admin/find/", {"q": cut.trace}).headers["Location"] == pages[1]
     assert trace in client.get(pages[0]).content.decode()
     assert trace in client.get(pages[2]).content.decode()
+
+
+def test_a_supplement_is_a_batch_of_a_late_orders_trace(traces, ingest, records, producer, stream):
+    parent = f"00-{'6' * 32}-{1:016x}-01"
+    ingest(records(order("A1")))
+    urge()
+    Flusher([stream], producer).tick()
+    [late] = records(order("A1", items={"S1": 5}))
+    ingest([replace(late, headers=[("traceparent", parent.encode())])])
+    assert pull("requeue", [DeadLetter.objects.get().pk], Operator("test"), "x").acted == 1
+    first, cut = traces.named("cut batch")
+    batch = Batch.objects.get(reason="supplement")
+    assert (first.links, cut.trace, cut.links) == ([], batch.pk.hex, [(parent[3:35], parent[36:52])])
+    assert Flusher([stream], producer).tick()
+    assert traces.named("send batch")[-1].parent == cut.id
 
 
 def store(stream, found) -> None:
