@@ -174,7 +174,7 @@ def _failure(subscription: Subscription, outcome: TryResult, now: datetime) -> d
 
 # -- The worker ----------------------------------------------------------------------------------------------
 @dataclass
-class Courier:
+class NoticeSender:
     """Looks every ten seconds at what needs people, and serves several subscriptions side by side."""
 
     patient: bool = False  # wait for what is on its way before anything else, so that nothing to do means nothing
@@ -219,8 +219,8 @@ def _serve_in_thread(pk: int) -> bool:
 def notify_people(stop: threading.Event, *, once: bool = False, until_idle: float | None = None) -> None:
     """Tell people until `stop`."""
     activity.hold("notify_people", ["notices"], "notices")
-    courier = Courier(patient=once or until_idle is not None)
+    sender = NoticeSender(patient=once or until_idle is not None)
     try:
-        worker.run(courier.tick, stop, pause=lambda: PAUSE, once=once, until_idle=until_idle)
+        worker.run(sender.tick, stop, pause=lambda: PAUSE, once=once, until_idle=until_idle)
     finally:
-        courier.close()
+        sender.close()

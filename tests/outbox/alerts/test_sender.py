@@ -14,10 +14,10 @@ from django.db import connections
 
 from config.database.clock import database_now
 from config.telemetry import metrics
-from outbox.alerts import courier, matters
+from outbox.alerts import matters, sender
 from outbox.alerts.addresses import TryResult
-from outbox.alerts.courier import Courier, begin, claim_notices, serve, settle
 from outbox.alerts.models import LEASE, Notice, Subscription
+from outbox.alerts.sender import NoticeSender, begin, claim_notices, serve, settle
 from outbox.alerts.words import words_of
 from outbox.flow import Outbox
 from tests.exported import exported
@@ -172,7 +172,7 @@ def test_who_refuses_is_tried_again_later_and_the_page_and_doctor_say_so(receive
 
 def test_the_pause_grows_and_after_a_day_it_is_given_up(subscribe, needed, monkeypatch):
     row = subscribe()
-    monkeypatch.setattr(courier, "send", lambda *given, **more: TryResult(sent=False, fault="no"))
+    monkeypatch.setattr(sender, "send", lambda *given, **more: TryResult(sent=False, fault="no"))
     needed.append(a_need())
     look()
     pauses = []
@@ -207,7 +207,7 @@ def test_one_that_hangs_delays_no_other(receiver, subscribe, needed, settings):
     slow = subscribe(receiver.plain, "slow")
     receiver.answers = ["hang"]
     needed.append(a_need())
-    going = Courier()
+    going = NoticeSender()
     try:
         until(going, receiver.hanging.is_set)
         quick = subscribe(receiver.slack_shaped, "quick")
@@ -223,7 +223,7 @@ def test_one_that_hangs_delays_no_other(receiver, subscribe, needed, settings):
     assert Subscription.objects.get(pk=slow.pk).failures == 0
 
 
-def until(going: Courier, sign: Callable[[], bool]) -> None:
+def until(going: NoticeSender, sign: Callable[[], bool]) -> None:
     """Rounds until something is so; the test's own time limit ends it otherwise."""
     deadline = time_module.monotonic() + 60
     while not sign():
@@ -317,7 +317,7 @@ def test_an_address_that_cannot_be_read_is_a_failure_that_says_so(subscribe, nee
 def test_a_round_looks_serves_and_ends(receiver, subscribe, needed):
     subscribe("file:missing", "lost")
     needed.append(a_need())
-    going = Courier(patient=True)
+    going = NoticeSender(patient=True)
     assert going._look_if_time() == 1
     assert going._look_if_time() == 0, "not before ten seconds are over"
     going.close()
@@ -330,7 +330,7 @@ def test_two_notifiers_race_and_each_notice_is_taken_once(subscribe, needed, mon
     needed.append(a_need())
     sent: list[str] = []
     monkeypatch.setattr(
-        courier,
+        sender,
         "send",
         lambda address, words, about_to: (about_to() and (sent.append(words.title) or TryResult(sent=True))) or None,
     )

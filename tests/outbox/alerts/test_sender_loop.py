@@ -5,8 +5,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from outbox.alerts import courier
-from outbox.alerts.courier import Courier
+from outbox.alerts import sender
+from outbox.alerts.sender import NoticeSender
 from tests.outbox.alerts.conftest import a_need
 
 pytestmark = pytest.mark.django_db
@@ -18,25 +18,25 @@ def test_a_few_subscriptions_are_served_side_by_side_and_none_of_them_twice(subs
         subscribe(name=f"team {number}")
     needed.append(a_need())
     goes_on, served = threading.Event(), []
-    monkeypatch.setattr(courier, "PAUSE", 0.01)
-    monkeypatch.setattr(courier, "_serve_in_thread", lambda pk: served.append(pk) or goes_on.wait(30))
-    team = Courier()
+    monkeypatch.setattr(sender, "PAUSE", 0.01)
+    monkeypatch.setattr(sender, "_serve_in_thread", lambda pk: served.append(pk) or goes_on.wait(30))
+    team = NoticeSender()
     team.tick()
     team.tick()
-    assert len(set(served)) == len(served) == courier.AT_ONCE
+    assert len(set(served)) == len(served) == sender.AT_ONCE
     goes_on.set()
     team.close()
 
 
 def test_only_one_looks_and_not_at_every_tick(monkeypatch):
     looks, mine = [], [True]
-    monkeypatch.setattr(courier, "look", lambda now: looks.append(now) or 0)
-    monkeypatch.setattr(courier, "only_one", lambda job, seconds: nullcontext(mine[0]))
-    team = Courier()
+    monkeypatch.setattr(sender, "look", lambda now: looks.append(now) or 0)
+    monkeypatch.setattr(sender, "only_one", lambda job, seconds: nullcontext(mine[0]))
+    team = NoticeSender()
     team.tick()
     team.tick()
     assert len(looks) == 1
-    team.looked_at -= courier.LOOK
+    team.looked_at -= sender.LOOK
     mine[0] = False
     team.tick()
     assert len(looks) == 1
