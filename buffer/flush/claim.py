@@ -160,7 +160,9 @@ def _claim(stream: Stream, round_: Round, bucket: int | None = None, most: int |
         leased, taken = _cut_batches(stream, chosen, now, round_, most) if chosen else ([], 0)
     round_.batches += leased
     for batch in round_.cut:
-        links = [event.traceparent for event in batch.events if event.traceparent]
+        links = (
+            event.traceparent for event in batch.events if event.traceparent
+        )  # read only where something is traced
         trace_cut(batch.headers, links, stream.name, len(batch.events), began)
     return taken
 

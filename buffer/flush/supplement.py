@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import msgspec
@@ -295,12 +294,14 @@ def _supplements(work: Corrections) -> None:
     batches = []
     for event, batch_id, late, items in work.supplements:
         sequences[event.location_id] += 1
-        batch = _supplement(work, event, batch_id, late.at, items, sequences[event.location_id])
-        batches.append(batch)
-        transaction.on_commit(
-            partial(trace_cut, batch.headers, [late.traceparent], work.stream.name, 1, began), robust=True
-        )
+        batches.append(_supplement(work, event, batch_id, late.at, items, sequences[event.location_id]))
     Batch.objects.bulk_create(batches)
+
+    def trace() -> None:
+        for batch, (_event, _id, late, _items) in zip(batches, work.supplements, strict=True):
+            trace_cut(batch.headers, [late.traceparent], work.stream.name, 1, began)
+
+    transaction.on_commit(trace, robust=True)
 
 
 def _sequences(work: Corrections) -> dict[str, int]:

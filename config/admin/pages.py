@@ -238,7 +238,7 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
     links: Sequence[str] = ()  # lookups by which other pages link to the list
     begins: Sequence[str] = ()  # shown columns that begin an index, of which the search takes a beginning
     happened: ByTime | None = None  # what the time range is about; None in a list of what is there now
-    empty: tuple[str, str] = ("", "")  # what an empty list means
+    empty: tuple[str, str] = ("", "")  # what an empty list means; that of a changelist is good news
     list_per_page = 50
     show_full_result_count = False
     sortable_by = ()

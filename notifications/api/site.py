@@ -11,7 +11,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.module_loading import import_string
-from ninja import NinjaAPI
+from ninja import NinjaAPI, Router
 from ninja.constants import NOT_SET
 from ninja.openapi.docs import DocsBase
 from ninja.parser import Parser
@@ -75,8 +75,17 @@ api = SpillwayAPI(
     parser=StrictParser(),
     auth=ServiceToken(),  # unless a router is for customers, or names another
 )
-for router in map(import_string, settings.API_ROUTERS):
-    api.add_router("/v1", router, auth=BearerToken() if isinstance(router, CustomerRouter) else NOT_SET)
+
+
+def admitting(router: Router) -> Router:
+    """The router, with whom it admits: customers, too, where it is for them; whatever it names itself stays."""
+    if isinstance(router, CustomerRouter) and router.auth is NOT_SET:
+        router.auth = BearerToken()
+    return router
+
+
+for path in settings.API_ROUTERS:
+    api.add_router("/v1", admitting(import_string(path)))
 
 
 # -- The OpenAPI document ----------------------------------------------------------------------------------

@@ -190,8 +190,8 @@ class TopicReplayAdmin(ReadOnlyAdmin[TopicReplay]):
             if replay:
                 return HttpResponseRedirect(reverse("admin:outbox_topicreplay_change", args=[replay.pk]))
         page = {**self.admin_site.each_context(request), "title": "Replay a topic", "opts": self.opts}
-        context = {**page, "form": form, "topics": sorted(replayable()), "now": database_now()}
-        context["zone"] = timezone.get_current_timezone_name()
+        clock = {"now": database_now(), "zone": timezone.get_current_timezone_name()}
+        context = {**page, **clock, "form": form, "topics": sorted(replayable())}
         return TemplateResponse(request, "admin/outbox/topicreplay/ask.html", context)
 
     def detail(self, request: HttpRequest, row: TopicReplay) -> dict[str, object]:

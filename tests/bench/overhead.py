@@ -15,10 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from statistics import median
 
 from buffer.streams import GROUP
-from config.database.clock import database_now
-from config.database.upsert import uuid_text
 from config.kafka import topic_name
-from config.uuid7 import uuid7
 from tests.bench import databases, scaling, worker
 from tests.bench.events import forget
 from tests.bench.figures import number
@@ -26,9 +23,10 @@ from tests.bench.leg import Plan
 from tests.bench.outbox import outbox
 from tests.bench.rows import analyse
 from tests.notifications.smtp_sink import Sink
-from tests.outbox.bulk import MESSAGES, beginning
 
 SILENT = {"LOG_LEVEL": "WARNING", "LOG_FORMAT": "json"}
+# The correlation id and the traceparent of a message that a traced request has published.
+OF_A_REQUEST = (str(uuid.uuid4()), f"00-{uuid.uuid4().hex}-{uuid.uuid4().hex[:16]}-01")
 
 
 @dataclass(frozen=True)
@@ -83,36 +81,17 @@ def works(smtp: str) -> list[Work]:
 
 
 def messages(count: int, plan: Plan) -> int:
-    """Due messages that a traced request has published each."""
     outbox.empty()
     count = count // 5 if plan.quick else count
-    now = database_now()
-    for start in range(0, count, 2000):
-        published = [
-            (
-                uuid_text(uuid7()),
-                "noop",
-                "order.paid",
-                f"order:{turn}",
-                outbox.PAYLOAD,
-                str(uuid.uuid4()),
-                traceparent(),
-            )
-            for turn in range(start, min(start + 2000, count))
-        ]
-        MESSAGES.run(published, beginning(now))
+    outbox.fill(count, *OF_A_REQUEST)
     analyse(outbox.MESSAGE)
     return count
-
-
-def traceparent() -> str:
-    return f"00-{uuid.uuid4().hex}-{uuid.uuid4().hex[:16]}-01"
 
 
 def mails(plan: Plan) -> int:
     outbox.empty()
     count = scaling.mails("", "", 400 if plan.quick else 2000)
-    databases.execute(f"UPDATE {outbox.MESSAGE} SET correlation_id = aggregate, traceparent = %s", [traceparent()])
+    databases.execute(f"UPDATE {outbox.MESSAGE} SET correlation_id = %s, traceparent = %s", OF_A_REQUEST)
     return count
 
 
@@ -137,7 +116,7 @@ def errors_into(file: int) -> Iterator[None]:
 
 
 class Collector(BaseHTTPRequestHandler):
-    """Takes every export and keeps nothing."""
+    """Takes every export and keeps nothing: to decode it would keep a processor from the worker."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))

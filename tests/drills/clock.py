@@ -24,7 +24,7 @@ class ClockOff(Drill):
         return "" if library() else "libfaketime is not installed (Debian package)"
 
     def fail(self, stage: Stage) -> None:
-        wait_for(lambda: stage.sink.accepted, 60, "the first mail")
+        stage.first_mail()
         stage.living["relay_outbox"].stop()
         stage.alone["relay_outbox"] = self.wrong = BEHIND | {"LD_PRELOAD": library()}
         stage.start("relay_outbox")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from tests.crash import databases
 from tests.crash.traffic import REQUESTS, Sample
 from tests.crash.wire import BATCHES, Wire, wait_for
-from tests.drills.stage import Drill, Plan, Stage
+from tests.drills.stage import AgedRows, Drill, Plan, Stage
 from tests.drills.workers import ORDERS
 
 TABLE = "outbox_outboxmessage"
@@ -67,17 +67,14 @@ class RunwayShort(Drill):
         stage.manage("rotate_partitions")
 
 
-class KeysOverdue(Drill):
+class KeysOverdue(AgedRows):
     """The daily round is done by hand."""
 
     alerts = ("SpillwayKeysOverdue",)
     staged = "no daily round for ten days (idempotency keys are aged)"
 
-    def refusal(self, plan: Plan) -> str:
-        return "SQLite has no INTERVAL" if plan.url.startswith("sqlite") else ""
-
     def fail(self, stage: Stage) -> None:
-        wait_for(lambda: stage.sink.accepted, 60, "the first mail")
+        stage.first_mail()
         databases.run(stage.environment["DATABASE_URL"], AGE)
 
     def mend(self, stage: Stage) -> None:
@@ -93,7 +90,7 @@ class TopicRecreated(Drill):
     flow = "buffer"
 
     def fail(self, stage: Stage) -> None:
-        wait_for(lambda: stage.living["ingest_events"].count("ingest_records_total"), 60, "the first order")
+        stage.first_order()
         with wire(stage) as topics:
             topics.delete(REQUESTS)
             topics.create(REQUESTS, 12)
@@ -102,8 +99,7 @@ class TopicRecreated(Drill):
         stage.doctor()
         stage.living["ingest_events"].stop()
         stage.manage("ingest_events", "--accept-reset", "--once")
-        stage.say("$ python manage.py ingest_events")
-        stage.start("ingest_events")
+        stage.start_again("ingest_events")
         stage.manage(
             "dead_letters", "resolve", "--source", REQUESTS, "--reason", "the topic was created again on purpose"
         )

@@ -14,7 +14,7 @@ import uuid
 
 from tests.crash import databases
 from tests.crash.wire import wait_for
-from tests.drills.stage import Drill, Plan, Stage
+from tests.drills.stage import AgedRows, Drill, Stage
 
 RELAYING_DENIED = "550 5.7.1 relaying denied"
 LEVER = (
@@ -42,7 +42,7 @@ class ProviderDown(Drill):
     staged = "the mail server is gone; nobody listens on its port"
 
     def fail(self, stage: Stage) -> None:
-        wait_for(lambda: stage.sink.accepted, 60, "the first mail")
+        stage.first_mail()
         stage.close_mail_server()
 
     def mend(self, stage: Stage) -> None:
@@ -59,7 +59,7 @@ class ChannelPaused(Drill):
     staged = f'the mail server refuses every recipient: "{RELAYING_DENIED}"'
 
     def fail(self, stage: Stage) -> None:
-        wait_for(lambda: stage.sink.accepted, 60, "the first mail")
+        stage.first_mail()
         stage.sink.refuse = lambda recipient: RELAYING_DENIED
 
     def mend(self, stage: Stage) -> None:
@@ -79,7 +79,7 @@ class RecipientsRefused(Drill):
     staged = f'the mail server refuses two recipients of three: "{NO_SUCH_USER}"'
 
     def fail(self, stage: Stage) -> None:
-        wait_for(lambda: stage.sink.accepted, 60, "the first mail")
+        stage.first_mail()
         turn = itertools.count()
         stage.sink.refuse = lambda recipient: NO_SUCH_USER if next(turn) % 3 else ""
 
@@ -91,15 +91,12 @@ class RecipientsRefused(Drill):
         stage.manage("dead_letters", "requeue", "--source", "outbox", "--reason", "the provider knows them again")
 
 
-class RequeuedInVain(Drill):
+class RequeuedInVain(AgedRows):
     """An hour is not waited for: the rows say that it has passed."""
 
     alerts = ("SpillwayDeadLettersWithoutEffect",)
     staged = "letters were requeued an hour ago (their rows are aged) while their channel is paused"
     workers = (("relay_outbox",), ("beat",))
-
-    def refusal(self, plan: Plan) -> str:
-        return "SQLite has no INTERVAL" if plan.url.startswith("sqlite") else ""
 
     def fail(self, stage: Stage) -> None:
         turn = itertools.count()
@@ -117,7 +114,7 @@ class RequeuedInVain(Drill):
         stage.platform.manage("shell", "-c", RESUME)
 
 
-class WebhooksUnapplied(Drill):
+class WebhooksUnapplied(AgedRows):
     """Beat, which applies what waits, gives up an event about a mail that nobody knows. Its hour is not waited for."""
 
     alerts = ("SpillwayWebhooksOpen",)
@@ -127,9 +124,6 @@ class WebhooksUnapplied(Drill):
     settings = {"EMAIL_WEBHOOK_SECRETS": f"generic:{SECRET}"}
     workers = (("relay_outbox",), ("beat",))
 
-    def refusal(self, plan: Plan) -> str:
-        return "SQLite has no INTERVAL" if plan.url.startswith("sqlite") else ""
-
     def fail(self, stage: Stage) -> None:
         stage.living["beat"].stop()
         assert told(stage) == TAKEN, "the event is refused"
@@ -137,8 +131,7 @@ class WebhooksUnapplied(Drill):
 
     def mend(self, stage: Stage) -> None:
         stage.doctor()
-        stage.say("$ celery -A config beat")
-        stage.start("beat")
+        stage.start_again("beat")
 
 
 class WebhooksForged(Drill):

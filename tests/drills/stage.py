@@ -41,9 +41,7 @@ class Plan:
 class Drill:
     """What one drill says of itself: `fail` stages the failure, `mend` follows the runbook of its alerts."""
 
-    alerts: tuple[
-        str, ...
-    ] = ()  # all of them have to fire and to end; the runbook is that of the first. Empty: none may fire
+    alerts: tuple[str, ...] = ()  # all have to fire and to end, by the runbook of the first; empty: none may fire
     watched = True  # by a Prometheus
     staged: str  # one line for --list
     workers: tuple[tuple[str, ...], ...] = (("relay_outbox",),)
@@ -69,6 +67,13 @@ class Drill:
 
     def mend(self, stage: Stage) -> None:
         raise NotImplementedError
+
+
+class AgedRows(Drill):
+    """Its failure is as old as its alert asks for: rows are aged instead of waited for."""
+
+    def refusal(self, plan: Plan) -> str:
+        return "SQLite has no INTERVAL" if plan.url.startswith("sqlite") else ""
 
 
 @dataclass
@@ -113,6 +118,17 @@ class Stage:
         else:
             program, environment = ["manage.py", *command, "--metrics-port", str(port)], {}
         self.living[name] = self.platform.run(program, name, environment | self.alone.get(name, {}), port)
+
+    def start_again(self, name: str) -> None:
+        """As a person does it."""
+        self.say("$ celery -A config beat" if name == "beat" else f"$ python manage.py {name}")
+        self.start(name)
+
+    def first_mail(self, seconds: float = 60) -> None:
+        wait_for(lambda: self.sink.accepted, seconds, "the first mail")
+
+    def first_order(self) -> None:
+        wait_for(lambda: self.living["ingest_events"].count("ingest_records_total"), 60, "the first order")
 
     def manage(self, *arguments: str) -> str:
         """Run a command as the runbook says, shown as a person would type it; what it printed."""

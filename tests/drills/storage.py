@@ -66,7 +66,7 @@ class DiskFull(Drill):
                 self.server.stop()
 
     def fail(self, stage: Stage) -> None:
-        wait_for(lambda: stage.sink.accepted, 120, "the first mail")
+        stage.first_mail(120)
         self.client = Client(self.server.address)
         wait_for(lambda: len(self.client.kept) > 100, 60, "a hundred commits")
         with (self.folder / "filling").open("wb") as filling:

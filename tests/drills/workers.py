@@ -29,13 +29,12 @@ class WorkerKilled(Drill):
     staged = "relay_outbox is killed with SIGKILL, and nobody starts it again"
 
     def fail(self, stage: Stage) -> None:
-        wait_for(lambda: stage.sink.accepted, 60, "the first mail")
+        stage.first_mail()
         stage.living["relay_outbox"].kill()
 
     def mend(self, stage: Stage) -> None:
         stage.doctor()
-        stage.say("$ python manage.py relay_outbox")
-        stage.start("relay_outbox")
+        stage.start_again("relay_outbox")
 
 
 class NotifierKilled(Drill):
@@ -51,8 +50,7 @@ class NotifierKilled(Drill):
 
     def mend(self, stage: Stage) -> None:
         stage.doctor()
-        stage.say("$ python manage.py notify_people")
-        stage.start("notify_people")
+        stage.start_again("notify_people")
 
 
 def notifier_reports(stage: Stage) -> bool:
@@ -73,8 +71,7 @@ class BeatKilled(Drill):
 
     def mend(self, stage: Stage) -> None:
         stage.doctor()
-        stage.say("$ celery -A config beat")
-        stage.start("beat")
+        stage.start_again("beat")
 
 
 class RelayKilled(Drill):
@@ -90,8 +87,7 @@ class RelayKilled(Drill):
     def mend(self, stage: Stage) -> None:
         stage.doctor()
         stage.manage("recover_claims")
-        stage.say("$ python manage.py relay_outbox")
-        stage.start("relay_outbox")
+        stage.start_again("relay_outbox")
 
 
 class RelaySuspended(Drill):
@@ -120,7 +116,7 @@ class RelaySuspended(Drill):
 
 def while_a_call_lasts(stage: Stage, act: Callable[[Worker], object]) -> None:
     """Do something to the relay when the mail server has a mail and does not say so."""
-    wait_for(lambda: stage.sink.accepted, 60, "the first mail")
+    stage.first_mail()
     stage.sink.script.append("dot:slow:3")
     wait_for(lambda: stage.sink.happened["dot:slow:3"], 60, "a mail that is not answered")
     act(stage.living["relay_outbox"])
@@ -135,14 +131,13 @@ class ConsumerFrozen(Drill):
     flow = "buffer"
 
     def fail(self, stage: Stage) -> None:
-        wait_for(lambda: stage.living["ingest_events"].count("ingest_records_total"), 60, "the first order")
+        stage.first_order()
         stage.living["ingest_events"].freeze()
 
     def mend(self, stage: Stage) -> None:
         stage.doctor()
         stage.living["ingest_events"].kill()
-        stage.say("restarted: $ python manage.py ingest_events")
-        stage.start("ingest_events")
+        stage.start_again("ingest_events")
 
 
 class KafkaDown(Drill):

@@ -39,10 +39,9 @@ LARGEST = Keyset("backlog", ties_opposed=True, back="More", on="Fewer")
 BY_ID = Keyset(descending=False, back="Back", on="On")
 HISTORY = timedelta(days=7)
 MOST_ACTIONS = 10
-EMPTY = {
+GOOD_NEWS = {
     "waiting": ("Nobody waits", "A customer appears here with the first message over their rate."),
     "held": ("Nobody is on hold", "Who is held keeps what arrives in the buffer until somebody resumes."),
-    "all": ("No customer has own terms yet", "They come with import_customers, or when somebody changes a rate."),
 }
 
 
@@ -71,9 +70,10 @@ class CustomerChangeList(KeysetChangeList):
     """Who waits comes from the lanes, the largest backlog first, with or without a row of their own."""
 
     @property
-    def empty(self) -> tuple[str, str]:
-        """What an empty list means."""
-        return EMPTY[self.params.get("show", "waiting")] if self.params.get("show") in EMPTY else EMPTY["waiting"]
+    def empty(self) -> tuple[str, str] | None:
+        """That nobody waits, or is on hold; that nobody has own terms is neither good nor bad."""
+        show = self.params.get("show", "")
+        return None if show == "all" else GOOD_NEWS.get(show, GOOD_NEWS["waiting"])
 
     def get_results(self, request: HttpRequest) -> None:
         page: Any = self.model_admin
@@ -108,6 +108,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     list_display = ["customer", "state", "count_waiting", "oldest", "rate", "lives"]
     list_filter = [CustomersShown]
     search_fields = ["pk"]
+    empty = ("No customer has own terms yet", "They come with import_customers, or when somebody changes a rate.")
     search_help_text = "Paste a customer id, capitals included. Exact match, whether they wait or not."
 
     # -- The list -------------------------------------------------------------------------------

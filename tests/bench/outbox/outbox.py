@@ -63,12 +63,12 @@ def empty() -> None:
         databases.execute(f"TRUNCATE TABLE {table}")
 
 
-def fill(count: int) -> None:
+def fill(count: int, correlation_id: str = "", traceparent: str = "") -> None:
     """So many due messages, each of an aggregate of its own."""
     now = database_now()
     for start in range(0, count, 2000):
         rows = [
-            (uuid_text(uuid7()), "noop", "order.paid", f"order:{n}", PAYLOAD, "", "")
+            (uuid_text(uuid7()), "noop", "order.paid", f"order:{n}", PAYLOAD, correlation_id, traceparent)
             for n in range(start, min(start + 2000, count))
         ]
         MESSAGES.run(rows, beginning(now))

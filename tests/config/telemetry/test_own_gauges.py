@@ -46,10 +46,8 @@ def test_a_gauge_without_labels_is_in_no_registry_from_the_start():
     gauges = [gauge for gauge in vars(metrics).values() if isinstance(gauge, Gauge)]
     assert len(gauges) > 20
     by_default = [gauge._name for gauge in gauges if gauge in metrics.REGISTRY._collector_to_names]
-    set_by_others = {
-        "spillway_throttler_output_share",
-        "spillway_clock_ahead_seconds",
-    }  # in this process, by another test
+    # In this process, by other tests.
+    set_by_others = {"spillway_throttler_output_share", "spillway_clock_ahead_seconds"}
     assert set(by_default) - set_by_others == {
         "spillway_partition_stopped", "spillway_consumer_lag_records", "spillway_throttler_stalled",
     }  # fmt: skip

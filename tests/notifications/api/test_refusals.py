@@ -7,12 +7,17 @@ import json
 import pytest
 from django.db import OperationalError
 from django.test import Client
+from ninja import Router
+from ninja.constants import NOT_SET
 
 from config.uuid7 import uuid7
 from notifications.api import tokens
+from notifications.api.auth import BearerToken
+from notifications.api.site import admitting
 from notifications.api.tokens import issue
 from notifications.orders import changes
 from notifications.orders.models import MOST_AMOUNT, Order
+from outbox.api.schemas import CustomerRouter
 from outbox.models import IdempotencyKey, OutboxMessage
 from tests.notifications.conftest import ME, Caller, problem
 
@@ -140,6 +145,16 @@ def test_a_customers_token_sees_no_orders(db, order):
     customer = Caller(issue("shop", ME, customer_id="C-1", rate=0)[1])
     for answer in (customer.get("/v1/orders"), customer.get(f"/v1/orders/{order.pk}"), customer.create()):
         problem(answer, 403, "forbidden")
+
+
+def test_a_router_for_customers_keeps_what_it_asks_for_itself():
+    class Stricter(BearerToken):
+        pass
+
+    assert type(admitting(CustomerRouter()).auth) is BearerToken
+    assert type(admitting(CustomerRouter(auth=Stricter())).auth) is Stricter
+    assert admitting(CustomerRouter(auth=None)).auth is None
+    assert admitting(Router()).auth is NOT_SET  # what the whole API asks for: a token without a customer
 
 
 def test_an_unknown_order_is_not_found(caller):
