@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tests.crash import databases
-from tests.drills.capture import DebeziumDead, SlotLost
+from tests.drills.capture import DebeziumDead, HealthyCapture, SlotLost
 from tests.drills.cassandra import CassandraNodeDown
 from tests.drills.clock import ClockOff
 from tests.drills.data import BatchParked, KeysOverdue, PoisonFlood, RunwayShort, TopicRecreated
@@ -72,6 +72,7 @@ DRILLS: dict[str, type[Drill]] = {
     "cassandra-node-down": CassandraNodeDown,
     "upgrade": Upgrade,
     "healthy": Healthy,
+    "healthy-capture": HealthyCapture,
 }
 HELP = """\
 Each step is a line with the time of day. The drill has processes, a database, topics, a mail server and a Prometheus of

@@ -1,4 +1,4 @@
-"""Drills about Debezium: its connector stops, or loses its place in the log; the relay carries on."""
+"""Drills about Debezium: its connector works, stops, or loses its place in the log; the relay carries on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.crash import databases
 from tests.crash.mail.flow import connect_url
 from tests.crash.wire import wait_for
+from tests.drills.healthy import Healthy
 from tests.drills.stage import Drill, Plan, Stage
 from tests.services.postgres import Postgres
 
@@ -62,6 +63,15 @@ class DebeziumDead(Drill):
         stage.say(f"$ curl $CONNECT/status: {self.connector.status()['connector']['state']}")
         stage.say("$ curl -X PUT $CONNECT/resume")
         self.connector.ask("PUT", "/resume")
+
+
+class HealthyCapture(DebeziumDead, Healthy):
+    """`healthy` beside a connector that works; the process that reads what it brings is watched with the others."""
+
+    alerts = ()
+    staged = f"{Healthy.staged}, and Debezium brings the messages"
+    workers = (*Healthy.workers, ("listen_outbox",))
+    flow = ""
 
 
 class SlotLost(DebeziumDead):

@@ -78,7 +78,10 @@ def test_a_topic_that_is_made_while_a_worker_starts_is_waited_for(make_topic, mo
 
     def make_afterwards(topic):
         known = ask(topic)
-        made.append(make_topic("late", 2)) if not made else None
+        if not made:
+            made.append(make_topic("late", 2))
+            # What the client does instead of answering, if it was just asking for this topic by itself.
+            raise client.UnknownTopicOrPartitionError(topic)
         return known
 
     monkeypatch.setattr(consumer, "partitions_for_topic", make_afterwards)
