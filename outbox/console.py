@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
-import time
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -20,12 +18,13 @@ from config.database.chunks import batched, by_key
 from config.database.clock import database_now
 from config.flows import mask_of
 from config.kafka.headers import shown
-from config.processes.worker import Options, Patience, stop_on_signal
+from config.processes.worker import Options, stop_on_signal
 from config.redelivery import Refusal
 from config.telemetry.redaction import DOTS, masked, masked_error
 from config.telemetry.visible import on_one_line, table_row
 from outbox.audit_log.actions import record
 from outbox.audit_log.reveal import LEAST_REASON, REVEAL
+from outbox.console_steps import ENDED, Say, StandsStill, left_to_the_worker, take_steps
 from outbox.letters.edits import before_and_after
 from outbox.letters.field_changes import FieldChange, change_of
 from outbox.letters.filters import STARTS, VERBS, Filter
@@ -39,7 +38,7 @@ from outbox.replay_batches.models import OUTCOMES, SENDING, ReplayBatch, ReplayI
 from outbox.replay_batches.run import Steps
 from outbox.replay_batches.subjects import Rows, subject_of, words_of
 
-__all__ = ["Refusal"]
+__all__ = ["Refusal", "Say"]
 
 
 # -- The command `dead_letters`: lists and shows letters -----------------------------------------------------
@@ -211,7 +210,6 @@ def number_of(text: str) -> int:
 
 # -- `dead_letters requeue|discard|resolve|restore`, `resend_messages` --------------------------------------------------------
 # One call is one replay batch, carried out by the call itself.
-Say = Callable[[str], object]
 PAST = {
     "requeue": "requeued",
     "edit": "edited and requeued",
@@ -220,14 +218,15 @@ PAST = {
     "restore": "restored",
     "resend": "resent",
 }
-ENDED = ("verifying", "done", "stopped", "cancelled")
-EVERY = 2.0  # seconds between two lines of progress
 SAMPLES = 3  # letters of an edit whose field is shown
 MOST_NAMED = 20  # letters that are named one by one, of each outcome
 
 
 def carry_out(verb: str, chosen: Filter | MessageFilter, options: Options, say: Say) -> Iterator[str]:
-    """Ask for a batch and take its steps, without hold; yields the result. Raises Refusal when it did not come to its end."""
+    """Ask for a batch and take its steps, without hold; yields the result.
+
+    Raises Refusal when it did not come to its end, StandsStill where it waits for others.
+    """
     requests.check_pace(options["rate"], options["canary"])
     requests.check_code(verb, options.get("code", ""))
     change = change_in(options) if verb == "edit" else None
@@ -246,31 +245,14 @@ def carry_out(verb: str, chosen: Filter | MessageFilter, options: Options, say: 
         yield as_line(batch, as_json=True) if options["json"] else f"{batch}: the worker replay_letters carries it out"
         return
     with stop_on_signal() as stop:
-        _take_steps(batch, steps, stop, say)
+        why = take_steps(batch, steps, stop, say)
     yield from [as_line(batch, as_json=True)] if options["json"] else account(batch)
+    if why:
+        raise StandsStill(left_to_the_worker(batch, why))
     if batch.state not in ENDED:
         raise Refusal(f"interrupted: the worker goes on with replay batch {batch.pk} (`dead_letters cancel` stops it)")
     if batch.state in ("stopped", "cancelled"):
         raise Refusal(f"{batch} is {batch.state}: {batch.note}")
-
-
-def _take_steps(batch: ReplayBatch, steps: Steps, stop: threading.Event, say: Say) -> None:
-    """Until it has ended, or somebody interrupts; a database that is away is waited for."""
-    patience, said = Patience(stop, tries=None), time.monotonic()
-    try:
-        while not stop.is_set() and batch.state not in ENDED:
-            stop.wait(patience.attempt(lambda: _step(batch, steps)) or 0.0)
-            if time.monotonic() - said > EVERY:
-                said = time.monotonic()
-                say(f"{batch.percent:3.0f} %   {batch.acted_on:,} of {batch.to_act_on:,}  {batch.note}".rstrip())
-    finally:
-        steps.leave(batch.pk)
-
-
-def _step(batch: ReplayBatch, steps: Steps) -> float:
-    wait = steps.take(batch.pk)
-    batch.refresh_from_db()
-    return wait
 
 
 def refuse_closed(verb: str, chosen: Filter) -> None:
@@ -410,7 +392,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--as", choices=["text", "json"], default="", help="edit: how --set and --replace mean their values")
     add("--allow-type", action="store_true", help="edit: also where the value had another type")
     add("--add-missing", action="store_true", help="edit: --set also where the field was missing")
-    add("--detach", action="store_true", help="leave it to the worker replay_letters")
+    add("--detach", action="store_true", help="leave it to the worker replay_letters, wait for nothing")
     add("--reveal", action="store_true", help="show: the hidden values, too; asks for a reason")
     add("--dry-run", action="store_true", help="say what would be done, and to which letters not")
     add("--json", action="store_true", help="an object a line; list: letters of every status, with their payloads")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import count
-from queue import SimpleQueue
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ from config.kafka.consumer.ports import ConsumerStopped
 from config.processes.alive import reporting
 from config.telemetry import metrics
 from config.telemetry.activity import activity
+from config.telemetry.logs import log
 from config.telemetry.visible import VisibleCommand
 
 # -- The loop ------------------------------------------------------------------------------------------------
@@ -39,38 +40,78 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[threading.Event]:
-    """An event that SIGTERM or SIGINT sets; a second signal acts as it did before."""
+def stop_on_signal(ends_within: float | None = None) -> Iterator[threading.Event]:
+    """An event that SIGTERM or SIGINT sets; a second signal acts as it did before.
+
+    If the block has not ended `ends_within` seconds after the first, the process ends without it, as if it were killed:
+    a driver waits for ever for a server that was cut off without a word. What is `awaited_at_the_end` has as long again.
+    None: the block takes as long as it takes.
+    """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
     previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    asked: SimpleQueue[bool] = SimpleQueue()
+    over = threading.Event()
+    # The interpreter itself writes the numbers of signals there, also while this thread is inside of a driver, where no
+    # handler runs. And a handler must not call stop.set(): it needs the lock that this thread may be about to release.
+    numbers, woken = socket.socketpair()
+    woken.setblocking(False)
 
-    def restore() -> None:
+    def restore(*_signal: int | FrameType | None) -> None:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        # Not stop.set(): it needs the lock that this very thread may have been about to release.
-        asked.put(True)
-        restore()
-
     def obey() -> None:
-        if asked.get():
-            stop.set()
+        while number := numbers.recv(1):
+            if number[0] in previous:
+                stop.set()
+                if ends_within is not None:
+                    _end_after(ends_within, over)
+                return
 
     thread = threading.Thread(target=obey, name="signals", daemon=True)
     thread.start()
+    before = signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
     for number in previous:
-        signal.signal(number, ask)
+        signal.signal(number, restore)
     try:
         yield stop
     finally:
         restore()
-        asked.put(False)
+        signal.set_wakeup_fd(before)
+        over.set()
+        woken.close()
         thread.join()
+        numbers.close()
+
+
+_calls: dict[object, float] = {}  # what must not be cut, and until when (monotonic)
+
+
+@contextmanager
+def awaited_at_the_end(seconds: float) -> Iterator[None]:
+    """A call to others that happens twice if nobody hears how it ended: the process ends behind it, or after `seconds`."""
+    call = object()
+    _calls[call] = time.monotonic() + seconds
+    try:
+        yield
+    finally:
+        del _calls[call]
+
+
+def _end_after(seconds: float, over: threading.Event) -> None:
+    """End this process in the middle of what it waits for: whoever comes next finds what a kill leaves."""
+    while not over.wait(seconds):
+        if all(until <= time.monotonic() for until in list(_calls.values())):
+            break
+    else:
+        return
+    log.warning("ended_without_waiting", seconds=seconds)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
 
 
 def watch_parent(gone: Callable[[], object]) -> None:
@@ -217,6 +258,9 @@ class WorkerCommand(VisibleCommand):
     needs_tables = True
     serves_metrics = True
     not_missed_with: Sequence[str] = ("once", "until_idle")  # options with which it ends by itself
+    ends_within: float | None = (
+        8.0  # seconds after SIGTERM, whoever does not answer; None: it ends others, and waits for them
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         group = parser.add_mutually_exclusive_group()
@@ -229,7 +273,7 @@ class WorkerCommand(VisibleCommand):
 
     def handle(self, *args: object, **options: object) -> None:
         # From the first moment on: a worker that is told to stop while it starts ends like any other.
-        with stop_on_signal() as stop:
+        with stop_on_signal(self.ends_within) as stop:
             self._prepare(stop, options)
             if stop.is_set():
                 return
@@ -249,6 +293,8 @@ class WorkerCommand(VisibleCommand):
             timeout = settings.KAFKA_SESSION_TIMEOUT_MS
             raise CommandError(f"KAFKA_SESSION_TIMEOUT_MS={timeout}: {_one_line(error)}") from error
         except KafkaError as error:
+            if stop.is_set():  # it was still looking for a broker that is away
+                return
             servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
             raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}") from error
 

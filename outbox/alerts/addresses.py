@@ -18,6 +18,7 @@ from pathlib import Path
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 
+from config.processes.worker import awaited_at_the_end
 from config.redelivery import Refusal
 
 FILE = "file:"
@@ -96,7 +97,10 @@ def send(address: str, words: Words, about_to: Callable[[], bool]) -> TryResult 
     try:
         with Postman(address, title=words.title, body=words.body, kind=words.kind) as postman:
             postman.ready()
-            return postman.go() if about_to() else None
+            if not about_to():
+                return None
+            with awaited_at_the_end(settings.NOTIFY_TIMEOUT_SECONDS):
+                return postman.go()
     except Refusal as refusal:
         return TryResult(sent=False, fault=str(refusal))
 

@@ -7,12 +7,14 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from django.conf import settings
 
 from config.fields import storable
+from config.processes.worker import awaited_at_the_end
 from config.telemetry import metrics, tracing
 from config.telemetry.logs import log
 from config.telemetry.redaction import masked_error, said, trace_of, without_addresses
@@ -93,7 +95,8 @@ class DeliveryRun:
         if handler.opens_attempts:
             opened = open_attempts(chunk, claim.channel, claim.token, claim.path, started)
         before = time.perf_counter()
-        outcomes = call(handler, chunk, screened)
+        with awaited_at_the_end(handler.timeout) if opened else nullcontext():
+            outcomes = call(handler, chunk, screened)
         metrics.DELIVERY_SECONDS.labels(claim.channel).observe(time.perf_counter() - before)
         results = list(zip(chunk, outcomes, strict=True))
         settlement = settle_at_last(claim, handler, Call(results, started, opened), self.stop)

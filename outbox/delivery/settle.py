@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -160,9 +161,13 @@ class Call:
 def settle_at_last(claim: Claim, handler: MessageHandler, call: Call, stop: threading.Event) -> Settlement:
     """Settle; again after a deadlock or while the database is away, because what is not settled is sent twice."""
 
-    def worth_it(failures: int, _remedy: Remedy) -> bool:
-        patience = PATIENCE_AT_THE_END if stop.is_set() else claim.lease_left
-        return failures * 0.2 <= patience and claim.lease_left >= 0
+    last = float("inf")  # until when (monotonic) a worker that is told to stop tries
+
+    def worth_it(_failures: int, _remedy: Remedy) -> bool:
+        nonlocal last
+        if stop.is_set():
+            last = min(last, time.monotonic() + PATIENCE_AT_THE_END)
+        return claim.lease_left >= 0 and time.monotonic() < last
 
     return until_it_stands(lambda: settle(claim, handler, call), "outbox-settle", worth_it)
 

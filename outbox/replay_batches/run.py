@@ -6,11 +6,12 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, InterfaceError, transaction
 
 from config.database.clock import database_now
 from config.database.retry import remedy_for
@@ -205,8 +206,9 @@ class BatchWorker:
         try:
             worker.run(self.tick, self.stop, pause=self.pause, once=once, until_idle=until_idle)
         finally:
-            for batch_id in self.held:
-                self.steps.leave(batch_id)
+            with suppress(DatabaseError, InterfaceError):  # it may be why we end, and the leases end by themselves
+                for batch_id in self.held:
+                    self.steps.leave(batch_id)
 
     def tick(self) -> int:
         """How many steps did something."""

@@ -172,7 +172,7 @@ class BackupRestored(Drill):
         traffic = stage.living.pop("traffic")
         traffic.freeze()
         for worker in stage.living.values():
-            worker.stop(seconds=90)  # it waits for its database for a while, so that nothing in hand is done twice
+            worker.stop()
         self.server.run(*BACKUPS[self.server.kind][1:])
         stage.manage("migrate", "--verbosity", "0")
         before = stage.platform.manage("verify", "--kafka", check=False)

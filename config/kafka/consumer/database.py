@@ -119,6 +119,9 @@ class WatermarkPlacing:
 
 
 # -- Commits -------------------------------------------------------------------------------------------------
+LAST_MS = 2_000  # at the end of a process
+
+
 class Offsets:
     """Commits what the writers have finished. The watermark in the database is the truth; this tells Kafka's tools."""
 
@@ -138,7 +141,7 @@ class Offsets:
         """Commit what is new and wait for the answer."""
         if offsets := self._new():
             try:
-                self.consumer.commit(offsets, timeout_ms=5_000)
+                self.consumer.commit(offsets, timeout_ms=LAST_MS)
             except client.KafkaError as error:
                 _failed(error)
 

@@ -16,6 +16,7 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 
 TRIES = 3  # of fetching what is damaged: it may have been damaged on the way
+LEAVING_MS = 2_000  # a broker that does not answer finds out by itself that we are gone
 
 Fenced = Callable[[client.Client], bool]
 
@@ -70,7 +71,7 @@ class Membership:
 
     def leave(self) -> None:
         try:
-            self.consumer.close(autocommit=False)
+            self.consumer.close(autocommit=False, timeout_ms=LEAVING_MS)
         finally:
             if not self.taken_over:
                 self.follower.left()

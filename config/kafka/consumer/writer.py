@@ -14,12 +14,14 @@ from django.conf import settings
 from django.db import close_old_connections, connection, transaction
 
 from config.database.clock import database_now
-from config.database.retry import LONGEST_WAIT, Remedy, remedy_for, wait_for_rerun
+from config.database.retry import Remedy, remedy_for, wait_for_rerun
 from config.kafka.positions import LogEnd, Passed, Positions, TopicPartition
 from config.kafka.records import Record, RecordBatch
 from config.telemetry import metrics, tracing
 from config.telemetry.logs import log
 from config.telemetry.redaction import trace_of
+
+AT_THE_END = 5.0  # seconds that a process that ends gives what it has in hand
 
 
 # -- One writer ----------------------------------------------------------------------------------------------
@@ -128,10 +130,11 @@ class Writer:
         if not self._put(lambda: self._beat(ends), timeout=0):
             self._late_beat = {**self._late_beat, **ends}
 
-    def drain(self, patience: float) -> bool:
-        """Wait until everything submitted is written; False when `patience` seconds were not enough."""
+    def drain(self, patience: float, *, ending: bool = False) -> bool:
+        """Wait until everything submitted is written; False when `patience` seconds were not enough, or the process is
+        `ending` and the database away: what is not written is read again."""
         deadline = time.monotonic() + patience
-        while self.busy and time.monotonic() < deadline:
+        while self.busy and time.monotonic() < deadline and not (ending and self.waiting):
             time.sleep(0.005)
         return not self.busy
 
@@ -144,15 +147,17 @@ class Writer:
     def busy(self) -> bool:
         return bool(self.backlog)
 
-    def close(self, patience: float = 30.0, join: float = LONGEST_WAIT + 1) -> None:
-        """Finish the batch in hand, or abandon it (its transaction rolls back) after `patience` seconds.
+    def close(self, patience: float = AT_THE_END, join: float = 1.0) -> None:
+        """Finish the batch in hand, or abandon it (its transaction rolls back) after `patience` seconds, at once while the
+        database is away.
 
         A server that hangs keeps the thread `join` seconds more; then it ends with the process.
         """
-        self.drain(patience)
+        self.drain(patience, ending=True)
         self.abandon()
-        self._put(None, timeout=1.0)
-        self._thread.join(timeout=join)
+        began = time.monotonic()
+        if self._put(None, timeout=join):
+            self._thread.join(timeout=max(0.0, began + join - time.monotonic()))
 
     def abandon(self) -> None:
         """Begin nothing any more; what failed is not tried again."""
@@ -377,9 +382,12 @@ class Writers:
         """A batch that was taken is written, whatever it takes."""
         return set()
 
-    def close(self, patience: float = 30.0) -> None:
-        """Finish what is in hand, or abandon it (its transactions roll back) after `patience` seconds."""
-        self.drain(patience)
+    def close(self, patience: float = AT_THE_END) -> None:
+        """Finish what is in hand, or abandon it (its transactions roll back) after `patience` seconds, at once while the
+        database is away."""
+        deadline = time.monotonic() + patience
+        for writer in self._all:
+            writer.drain(deadline - time.monotonic(), ending=True)
         for writer in self._all:
             writer.abandon()
         for writer in self._all:

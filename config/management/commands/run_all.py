@@ -19,6 +19,7 @@ class Command(WorkerCommand):
     needs_tables = False  # the demo makes its own
     serves_metrics = False  # the ports are the children's
     not_missed_with = ("demo",)  # which has a database of its own
+    ends_within = None
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument

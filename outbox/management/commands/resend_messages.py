@@ -7,6 +7,7 @@ from django.core.management.base import CommandError
 from config.redelivery import Refusal
 from config.telemetry.visible import VisibleCommand
 from outbox.console import Usage
+from outbox.console_steps import StandsStill
 from outbox.resend_console import add_resend_arguments, resend
 
 
@@ -25,5 +26,7 @@ class Command(VisibleCommand):
                 self.stdout.write(line)
         except Usage as usage:
             raise CommandError(str(usage), returncode=2) from usage
+        except StandsStill as still:
+            raise CommandError(str(still), returncode=3) from still
         except Refusal as refusal:
             raise CommandError(str(refusal)) from refusal

@@ -83,3 +83,11 @@ def test_no_more_wait_than_one_poll_may_bring(consumer, settings):
     consumer.source.gate.set()
     assert consumer.backend.drain(30)
     assert consumer.source.batches == [[0], [1, 2]]
+
+
+def test_a_broker_that_is_away_is_told_for_two_seconds_at_most_that_a_member_leaves(consumer):
+    """The client's own patience is half a minute."""
+    asked = []
+    consumer.member.consumer = SimpleNamespace(close=lambda **how: asked.append(how))
+    consumer.member.leave()
+    assert asked == [{"autocommit": False, "timeout_ms": 2000}]

@@ -6,12 +6,13 @@ import pytest
 from django.db import DataError, OperationalError, connection, transaction
 
 from config.database import retry
-from config.kafka.consumer.writer import Handler, LogEndSeen, Writer
+from config.kafka.consumer.writer import Handler, LogEndSeen, Writer, Writers
 from config.kafka.records import RecordBatch, Replayed
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
+from tests.crash.wire import wait_for
 from tests.exported import exported
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -196,6 +197,19 @@ def test_an_abandoned_batch_is_neither_done_nor_marked(writer, handler):
     writer.close(patience=0.1)
     assert writer.done.empty()
     assert not Watermark.objects.exists()
+
+
+@pytest.mark.parametrize("close", [Writer.close, Writers.close])
+def test_closing_waits_for_no_database_that_is_away(handler, close):
+    handler.failures = [OperationalError("gone")] * 1000
+    made = Writers(handler, Watermarks(), "g") if close is Writers.close else Writer(handler, Watermarks(), "g")
+    (writer,) = getattr(made, "_all", [made])
+    writer.submit(batch(1), 1, timeout=5)
+    wait_for(lambda: writer.waiting, 30, "a failure")
+    began = time.monotonic()
+    close(made, patience=30.0)
+    assert time.monotonic() - began < 10
+    assert (handler.stored, writer.finished, Watermark.objects.count()) == ([], 0, 0)
 
 
 def test_a_beat_reports_the_reach_asks_the_handler_what_to_store_and_for_pressure(writer, handler):
