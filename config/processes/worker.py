@@ -258,9 +258,8 @@ class WorkerCommand(VisibleCommand):
     needs_tables = True
     serves_metrics = True
     not_missed_with: Sequence[str] = ("once", "until_idle")  # options with which it ends by itself
-    ends_within: float | None = (
-        8.0  # seconds after SIGTERM, whoever does not answer; None: it ends others, and waits for them
-    )
+    # Seconds after SIGTERM, whoever does not answer; None: it ends others, and waits for them.
+    ends_within: float | None = 8.0
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         group = parser.add_mutually_exclusive_group()
