@@ -155,15 +155,11 @@ class Numbers(Trends):
         """What was buffered and has not left: the sum over all lanes, without adding them up."""
         return max(0, self.totals.get("buffered", 0) - sum(self.totals.get(name, 0) for name in OUT))
 
-    @cached_property
-    def oldest(self) -> Lane | None:
-        """The lane whose oldest message was created first."""
-        return Lane.objects.filter(oldest_at__isnull=False).order_by("oldest_at").first()
-
     @property
     def oldest_age(self) -> timedelta:
-        since = self.oldest.oldest_at if self.oldest else None
-        return max(timedelta(0), self.now - since) if since else timedelta(0)
+        """Of the message that was created first of those that wait."""
+        since = min((end.since for end in self.ends), default=self.now)
+        return max(timedelta(0), self.now - since)
 
     @cached_property
     def ends(self) -> list[NearestEnd]:
@@ -221,7 +217,7 @@ def _live(numbers: Numbers) -> Stage:
 
 def _buffer(numbers: Numbers) -> Stage:
     waiting = humanize.bounded(numbers.customers, MOST)
-    age = f"oldest {humanize.length(numbers.oldest_age.total_seconds())}" if numbers.oldest else "waiting"
+    age = f"oldest {humanize.length(numbers.oldest_age.total_seconds())}" if numbers.ends else "waiting"
     return Stage(
         "Buffer",
         f"{numbers.backlog:,}",

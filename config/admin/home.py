@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from config.admin.svg import Drawing, draw
+from config.database.together import asked_together
 from config.flows import Need, Picture, flows
 from config.partitions import rotation
 
@@ -26,7 +27,7 @@ class FlowRow:
 
 def home(now: datetime) -> dict[str, object]:
     """The context of the page; numbers come from maintained counters, never from counting rows."""
-    pictures = [picture for flow in flows() if (picture := flow.picture(now))]
+    pictures = pictures_of(now)
     needs = by_urgency(need for need in needs_of(pictures, now) if not need.quiet)
     return {
         "now": now,
@@ -39,6 +40,12 @@ def home(now: datetime) -> dict[str, object]:
     }
 
 
+def pictures_of(now: datetime) -> list[Picture]:
+    """What each flow shows: positions, counts and failure groups are read once for all of them."""
+    with asked_together():
+        return [picture for flow in flows() if (picture := flow.picture(now))]
+
+
 def needs_of(pictures: Iterable[Picture], now: datetime) -> list[Need]:
     """What needs people, once each: several flows may need the same, as when Kafka is away for all of them."""
     flows_need = (need for picture in pictures for need in picture.needs)
@@ -47,8 +54,7 @@ def needs_of(pictures: Iterable[Picture], now: datetime) -> list[Need]:
 
 def needs_one_by_one(now: datetime) -> list[Need]:
     """The same as home shows, most urgent first, without lines that sum up others: for those who are told."""
-    pictures = [picture for flow in flows() if (picture := flow.picture(now))]
-    return by_urgency(one for need in needs_of(pictures, now) for one in need.parts or (need,))
+    return by_urgency(one for need in needs_of(pictures_of(now), now) for one in need.parts or (need,))
 
 
 def by_urgency(needs: Iterable[Need]) -> list[Need]:

@@ -21,13 +21,16 @@ WIDTH, HEIGHT = 1000, 100  # of a chart's box; the sheet says how large it is on
 
 def element(name: str, content: str = "", **attributes: object) -> SafeString:
     """One element, all of it escaped: `css` is its class, `text_anchor` is text-anchor, "" and None are left out."""
-    named = [
-        ("class" if key == "css" else key.replace("_", "-"), value)
+    named = {
+        "class" if key == "css" else key.replace("_", "-"): value
         for key, value in attributes.items()
         if value not in ("", None)
-    ]
-    opening = format_html("<{}{}", name, format_html_join("", ' {}="{}"', named))
-    return format_html("{}>{}</{}>", opening, content, name) if content else format_html("{}/>", opening)
+    }
+    # One template for all of it: a list has dozens of these, and to join each attribute took half of their time.
+    opening = "<{}" + "".join(f' {key}="{{}}"' for key in named)
+    if content:
+        return format_html(opening + ">{}</{}>", name, *named.values(), content, name)
+    return format_html(opening + "/>", name, *named.values())
 
 
 def picture(css: str, shapes: Iterable[SafeString], label: str = "", heading: str = "", **more: object) -> SafeString:

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from config import replica
 from config.database.clock import compared_clocks
 from config.database.tables import missing_migrations
+from config.database.together import asked_together
 from config.flows import Reading, flows
 from config.partitions import rotation
 from config.telemetry.logs import log
@@ -71,8 +72,9 @@ def read() -> Iterator[Reading]:
     now, ahead = compared_clocks()
     yield Reading(CLOCK_AHEAD, ahead)
     yield from rotation.runway_gauges(now)
-    for flow in flows():
-        yield from flow.gauges(now)
+    with asked_together():
+        readings = [reading for flow in flows() for reading in flow.gauges(now)]
+    yield from readings
     if replica.configured() and (behind := replica.lag.seconds()) is not None:
         yield Reading(REPLICA_LAG, behind)
 

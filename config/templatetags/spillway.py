@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 
 from django import template
 from django.template.context import Context
@@ -76,10 +77,15 @@ def masked(error: str) -> str:
     return masked_error(error)
 
 
+@lru_cache(maxsize=512)  # the same few for each row
+def _label(heading: str) -> str:
+    return escape(capfirst(strip_tags(heading)))
+
+
 @register.filter
 def labelled(cells: Sequence[str], headers: Sequence[dict[str, object]]) -> list[SafeString]:
     """A row of a changelist whose cells carry their column's name, for the narrow layout."""
-    texts = [escape(capfirst(strip_tags(str(header["text"])))) for header in headers]
+    texts = [_label(str(header["text"])) for header in headers]
     return [
         mark_safe(str(cell).replace("<td", f'<td data-label="{text}"', 1))  # noqa: S308 (both are escaped already)
         for cell, text in zip(cells, [*texts, *[""] * len(cells)], strict=False)

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from django.db.models import Sum
 
+from config.database.together import Names, of_names
 from config.database.upsert import Upsert
 from config.partitions import Partition, PartitionSpec, living_keys
 from outbox.bookkeeping.models import FlowCounter, FlowMinute
@@ -91,8 +92,15 @@ def _slot(thread: int) -> int:
 
 def totals(flow: str) -> dict[str, int]:
     """`{name: value}` of a flow, over all its scopes."""
-    rows = FlowCounter.objects.filter(flow=flow).values_list("name").annotate(total=Sum("value"))
-    return {name: int(total) for name, total in rows}
+    return of_names(_totals, [flow]).get(flow, {})
+
+
+def _totals(flows: Names) -> dict[str, dict[str, int]]:
+    result: dict[str, dict[str, int]] = {}
+    rows = FlowCounter.objects.of_flows(flows).values_list("flow", "name").annotate(total=Sum("value"))
+    for flow, name, total in rows:
+        result.setdefault(flow, {})[name] = int(total)
+    return result
 
 
 def by_scope(flow: str) -> dict[str, dict[str, int]]:
@@ -110,11 +118,16 @@ def of_last_hour(flows: Collection[str], now: datetime) -> dict[str, list[int]]:
     One query for all names: a page draws a dozen of them, and asking for each took longer than adding up.
     """
     first = minute_of(now) - MINUTES + 1
-    rows = FlowMinute.objects.filter(flow__in=flows, minute__gte=first, minute__lt=first + MINUTES)
     counts: dict[str, list[int]] = {}
-    for name, minute, total in rows.values_list("name", "minute").annotate(total=Sum("value")):
-        counts.setdefault(name, [0] * MINUTES)[minute - first] = int(total)
+    for flow, name, minute, total in of_names(_minutes, flows, first):
+        if flow in flows:
+            counts.setdefault(name, [0] * MINUTES)[minute - first] += int(total)
     return counts
+
+
+def _minutes(flows: Names, first: int) -> list[tuple[str, str, int, int]]:
+    rows = FlowMinute.objects.of_flows(flows).filter(minute__gte=first, minute__lt=first + MINUTES)
+    return list(rows.values_list("flow", "name", "minute").annotate(total=Sum("value")))
 
 
 def minute_of(now: datetime) -> int:

@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Max
 
 from config.admin import humanize
+from config.database.together import Names
 from config.fields import IdentifierField
 from config.kafka import topic_name
 
@@ -72,6 +73,13 @@ class Watermark(models.Model):
         return f"{self.group} {self.topic}/{self.partition} at {self.next_offset}"
 
 
+class CountQuerySet(models.QuerySet):
+    """Counts of flows."""
+
+    def of_flows(self, flows: Names) -> CountQuerySet:
+        return self if flows is None else self.filter(flow__in=list(flows))
+
+
 class FlowCounter(models.Model):
     """A durable count of what happened, written in the transaction in which it happened."""
 
@@ -82,6 +90,8 @@ class FlowCounter(models.Model):
     )
     name = IdentifierField(max_length=50)
     value = models.BigIntegerField(default=0)
+
+    objects = CountQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["flow", "scope", "slot", "name"], name="flowcounter_key")]
@@ -98,6 +108,8 @@ class FlowMinute(models.Model):
     minute = models.IntegerField(help_text="Minutes since 1970.")
     slot = models.IntegerField(default=0, db_default=0, help_text="As of the counters.")
     value = models.BigIntegerField(default=0)
+
+    objects = CountQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["flow", "name", "minute", "slot"], name="flowminute_key")]

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from urllib.parse import urlencode
 
-from django.db.models import Max
 from django.urls import reverse
 
 from config.admin import humanize
+from config.database.together import Names, of_names
 from config.flows import Need, Reading, Stage
 from config.kafka.client import reachability
 from config.redelivery import Tone
@@ -32,7 +32,7 @@ def kafka_away(now: datetime) -> datetime | None:
 
     A worker that reports has spoken with it: only when all are silent it is asked, for the silence may be theirs.
     """
-    heard: datetime | None = Watermark.objects.aggregate(heard=Max("updated_at"))["heard"]
+    heard = max((row.updated_at for row in of_names(_positions, None)), default=None)
     return heard if heard and now - heard > UNSEEN and not reachability.ask() else None
 
 
@@ -61,7 +61,7 @@ class Progress:
 
     @classmethod
     def of(cls, group: str, topics: Sequence[str], now: datetime) -> Progress:
-        return cls(list(Watermark.objects.filter(group=group, topic__in=topics).order_by("topic", "partition")), now)
+        return cls([row for row in of_names(_positions, [group]) if row.group == group and row.topic in topics], now)
 
     @property
     def lag(self) -> int:
@@ -104,6 +104,11 @@ class Progress:
     @property
     def stopped(self) -> list[Watermark]:
         return [row for row in self.rows if row.alarm]
+
+
+def _positions(groups: Names) -> list[Watermark]:
+    rows = Watermark.objects.order_by("group", "topic", "partition")
+    return list(rows if groups is None else rows.filter(group__in=list(groups)))
 
 
 def lag_of(row: Watermark, now: datetime) -> int | None:

@@ -10,6 +10,7 @@ from django.db.models import F, Q
 from django.urls import reverse
 
 from config.admin import humanize
+from config.database.together import Names
 from config.fields import IdentifierField
 
 # -- Queries about failure groups and their hours ------------------------------------------------------------
@@ -28,6 +29,11 @@ def ignored_long_enough(now: datetime) -> Q:
     return Q(state="ignored") & (late | many)  # never NULL, so that it can be negated
 
 
+def needs_work(now: datetime) -> Q:
+    """Groups with open letters, without those that are ignored at that time."""
+    return Q(open_count__gt=0) & ~(Q(state="ignored") & ~ignored_long_enough(now))
+
+
 class FailureGroupQuerySet(models.QuerySet):
     """Failure groups. There are few; their counts are stored, never computed for a page."""
 
@@ -36,8 +42,7 @@ class FailureGroupQuerySet(models.QuerySet):
 
     def needing_work(self, now: datetime | None = None) -> FailureGroupQuerySet:
         """Those with open letters; with `now` without those that are ignored at that time."""
-        found = self.with_open_letters()
-        return found if now is None else found.exclude(Q(state="ignored") & ~ignored_long_enough(now))
+        return self.with_open_letters() if now is None else self.filter(needs_work(now))
 
     def in_state(self, state: str, now: datetime, in_work: Collection[int] = ()) -> FailureGroupQuerySet:
         """Those that a page shows in this state at that time (`FailureGroup.shown_state`)."""
@@ -72,8 +77,8 @@ class FailureGroupQuerySet(models.QuerySet):
         """They are neither ignored for ever nor done with."""
         return self.with_open_letters()
 
-    def of_sources(self, sources: Iterable[str]) -> FailureGroupQuerySet:
-        return self.filter(source__in=list(sources))
+    def of_sources(self, sources: Names) -> FailureGroupQuerySet:
+        return self if sources is None else self.filter(source__in=list(sources))
 
     def locked_in_order(self, ids: Iterable[int]) -> FailureGroupQuerySet:
         """These groups, locked in the order in which arrivals lock them."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db.models import Q, Sum
 from django.urls import reverse
 from django.utils import timezone
 
 from config.admin import humanize
+from config.database.together import Names, of_names
 from config.flows import Need, Reading, source_in_words
 from config.telemetry import metrics
 from outbox.groups.counts import arrived_by_hour, is_rising
@@ -17,42 +19,38 @@ from outbox.groups.models import FailureGroup
 from outbox.letters.models import ProofRound
 
 MOST_GROUPS = 3
+MOST_WAITING = 100  # groups of a flow that are looked at, the newest
+MOST_TOGETHER = 500  # of all flows, where they are asked together
 NEWS = timedelta(hours=2)  # for so long a group is new, or came back: that it rises is no news
 FIRST = {"regressed": 0, "new": 1}  # the states of groups that stand first
 CAME = {"regressed": "It was resolved, and came back.", "new": "It is new."}
 
 
-def open_letters(sources: Sequence[str]) -> dict[str, int]:
-    """`{source: open letters}`, from the counts that groups keep."""
-    return _by_source(sources, "open_count")
+class Counted(NamedTuple):
+    """Letters of a source, or of several: open, taken back without proof, and of groups with open ones brought back by a replay."""
+
+    opened: int = 0
+    requeued: int = 0
+    failed_again: int = 0
 
 
-def requeued_letters(sources: Sequence[str]) -> dict[str, int]:
-    """`{source: letters taken back without proof}`, from the counts that groups keep."""
-    return _by_source(sources, "requeued_count")
+def counted(sources: Sequence[str]) -> dict[str, Counted]:
+    """`{source: letters}`, from the counts that groups keep."""
+    known = of_names(_counted, sources)
+    return {source: known.get(source, Counted()) for source in sources}
 
 
-def failed_again_letters(sources: Sequence[str]) -> dict[str, int]:
-    """`{source: letters that a replay brought back}`, of the groups with open letters."""
-    return _by_source(sources, "returned_count", open_count__gt=0)
-
-
-def _by_source(sources: Sequence[str], count: str, **narrowed: int) -> dict[str, int]:
-    groups = FailureGroup.objects.of_sources(sources).filter(**narrowed)
-    found = groups.values_list("source").annotate(total=Sum(count))
-    return {**dict.fromkeys(sources, 0), **{source: int(total) for source, total in found}}
+def _counted(sources: Names) -> dict[str, Counted]:
+    failed = Sum("returned_count", filter=Q(open_count__gt=0), default=0)
+    rows = FailureGroup.objects.of_sources(sources).values_list("source")
+    rows = rows.annotate(opened=Sum("open_count"), requeued=Sum("requeued_count"), failed=failed)
+    return {source: Counted(*map(int, numbers)) for source, *numbers in rows}
 
 
 def letter_counts(sources: Sequence[str]) -> dict[str, int]:
-    """The three numbers of a flow's picture, from the counts that groups keep: open, on their way, failed again."""
-    groups = FailureGroup.objects.of_sources(sources)
-    failed = Sum("returned_count", filter=Q(open_count__gt=0))
-    found = groups.aggregate(opened=Sum("open_count"), requeued=Sum("requeued_count"), failed=failed)
-    return {
-        "letters_open": int(found["opened"] or 0),
-        "letters_requeued": int(found["requeued"] or 0),
-        "letters_failed_again": int(found["failed"] or 0),
-    }
+    """The three numbers of a flow's picture: open, on their way, failed again."""
+    opened, requeued, failed_again = map(sum, zip(Counted(), *counted(sources).values(), strict=True))
+    return {"letters_open": opened, "letters_requeued": requeued, "letters_failed_again": failed_again}
 
 
 def letters_ever(sources: Sequence[str]) -> int:
@@ -65,9 +63,7 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
     """One line per failure group that nobody has in hand, the rest in one more; a step in `urgent` is one for which
     people wait. What came back, and what is new, goes first."""
     yield from _without_effect(sources)
-    waiting = FailureGroup.objects.needing_work(timezone.now()).of_sources(sources).in_nobodys_hand()
-    groups = list(waiting.order_by("-last_seen")[:100])
-    groups.sort(key=lambda group: (group.step not in urgent, _place(group)))
+    groups = sorted(_waiting_of(sources), key=lambda group: (group.step not in urgent, _place(group)))
     for group in groups[:MOST_GROUPS]:
         yield _need_of_group(group, group.step in urgent)
     rest = groups[MOST_GROUPS:]
@@ -88,6 +84,19 @@ def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator
         )
 
 
+def _waiting_of(sources: Sequence[str]) -> list[FailureGroup]:
+    """Groups that need work and are in nobody's hand, the newest first."""
+    groups = of_names(_waiting, sources)
+    if len(groups) > MOST_TOGETHER:  # so many of other flows may leave none of these
+        groups = _waiting(sources)
+    return [group for group in groups if group.source in sources][:MOST_WAITING]
+
+
+def _waiting(sources: Names) -> list[FailureGroup]:
+    groups = FailureGroup.objects.needing_work(timezone.now()).of_sources(sources).in_nobodys_hand()
+    return list(groups.order_by("-last_seen")[: MOST_WAITING if sources is not None else MOST_TOGETHER + 1])
+
+
 def _place(group: FailureGroup) -> int:
     """What came back first, then what is new."""
     return FIRST.get(group.state, len(FIRST))
@@ -95,7 +104,9 @@ def _place(group: FailureGroup) -> int:
 
 def _without_effect(sources: Sequence[str]) -> Iterator[Need]:
     """Requeued letters that wait too long for their effect, as the last round has counted them."""
-    for found in ProofRound.objects.filter(source__in=sources, overdue__gt=0).order_by("source"):
+    for found in _rounds_of(sources):
+        if not found.overdue:
+            continue
         yield Need(
             urgency="soon",
             title=f"Requeued letters of {source_in_words(found.source)} without effect",
@@ -109,6 +120,15 @@ def _without_effect(sources: Sequence[str]) -> Iterator[Need]:
             kind="stuck",
             key=f"without effect {found.source}",
         )
+
+
+def _rounds_of(sources: Sequence[str]) -> list[ProofRound]:
+    return [row for row in of_names(_rounds, sources) if row.source in sources]
+
+
+def _rounds(sources: Names) -> list[ProofRound]:
+    rows = ProofRound.objects.order_by("source")
+    return list(rows if sources is None else rows.filter(source__in=sources))
 
 
 def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
@@ -166,12 +186,10 @@ def rising_needs(now: datetime) -> Iterator[Need]:
 
 def gauges(sources: Sequence[str]) -> Iterator[Reading]:
     """The same numbers for /metrics."""
-    for source, number in open_letters(sources).items():
-        yield Reading(metrics.LETTERS_OPEN, number, {"source": source})
-    for source, number in requeued_letters(sources).items():
-        yield Reading(metrics.LETTERS_REQUEUED, number, {"source": source})
-    for source, number in failed_again_letters(sources).items():
-        yield Reading(metrics.LETTERS_FAILED_AGAIN, number, {"source": source})
-    overdue = dict(ProofRound.objects.filter(source__in=sources).values_list("source", "overdue"))
+    for source, letters in counted(sources).items():
+        yield Reading(metrics.LETTERS_OPEN, letters.opened, {"source": source})
+        yield Reading(metrics.LETTERS_REQUEUED, letters.requeued, {"source": source})
+        yield Reading(metrics.LETTERS_FAILED_AGAIN, letters.failed_again, {"source": source})
+    overdue = {row.source: row.overdue for row in _rounds_of(sources)}
     for source in sources:
         yield Reading(metrics.LETTERS_OVERDUE, overdue.get(source, 0), {"source": source})

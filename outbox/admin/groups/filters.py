@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from django.contrib.admin import ModelAdmin
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.db.models import Case, Count, Exists, IntegerField, OuterRef, Q, Value, When
+from django.db.models import Case, Count, Exists, IntegerField, OuterRef, Q, Sum, Value, When
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
@@ -22,7 +22,7 @@ from django.utils.dateparse import parse_datetime
 from config.admin.filters import Segments
 from config.admin.lists import BETWEEN, Keyset, Row
 from config.flows import flows, name_of, source_in_words
-from outbox.groups.models import FailureGroup, FailureGroupQuerySet, ignored_long_enough
+from outbox.groups.models import FailureGroup, FailureGroupQuerySet, ignored_long_enough, needs_work
 from outbox.letters.filters import STARTS, Filter
 from outbox.letters.models import DeadLetter, DeadLetterQuerySet
 from outbox.replay_batches.models import LIVE, ReplayBatch
@@ -125,8 +125,10 @@ def with_rank(rows: models.QuerySet, now: datetime, in_work: Collection[int] = (
 class ByUrgency(Keyset):
     """There are few groups that need work: sorting them costs less than an index that every arrival changes."""
 
+    in_work: Collection[int] = ()
+
     def page(self, rows: models.QuerySet[Row], cursor: str, backwards: bool, size: int) -> tuple[list[Row], bool]:
-        rows = with_rank(rows, timezone.now(), groups_in_work())
+        rows = with_rank(rows, timezone.now(), self.in_work)
         if cursor:
             rows = rows.filter(_beyond(cursor, backwards))
         ordering = ["-rank", "last_seen", "pk"] if backwards else ["rank", "-last_seen", "-pk"]
@@ -172,17 +174,33 @@ class StateOfGroup(Segments):
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """With the number of groups in each state that has letters to look at; the others are never counted."""
-        numbers = numbers_by_state()
+        by_state: Mapping[str, Numbers] = cast(Any, changelist).by_state
+        numbers = {state: numbers.groups for state, numbers in by_state.items()}
+        numbers[WORK] = sum(numbers.needing for numbers in by_state.values())
         for choice, (value, _) in zip(super().choices(changelist), self.choices_in_words, strict=True):
             yield {**choice, "number": numbers.get(value)}
 
 
-def numbers_by_state() -> dict[str, int]:
-    """How many groups with open or requeued letters are shown in each state."""
-    alive = FailureGroup.objects.filter(Q(open_count__gt=0) | Q(requeued_count__gt=0))
-    now = timezone.now()
-    counted = with_rank(alive, now, groups_in_work()).order_by().values_list("rank").annotate(number=Count("pk"))
-    return {WORK: FailureGroup.objects.needing_work(now).count(), **{RANKS[rank]: number for rank, number in counted}}
+class Numbers(NamedTuple):
+    """Of the groups that a page shows in one state: how many, their open letters, those that need work, those nobody owns."""
+
+    groups: int
+    open_letters: int
+    needing: int
+    without_owner: int
+
+
+def numbers_by_state(now: datetime, in_work: Collection[int]) -> dict[str, Numbers]:
+    """Of the groups with open or requeued letters, in one query for the filter and the figures of the page."""
+    needs = needs_work(now)
+    counted = with_rank(FailureGroup.objects.workable(), now, in_work).order_by().values_list("rank")
+    counted = counted.annotate(
+        groups=Count("pk"),
+        letters=Sum("open_count"),
+        needing=Count("pk", filter=needs),
+        free=Count("pk", filter=needs & Q(owner_name="")),
+    )
+    return {RANKS[rank]: Numbers(*map(int, numbers)) for rank, *numbers in counted}
 
 
 class FlowOfGroup(Segments):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from functools import cached_property
+from typing import Any, cast
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
@@ -20,7 +22,16 @@ from config.database.clock import database_now
 from config.flows import flows, name_of, source_in_words
 from outbox.admin.groups import figures as group_figures
 from outbox.admin.groups.figures import Figures, figures, history_of, origins_of
-from outbox.admin.groups.filters import ByUrgency, FlowOfGroup, OwnerOfGroup, StateOfGroup, batches_of, groups_in_work
+from outbox.admin.groups.filters import (
+    ByUrgency,
+    FlowOfGroup,
+    Numbers,
+    OwnerOfGroup,
+    StateOfGroup,
+    batches_of,
+    groups_in_work,
+    numbers_by_state,
+)
 from outbox.admin.groups.levers import LEVERS, PAIRED, may_write, of_letters, ticket_url, words_page
 from outbox.groups import counts
 from outbox.groups.models import FailureGroup
@@ -38,22 +49,32 @@ CHARTS = {group_figures.TWO_DAYS: "48 hours", group_figures.WEEK: "7 days"}
 
 
 class GroupChangeList(KeysetChangeList):
-    """Asks once for the hours of all groups of a page, and names their flows."""
+    """Asks once what is in work, for the numbers of all states, and for the hours of all groups of a page."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        now = database_now()
         titles = {source: name_of(flow) for flow in flows() for source in flow.sources()}
-        in_work = groups_in_work()
-        hours = counts.arrived_by_hour([row.pk for row in self.result_list], now, group_figures.DAY)
+        hours = counts.arrived_by_hour([row.pk for row in self.result_list], self.now, group_figures.DAY)
         for row in self.result_list:
-            row.shown = row.shown_state(now, in_work)
+            row.shown = row.shown_state(self.now, self.in_work)
             row.flow = titles.get(row.source, row.source)
             row.trend = group_figures.trend_of(hours[row.pk], row.shown == FailureGroup.State.REGRESSED)
 
+    @cached_property
+    def now(self) -> datetime:
+        return database_now()
+
+    @cached_property
+    def in_work(self) -> frozenset[int]:
+        return groups_in_work()
+
+    @cached_property
+    def by_state(self) -> dict[str, Numbers]:
+        return numbers_by_state(self.now, self.in_work)
+
     @property
     def figures(self) -> Figures:
-        return figures(database_now())
+        return figures(self.now, self.by_state.values())
 
     @property
     def empty(self) -> tuple[str, str] | None:
@@ -75,7 +96,6 @@ class FailureGroupAdmin(ReadOnlyAdmin[FailureGroup]):
     place = 10
     tabs = TABS
     levers = LEVERS
-    keyset = ByUrgency()
     list_per_page = 25
     list_display = ["state_shown", "cause", "flow_shown", "count_open", "last_day", "first", "last", "owner"]
     list_display_links = ["cause"]
@@ -87,6 +107,9 @@ class FailureGroupAdmin(ReadOnlyAdmin[FailureGroup]):
     # -- The list -------------------------------------------------------------------------------
     def get_changelist(self, request: HttpRequest, **kwargs: object) -> type[GroupChangeList]:
         return GroupChangeList
+
+    def keyset_for(self, changelist: KeysetChangeList) -> ByUrgency:
+        return ByUrgency(in_work=cast(GroupChangeList, changelist).in_work)
 
     @admin.display(description="State")
     def state_shown(self, row: Any) -> str:

@@ -4,11 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from config.admin.home import by_urgency
+from config.admin.home import by_urgency, pictures_of
 from config.database.clock import database_now
-from config.flows import Need, source_in_words
+from config.flows import Need, flows, source_in_words
 from config.telemetry import metrics
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import Watermark
 from outbox.groups.models import FailureGroup
+from outbox.letters.models import ProofRound
 from outbox.letters.overview import MOST_GROUPS, gauges, letter_counts, letter_needs
 from tests.config.admin.conftest import _plain_http, boss  # noqa: F401 (fixtures)
 from tests.outbox.admin.test_group_pages import make
@@ -97,3 +100,19 @@ def test_home_keeps_silent_about_what_is_not_there(boss):  # noqa: F811
     html = boss.get("/admin/").content.decode()
     assert "on their way" not in html
     assert "failed again" not in html
+
+
+def test_flows_asked_together_say_what_each_says_alone_and_remember_nothing(monkeypatch, django_assert_max_num_queries):
+    now = database_now()
+    for source in ("transfer-requests", "outbox", "PAYMENT_SUCCESS", "throttler"):
+        make(f"waits in {source}", State.OPEN, source=source, open_count=5, requeued_count=2, returned_count=1)
+        ProofRound.objects.create(source=source, overdue=3, oldest_at=now, looked_at=now)
+        counters.add({(source, "", "read"): 7, (source, "", "parked"): 1}, now)
+        Watermark.objects.create(group=source, topic=source, partition=0, next_offset=1, end_offset=4, updated_at=now)
+    alone = [picture for flow in flows() if (picture := flow.picture(now))]
+    with django_assert_max_num_queries(30):
+        assert pictures_of(now) == alone
+    monkeypatch.setattr("outbox.letters.overview.MOST_TOGETHER", 2)  # more groups than are read together
+    assert pictures_of(now) == alone
+    FailureGroup.objects.update(open_count=6)
+    assert [picture.letters_open for picture in pictures_of(now)] != [picture.letters_open for picture in alone]

@@ -13,7 +13,7 @@ from config.database.clock import database_now
 from config.probes.verify import prove
 from outbox.delivery.levers import cancel
 from outbox.letters import levers, redelivery
-from outbox.letters.overview import letter_needs, requeued_letters
+from outbox.letters.overview import counted, letter_needs
 from outbox.models import DeadLetter, FailureGroup, IdempotencyKey, OperatorAction, OutboxMessage
 from outbox.partitioned import DEAD_LETTERS
 from outbox.verify import checks
@@ -54,7 +54,7 @@ def test_without_a_relay_it_stays_requeued(letter):
     requeue(letter)
     assert look() == 0
     assert (again(letter).status, again(letter).evidence) == ("requeued", "")
-    assert requeued_letters(["outbox"]) == {"outbox": 1}
+    assert counted(["outbox"])["outbox"].requeued == 1
 
 
 def test_sent_resolves_it_by_the_receipt(letter, memory, go):
