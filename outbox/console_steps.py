@@ -84,7 +84,8 @@ def held_up(batch: ReplayBatch) -> str:
 
 
 def _unsaid(batch: ReplayBatch) -> str:
-    ahead = subject_of(batch.verb).ahead(_on_their_way(batch), database_now()) if batch.requeued else ""
+    items = _on_their_way(batch)  # none, where the effect has just come
+    ahead = subject_of(batch.verb).ahead(items, database_now()) if items else ""
     words = f"Waits for the effect of {humanize.plural(batch.requeued, *batch.nouns)}, which nobody has seen yet"
     return f"{words}, behind {ahead}" if ahead else words
 

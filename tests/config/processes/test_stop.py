@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 
 import pytest
 from django.conf import settings
-from django.core.management import get_commands, load_command_class
+from django.core.management import CommandError, get_commands, load_command_class
 
+from config.kafka.client import KafkaError
 from config.processes import worker
 from config.processes.worker import WorkerCommand, stop_on_signal
 
@@ -107,3 +109,22 @@ def test_each_worker_is_cut_off_but_from_a_call_that_would_happen_twice(
     monkeypatch.setattr(command, "reports", lambda _: False)
     monkeypatch.setattr(command, "work", work)
     command.handle()
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_only_who_is_not_told_to_stop_complains_of_a_broker_that_is_away(
+    told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = load_command_class("outbox", "relay_outbox")
+
+    def work(stop: threading.Event, _options: object) -> None:
+        if told:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.wait(20)
+        raise KafkaError("nobody answers")
+
+    monkeypatch.setattr(command, "_prepare", lambda *_: None)
+    monkeypatch.setattr(command, "reports", lambda _: False)
+    monkeypatch.setattr(command, "work", work)
+    with nullcontext() if told else pytest.raises(CommandError, match="KAFKA_BOOTSTRAP_SERVERS=.*nobody answers"):
+        command.handle()

@@ -28,8 +28,8 @@ CASES = {
 
 @pytest.mark.parametrize(("when", "options", "said"), CASES.values(), ids=CASES)
 def test_a_batch_that_waits_for_others_is_left_with_the_reason(scripted, monkeypatch, when, options, said):  # noqa: F811
-    monkeypatch.setattr(console_steps, "HELD_UP", 0.3)
-    monkeypatch.setattr(console_steps, "UNSAID", 1.2)
+    monkeypatch.setattr(console_steps, "HELD_UP", 1.0)
+    monkeypatch.setattr(console_steps, "UNSAID", 2.0)
     if when == "another":
         letters(1, "slow")
         other = confirmed("requeue", source="slow")
@@ -72,6 +72,15 @@ def test_what_moves_at_its_rate_or_has_just_begun_to_wait_is_not_left(monkeypatc
     assert progress.why_none(batch) == "Waits: for the past"
     batch.verified += 1
     assert progress.why_none(batch) == ""
+
+
+def test_where_nobody_says_why_a_minute_is_waited():
+    batch, progress = ReplayBatch(verb="requeue", state="running", requeued=1), Standstill()
+    assert progress.why_none(batch) == ""
+    progress.at -= 11
+    assert progress.why_none(batch) == ""
+    progress.at -= 50
+    assert progress.why_none(batch) == UNSEEN
 
 
 def test_a_worker_that_reports_goes_on_at_once():
