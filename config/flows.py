@@ -6,6 +6,7 @@ The registry `settings.FLOWS` names one subclass per flow; home, `verify`, `simu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -238,8 +239,8 @@ def _made(paths: tuple[str, ...]) -> tuple[Flow, ...]:
 
 
 def name_of(flow: Flow) -> str:
-    """What people call a flow: the same on home, in filters and in lists."""
-    return type(flow).__name__
+    """What people call a flow, the words of its class: the same on home, in filters and in lists."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(flow).__name__).capitalize()
 
 
 def source_in_words(source: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from config.admin.home import by_urgency, pictures_of
 from config.database.clock import database_now
-from config.flows import Need, flows, source_in_words
+from config.flows import Need, flows, name_of, source_in_words
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -57,6 +57,12 @@ def test_home_shows_them_in_this_order_whatever_their_age():
     assert [need.title for need in shown] == [
         "Workers are gone", "Aggregator: back", "Aggregator: fresh", "Aggregator: seen",
     ]  # fmt: skip
+
+
+def test_a_flow_has_the_same_name_on_home_and_in_the_titles_of_its_groups():
+    pictures = {flow.name: picture.name for flow in flows() if (picture := flow.picture(database_now()))}
+    assert pictures.items() <= {flow.name: name_of(flow) for flow in flows()}.items()
+    assert source_in_words("messages-in") == "Messages in"
 
 
 def test_what_somebody_has_in_hand_and_what_is_ignored_is_no_need():
