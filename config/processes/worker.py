@@ -39,15 +39,21 @@ Tick = Callable[[], int]
 Result = TypeVar("Result")
 
 
+class Stop(threading.Event):
+    """Set by a signal, or by a part of the worker that failed and takes the others with it."""
+
+    asked = False  # by a signal
+
+
 @contextmanager
-def stop_on_signal(ends_within: float | None = None) -> Iterator[threading.Event]:
+def stop_on_signal(ends_within: float | None = None) -> Iterator[Stop]:
     """An event that SIGTERM or SIGINT sets; a second signal acts as it did before.
 
     If the block has not ended `ends_within` seconds after the first, the process ends without it, as if it were killed:
     a driver waits for ever for a server that was cut off without a word. What is `awaited_at_the_end` has as long again.
     None: the block takes as long as it takes.
     """
-    stop = threading.Event()
+    stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
@@ -65,6 +71,7 @@ def stop_on_signal(ends_within: float | None = None) -> Iterator[threading.Event
     def obey() -> None:
         while number := numbers.recv(1):
             if number[0] in previous:
+                stop.asked = True
                 stop.set()
                 if ends_within is not None:
                     _end_after(ends_within, over)
@@ -283,7 +290,7 @@ class WorkerCommand(VisibleCommand):
         """Whether it is missed when it is gone."""
         return all(options.get(name) in (None, False) for name in self.not_missed_with)
 
-    def _work(self, stop: threading.Event, options: Options) -> None:
+    def _work(self, stop: Stop, options: Options) -> None:
         try:
             self.work(stop, options)
         except (BadSetting, ConsumerStopped) as error:
@@ -292,7 +299,7 @@ class WorkerCommand(VisibleCommand):
             timeout = settings.KAFKA_SESSION_TIMEOUT_MS
             raise CommandError(f"KAFKA_SESSION_TIMEOUT_MS={timeout}: {_one_line(error)}") from error
         except KafkaError as error:
-            if stop.is_set():  # it was still looking for a broker that is away
+            if stop.asked:  # it was still looking for a broker that is away
                 return
             servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
             raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}") from error

@@ -43,7 +43,7 @@ class Client:
     def poll(self, timeout_ms):
         raise self.error or client.KafkaError("no more")
 
-    def close(self, autocommit):
+    def close(self, autocommit, timeout_ms):
         pass
 
 
