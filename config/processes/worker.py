@@ -39,21 +39,21 @@ Tick = Callable[[], int]
 Result = TypeVar("Result")
 
 
-class Stop(threading.Event):
+class StopEvent(threading.Event):
     """Set by a signal, or by a part of the worker that failed and takes the others with it."""
 
     asked = False  # by a signal
 
 
 @contextmanager
-def stop_on_signal(ends_within: float | None = None) -> Iterator[Stop]:
+def stop_on_signal(ends_within: float | None = None) -> Iterator[StopEvent]:
     """An event that SIGTERM or SIGINT sets; a second signal acts as it did before.
 
     If the block has not ended `ends_within` seconds after the first, the process ends without it, as if it were killed:
     a driver waits for ever for a server that was cut off without a word. What is `awaited_at_the_end` has as long again.
     None: the block takes as long as it takes.
     """
-    stop = Stop()
+    stop = StopEvent()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
@@ -290,7 +290,7 @@ class WorkerCommand(VisibleCommand):
         """Whether it is missed when it is gone."""
         return all(options.get(name) in (None, False) for name in self.not_missed_with)
 
-    def _work(self, stop: Stop, options: Options) -> None:
+    def _work(self, stop: StopEvent, options: Options) -> None:
         try:
             self.work(stop, options)
         except (BadSetting, ConsumerStopped) as error:
