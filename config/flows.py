@@ -240,7 +240,8 @@ def _made(paths: tuple[str, ...]) -> tuple[Flow, ...]:
 
 def name_of(flow: Flow) -> str:
     """What people call a flow, the words of its class: the same on home, in filters and in lists."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(flow).__name__).capitalize()
+    first, *others = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", type(flow).__name__).split()
+    return " ".join([first, *(word if word.isupper() else word.lower() for word in others)])
 
 
 def source_in_words(source: str) -> str:

@@ -38,7 +38,7 @@ from outbox.replay_batches.models import OUTCOMES, SENDING, ReplayBatch, ReplayI
 from outbox.replay_batches.run import Steps
 from outbox.replay_batches.subjects import Rows, subject_of, words_of
 
-__all__ = ["Refusal", "Say"]
+__all__ = ["Refusal"]
 
 
 # -- The command `dead_letters`: lists and shows letters -----------------------------------------------------

@@ -96,6 +96,6 @@ def _on_their_way(batch: ReplayBatch) -> list[ReplayItem]:
 
 def left_to_the_worker(batch: ReplayBatch, why: str) -> str:
     """What becomes of a batch that a command leaves, in a sentence or two."""
-    reports = any(one.row.command == CARRIER and one.state is Liveness.RUNS for one in sightings(database_now()))
+    reports = any(seen.row.command == CARRIER and seen.state is Liveness.RUNS for seen in sightings(database_now()))
     who = f"the worker {CARRIER} goes on with {batch}" + ("" if reports else ", as soon as one runs")
     return f"{why.rstrip('.')}; {batch.eligible:,} to go. Then {who} (`dead_letters cancel {batch.pk}` ends it)"

@@ -6,7 +6,8 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 
 from config.processes.worker import Options
-from outbox.console import Say, Usage, carry_out
+from outbox.console import Usage, carry_out
+from outbox.console_steps import Say
 from outbox.messages.filters import MessageFilter
 
 
@@ -22,7 +23,7 @@ def add_resend_arguments(parser: ArgumentParser) -> None:
     add("--reason", default="", help="why; kept in the operator's trail")
     add("--rate", type=float, metavar="N", help="messages a second (default: the channel's own, or 50)")
     add("--canary", type=int, default=0, metavar="N", help="so many first; the rest only when they were accepted")
-    add("--detach", action="store_true", help="leave it to the worker replay_letters")
+    add("--detach", action="store_true", help="leave it to the worker replay_letters, wait for nothing")
     add("--dry-run", action="store_true", help="say how many would be sent again, and why others not")
     add("--json", action="store_true", help="the result as an object")
 

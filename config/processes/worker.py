@@ -50,7 +50,8 @@ def stop_on_signal(ends_within: float | None = None) -> Iterator[StopEvent]:
     """An event that SIGTERM or SIGINT sets; a second signal acts as it did before.
 
     If the block has not ended `ends_within` seconds after the first, the process ends without it, as if it were killed:
-    a driver waits for ever for a server that was cut off without a word. What is `awaited_at_the_end` has as long again.
+    a driver waits for ever for a server that was cut off without a word. What is `awaited_at_the_end` is looked after
+    once more each time so many seconds are over.
     None: the block takes as long as it takes.
     """
     stop = StopEvent()

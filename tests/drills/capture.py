@@ -20,12 +20,8 @@ BULK = "INSERT INTO drill_bulk SELECT repeat(md5(n::text), 30) FROM generate_ser
 SLOT = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{}'"
 
 
-class DebeziumDead(Drill):
-    """Found by `curl …/status`, and told to go on."""
-
-    alerts = ("SpillwayCaptureLag",)
-    staged = "the connector is stopped; no record of a new message arrives"
-    workers = (("relay_outbox",), ("listen_outbox",))
+class WithCapture(Drill):
+    """It has a connector of its own."""
 
     def refusal(self, plan: Plan) -> str:
         if plan.url.startswith("sqlite"):
@@ -53,6 +49,14 @@ class DebeziumDead(Drill):
             self.connector.delete()
             connections.close_all()
 
+
+class DebeziumDead(WithCapture):
+    """Found by `curl …/status`, and told to go on."""
+
+    alerts = ("SpillwayCaptureLag",)
+    staged = "the connector is stopped; no record of a new message arrives"
+    workers = (("relay_outbox",), ("listen_outbox",))
+
     def fail(self, stage: Stage) -> None:
         wait_for(lambda: stage.living["listen_outbox"].count("outbox_claims_total", path="cdc"), 120,
                  "a message by way of Debezium")  # fmt: skip
@@ -65,13 +69,11 @@ class DebeziumDead(Drill):
         self.connector.ask("PUT", "/resume")
 
 
-class HealthyCapture(DebeziumDead, Healthy):
+class HealthyCapture(WithCapture, Healthy):
     """`healthy` beside a connector that works; the process that reads what it brings is watched with the others."""
 
-    alerts = ()
     staged = f"{Healthy.staged}, and Debezium brings the messages"
     workers = (*Healthy.workers, ("listen_outbox",))
-    flow = ""
 
 
 class SlotLost(DebeziumDead):

@@ -182,7 +182,8 @@ class StateOfGroup(Segments):
 
 
 class Numbers(NamedTuple):
-    """Of the groups that a page shows in one state: how many, their open letters, those that need work, those nobody owns."""
+    """Of the groups that a page shows in one state: how many, their open letters, those that need work, and of these
+    those that nobody owns."""
 
     groups: int
     open_letters: int

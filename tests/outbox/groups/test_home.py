@@ -1,12 +1,14 @@
 """Groups on home: what nobody has in hand is a need, what came back stands first, the rest is said in one line."""
 
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
 from config.admin.home import by_urgency, pictures_of
 from config.database.clock import database_now
-from config.flows import Need, flows, name_of, source_in_words
+from config.database.together import asked_together
+from config.flows import Flow, Need, flows, name_of, source_in_words
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -63,6 +65,10 @@ def test_a_flow_has_the_same_name_on_home_and_in_the_titles_of_its_groups():
     pictures = {flow.name: picture.name for flow in flows() if (picture := flow.picture(database_now()))}
     assert pictures.items() <= {flow.name: name_of(flow) for flow in flows()}.items()
     assert source_in_words("messages-in") == "Messages in"
+    named = {
+        name: name_of(cast(Flow, type(name, (), {})())) for name in ("Ledger", "CRMSync", "StockOfSAP", "V2Orders")
+    }
+    assert list(named.values()) == ["Ledger", "CRM sync", "Stock of SAP", "V2 orders"]
 
 
 def test_what_somebody_has_in_hand_and_what_is_ignored_is_no_need():
@@ -120,5 +126,8 @@ def test_flows_asked_together_say_what_each_says_alone_and_remember_nothing(monk
         assert pictures_of(now) == alone
     monkeypatch.setattr("outbox.letters.overview.MOST_TOGETHER", 2)  # more groups than are read together
     assert pictures_of(now) == alone
+    with asked_together():  # two hours are two questions
+        hours = [counters.of_last_hour(["throttler"], at) for at in (now, now - timedelta(hours=2))]
+    assert [sum(hour.get("read", ())) for hour in hours] == [7, 0]
     FailureGroup.objects.update(open_count=6)
     assert [picture.letters_open for picture in pictures_of(now)] != [picture.letters_open for picture in alone]
