@@ -97,10 +97,7 @@ def send(address: str, words: Words, about_to: Callable[[], bool]) -> TryResult 
     try:
         with Postman(address, title=words.title, body=words.body, kind=words.kind) as postman:
             postman.ready()
-            if not about_to():
-                return None
-            with awaited_at_the_end(settings.NOTIFY_TIMEOUT_SECONDS):
-                return postman.go()
+            return postman.go() if about_to() else None
     except Refusal as refusal:
         return TryResult(sent=False, fault=str(refusal))
 
@@ -139,7 +136,8 @@ class Postman:
 
     def go(self) -> TryResult:
         """Let it send, for NOTIFY_TIMEOUT_SECONDS at the longest."""
-        answer = self._say("go", self.seconds)
+        with awaited_at_the_end(self.seconds):
+            answer = self._say("go", self.seconds)
         if answer is None:
             return TryResult(sent=False, unsure=True, fault=f"no answer within {self.seconds:g} s")
         return TryResult(bool(answer["sent"]), bool(answer["unsure"]), str(answer["fault"]))

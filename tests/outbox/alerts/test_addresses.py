@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from django.conf import settings
 
+from config.processes import worker
 from config.redelivery import Refusal
 from outbox.alerts.addresses import Postman, Words, look_at, seal, send, unseal
 from outbox.alerts.postman import Fence, Target, fault_of_hosts, is_inside, without_secrets
@@ -192,6 +194,21 @@ def test_a_url_cannot_say_that_it_is_waited_for_longer_or_tried_twice(receiver):
     receiver.answers = [500, 200, 200]
     assert not sends(f"{receiver.plain}?retry=5&wait=0&redirect=yes&rto=300").sent
     assert len(receiver.bodies) == 1
+
+
+def test_who_is_told_to_stop_waits_for_the_answer_to_a_notice(receiver, monkeypatch, settings):
+    """Else it is sent again. Before that, nothing has left."""
+    say, awaited = Postman._say, []
+
+    def listening(postman, line, seconds):
+        awaited.append((line == "go", [until - time.monotonic() for until in worker._calls.values()]))
+        return say(postman, line, seconds)
+
+    monkeypatch.setattr(Postman, "_say", listening)
+    assert sends(receiver.plain).sent
+    (_, before), (going, (left,)) = awaited
+    assert (before, going, worker._calls) == ([], True, {})
+    assert 0 < left <= settings.NOTIFY_TIMEOUT_SECONDS
 
 
 def test_nothing_is_sent_when_it_is_not_ours_any_more(receiver):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -72,6 +73,19 @@ def test_settling_is_tried_again_while_the_lease_lasts_and_for_five_seconds_when
     with pytest.raises(OperationalError):
         deliver(found, memory, stop)
     assert len(tried) == tries
+
+
+@pytest.mark.parametrize(("acknowledges", "calls"), [("each", 1), ("batch", 0)])
+def test_who_is_told_to_stop_waits_for_a_call_whose_attempt_is_written_down_before(install, go, acknowledges, calls):
+    """Else that mail is sent again."""
+    memory, awaited = install(Scripted(acknowledges=acknowledges)), []
+    memory.timeout = 30.0
+    memory.before = lambda _: awaited.append([until - time.monotonic() for until in worker._calls.values()])
+    promise()
+    go(memory)
+    (lefts,) = awaited
+    assert (len(lefts), worker._calls) == (calls, {})
+    assert all(0 < left <= 30.0 for left in lefts)
 
 
 def test_of_several_waits_in_one_call_the_longest_counts(install, go):

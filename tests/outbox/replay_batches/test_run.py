@@ -4,6 +4,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from django.db import OperationalError
 
 from config.database.clock import database_now
 from config.redelivery import Effect, Refusal
@@ -220,3 +221,18 @@ def test_skipped_letters_are_no_verdicts(scripted):
     run_until(batch, "done")
     assert counts(batch) == {"verified": 10, "skipped": 50}
     assert batch.ring == "." * 10
+
+
+def test_a_worker_that_ends_while_its_database_is_away_leaves_the_lease_to_end(monkeypatch):
+    stop = threading.Event()
+    stop.set()
+    worker, asked = BatchWorker(stop), []
+
+    def away(batch_id):
+        asked.append(batch_id)
+        raise OperationalError("server closed the connection")
+
+    monkeypatch.setattr(worker.steps, "leave", away)
+    worker.held.add(7)
+    worker.run()
+    assert asked == [7]
