@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from uuid import UUID
@@ -138,6 +138,12 @@ class StreamLetters(Letters[DeadLetter]):
         stores = any(letter.step not in (flush.STEP, *supplement.STEPS) for letter in letters)
         full = stores and Ingest(self.stream).pressure()
         return f"{self.source} is full and takes no more for now" if full else ""
+
+    def standstill(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        return ""  # what is stored has found room
+
+    def carriers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
+        return {"flush_buffer": [self.source]}
 
     def discard(self, letter: DeadLetter, now: datetime) -> str:
         return flush.discard(letter, now) if letter.step == flush.STEP else super().discard(letter, now)

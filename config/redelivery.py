@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -105,6 +105,14 @@ class Letters(Generic[Letter]):
     def holdup(self, letters: Sequence[Letter], now: datetime) -> str:
         """Why a replay of these has to wait now, in one line; empty when they can go."""
         return ""
+
+    def standstill(self, letters: Sequence[Letter], now: datetime) -> str:
+        """Why these, on their way, get no further, and what helps, in one line; empty where nobody says."""
+        return self.holdup(letters, now)
+
+    def carriers(self, letters: Sequence[Letter]) -> Mapping[str, Collection[str]]:
+        """The workers that bring the effect of these, on their way: commands, each with the channels or streams it is needed for."""
+        return {}
 
     def ahead(self, letters: Sequence[Letter], now: datetime) -> str:
         """What these, on their way, stand behind: `867 mails of the channel`; empty where nothing is before them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -121,6 +121,9 @@ class OutboxLetters(Letters[DeadLetter]):
 
     def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
         return ChannelState.objects.why_closed(redelivery.channels_of(_hints_and_messages(letters)[1]), now)
+
+    def carriers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
+        return {"relay_outbox": redelivery.channels_of(_hints_and_messages(letters)[1])}
 
     def ahead(self, letters: Sequence[DeadLetter], now: datetime) -> str:
         messages = _hints_and_messages(letters)[1]

@@ -45,6 +45,7 @@ from throttler.messages import (
 
 EVENT = "notification.replayed"
 ON_ITS_WAY = f"on its way to {INPUT}"
+CUSTOMER = "customer/"  # before its id in the aggregate of a message
 Place = tuple[int, int]  # partition and offset in the input
 
 
@@ -54,6 +55,7 @@ class Carrier(NamedTuple):
     id: UUID
     state: str
     receipt: str
+    aggregate: str
 
 
 ADDED = {"message_id", "event_type", "correlation_id", "traceparent"}  # by the outbox
@@ -145,6 +147,17 @@ class NotificationLetters(Letters[DeadLetter]):
     def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
         return ChannelState.objects.why_closed(["kafka"], now)
 
+    def standstill(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        """The channel of those that are not in the input yet, a partition of those that are, a customer of either."""
+        messages = list(_messages(letters).values())
+        places = [place for message in messages if (place := _place(message))]
+        closed = self.holdup(letters, now) if len(places) < len(messages) else ""
+        marks = Watermark.objects.of_group(GROUP).of_topic(INPUT).filter(partition__in={number for number, _ in places})
+        return closed or marks.why_stopped("run_throttler") or _why_held(messages)
+
+    def carriers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
+        return {"relay_outbox": ["kafka"], "run_throttler": []}
+
 
 def _judged(record: Replayed, message: Notification, customer: Customer | None, now: int) -> Judgement:
     if reason := _reason_to_expire(record, message, customer, now):
@@ -162,7 +175,7 @@ def _promise(
     try:
         return publish(
             EVENT,
-            f"customer/{message.customer_id}"[:200],
+            f"{CUSTOMER}{message.customer_id}"[:200],
             _payload(record, message),
             idempotency_key=f"throttler/{letter.pk}{again}",
             channel="kafka",
@@ -184,6 +197,16 @@ def _place(message: Carrier | None) -> Place | None:
         return None
     partition, _, offset = message.receipt.partition("/")
     return (int(partition), int(offset)) if partition.isdigit() and offset.isdigit() else None
+
+
+def _why_held(messages: Collection[Carrier]) -> str:
+    """The first customer of these messages from whom nothing leaves, and what helps; empty where there is none."""
+    names = {message.aggregate.removeprefix(CUSTOMER) for message in messages}
+    customer = Customer.objects.held().filter(pk__in=names).order_by("pk").first()
+    if customer is None:
+        return ""
+    held, lever = ("on hold", "resume") if customer.held else ("held by its rate 0/s", "set-rate")
+    return f"customer {customer} is {held}: `customers {lever}`, or its page, lets go what waits"
 
 
 def _unsent(message: Carrier | None) -> Effect:

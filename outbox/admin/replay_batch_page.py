@@ -18,7 +18,6 @@ from config.admin.html import clock_and_age
 from config.admin.humanize import pretty
 from config.database.clock import database_now
 from config.flows import mask_of
-from config.redelivery import Refusal
 from config.telemetry.redaction import masked
 from outbox.audit_log.reveal import Visibility
 from outbox.groups.models import FailureGroup
@@ -27,10 +26,9 @@ from outbox.letters.field_changes import FieldChange, paths_in
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import OutboxMessage
-from outbox.replay_batches import lifecycle, requests, rules
-from outbox.replay_batches.items import in_flight
+from outbox.replay_batches import lifecycle, requests, rules, waits
 from outbox.replay_batches.models import OF_MESSAGES, ReplayBatch, ReplayItem
-from outbox.replay_batches.subjects import subject_of, words_of
+from outbox.replay_batches.subjects import words_of
 
 VERBING = {
     "requeue": "Requeueing", "edit": "Editing", "discard": "Discarding", "resolve": "Resolving", "restore": "Restoring",
@@ -87,7 +85,7 @@ def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
         "reasons": sorted(batch.skipped_why.items(), key=lambda pair: -pair[1]),
         "causes": causes(batch), "newest": newest(batch), "checks": checks(batch), "facts": facts(batch, now),
         "done": DONE[batch.verb], "samples": samples(batch, sight), "sight": sight, "change": change_in_words(batch, sight),
-        "meanwhile": meanwhile(batch), "waits": waits_for(batch, now),
+        "meanwhile": meanwhile(batch), "waits": waits.in_numbers(batch, now), "why": waits.reason(batch, now),
         "both": ",".join(batch.nouns), "one": batch.nouns[0], "many": batch.nouns[1], "end": end(batch, now),
         "item_page": f"admin:outbox_{'outboxmessage' if batch.verb in OF_MESSAGES else 'deadletter'}_change",
         "restorable": batch.verb == "discard" and batch.state in ("done", "cancelled") and not batch.items_gone_at,
@@ -175,15 +173,11 @@ def left(batch: ReplayBatch) -> str:
 
 def end(batch: ReplayBatch, now: datetime) -> str:
     """`about 13:41, at 4.2 a second`, by what it did in the last minute; empty where that tells nothing."""
-    rate = measured(batch, now)
+    rate = waits.measured(batch, now)
     if batch.state != "running" or not batch.eligible or not rate:
         return ""
     when = now + timedelta(seconds=min(batch.eligible / rate, LONGEST))
     return f"about {humanize.clock(when, now).rpartition(':')[0]}, at {rate:.2g} a second"
-
-
-def measured(batch: ReplayBatch, now: datetime) -> float:
-    return rules.measured_rate(batch.marks, batch.turns, now.timestamp())
 
 
 def causes(batch: ReplayBatch) -> list[tuple[FailureGroup, int]]:
@@ -267,30 +261,6 @@ def meanwhile(batch: ReplayBatch) -> str:
         return ""
     new = humanize.plural(number, "new letter", "new letters")
     return f"More than {MOST_NEW} new letters" if number > MOST_NEW else new
-
-
-def waits_for(batch: ReplayBatch, now: datetime) -> str:
-    """What a batch waits for at this moment, in numbers: its full window, and the live traffic that it stands behind."""
-    if batch.state not in ("canary", "running", "verifying") or not batch.requeued or not batch.sends:
-        return ""
-    one, many = batch.nouns
-    said = []
-    if batch.eligible and batch.requeued >= _window(batch, now):
-        on_their_way = humanize.plural(batch.requeued, f"{one} is", f"{many} are")
-        said.append(f"{on_their_way} on their way, the most allowed: waiting for their proof.")
-    flying = in_flight(batch)
-    if flying and (before := subject_of(batch.verb).ahead(flying, now)):
-        said.append(f"Behind {before}.")
-    return " ".join(said)
-
-
-def _window(batch: ReplayBatch, now: datetime) -> int:
-    """How many may be on their way; of what stands in line with live traffic no more than ten seconds of what goes."""
-    try:
-        in_line = subject_of(batch.verb).in_line(batch)
-    except Refusal:  # a source that no flow knows any more
-        in_line = False
-    return min(batch.window, rules.window_of(measured(batch, now))) if in_line else batch.window
 
 
 def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:

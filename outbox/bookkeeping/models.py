@@ -35,6 +35,11 @@ class WatermarkQuerySet(models.QuerySet):
         """How many records their workers know to be in the log, and have not written."""
         return sum(max(0, end - following) for following, end in self.values_list("next_offset", "end_offset"))
 
+    def why_stopped(self, worker: str) -> str:
+        """Why `worker` has stopped at the first of these, and what helps, in one line; empty when all of them run."""
+        mark = self.stopped().order_by("topic", "partition").first()
+        return f"{worker} has stopped at {mark.topic}, partition {mark.partition}: {mark.alarm}" if mark else ""
+
     def diagnosis(self, worker: str, now: datetime) -> tuple[bool, str]:
         """Whether all of them run and `worker` reports, and why not."""
         alarms = [f"{mark.topic}/{mark.partition}: {mark.alarm}" for mark in self.stopped()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -77,6 +77,12 @@ class PromiseLetters(Letters[DeadLetter]):
         channels = {promise.channel for part in prepared for promise in part.promises}
         return ChannelState.objects.why_closed(channels, now)
 
+    def standstill(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        return ChannelState.objects.why_closed(_channels_of_messages(letters), now)
+
+    def carriers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
+        return {"relay_outbox": _channels_of_messages(letters)}  # they do not go through their topic again
+
     def pace(self) -> float:
         rates = [handler.rate() for handler in handlers().values()]
         return min(filter(None, rates), default=0.0)
@@ -87,6 +93,10 @@ class PromiseLetters(Letters[DeadLetter]):
     def faults(self, letter: DeadLetter) -> list[str]:
         """What is wrong with its record; nothing is written."""
         return [buried.error for buried in _prepared(letter).letters]
+
+
+def _channels_of_messages(letters: Sequence[DeadLetter]) -> set[str]:
+    return redelivery.channels_of([letter for letter in letters if letter.carrier])
 
 
 def _prepared(letter: DeadLetter) -> Prepared:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from django.conf import settings
 from django.urls import reverse
 
 from config.admin import humanize
@@ -169,6 +170,33 @@ def why(one: Sighting, now: datetime) -> str:
         since = one.row.round_at or one.row.seen_at
         fact = WHY[one.state].format(humanize.length((now - since).total_seconds(), coarse=True))
     return f"{fact} It held {one.row.holds}." if one.row.holds and one.state is not Liveness.HANGS else fact
+
+
+# -- For whatever waits for a worker -------------------------------------------------------------------------
+def why_missing(needed: Mapping[str, Collection[str]], now: datetime) -> str:
+    """The first of these commands that no process runs, and what helps, in one line; empty when all of them are run.
+
+    `needed` says for which channels or streams, where not every process of a command has all of them. Where workers do not
+    report, nobody knows.
+    """
+    if not needed or not settings.HEARTBEAT:
+        return ""
+    seen = sightings(now)
+    places = [(command, part) for command, parts in sorted(needed.items()) for part in sorted(parts) or [""]]
+    return next((_missing(*place, seen, now) for place in places if not _runs(*place, seen)), "")
+
+
+def _runs(command: str, part: str, seen: Sequence[Sighting]) -> bool:
+    mine = [one.row for one in seen if one.row.command == command and one.state is Liveness.RUNS]
+    return any(not part or not row.holds or part in row.holds.split(", ") for row in mine)
+
+
+def _missing(command: str, part: str, seen: Sequence[Sighting], now: datetime) -> str:
+    mine = [one for one in seen if one.row.command == command and one.state is not Liveness.RUNS]
+    newest = max(mine, key=lambda one: one.row.seen_at, default=None)
+    last = _line(newest, now) if newest else "none has reported within a day"
+    helps = f"start one with `manage.py {command}`, or look at the page Workers"
+    return f"no {command} runs{f' for {part}' if part else ''} ({last}): {helps}"
 
 
 # -- For doctor and /metrics ---------------------------------------------------------------------------------

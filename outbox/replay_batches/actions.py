@@ -14,6 +14,7 @@ from outbox.letters.edits import copies_for, take_back_copies
 from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import STARTS
 from outbox.letters.models import DeadLetter
+from outbox.processes.overview import why_missing
 from outbox.replay_batches import rules
 from outbox.replay_batches.models import SENDING, ReplayBatch, ReplayItem
 
@@ -109,6 +110,15 @@ def holdup(verb: str, letters: Sequence[DeadLetter], now: datetime) -> str:
         return letters_of(letters[0].source).holdup(letters, now)
     except Refusal:
         return ""
+
+
+def standstill(letters: Sequence[DeadLetter], now: datetime) -> str:
+    """Why these letters of one source, on their way, get no further; empty where nobody says."""
+    try:
+        theirs = letters_of(letters[0].source)
+    except Refusal:
+        return ""
+    return theirs.standstill(letters, now) or why_missing(theirs.carriers(letters), now)
 
 
 def pace(kinds: Sequence[Sequence[Any]]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.messages.filters import MessageFilter
 from outbox.messages.models import FLOW, OutboxMessage
+from outbox.processes.overview import why_missing
 from outbox.replay_batches import actions, rules
 from outbox.replay_batches.actions import Judged, act
 from outbox.replay_batches.items import PreviewItem
@@ -99,11 +100,19 @@ class BatchOfLetters:
 
     def holdup(self, verb: str, items: Sequence[ReplayItem], now: datetime) -> str:
         """Why these have to wait now; empty when they can go."""
-        rows = DeadLetter.objects.filter(pk__in=[item.letter for item in items])
-        by_source: dict[str, list[DeadLetter]] = {}
-        for letter in rows.defer("payload", "traceback", "headers"):
-            by_source.setdefault(letter.source, []).append(letter)
-        return next(filter(None, (actions.holdup(verb, found, now) for found in by_source.values())), "")
+        return next(filter(None, (actions.holdup(verb, letters, now) for letters in _by_source(items))), "")
+
+    def standstill(self, items: Sequence[ReplayItem], now: datetime) -> str:
+        """Why these, on their way, get no further, and what helps; empty where nobody says."""
+        return next(filter(None, (actions.standstill(letters, now) for letters in _by_source(items))), "")
+
+
+def _by_source(items: Sequence[ReplayItem]) -> Collection[list[DeadLetter]]:
+    rows = DeadLetter.objects.filter(pk__in=[item.letter for item in items])
+    by_source: dict[str, list[DeadLetter]] = {}
+    for letter in rows.defer("payload", "traceback", "headers"):
+        by_source.setdefault(letter.source, []).append(letter)
+    return by_source.values()
 
 
 def _effect_of(letter: DeadLetter) -> Effect | None:
@@ -165,6 +174,9 @@ class BatchOfMessages:
 
     def holdup(self, verb: str, items: Sequence[ReplayItem], now: datetime) -> str:
         return ChannelState.objects.why_closed({item.step for item in items}, now)
+
+    def standstill(self, items: Sequence[ReplayItem], now: datetime) -> str:
+        return self.holdup("resend", items, now) or why_missing({"relay_outbox": {item.step for item in items}}, now)
 
 
 Subject = BatchOfLetters | BatchOfMessages
