@@ -47,6 +47,16 @@ def lock_due(channel: str, now: datetime, lowest: uuid.UUID, size: int) -> list[
     return [Message._make(row) for row in found]
 
 
+@compiled
+def _first_due(channel: str, now: datetime, lowest: uuid.UUID, before: uuid.UUID) -> QuerySet[OutboxMessage, object]:
+    return OutboxMessage.objects.due(channel, now).from_id(lowest, before).values_list("id")[:1]
+
+
+def is_due(channel: str, now: datetime) -> bool:
+    """Whether a claim would look at a message; it locks none."""
+    return bool(_first_due(channel=channel, now=now, lowest=lower_bound.read(), before=tomorrow()))
+
+
 def lock_among(ids: Sequence[uuid.UUID], channel: str, now: datetime, lowest: uuid.UUID, size: int) -> list[Message]:
     """Up to `size` of these messages, locked, if they are due; no other row is locked, not even for a moment."""
     if not ids:

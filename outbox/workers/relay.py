@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections
@@ -17,7 +18,7 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 from outbox.channels.handlers import MessageHandler
 from outbox.delivery import overdue
-from outbox.delivery.candidates import lower_bound
+from outbox.delivery.candidates import is_due, lower_bound
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
 from outbox.delivery.overdue import rescue
@@ -26,8 +27,8 @@ from outbox.messages.notify import CHANNEL, PAUSE
 from outbox.workers.change_capture import Grace
 
 # -- Waits until messages are committed: LISTEN on PostgreSQL, a short sleep elsewhere -----------------------
-LOOK = 0.015  # seconds between two polls shortly after a NOTIFY
-LOOKING = 1.5 * PAUSE  # seconds of such polls; more than PAUSE, because the next NOTIFY may be a little late
+LOOK = 0.015  # seconds between two looks shortly after a NOTIFY
+LOOKING = 1.5 * PAUSE  # seconds of such looks; more than PAUSE, because the next NOTIFY may be a little late
 SLICE = 0.25  # seconds after which a wait checks whether the process is to stop
 
 
@@ -42,7 +43,7 @@ class Doorbell:
         self._look_until = 0.0
 
     def longest_wait(self, seconds: float) -> float:
-        """`seconds`, or 15 ms shortly after a NOTIFY: commits send no second one then, so the relay polls for them."""
+        """`seconds`, or 15 ms shortly after a NOTIFY: commits send no second one then, so the relay looks for them."""
         return min(seconds, LOOK) if time.monotonic() < self._look_until else seconds
 
     def wait(self, seconds: float) -> bool:
@@ -101,6 +102,7 @@ class Relay:
         self.sleep = FIRST_SLEEP
         self.chores_at = 0.0
         self.look_again: float | None = None
+        self.clock: Callable[[], datetime] = database_now
 
     def tick(self) -> int:
         """One round; returns how many messages it moved."""
@@ -108,6 +110,7 @@ class Relay:
             self._do_chores()
         started = time.perf_counter()
         found = claim(self.handler, "poll", settings.OUTBOX_BATCH, older_than=self.grace.read())
+        self.clock = found.clock
         deliver(found, self.handler, self.stop)
         again = found.look_again
         self.look_again = (again - found.now).total_seconds() if again else None
@@ -131,11 +134,21 @@ class Relay:
             return 0.0
         longest = min(self.longest_sleep, self._until_next(), self.chores_at - time.monotonic() + 0.01)
         if self.doorbell.listens and not self.grace.read():
-            self.doorbell.wait(self.doorbell.longest_wait(max(longest, 0.0)))
+            self._wait_for_commits(longest)
             return 0.0
         wait = max(0.0, min(longest, self.sleep))
         self.sleep = min(self.sleep * 2, LONGEST_SLEEP)
         return wait
+
+    def _wait_for_commits(self, seconds: float) -> None:
+        """Until a NOTIFY, or until something is due shortly after one. To look is one small query: a claim takes eight
+        times as long, and a relay of four messages a second made seventy of them.
+        """
+        until = time.monotonic() + seconds
+        while not self.stop.is_set() and (left := until - time.monotonic()) > 0:
+            patience = self.doorbell.longest_wait(left)
+            if self.doorbell.wait(patience) or (patience < left and is_due(self.handler.name, self.clock())):
+                return
 
     def _until_next(self) -> float:
         """Seconds until the first pending message of the channel is due."""

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from config.database.clock import database_now
-from config.kafka.positions import LogEnd, Mark
+from config.kafka.positions import LogEnd, Mark, Passed
 from outbox.bookkeeping.models import Watermark
 from outbox.bookkeeping.watermarks import Watermarks
 
@@ -28,3 +28,18 @@ def test_ends_of_all_partitions_are_one_statement(django_assert_num_queries):
     with django_assert_num_queries(1):
         marks.reach("g", {READ: LogEnd(12, None, None)}, later)
     assert rows() == [(0, "id", 7, 12, now, "", later), (1, "", 0, 0, now, "", now)]
+
+
+def test_what_quiet_partitions_say_every_second_is_read_and_not_written_again(django_assert_num_queries):
+    marks, now = Watermarks(), database_now()
+    quiet = {("t", number): LogEnd(7, now, Passed("a", 7, 7)) for number in range(12)}
+    marks.reach("g", quiet, now)
+    assert set(marks.load("g", ["t"]).values()) == {Mark("a", 0)}
+    with django_assert_num_queries(2):
+        marks.reach("g", quiet, now)
+    behind_a_mark = {("t", 3): LogEnd(9, now, Passed("a", 9, 0))}
+    with django_assert_num_queries(3):
+        marks.reach("g", {**quiet, **behind_a_mark}, now)
+    with django_assert_num_queries(2):
+        marks.reach("g", {**quiet, **behind_a_mark}, now)
+    assert marks.load("g", ["t"])["t", 3] == Mark("a", 9)

@@ -7,6 +7,8 @@ import pytest
 from django.db import connection, connections
 
 from config.processes import worker as loop
+from outbox.delivery.candidates import is_due
+from outbox.delivery.claim import claim
 from outbox.messages import notify
 from outbox.workers import relay
 from outbox.workers.relay import Relay
@@ -142,6 +144,29 @@ def test_what_is_committed_in_the_pause_leaves_long_before_the_next_notify(memor
     finally:
         stop.set()
         thread.join(30)
+
+
+@ALONE
+def test_a_relay_that_looks_claims_only_what_is_there(memory, monkeypatch):
+    """A claim is eight times the work of a look."""
+    if connection.vendor != "postgresql":
+        pytest.skip("only PostgreSQL has NOTIFY")
+    monkeypatch.setattr(relay, "LOOKING", 60.0)
+    claims, looks, stop = [], [], threading.Event()
+    monkeypatch.setattr(relay, "claim", lambda *args, **more: claims.append(args) or claim(*args, **more))
+    monkeypatch.setattr(relay, "is_due", lambda *args: looks.append(args) or is_due(*args))
+    thread = running(memory, stop)
+    try:
+        promise("order:1")  # rings
+        deadline = time.monotonic() + 20
+        while len(looks) < 20 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        stop.set()
+        thread.join(30)
+    assert memory.accepted
+    assert len(looks) >= 20
+    assert len(claims) < 10  # at the start, for the NOTIFY, after what it moved
 
 
 @ALONE
