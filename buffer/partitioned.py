@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from buffer.events.models import UNSENT, Batch
-from config.database.chunks import in_chunks
+from config.database.queries import in_chunks
 from config.partitions import Partition, PartitionSpec
 from config.telemetry.logs import log_committed
 from outbox.bookkeeping import counters

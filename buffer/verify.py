@@ -19,8 +19,8 @@ from buffer.ingest.rebuild import is_under_way
 from buffer.partitioned import BATCHES_SWEPT, EVENTS
 from buffer.streams import GROUP, Stream
 from buffer.streams import streams as all_streams
-from config.database.chunks import by_key
 from config.database.clock import database_now
+from config.database.queries import by_key
 from config.database.transactions import consistent_snapshot
 from config.flows import Check
 from config.kafka import Record, topic_name

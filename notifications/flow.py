@@ -12,8 +12,8 @@ from django.db.models import Count, F, Max, Sum, Value
 from django.db.models.functions import Coalesce, Concat
 from django.utils.module_loading import import_string
 
-from config.database.chunks import by_key
 from config.database.clock import database_now
+from config.database.queries import by_key
 from config.database.transactions import consistent_snapshot
 from config.flows import Check, Deed, Flow, Reading
 from config.telemetry import metrics

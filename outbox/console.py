@@ -14,8 +14,8 @@ from uuid import UUID
 from django.db import transaction
 
 from config.admin.levers import fault_of_reason, operator_of_terminal
-from config.database.chunks import batched, by_key
 from config.database.clock import database_now
+from config.database.queries import batched, by_key
 from config.flows import mask_of
 from config.kafka.headers import shown
 from config.processes.worker import Options, stop_on_signal

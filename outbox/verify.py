@@ -10,8 +10,8 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Count, DateTimeField, Exists, F, Max, OuterRef, Q, QuerySet, RowRange, Window
 
-from config.database.chunks import by_key
 from config.database.clock import database_now
+from config.database.queries import by_key
 from config.database.transactions import consistent_snapshot
 from config.flows import Check
 from config.kafka import topic_name

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from buffer.events.models import Bucket, BufferedEvent
 from buffer.streams import Stream
-from config.database.chunks import batched
+from config.database.queries import batched
 from config.database.upsert import Upsert, new, timestamp_text
 from config.kafka import topic_name
 

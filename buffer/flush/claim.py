@@ -19,8 +19,9 @@ from buffer.flush.freeze import Claimed, Frozen, LeasedBatch, cut, freeze, trace
 from buffer.flush.set_aside import Unfrozen, is_refusal, set_aside
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
+from config.database.dialects.base import Row
 from config.database.queries import compiled, fast_rows, through
-from config.database.upsert import Rewrite, Row, Upsert, timestamp_text, uuid_text, uuid_writer
+from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text, uuid_writer
 from config.payload import as_json
 from config.telemetry import metrics
 from config.telemetry.logs import listed, log, log_committed

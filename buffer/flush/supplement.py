@@ -20,8 +20,9 @@ from buffer.flush import set_aside
 from buffer.flush.freeze import content_hash, headers_of, iso, trace_cut
 from buffer.streams import Items, Stream
 from config.admin.humanize import plural
+from config.database.dialects.base import Row
 from config.database.retry import Stale
-from config.database.upsert import Rewrite, Row, uuid_text
+from config.database.upsert import Rewrite, uuid_text
 from config.gate import InvalidRecord
 from config.payload import as_json, digest
 from config.redelivery import Effect, Judgement, Refusal

@@ -13,7 +13,7 @@ import msgspec
 from buffer.events.arrivals import OrderKey
 from buffer.events.models import Batch, BufferedEvent
 from buffer.streams import Stream
-from config.database.chunks import batched
+from config.database.queries import batched
 from config.database.upsert import Rewrite, uuid_text
 from config.kafka import Record, RecordBatch, topic_name
 from config.kafka.positions import TopicPartition

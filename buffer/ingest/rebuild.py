@@ -12,8 +12,8 @@ from buffer.ingest.after_restore import Regain, read_sent
 from buffer.ingest.handler import Ingest
 from buffer.partitioned import BATCHES_SWEPT
 from buffer.streams import GROUP, Stream, streams
-from config.database.chunks import delete_in_chunks
 from config.database.clock import database_now
+from config.database.queries import delete_in_chunks
 from config.database.tables import require_tables
 from config.kafka import Mark, topic_name
 from config.kafka import RecordBatch as Records

@@ -15,7 +15,7 @@ from buffer.ledger.batch import Applied, Key, MovementClassifier, Prepared, Trac
 from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.statements import NAME, Group, Row, adjust_stocks, insert_movements, read_known, read_stocks
 from buffer.ledger.topics import Merchant, Movements, Variant, sources
-from config.database.upsert import Row as Values
+from config.database.dialects.base import Row as Values
 from config.database.upsert import Upsert, new
 from config.gate import InvalidRecord
 from config.kafka import Record, RecordBatch, Tally, topic_name

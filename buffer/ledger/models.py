@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from django.db import models
 from django.db.models import Q
 
-from config.database.chunks import batched
+from config.database.queries import batched
 from config.fields import IdentifierField
 
 # Older than any record, also than one without a timestamp, which Kafka calls -1.

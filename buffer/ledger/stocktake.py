@@ -13,8 +13,8 @@ from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStoc
 from buffer.ledger.statements import NAME, Row, adjust_stocks, insert_movements, read_known
 from buffer.ledger.topics import LARGEST_DELTA
 from config.admin.levers import Operator
-from config.database.chunks import batched
 from config.database.clock import database_now
+from config.database.queries import batched
 from config.database.upsert import Upsert
 from config.fields import IDENTIFIER_LENGTH
 from config.payload import short_hash

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from config.admin.svg import Drawing, draw
-from config.database.together import asked_together
+from config.database.queries import asked_together
 from config.flows import Need, Picture, flows
 from config.partitions import rotation
 

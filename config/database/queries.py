@@ -1,10 +1,12 @@
-"""Short queries without the ORM's overhead: plain rows, SQL that is compiled once, index hints."""
+"""Queries: short ones without the ORM's overhead, many rows a chunk at a time, and what several flows ask, read once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections, models
@@ -125,3 +127,64 @@ def forced(sql: str, model: type[models.Model], index: str) -> str:
     """The statement with the hint; MySQL and MariaDB only."""
     table = f"FROM `{model._meta.db_table}`"
     return sql.replace(table, f"{table} FORCE INDEX (`{index}`)", 1)
+
+
+# -- A chunk at a time ---------------------------------------------------------------------------------------
+CHUNK = 2000  # rows: no transaction grows long, and no statement has too many parameters
+T = TypeVar("T")
+
+
+def batched(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """`values` in pieces of at most `size`."""
+    return (values[start : start + size] for start in range(0, len(values), size))
+
+
+def in_chunks(rows: QuerySet) -> Iterator[QuerySet]:
+    """Queries for some of `rows` each, by their keys, until none is left: whoever asks deletes them."""
+    while ids := list(rows.values_list("pk", flat=True)[:CHUNK]):
+        yield rows.filter(pk__in=ids)
+
+
+def by_key(rows: QuerySet, size: int) -> Iterator[list[Row]]:
+    """The rows of a `values_list()` whose first column is the primary key, by rising key: a short query for each chunk."""
+    chunk = list(rows.order_by("pk")[:size])
+    while chunk:
+        yield chunk
+        chunk = list(rows.filter(pk__gt=chunk[-1][0]).order_by("pk")[:size])
+
+
+def delete_in_chunks(rows: QuerySet) -> int:
+    """Delete `rows`; returns how many."""
+    return sum(chunk.delete()[0] for chunk in in_chunks(rows))
+
+
+# -- What several flows ask for one page or one scrape -------------------------------------------------------
+Answer = TypeVar("Answer")
+Names = Collection[str] | None  # None: of all
+
+_answers: ContextVar[dict[Hashable, Any] | None] = ContextVar("answers", default=None)
+
+
+@contextmanager
+def asked_together() -> Iterator[None]:
+    """Within this, what `of_names` reads is read once for all names; at its end it is forgotten, so no page shows another's.
+
+    Nothing may be written within it, and no generator may hold it open.
+    """
+    token = _answers.set({})
+    try:
+        yield
+    finally:
+        _answers.reset(token)
+
+
+def of_names(read: Callable[..., Answer], names: Names, *more: Hashable) -> Answer:
+    """`read(names, *more)`, or of more names than these: `read(None, *more)`, where several ask together."""
+    answers = _answers.get()
+    if answers is None:
+        return read(names, *more)
+    asked = (read, more)
+    if asked not in answers:
+        answers[asked] = read(None, *more)
+    answer: Answer = answers[asked]
+    return answer

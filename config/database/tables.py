@@ -1,7 +1,9 @@
-"""Whether `migrate` has made what the models need: asked before a worker begins, by `doctor` and by /readyz."""
+"""The tables that `migrate` makes: whether they are there, and who waits while its steps lock them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from django.apps import apps
@@ -15,6 +17,8 @@ from django.db.migrations.recorder import MigrationRecorder
 from config.database.retry import needs_migrate
 
 
+# -- Whether `migrate` has made what the models need ---------------------------------------------------------
+# Asked before a worker begins, by `doctor` and by /readyz.
 def require_tables() -> None:
     """Raise the database's own error if a table or a column of the project's models is missing.
 
@@ -69,3 +73,69 @@ def unfinished_squashes(connection: BaseDatabaseWrapper) -> list[str]:
                 f"that has {first}, then with this one (docs/deploy.md, Upgrade)"
             )
     return sentences
+
+
+# -- What the steps of `migrate` lock ------------------------------------------------------------------------
+# Which statements make others wait, on which big tables, and whether for reading, too.
+BIG = 100_000  # rows; below, each step takes a moment
+TABLE = r"""(?:ALTER TABLE|INDEX \S+ ON) ["`]?(\w+)"""
+WRITES, ALL = "writes wait", "reads and writes wait"
+# By the first that matches. What is not here takes a moment on each of them: a column that is NULL or has a default of the
+# database, a column or an index that goes. Sources: PostgreSQL 15, ALTER TABLE and CREATE INDEX; MySQL 8.4, online DDL
+# operations; MariaDB 10.11, InnoDB online DDL.
+POSTGRESQL = (
+    (r"^CREATE (UNIQUE )?INDEX CONCURRENTLY", ""),
+    (r"^CREATE (UNIQUE )?INDEX", f"{WRITES} until the index is built"),
+    (r"ADD CONSTRAINT .* FOREIGN KEY", f"{WRITES} until each row is checked"),
+    (r"ADD CONSTRAINT .* (UNIQUE|PRIMARY KEY)", f"{ALL} until the index is built"),
+    (r"ADD CONSTRAINT .* CHECK|SET NOT NULL", f"{ALL} until each row is checked"),
+    (r"ALTER COLUMN .* TYPE|ADD COLUMN .* (GENERATED|STORED)", f"{ALL} while the table may be written anew"),
+    (r"^UPDATE ", "its rows wait until all of them are changed"),
+)
+MYSQL = (
+    (r"GENERATED ALWAYS .* STORED", f"{WRITES} while the table is written anew"),
+    (r"ADD CONSTRAINT .* (CHECK|FOREIGN KEY)", f"{WRITES} while the table is written anew"),
+    (r"MODIFY|CHANGE COLUMN", f"{WRITES} while the table may be written anew"),
+    (r"INDEX|ADD CONSTRAINT .* UNIQUE", "nobody waits for long, but the index is built row by row"),
+    (r"^UPDATE ", "its rows wait until all of them are changed"),
+)
+RULES = {"postgresql": POSTGRESQL, "mysql": MYSQL}
+ROWS = {
+    "postgresql": "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0) FROM pg_partition_tree(to_regclass(%s)) t "
+    "JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf",
+    "mysql": "SELECT coalesce(sum(table_rows), 0) FROM information_schema.tables "
+    "WHERE table_schema = DATABASE() AND table_name = %s",
+}
+
+
+def warnings(connection: BaseDatabaseWrapper) -> Iterator[str]:
+    """A sentence for each step that `migrate` has before it and that makes others wait for a table of 100 000 rows or more."""
+    if connection.vendor not in RULES:
+        return  # one file, one writer: every step locks all of it
+    executor = MigrationExecutor(connection)
+    for migration, backwards in executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        try:
+            statements = executor.loader.collect_sql([(migration, backwards)])
+        except DatabaseError:
+            continue  # it asks for tables that an earlier one of the plan makes: they are empty
+        for statement in statements:
+            table, wait = lock_of(statement, connection.vendor)
+            if wait and (rows := _estimate(connection, table)) >= BIG:
+                yield f"{migration}: {table}, about {rows:,} rows: {wait}"
+
+
+def lock_of(statement: str, vendor: str) -> tuple[str, str]:
+    """The table of a statement, and who waits for how long; nothing where that is a moment."""
+    text = " ".join(statement.split())
+    table = re.search(r"""^UPDATE ["`]?(\w+)|""" + TABLE, text)
+    if table is None:
+        return "", ""
+    wait = next((words for pattern, words in RULES[vendor] if re.search(pattern, text)), "")
+    return table[1] or table[2], wait
+
+
+def _estimate(connection: BaseDatabaseWrapper, table: str) -> int:
+    """Rows of all its partitions, as the server's statistics have them."""
+    with connection.cursor() as cursor:
+        cursor.execute(ROWS[connection.vendor], [table])
+        return int(cursor.fetchone()[0])

@@ -18,8 +18,8 @@ from prometheus_client.registry import Collector
 
 from config import replica
 from config.database.clock import compared_clocks
+from config.database.queries import asked_together
 from config.database.tables import missing_migrations
-from config.database.together import asked_together
 from config.flows import Reading, flows
 from config.partitions import rotation
 from config.telemetry.logs import log

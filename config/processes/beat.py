@@ -11,8 +11,8 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from django.utils.module_loading import import_string
 
-from config.database.chunks import delete_in_chunks
 from config.database.clock import database_now
+from config.database.queries import delete_in_chunks
 from config.flows import flows
 from config.partitions import Plan, rotate
 from config.partitions.rotation import short

@@ -11,9 +11,10 @@ from uuid import UUID
 from django.conf import settings
 from django.db import models, transaction
 
-from config.database.chunks import delete_in_chunks
+from config.database.dialects.base import Row
+from config.database.queries import delete_in_chunks
 from config.database.retry import Remedy, remedy_for
-from config.database.upsert import Row, Upsert, timestamp_text, uuid_text
+from config.database.upsert import Upsert, timestamp_text, uuid_text
 from config.fields import IdentifierField, in_ascii, storable
 from config.telemetry import metrics
 from config.telemetry.logs import listed, log, log_committed

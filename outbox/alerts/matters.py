@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import F
 
 from config.admin.home import needs_one_by_one
-from config.database.chunks import delete_in_chunks
+from config.database.queries import delete_in_chunks
 from config.flows import Need
 from config.telemetry.redaction import without_addresses
 from outbox.alerts.models import URGENCIES, Matter, Notice, Subscription

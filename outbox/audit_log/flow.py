@@ -12,8 +12,8 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from config.admin.levers import Operator
-from config.database.chunks import batched, by_key
 from config.database.clock import database_now
+from config.database.queries import batched, by_key
 from config.flows import Check, Flow, Reading
 from config.telemetry import metrics
 from outbox.audit_log.actions import record

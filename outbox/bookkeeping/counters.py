@@ -10,7 +10,7 @@ from datetime import datetime
 
 from django.db.models import Sum
 
-from config.database.together import Names, of_names
+from config.database.queries import Names, of_names
 from config.database.upsert import Upsert
 from config.partitions import Partition, PartitionSpec, living_keys
 from outbox.bookkeeping.models import FlowCounter, FlowMinute

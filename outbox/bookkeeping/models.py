@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Max
 
 from config.admin import humanize
-from config.database.together import Names
+from config.database.queries import Names
 from config.fields import IdentifierField
 from config.kafka import topic_name
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from config.admin import humanize
-from config.database.together import Names, of_names
+from config.database.queries import Names, of_names
 from config.flows import Need, Reading, Stage
 from config.kafka.client import reachability
 from config.redelivery import Tone

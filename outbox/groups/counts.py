@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from django.db.models import Case, F, Q, Sum, Value, When
 
-from config.database.chunks import delete_in_chunks
+from config.database.queries import delete_in_chunks
 from config.database.upsert import Upsert
 from config.fields import in_ascii
 from outbox.groups.fingerprint import LONGEST_TITLE, fingerprint_of, title_of

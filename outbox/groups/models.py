@@ -10,7 +10,7 @@ from django.db.models import F, Q
 from django.urls import reverse
 
 from config.admin import humanize
-from config.database.together import Names
+from config.database.queries import Names
 from config.fields import IdentifierField
 
 # -- Queries about failure groups and their hours ------------------------------------------------------------

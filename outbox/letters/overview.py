@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from config.admin import humanize
-from config.database.together import Names, of_names
+from config.database.queries import Names, of_names
 from config.flows import Need, Reading, source_in_words
 from config.telemetry import metrics
 from outbox.groups.counts import arrived_by_hour, is_rising

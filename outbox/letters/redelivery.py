@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from config.database.chunks import batched
+from config.database.queries import batched
 from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Upsert, new, timestamp_text
 from config.flows import flows, letters_of

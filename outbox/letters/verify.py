@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, Subquery, Sum
 
-from config.database.chunks import by_key
+from config.database.queries import by_key
 from config.flows import Check
 from config.payload import digest
 from outbox.bookkeeping.verify import OFFENDERS

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, QuerySet
 
-from config.database.chunks import in_chunks
+from config.database.queries import in_chunks
 from config.partitions import Keep, Partition, PartitionSpec
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters

@@ -13,8 +13,8 @@ from uuid import uuid4
 from django.db import DatabaseError, InterfaceError, close_old_connections, connection
 from django.db.models import Max
 
-from config.database.chunks import delete_in_chunks
 from config.database.clock import compared_clocks
+from config.database.queries import delete_in_chunks
 from config.database.retry import needs_migrate
 from config.processes.alive import Identity
 from config.telemetry import metrics

@@ -14,7 +14,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
-from config.database.chunks import delete_in_chunks
+from config.database.queries import delete_in_chunks
 from config.database.retry import Stale
 from config.database.upsert import Rewrite
 from config.redelivery import Effect

@@ -15,8 +15,8 @@ from django.db import transaction
 
 from config.admin.humanize import plural
 from config.admin.levers import NO_REASON, Operator, operator_of_terminal
-from config.database.chunks import batched, by_key
 from config.database.clock import database_now
+from config.database.queries import batched, by_key
 from config.database.upsert import Upsert, new
 from config.processes.csv_rows import numbered_rows
 from config.processes.worker import Options

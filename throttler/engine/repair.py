@@ -14,8 +14,8 @@ from typing import Any
 
 from django.db import DataError, close_old_connections, connection, transaction
 
-from config.database.chunks import batched
 from config.database.clock import database_now
+from config.database.queries import batched
 from config.kafka import Record, Replayed, topic_name
 from config.kafka.reader import Reader
 from config.telemetry import metrics

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from django.db import IntegrityError, models, transaction
 from django.db.models import Exists, F, OuterRef, Q
 
-from config.database.chunks import batched, delete_in_chunks
+from config.database.queries import batched, delete_in_chunks
 from config.database.retry import is_duplicate
 from config.database.upsert import Upsert, new, timestamp_text
 from config.kafka.positions import LogEnd

@@ -13,8 +13,8 @@ from zlib import crc32
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import Count, F, Q, QuerySet
 
-from config.database.chunks import batched
 from config.database.dialects.ranges import RangeTable, ranges_of
+from config.database.queries import batched
 from config.partitions.rotation import driver_for
 from throttler.messages import microseconds, moment_of
 from throttler.overflow.models import OverflowMessage

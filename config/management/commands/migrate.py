@@ -6,8 +6,8 @@ from django.core.management.commands import migrate
 from django.db import connections
 from django.db.migrations import Migration
 
-from config.database.locks import warnings
 from config.database.mysql.schema import MigrationJournal
+from config.database.tables import warnings
 
 
 class Command(migrate.Command):

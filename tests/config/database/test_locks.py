@@ -10,8 +10,8 @@ from django.db import connection, models
 from django.db.migrations import AddField, AddIndex, Migration
 from django.db.migrations.loader import MigrationLoader
 
-from config.database import locks
-from config.database.locks import ALL, WRITES, lock_of
+from config.database import tables
+from config.database.tables import ALL, WRITES, lock_of
 
 INDEX = 'CREATE INDEX "deadletter_trace" ON "outbox_deadletter" ("trace_id") WHERE "trace_id" IS NOT NULL'
 
@@ -61,7 +61,7 @@ def test_migrate_names_the_big_tables_and_who_waits(monkeypatch):
     call_command("migrate", plan=True, stdout=said, no_color=True)
     assert "Add field colour to deadletter" in said.getvalue()
     assert "Others will wait" not in said.getvalue()
-    monkeypatch.setattr(locks, "BIG", 0)
+    monkeypatch.setattr(tables, "BIG", 0)
     call_command("migrate", plan=True, stdout=said, no_color=True)
     lines = [line for line in said.getvalue().splitlines() if "outbox_deadletter, about" in line]
     if connection.vendor == "sqlite":

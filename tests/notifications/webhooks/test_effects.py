@@ -8,7 +8,7 @@ import pytest
 from django.db import DatabaseError
 from django.utils import timezone
 
-from config.database import chunks
+from config.database import queries
 from notifications.channels.local import Memory
 from notifications.mail import delivery_status
 from notifications.models import Delivery, Suppression, WebhookEvent
@@ -233,7 +233,7 @@ def test_a_verdict_that_another_process_gave_meanwhile_stands(sent, monkeypatch)
 
 
 def test_old_events_are_swept_in_chunks_and_young_ones_stay(sent, settings, monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK", 4)
+    monkeypatch.setattr(queries, "CHUNK", 4)
     tell(*(event("opened", sent.pk) for _ in range(7)))
     keep = WebhookEvent.objects.first()
     old = timezone.now() - timedelta(days=settings.WEBHOOK_RETENTION_DAYS, seconds=1)

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from config.admin.levers import Operator
-from config.database import chunks
+from config.database import queries
 from config.database.clock import database_now
 from config.processes.beat import rotate_and_sweep
 from outbox.audit_log import flow
@@ -39,7 +39,7 @@ def test_deeds_are_kept_for_ever_unless_told_otherwise(trail, settings):
 
 def test_the_daily_round_deletes_older_deeds_in_chunks(trail, settings, monkeypatch):
     settings.AUDIT_RETENTION_DAYS = 10
-    monkeypatch.setattr(chunks, "CHUNK", 7)
+    monkeypatch.setattr(queries, "CHUNK", 7)
     _plans, swept = rotate_and_sweep()
     assert swept == 30
     assert OperatorAction.objects.exclude(verb=flow.SWEEP).count() == 10

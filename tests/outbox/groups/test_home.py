@@ -7,7 +7,7 @@ import pytest
 
 from config.admin.home import by_urgency, pictures_of
 from config.database.clock import database_now
-from config.database.together import asked_together
+from config.database.queries import asked_together
 from config.flows import Flow, Need, flows, name_of, source_in_words
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
