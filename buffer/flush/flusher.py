@@ -1,23 +1,187 @@
-"""The flusher: claim what is due, publish what is claimed; nothing is cut before a restore has caught up."""
+"""The flusher: claim what is due, publish what is claimed, mark it sent; nothing is cut before a restore has caught up."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 
-from django.db import connection
+from django.conf import settings
+from django.db import connection, transaction
 
-from buffer.events.models import Bucket
+from buffer.events.models import Batch, Bucket
 from buffer.flush.claim import claim
-from buffer.flush.publish import lease_unsent, publish
-from buffer.streams import GROUP, Stream
+from buffer.flush.freeze import LeasedBatch
+from buffer.flush.redelivery import STEP, newest_letter
+from buffer.streams import GROUP, Stream, streams
 from config.database.clock import database_now
-from config.kafka import Producer, topic_name
+from config.database.retry import Remedy, full_jitter
+from config.database.upsert import Rewrite, uuid_writer
+from config.kafka import Failed, Outgoing, Producer, Refused, Replayed, SendResult, Sent, topic_name
 from config.kafka.client import KafkaError
-from config.telemetry import metrics
-from config.telemetry.logs import log
+from config.processes import worker
+from config.telemetry import metrics, tracing
+from config.telemetry.logs import listed, log, log_committed
+from outbox.bookkeeping import counters
 from outbox.bookkeeping.watermarks import Watermarks
+from outbox.letters.burial import Letter, bury
 
+# -- Stage 2: every claimed batch whose lease is free is published, then marked sent --------------------------
+BATCHES_A_ROUND = 400
+SETTLE_ATTEMPTS = 10
+
+SENT = Rewrite(
+    Batch,
+    key="batch_id",
+    changes="output_partition output_offset",
+    constants="status sent_at lease_token lease_until",
+    guard="old.status = 'claimed'",
+)
+
+
+def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]]:
+    """Take over claimed batches that nobody holds, oldest first per location.
+
+    A batch waits while an older one of its location is unsent and not leased here, too: two flushers
+    must not overtake each other at one warehouse.
+    """
+    token = uuid.uuid4()
+    with transaction.atomic():
+        now = database_now()
+        ours = Batch.objects.claimed().of_streams([stream.name for stream in wanted]).oldest_first()
+        candidates = list(ours.lock_free(now).defer("event_ids", "months")[:BATCHES_A_ROUND])
+        locations = {batch.location_id for batch in candidates}
+        unsent = Batch.objects.claimed().at(locations).values_list("stream", "location_id", "sequence")
+        batches = in_order(candidates, unsent) if candidates else []
+        until = now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS)
+        Batch.objects.lease([batch.pk for batch in batches], token, until, now)
+        if batches:
+            log_committed("batches_leased", batches=len(batches), **listed(batches, batch_id="pk"))
+    return token, list(map(_leased, batches))
+
+
+def _leased(batch: Batch) -> LeasedBatch:
+    orders = 0 if batch.supplement_of else batch.event_count
+    return LeasedBatch(batch.pk, batch.stream, batch.location_id, batch.payload, batch.headers, orders, batch.attempts)
+
+
+def in_order(candidates: Sequence[Batch], unsent: Iterable[tuple[str, str, int]]) -> list[Batch]:
+    """Those candidates that come before every unsent batch of their location which is not a candidate."""
+    mine = {(batch.stream, batch.location_id, batch.sequence) for batch in candidates}
+    first_foreign: defaultdict[tuple[str, str], float] = defaultdict(lambda: float("inf"))
+    for stream, location, sequence in unsent:
+        if (stream, location, sequence) not in mine:
+            place = (stream, location)
+            first_foreign[place] = min(first_foreign[place], sequence)
+    ordered = sorted(candidates, key=lambda batch: (batch.claimed_at, batch.sequence))
+    return [batch for batch in ordered if batch.sequence < first_foreign[batch.stream, batch.location_id]]
+
+
+def publish(batches: Sequence[LeasedBatch], token: uuid.UUID, producer: Producer) -> bool:
+    """Send leased batches and settle them; False when the broker did not take them all."""
+    if not batches:
+        return True
+    began = time.time_ns()
+    outcomes = producer.send_all([message_of(batch) for batch in batches])
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        with tracing.span("send batch", batch.headers["traceparent"], kind="producer", began=began):
+            if not isinstance(outcome, Sent):
+                tracing.fail(type(outcome).__name__.lower())
+    _settle_until_it_stands(list(zip(batches, outcomes, strict=True)), token)
+    return not any(isinstance(outcome, Failed) for outcome in outcomes)
+
+
+def message_of(batch: LeasedBatch) -> Outgoing:
+    """The frozen bytes: every attempt sends the same."""
+    # Sorted, because MySQL hands the keys of a JSON object back in an order of its own.
+    headers = [(name, value.encode()) for name, value in sorted(batch.headers.items())]
+    output = streams()[batch.stream].output
+    return Outgoing(topic_name(output), batch.location_id, batch.payload.encode(), headers)
+
+
+def _settle_until_it_stands(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID) -> None:
+    """Settle, again after a deadlock: batches that are not settled go out once more when their lease ends."""
+
+    def unit() -> None:
+        with transaction.atomic():
+            settle(results, token, database_now())
+
+    worker.until_it_stands(
+        unit, "settle", lambda failures, remedy: remedy is Remedy.RERUN and failures < SETTLE_ATTEMPTS
+    )
+
+
+def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, now: datetime) -> None:
+    """Write what became of each batch, for those still held by `token`."""
+    ours = Batch.objects.claimed().held_by(token).filter(pk__any={batch.pk for batch, _ in results})
+    held = set(ours.select_for_update().values_list("pk", flat=True))
+    lost = len(results) - len(held)
+    if lost:
+        metrics.FENCE_LOST.inc(lost)
+        log_committed("fence_lost", "warning", table="batch", lost=lost, token=str(token))
+    kept = [(batch, outcome) for batch, outcome in results if batch.pk in held]
+    _settle_sent([(batch, outcome) for batch, outcome in kept if isinstance(outcome, Sent)], now)
+    _settle_failed([(batch, outcome) for batch, outcome in kept if isinstance(outcome, Failed)], now)
+    for batch, outcome in kept:
+        metrics.PUBLISHED.labels(batch.stream, type(outcome).__name__.lower()).inc()
+        if isinstance(outcome, Refused):
+            park(batch, outcome.error, now)
+
+
+def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> None:
+    """Mark the batches as sent; their orders then read as sent (buffer/events/models.py)."""
+    if not results:
+        return
+    text = uuid_writer()
+    settled = SENT.run(
+        [(text(batch.pk), outcome.partition, outcome.offset) for batch, outcome in results],
+        {"status": Batch.Status.SENT.value, "sent_at": now, "lease_token": None, "lease_until": None},
+    )
+    if settled != len(results):
+        # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
+        raise RuntimeError(f"settled {settled} of {len(results)} locked batches")
+    counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+    for batch, _ in results:
+        counts[batch.stream, "flush", "batches_sent"] += 1
+        counts[batch.stream, "flush", "events_sent"] += batch.orders
+    counters.add(counts, now)
+    ids = listed([batch for batch, _ in results], batch_id="pk", stream="stream", location_id="location_id")
+    events = sum(batch.orders for batch, _ in results)
+    log_committed("batches_sent", batches=len(results), events=events, **ids)
+
+
+def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime) -> None:
+    """Try again later, however often: an outage is not the batch's fault."""
+    if not results:
+        return
+    attempt = max(batch.attempts for batch, _ in results) + 1
+    later = now + timedelta(seconds=0.5 + full_jitter(attempt, base=0.5, cap=15))
+    Batch.objects.filter(pk__in=[batch.pk for batch, _ in results]).update(
+        lease_token=None, lease_until=later, attempts=attempt, error=results[0][1].error
+    )
+    ids = listed([batch for batch, _ in results], batch_id="pk")
+    log_committed("publish_failed", "warning", batches=len(results), error=results[0][1].error, **ids)
+
+
+def park(batch: LeasedBatch, error: str, now: datetime) -> None:
+    """The broker refuses this batch for good: its letter frees it (requeue) or closes it (discard)."""
+    Batch.objects.filter(pk=batch.pk).put(Batch.Status.PARKED, error=error, attempts=batch.attempts + 1)
+    topic, pk = topic_name(streams()[batch.stream].output), str(batch.pk)
+    key, value = batch.location_id.encode(), batch.payload.encode()
+    record = Replayed(topic, -1, batch.attempts, int(now.timestamp() * 1000), key, value)
+    before = newest_letter(batch.pk)
+    revision, predecessor = (before.revision + 1, before.pk) if before else (0, None)
+    letter = Letter(
+        batch.stream, STEP, "batch_refused", error, record, pk, revision, business_key=pk, predecessor=predecessor
+    )
+    bury([letter], "", now)
+    log_committed("batch_parked", "warning", batch_id=pk, stream=batch.stream, error=error)
+
+
+# -- The flusher ---------------------------------------------------------------------------------------------
+# Claim what is due, publish what is claimed; nothing is cut before a restore has caught up.
 LONGEST_SLEEP = 1.0
 SHORTEST_SLEEP = 0.02
 

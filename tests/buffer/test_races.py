@@ -13,8 +13,7 @@ from django.db import connection, connections, transaction
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.claim import Candidate, _open_events, claim
-from buffer.flush.flusher import Flusher
-from buffer.flush.publish import lease_unsent
+from buffer.flush.flusher import Flusher, lease_unsent
 from buffer.ingest.handler import Ingest
 from buffer.verify import checks, payload_checks
 from config.admin.levers import Operator

@@ -21,7 +21,7 @@ POINTS = {
     "taken": "buffer.flush.claim._claim_events",  # the claim is in the transaction, not committed
     "claimed": "buffer.flush.flusher.claim",  # committed; nothing was sent
     "sent": "config.kafka.producer.Producer.send_all",  # the broker has acknowledged; nobody knows
-    "settled": "buffer.flush.publish.settle",  # in the transaction, not committed
+    "settled": "buffer.flush.flusher.settle",  # in the transaction, not committed
     # The ledger's transaction, statement by statement; nothing of it is committed.
     "recorded": "buffer.ledger.handler.insert_movements",
     "adjusted": "buffer.ledger.handler.adjust_stocks",

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from buffer.admin.buckets import why_not_withdraw
 from buffer.events.models import Batch, BufferedEvent
 from buffer.flush.claim import claim
-from buffer.flush.publish import publish
+from buffer.flush.flusher import publish
 from buffer.partitioned import EVENTS
 from buffer.verify import checks
 from config.database.clock import database_now

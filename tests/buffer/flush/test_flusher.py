@@ -6,11 +6,10 @@ from datetime import timedelta
 import pytest
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.flush import publish as publishing
+from buffer.flush import flusher as publishing
 from buffer.flush.claim import STORE, claim
-from buffer.flush.flusher import Flusher
+from buffer.flush.flusher import Flusher, in_order, lease_unsent
 from buffer.flush.freeze import content_hash
-from buffer.flush.publish import in_order, lease_unsent
 from buffer.verify import checks, payload_checks
 from config.database.clock import database_now
 from config.database.upsert import uuid_text

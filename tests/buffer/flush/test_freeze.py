@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buffer.flush.flusher import message_of
 from buffer.flush.freeze import Claimed, LeasedBatch, batch_id_of, cut, freeze
-from buffer.flush.publish import message_of
 from buffer.streams import streams
 from tests.conftest import TOPIC_ID, order
 

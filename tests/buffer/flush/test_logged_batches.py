@@ -7,7 +7,7 @@ import pytest
 from buffer.events.levers import withdraw
 from buffer.events.models import Batch, BufferedEvent
 from buffer.flush.claim import claim
-from buffer.flush.publish import lease_unsent, publish
+from buffer.flush.flusher import lease_unsent, publish
 from config.admin.levers import Operator
 from config.kafka import Failed, Refused
 from outbox.letters.levers import pull

@@ -6,9 +6,9 @@ import pytest
 from django.db import InterfaceError, OperationalError
 
 from buffer.events.models import Batch
-from buffer.flush import publish as publishing
+from buffer.flush import flusher as publishing
 from buffer.flush.claim import claim
-from buffer.flush.publish import lease_unsent, publish
+from buffer.flush.flusher import lease_unsent, publish
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Failed
