@@ -6,4 +6,4 @@ from throttler.lanes.models import Lane as Lane
 from throttler.lanes.models import LaneOwner as LaneOwner
 from throttler.lanes.models import LanePartition as LanePartition
 from throttler.lanes.models import OutputDivision as OutputDivision
-from throttler.overflow.models import OverflowMessage as OverflowMessage
+from throttler.overflow.django import OverflowMessage as OverflowMessage

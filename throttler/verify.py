@@ -31,7 +31,7 @@ from throttler.engine.row_writer import GROUP
 from throttler.engine.transaction import INPUT
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LanePartition
-from throttler.overflow.configured import store_of_settings
+from throttler.overflow import store_of_settings
 from throttler.overflow.store import LaneRange, OverflowStore
 
 CHUNK = 1000

@@ -24,7 +24,7 @@ from throttler.customers.models import Customer
 from throttler.customers.situation import MOST_LANES, ttl_of
 from throttler.lanes.models import Lane
 from throttler.messages import NAMED, READABLE, moment_of
-from throttler.overflow.configured import store_of_settings
+from throttler.overflow import store_of_settings
 from throttler.overflow.store import LAST_OFFSET, LaneRange, OverflowRow
 
 PAGE = 50

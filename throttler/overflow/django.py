@@ -1,4 +1,4 @@
-"""The overflow store in the relational database: one statement for some hundred rows, one query for a hundred lanes."""
+"""The overflow store in the relational database: its table, one statement for some hundred rows, one query for a hundred lanes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,52 @@ from operator import or_
 from typing import Any
 from zlib import crc32
 
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.models import Count, F, Q, QuerySet
 
 from config.database.dialects.ranges import RangeTable, ranges_of
 from config.database.queries import batched
+from config.fields import IdentifierField
 from config.partitions.rotation import driver_for
 from throttler.messages import microseconds, moment_of
-from throttler.overflow.models import OverflowMessage
 from throttler.overflow.store import LaneRange, LaneRows, OverflowRow, OverflowStore, each_offset_once
 from throttler.partitioned import OVERFLOW
 
+
+# -- The table of messages over the rate ---------------------------------------------------------------------
+# Rows are inserted and read, never updated, and leave with their day.
+class OverflowMessage(models.Model):
+    """A message that waits, or waited: what is left of a lane says its watermark, not its rows.
+
+    The day stands last in the key: a lane is read across its days in the order of its offsets.
+    """
+
+    pk = models.CompositePrimaryKey("partition", "customer_id", "topic_id", "offset", "day")
+    partition = models.IntegerField()
+    customer_id = IdentifierField()
+    topic_id = IdentifierField(max_length=36)
+    offset = models.BigIntegerField()
+    day = models.DateField()
+    notification_id = IdentifierField(help_text="As the message says.")
+    created_at = models.DateTimeField(help_text="The earlier of the message's own time and the record's.")
+    expires_at = models.DateTimeField(null=True, help_text="Empty: its customer's TTL when it is judged.")
+    headers = models.BinaryField(help_text="JSON of [[name, base64 value], …], or nothing.")
+    payload = models.BinaryField(help_text="The record's value, byte for byte.")
+    notification_hash = models.SmallIntegerField(
+        null=True, help_text="One of 4,096, of the notification id: people search by it."
+    )
+
+    class Meta:
+        # Few hashes, each in the order of offsets: rows go to the ends of 4,096 runs, which stay in memory however
+        # large the table is, and a search passes one row in 4,096.
+        indexes = [models.Index(fields=["notification_hash", "offset"], name="overflow_notification")]
+
+    def __str__(self) -> str:
+        return f"{self.customer_id} {self.partition}@{self.offset}"
+
+
+# -- The overflow store in the relational database -----------------------------------------------------------
+# One statement for some hundred rows, one query for a hundred lanes.
 ROWS = 500  # a statement
 LANES = 100  # a query; SQLite joins no more than 500
 DAY = timedelta(days=1)

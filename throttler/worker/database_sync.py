@@ -22,7 +22,6 @@ from config.telemetry.logs import log
 from outbox.letters.burial import AlarmedWatermarks
 from throttler.customers.policy_cache import changed_terms
 from throttler.engine.admission import SOURCE
-from throttler.engine.clock import SteadyClock
 from throttler.engine.row_writer import GROUP
 from throttler.engine.transaction import INPUT
 from throttler.lanes.mirror import (
@@ -37,7 +36,7 @@ from throttler.lanes.mirror import (
 )
 from throttler.lanes.models import OutputDivision
 from throttler.limits.output_rate import PARTS, Assigned, Divider, Division, OutputLimiter, OutputShare, ShareEntry
-from throttler.worker.owner import PartitionOwner
+from throttler.worker.owner import PartitionOwner, SteadyClock
 
 # -- The record by which owners divide the output rate -------------------------------------------------------
 ONE_RECORD = 1  # there is one record

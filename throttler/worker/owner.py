@@ -1,4 +1,4 @@
-"""The owner's thread: takes batches up, drains what is due, and runs one Kafka transaction after the other."""
+"""The owner's time, and its thread: takes batches up, drains what is due, and runs one Kafka transaction after the other."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 
 from django.conf import settings
 
@@ -18,7 +19,6 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine.admission import Decoded
-from throttler.engine.clock import SteadyClock
 from throttler.engine.drain import COUNT, PageReader
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.repair import Repairs
@@ -26,10 +26,57 @@ from throttler.engine.row_writer import RowHandler
 from throttler.engine.transaction import OutputTransaction, Sender
 from throttler.lanes.mirror import MirrorPartition
 from throttler.limits.limiter import adopt
+from throttler.messages import microseconds
 from throttler.worker.round import LOGGED_US, OwnerRound, RoundContext
 from throttler.worker.snapshot import Snapshot
 from throttler.worker.write_behind import Refusals, WriteBehind
 
+# -- The owner's time ----------------------------------------------------------------------------------------
+# The monotonic clock plus an offset measured against the database; it never goes back.
+LARGEST_STEP = 50_000  # of one correction: a clock that is an hour off is neither believed at once nor a fresh burst
+
+
+class SteadyClock:
+    """Microseconds since 1970. A step of the host's clock changes nothing; one of the database's grants no burst.
+
+    Corrections are small: backwards the time stands still for a moment, forwards it gains that little.
+    """
+
+    def __init__(self, monotonic: Callable[[], int] = time.monotonic_ns, start: datetime | None = None) -> None:
+        self._monotonic = monotonic
+        self._offset = (microseconds(start) if start else time.time_ns() // 1000) - monotonic() // 1000
+        self._last = 0
+
+    def now(self) -> int:
+        self._last = max(self._last, self._monotonic() // 1000 + self._offset)
+        return self._last
+
+    def of(self, monotonic: float) -> int:
+        """When that was, in the seconds of `time.monotonic()`; any thread may ask."""
+        return int(monotonic * 1e6) + self._offset
+
+    def reading(self) -> int:
+        """The time for other threads than the owner's: it may go back by one correction."""
+        return self._monotonic() // 1000 + self._offset
+
+    def ticks(self) -> int:
+        """The monotonic clock, in nanoseconds."""
+        return self._monotonic()
+
+    def measured(self, database: datetime, asked: int, answered: int) -> int:
+        """Take up the database's time, read between two ticks; returns the microseconds it was off.
+
+        Only small corrections count, and none that the time it took to ask explains: under load that is a second.
+        """
+        off = microseconds(database) - ((asked + answered) // 2000 + self._offset)
+        doubt = (answered - asked) // 2000
+        sure = max(0, off - doubt) + min(0, off + doubt)
+        self._offset += max(-LARGEST_STEP, min(LARGEST_STEP, sure))
+        return off
+
+
+# -- The owner's thread --------------------------------------------------------------------------------------
+# Takes batches up, drains what is due, and runs one Kafka transaction after the other.
 RECORDS, SECONDS = 2000, 0.05  # after either, what came in goes into a transaction
 SHORTEST, LONGEST = 0.002, 0.2  # seconds to wait for news
 

@@ -18,7 +18,6 @@ from config.processes.worker import Patience
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from throttler.customers.policy_cache import PolicyCache
-from throttler.engine.clock import SteadyClock
 from throttler.engine.drain import PageReader
 from throttler.engine.repair import Repairs, Rereader
 from throttler.engine.row_writer import GROUP, RowHandler, writers_of
@@ -27,7 +26,7 @@ from throttler.lanes import changelog
 from throttler.lanes.restore_thread import RestoreThread
 from throttler.limits.output_rate import OutputLimiter, OutputShare
 from throttler.limits.rate import default_rates, output_rate
-from throttler.overflow.configured import store_of_settings
+from throttler.overflow import store_of_settings
 from throttler.worker.consumer_backend import (
     Notifications,
     OwnerBackend,
@@ -38,7 +37,7 @@ from throttler.worker.consumer_backend import (
     TransactionCommitter,
 )
 from throttler.worker.database_sync import DatabaseSync, Sharing
-from throttler.worker.owner import PartitionOwner
+from throttler.worker.owner import PartitionOwner, SteadyClock
 from throttler.worker.round import RoundContext
 from throttler.worker.snapshot import Snapshot
 from throttler.worker.write_behind import WriteBehind

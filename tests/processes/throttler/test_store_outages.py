@@ -14,7 +14,7 @@ from tests.crash.platform import Worker
 from tests.crash.wire import wait_for
 from tests.processes.proxy import Gate
 from tests.processes.throttler.throttlers import Throttlers, has_partitions, throttlers_on
-from throttler.overflow.models import OverflowMessage
+from throttler.overflow.django import OverflowMessage
 
 LOUD, STALL, POLL = 400, 100, 100  # messages
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-from throttler.engine.clock import SteadyClock
 from throttler.limits.output_rate import PARTS, Division, OutputLimiter, OutputShare
 from throttler.limits.rate import RateWindow
 from throttler.messages import moment_of
 from throttler.worker.database_sync import Sharing
+from throttler.worker.owner import SteadyClock
 
 PARTITIONS = 12
 SECOND = 1_000_000

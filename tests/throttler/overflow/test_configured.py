@@ -7,8 +7,8 @@ from django.core.management import CommandError, call_command
 
 from config.environment.databases import parse_cassandra_url
 from tests.throttler.overflow.conftest import lane, offsets, row
+from throttler.overflow import store_of_settings
 from throttler.overflow.cassandra_schema import condition, faults_of
-from throttler.overflow.configured import store_of_settings
 from throttler.overflow.django import DjangoStore
 
 

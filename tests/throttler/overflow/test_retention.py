@@ -9,8 +9,7 @@ from config.partitions.rotation import driver_for
 from tests.throttler.overflow.conftest import TODAY, row
 from throttler.models import Lane, LaneOwner, LanePartition, OverflowMessage
 from throttler.overflow.django import DjangoStore
-from throttler.partitioned import OVERFLOW
-from throttler.retention import keep_what_waits
+from throttler.partitioned import OVERFLOW, keep_what_waits
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OLD = TODAY - timedelta(days=2)

@@ -12,14 +12,13 @@ from config.kafka import Replayed
 from config.kafka.transaction import Committed
 from throttler.customers.policy_cache import PolicyCache
 from throttler.engine.admission import decode
-from throttler.engine.clock import SteadyClock
 from throttler.engine.drain import COUNT, Page
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.repair import Repairs
 from throttler.limits.rate import parse_rates
 from throttler.messages import gate
 from throttler.overflow.store import OverflowRow
-from throttler.worker.owner import PartitionOwner
+from throttler.worker.owner import PartitionOwner, SteadyClock
 from throttler.worker.round import RoundContext
 from throttler.worker.snapshot import Snapshot
 from throttler.worker.write_behind import WriteBehind

@@ -17,8 +17,7 @@ from throttler.customers.models import Customer
 from throttler.engine.transaction import INPUT, OUTPUT
 from throttler.lanes.changelog import TOPIC as CHANGELOG
 from throttler.models import Lane, LaneOwner, LanePartition, OverflowMessage
-from throttler.partitioned import OVERFLOW
-from throttler.retention import keep_what_waits
+from throttler.partitioned import OVERFLOW, keep_what_waits
 from throttler.verify import checks, kafka_checks
 
 pytestmark = [

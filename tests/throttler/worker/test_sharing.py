@@ -5,12 +5,12 @@ import threading
 import pytest
 from django.db import OperationalError, connection
 
-from throttler.engine.clock import SteadyClock
 from throttler.limits.output_rate import PARTS, SPENT_US, Divider, Division, OutputLimiter, OutputShare, ShareEntry
 from throttler.limits.rate import RateWindow
 from throttler.models import OutputDivision
 from throttler.worker import database_sync
 from throttler.worker.database_sync import Sharing
+from throttler.worker.owner import SteadyClock
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECOND = 1_000_000

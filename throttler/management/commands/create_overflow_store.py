@@ -6,7 +6,7 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError
 
 from config.telemetry.visible import VisibleCommand
-from throttler.overflow.configured import store_of_settings
+from throttler.overflow import store_of_settings
 
 
 class Command(VisibleCommand):

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from throttler.engine.clock import LARGEST_STEP, SteadyClock
 from throttler.messages import day_of, microseconds, moment_of
+from throttler.worker.owner import LARGEST_STEP, SteadyClock
 
 START = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
