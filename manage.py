@@ -44,7 +44,7 @@ def run_command() -> None:
 
     from config.database.retry import needs_migrate
     from config.environment.env import BadSetting
-    from config.telemetry.visible import visible
+    from config.telemetry.redaction import visible
 
     try:
         execute_from_command_line(sys.argv)

@@ -8,8 +8,7 @@ from pathlib import Path
 from celery.schedules import crontab
 
 from config.environment.databases import parse_cassandra_url
-from config.environment.env import BadSetting
-from config.environment.intake import grants_from_text
+from config.environment.env import BadSetting, grants_from_text
 from config.environment.mail import esp_from_text, secrets_from_text, sender_from_text, server_from_url
 from config.environment.web import *  # noqa: F403 (Django takes its settings from this module)
 from config.environment.web import BASE_DIR, DATABASES, DEMO, env

@@ -20,8 +20,7 @@ from config.flows import mask_of
 from config.kafka.headers import shown
 from config.processes.worker import Options, stop_on_signal
 from config.redelivery import Refusal
-from config.telemetry.redaction import DOTS, masked, masked_error
-from config.telemetry.visible import on_one_line, table_row
+from config.telemetry.redaction import DOTS, masked, masked_error, on_one_line, table_row
 from outbox.audit_log.actions import record
 from outbox.audit_log.reveal import LEAST_REASON, REVEAL
 from outbox.console_steps import ENDED, Say, StandsStill, left_to_the_worker, take_steps

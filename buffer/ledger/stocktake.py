@@ -18,7 +18,7 @@ from config.database.queries import batched
 from config.database.upsert import Upsert
 from config.fields import IDENTIFIER_LENGTH
 from config.payload import short_hash
-from config.processes.csv_rows import numbered_rows
+from config.processes.commands import numbered_rows
 from config.redelivery import Refusal
 from outbox.audit_log import actions
 from outbox.bookkeeping import counters

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from config.admin import humanize
 from config.redelivery import Tone
-from config.telemetry.visible import visible
+from config.telemetry.redaction import visible
 
 
 # -- States: tone, icon, word --------------------------------------------------------------------------------

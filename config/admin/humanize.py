@@ -8,7 +8,7 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from config.telemetry.visible import visible
+from config.telemetry.redaction import visible
 
 # -- Values in words -----------------------------------------------------------------------------------------
 MARKED = re.compile(r"`([^`]*)`")

@@ -26,10 +26,10 @@ from config.environment.env import BadSetting
 from config.kafka.client import InvalidSessionTimeoutError, KafkaError
 from config.kafka.consumer.ports import ConsumerStopped
 from config.processes.alive import reporting
+from config.processes.commands import VisibleCommand
 from config.telemetry import metrics
 from config.telemetry.activity import activity
 from config.telemetry.logs import log
-from config.telemetry.visible import VisibleCommand
 
 # -- The loop ------------------------------------------------------------------------------------------------
 TRIES_ONCE = 5  # a job of cron must end

@@ -15,9 +15,8 @@ import structlog
 from django.db import transaction
 from structlog.typing import Processor
 
-from config.telemetry.redaction import redact, trace_of
+from config.telemetry.redaction import redact, trace_of, visible
 from config.telemetry.tracing import add_trace_id
-from config.telemetry.visible import visible
 
 NAME = "spillway"
 MOST_IDS = 100  # of each kind in a line

@@ -1,11 +1,11 @@
-"""What not everybody may read is left out of logs, errors and pages: redaction of texts, masks of payloads."""
+"""Texts for people: what not everybody may read is left out (redaction, masks), and what a terminal would obey is written out."""
 
 from __future__ import annotations
 
 import json
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 
 # -- Errors and URLs without values and addresses ------------------------------------------------------------
 # All patterns here run over texts of strangers in linear time: a match begins where a word does and gives nothing back.
@@ -176,3 +176,27 @@ def _spoken(match: re.Match[str]) -> str:
     ):
         return word
     return DOTS + word[len(bare) :]
+
+
+# -- Texts from outside: control and direction characters -----------------------------------------------------
+# What a terminal would obey, or what turns the reading direction, is written out.
+def visible(text: str, kept: str = "\n") -> str:
+    """Write control and direction characters as escapes, all but those `kept`: they would be invisible, and may be the fault."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in kept else ascii(char)[1:-1] for char in text)
+
+
+def on_one_line(text: object) -> str:
+    r"""The same for one field of a line: a line that a stranger began would look like ours."""
+    return visible(str(text), kept="")
+
+
+def table_row(cells: Sequence[object], widths: Sequence[int]) -> str:
+    """One line of a table: cells beside each other, what is too long for its column cut off; the last column ends nowhere."""
+    texts = [on_one_line(cell) for cell in cells]
+    short = [
+        text if len(text) <= width else f"{text[: width - 1]}…" for text, width in zip(texts, widths, strict=False)
+    ]
+    padded = [text.ljust(width) for text, width in zip(short, widths, strict=True)]
+    return "  ".join([*padded, *texts[len(widths) :]]).rstrip()

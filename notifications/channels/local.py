@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import ClassVar
 
-from config.telemetry.visible import visible
+from config.telemetry.redaction import visible
 from notifications.channels.base import Channel
 from notifications.mail.content import Mail, mime
 from outbox.channels.handlers import Outcome

@@ -17,8 +17,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from config.telemetry.logs import log
-from config.telemetry.redaction import DOTS
-from config.telemetry.visible import visible
+from config.telemetry.redaction import DOTS, visible
 from outbox.audit_log import reveal
 from throttler.customers.models import Customer
 from throttler.customers.situation import MOST_LANES, ttl_of

@@ -18,10 +18,10 @@ from config.admin.levers import NO_REASON, Operator, operator_of_terminal
 from config.database.clock import database_now
 from config.database.queries import batched, by_key
 from config.database.upsert import Upsert, new
-from config.processes.csv_rows import numbered_rows
+from config.processes.commands import numbered_rows
 from config.processes.worker import Options
 from config.redelivery import Refusal
-from config.telemetry.visible import on_one_line, table_row
+from config.telemetry.redaction import on_one_line, table_row
 from outbox.audit_log import actions
 from throttler.customers import changes
 from throttler.customers.changes import SUBJECT, fault_of_customer, fault_of_ttl

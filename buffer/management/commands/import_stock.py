@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 
 from buffer.ledger.stocktake import import_stock
 from config.environment.env import BadSetting
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 
 SHOWN = 20
 

@@ -5,7 +5,7 @@ from django.core.management.base import CommandError
 
 from config.kafka.client import KafkaError
 from config.kafka.topics import create_topics
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 
 
 class Command(VisibleCommand):

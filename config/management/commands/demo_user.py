@@ -4,7 +4,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
 
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 
 
 class Command(VisibleCommand):

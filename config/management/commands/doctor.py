@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser
 
 from config.probes.doctor import examine, render
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 
 
 class Command(VisibleCommand):

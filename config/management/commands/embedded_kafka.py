@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from django.core.management.base import CommandError
 
 from config.demo.embedded_kafka import LIMITS, EmbeddedKafkaError, port_argument, project_topics, serve, topic_argument
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 
 
 class Command(VisibleCommand):

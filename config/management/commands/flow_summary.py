@@ -5,7 +5,7 @@ from argparse import ArgumentParser
 
 from config.demo.run import status_line, waiting_line
 from config.flows import flows
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 
 
 class Command(VisibleCommand):

@@ -1,7 +1,7 @@
 """Whether anything is still on its way."""
 
 from config.flows import flows
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 
 
 class Command(VisibleCommand):

@@ -8,7 +8,7 @@ from django.db import DatabaseError
 from config.database.retry import needs_migrate
 from config.database.tables import require_tables
 from config.processes.beat import rotate_and_sweep
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 
 
 class Command(VisibleCommand):

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 
 from config.kafka.client import KafkaError
 from config.probes.verify import prove, render
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 
 
 class Command(VisibleCommand):

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from config.admin.levers import operator_of_terminal
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 from notifications.api.tokens import end_of, issue
 
 

@@ -1,6 +1,6 @@
 """Returns the rows of workers that did not come back."""
 
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 from outbox.workers.start import recover_claims
 
 

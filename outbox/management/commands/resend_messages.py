@@ -4,8 +4,8 @@ from argparse import ArgumentParser
 
 from django.core.management.base import CommandError
 
+from config.processes.commands import VisibleCommand
 from config.redelivery import Refusal
-from config.telemetry.visible import VisibleCommand
 from outbox.console import Usage
 from outbox.console_steps import StandsStill
 from outbox.resend_console import add_resend_arguments, resend

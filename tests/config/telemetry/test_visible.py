@@ -9,8 +9,9 @@ import pytest
 from django.core.management import call_command, get_commands, load_command_class
 
 from config.database.clock import database_now
+from config.processes.commands import VisibleCommand
 from config.telemetry import logs
-from config.telemetry.visible import VisibleCommand, on_one_line, visible
+from config.telemetry.redaction import on_one_line, visible
 from outbox.letters.burial import bury
 from tests.outbox.test_outbox import letter
 from throttler.models import Customer

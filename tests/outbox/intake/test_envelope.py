@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from config.environment.env import BadSetting
-from config.environment.intake import grants_from_text
+from config.environment.env import BadSetting, grants_from_text
 from config.gate import InvalidRecord
 from outbox.intake import flow
 from outbox.intake.envelope import read

@@ -5,7 +5,7 @@ from argparse import ArgumentParser
 from django.core.management.base import CommandError
 from django.db import DatabaseError
 
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 from throttler.overflow import store_of_settings
 
 

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from config.admin.humanize import plural
 from config.admin.levers import operator_of_terminal
 from config.environment.env import BadSetting
-from config.telemetry.visible import VisibleCommand
+from config.processes.commands import VisibleCommand
 from throttler.customers.commands import import_customers
 
 
