@@ -14,9 +14,9 @@ class OutboxConfig(AppConfig):
         from config.admin.export import list_exported
         from config.admin.site import post_refused
         from outbox.accounts.models import forget_person
+        from outbox.accounts.roles import make_roles
         from outbox.accounts.zones import remember
         from outbox.audit_log.actions import record_export, record_refusal
-        from outbox.audit_log.roles import make_roles
         from outbox.channels import handlers  # noqa: F401 (importing registers its check)
         from outbox.intake import flow  # noqa: F401 (as above)
 

@@ -24,7 +24,7 @@ from notifications.mail.deliveries import Delivery, News
 from notifications.mail.delivery_status import Standing
 from notifications.mail.recipients import check
 from notifications.webhooks.providers import OTHER, Event
-from outbox.messages.confirm import confirm
+from outbox.messages.publish import confirm
 from outbox.models import OutboxMessage
 
 # -- Storing -----------------------------------------------------------------------------------------------

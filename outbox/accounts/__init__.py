@@ -1,1 +1,1 @@
-"""Accounts: who may log in, by which link, in which role."""
+"""Accounts and roles: who may log in, by which link, and what each role may do."""

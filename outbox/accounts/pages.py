@@ -23,7 +23,7 @@ from django.utils.text import capfirst
 
 from config.admin.levers import operator_of
 from outbox.accounts.links import Welcome, free_name, lifetime, make_link, send_link
-from outbox.accounts.rights import all_that, in_words, named, roles_in_words
+from outbox.accounts.roles import all_that, in_words, named, roles_in_words
 from outbox.accounts.zones import choose
 from outbox.audit_log.actions import record
 

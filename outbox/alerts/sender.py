@@ -1,7 +1,8 @@
-"""Claims what a subscription is due, sends it outside of any transaction, settles; and the worker `notify_people`."""
+"""Claims what a subscription is due, says it, sends it outside of any transaction, settles; and the worker `notify_people`."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -10,23 +11,141 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.db import connections, transaction
 from django.db.models import F, Q
+from django.urls import reverse
 
+from config.admin import humanize
 from config.database.clock import database_now
 from config.processes import worker
 from config.redelivery import Refusal
 from config.telemetry import metrics
 from config.telemetry.activity import activity
 from config.telemetry.logs import log
-from outbox.alerts.addresses import TryResult, send, unseal
+from outbox.alerts.addresses import TryResult, Words, send, unseal
 from outbox.alerts.matters import look, outside_quiet_hours, window
-from outbox.alerts.models import LEASE, Matter, Notice, Subscription
-from outbox.alerts.words import ENDS, headline, is_over, words_of
+from outbox.alerts.models import LEASE, URGENCIES, Matter, Notice, Subscription
 from outbox.bookkeeping.leases import only_one
 
 Phase, State = Notice.Phase, Notice.State
+
+# -- What a notice says --------------------------------------------------------------------------------------
+# One matter in a few lines, or several as a list; no payload, nothing that calls a whole channel.
+MOST_LINES = 20
+FORGOTTEN = timedelta(days=1)  # a worker that was not heard of for so long is not watched any more
+KINDS_OF_APPRISE = {"now": "failure", "soon": "warning", "watch": "info"}
+BEGINNINGS = {
+    Phase.RETURNED: "Back again: ",
+    Phase.REMINDED: "Still: ",
+    Phase.RESOLVED: "Over: ",
+    Phase.SETTLED: "Over, and not back since: ",
+}
+ENDS = (Phase.RESOLVED, Phase.SETTLED)
+REPEAT = "This may be a repeat: an earlier try was cut off before anybody answered."
+TEST = "Nothing is wrong. Somebody asked for this to see whether notices arrive here."
+# What chat services read as a call to everybody, or as a link with other words; and what steers a terminal.
+CALLS = re.compile(r"([@<])(?=[!@#\w])")
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
+
+
+def words_of(notices: Sequence[Notice], subscription: Subscription, now: datetime) -> Words:
+    """One matter with all that is known, several as a list of headlines."""
+    name = " ".join(filter(None, ["Spillway", settings.ENVIRONMENT_NAME]))
+    if len(notices) == 1:
+        notice = notices[0]
+        lines = [*_facts(notice, subscription, now), *([REPEAT] if notice.repeat else []), _link(notice.url)]
+        title = headline(notice)
+    else:
+        title = _count(notices)
+        lines = [f"• {headline(notice)}{_amount(notice)}" for notice in notices[:MOST_LINES]]
+        if rest := len(notices) - MOST_LINES:
+            lines += [f"and {rest:,} more"] if rest > 0 else []
+        lines += [REPEAT] if any(notice.repeat for notice in notices) else []
+        lines += [_link(reverse("admin:index"))]
+    text = "\n".join(filter(None, lines))
+    return Words(harmless(f"[{name}] {title}")[:250], harmless(text)[:3500], _kind(notices))
+
+
+def headline(notice: Notice) -> str:
+    """`Over: Dead: relay_outbox on db-1, process 12`."""
+    if notice.matter is None:
+        return "A test"
+    begin = BEGINNINGS.get(Phase(notice.phase), "")
+    if is_over(notice) and notice.phase not in ENDS:
+        begin = "Was, and is over: "
+    return f"{begin}{notice.matter.title}"
+
+
+def is_over(notice: Notice) -> bool:
+    """Whether what it is about has ended by now, or has ended and begun anew."""
+    matter = notice.matter
+    return matter is not None and (matter.over_at is not None or matter.episode != notice.episode)
+
+
+def _facts(notice: Notice, subscription: Subscription, now: datetime) -> list[str]:
+    matter = notice.matter
+    if matter is None:
+        return [TEST]
+    if notice.phase in ENDS or is_over(notice):
+        return [_how_it_ended(matter, subscription, now)]
+    amount = f"{matter.amount}, since" if matter.amount else "Since"
+    facts = [matter.why, f"{amount} {_clock(matter.opened_at, subscription)}."]
+    if notice.phase == Phase.RETURNED:
+        facts.append("It comes and goes: the next notice says when it has stayed away, or that it is still there.")
+    return facts
+
+
+def _how_it_ended(matter: Matter, subscription: Subscription, now: datetime) -> str:
+    end = matter.over_at or now
+    if matter.kind == "worker" and end - matter.opened_at >= FORGOTTEN:
+        return "Nothing was heard of it for a day: it is not watched any more."
+    lasted = humanize.length((end - matter.opened_at).total_seconds(), coarse=True)
+    times = f" It came back {humanize.plural(matter.returns, 'time', 'times')}." if matter.returns else ""
+    return f"From {_clock(matter.opened_at, subscription)}, for {lasted}.{times}"
+
+
+def _clock(when: datetime, subscription: Subscription) -> str:
+    local = when.astimezone(ZoneInfo(subscription.zone))
+    return f"{local:%d %b %H:%M} {subscription.zone}"
+
+
+def _amount(notice: Notice) -> str:
+    matter = notice.matter
+    return (
+        f" ({matter.amount})" if matter and matter.amount and not is_over(notice) and notice.phase not in ENDS else ""
+    )
+
+
+def _count(notices: Sequence[Notice]) -> str:
+    over = sum(notice.phase in ENDS or is_over(notice) for notice in notices)
+    here = len(notices) - over
+    parts = [
+        humanize.plural(here, "thing needs you", "things need you") if here else "",
+        humanize.plural(over, "is over", "are over") if over else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _kind(notices: Sequence[Notice]) -> str:
+    there = [one.matter.urgency for one in notices if one.matter and one.phase not in ENDS and not is_over(one)]
+    if not there:
+        return "info" if any(one.matter is None for one in notices) else "success"
+    return KINDS_OF_APPRISE[min(there, key=URGENCIES.index)]
+
+
+def _link(url: str) -> str:
+    return f"{settings.SITE_URL}{url}" if settings.SITE_URL else ""
+
+
+def harmless(text: str) -> str:
+    """Names and errors come from outside: they call nobody and steer nothing."""
+    return CALLS.sub("\\1\u200b", CONTROL.sub(" ", text))
+
+
+# -- Claim, send, settle -------------------------------------------------------------------------------------
 LOOK = 10.0  # seconds between two looks at what needs people
 AT_ONCE = 4  # subscriptions that are served side by side: one that hangs delays no other
 MOST = 200  # notices in one message
@@ -48,7 +167,6 @@ class Errand:
         return [notice.pk for notice in self.notices]
 
 
-# -- Errand, send, settle -------------------------------------------------------------------------------------
 def serve(pk: int) -> bool:
     """Tell one subscription what is due; whether there was anything."""
     claim = claim_notices(pk, database_now())

@@ -1,1 +1,1 @@
-"""Who did what and why: the operators' actions, the chain that proves them, roles and reveals."""
+"""Who did what and why: the operators' actions, the chain that proves them, and reveals."""

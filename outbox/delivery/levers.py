@@ -23,10 +23,9 @@ from outbox.bookkeeping import counters
 from outbox.channels.handlers import Message, handler_of, handlers, ids_of
 from outbox.delivery import overdue
 from outbox.delivery.candidates import read_messages
-from outbox.messages.confirm import ACCEPTED
 from outbox.messages.models import FLOW, DeliveryAttempt, MessageQuerySet, OutboxMessage, Resend
 from outbox.messages.notify import notify_relays
-from outbox.messages.publish import IdempotencyConflict, publish
+from outbox.messages.publish import ACCEPTED, IdempotencyConflict, publish
 
 State = OutboxMessage.State
 UNDER_WAY = "it is being sent again already"

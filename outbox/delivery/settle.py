@@ -32,8 +32,8 @@ from outbox.delivery import refusals
 from outbox.delivery.claim import Claim
 from outbox.delivery.next_state import CHANGES, NextState, letter_of, limits, next_state, row_of
 from outbox.letters.burial import Letter, bury
-from outbox.messages.confirm import ACCEPTED
 from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
+from outbox.messages.publish import ACCEPTED
 
 # -- Delivery attempts ---------------------------------------------------------------------------------------
 # Opened before a call whose outcome a crash could hide, closed with the message's next state.

@@ -1,4 +1,4 @@
-"""Publishing: a message is inserted in the transaction of the change it is about."""
+"""Writes a message in the transaction of the change that it is about, and settles one that its provider proves later."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from config.payload import digest
 from config.telemetry.logs import log_committed
 from config.telemetry.tracing import trace_id_of, traceparent
 from config.uuid7 import uuid7_after
+from outbox.bookkeeping import counters
 from outbox.channels.handlers import handler_of
 from outbox.messages import notify
-from outbox.messages.models import IdempotencyKey, OutboxMessage
+from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage
 
 # -- Inserting a message -------------------------------------------------------------------------------------
 # Its key, the message and the row that names it, in as few statements as the database needs.
@@ -172,3 +173,30 @@ def _known(key: str, payload_hash: str, may_repeat: bool) -> uuid.UUID:
     if not may_repeat or first.payload_hash != payload_hash or first.message_id is None:
         raise IdempotencyConflict(f"the key {key!r} was used for another message")
     return first.message_id
+
+
+# -- Confirming: the other side proved later that it accepted ----------------------------------------------------
+PROVABLE = ("uncertain", "processing", "pending")
+# What is written of a message that the other side accepted.
+ACCEPTED = {"state": OutboxMessage.State.SENT.value, "lease_until": None, "error_class": "", "error": ""}
+
+
+def confirm(message_id: uuid.UUID, receipt: str, now: datetime) -> bool:
+    """Mark a message as sent, because the other side proved that it accepted it; a planned retry is cancelled.
+
+    Called by webhooks, in any transaction or none. A worker that is sending it again at this moment finds it
+    settled. False when there is nothing to settle: already sent, in a final state, or never tried.
+    """
+    with transaction.atomic():
+        tried = OutboxMessage.objects.filter(pk=message_id, state__in=PROVABLE, attempts__gt=0)
+        columns = ("channel", "aggregate", "event_type", "correlation_id")
+        channel, aggregate, event_type, correlation_id = tried.values_list(*columns).first() or ("", "", "", "")
+        changed = tried.update(sent_at=now, receipt=receipt[:300], **ACCEPTED)
+        if changed:
+            DeliveryAttempt.objects.of([message_id]).close(now, "sent", receipt=receipt[:300])
+            counters.add({(FLOW, channel, "confirmed"): 1}, now)
+            log_committed(
+                "message_confirmed", channel=channel, message_id=str(message_id), order_id=aggregate,
+                event_type=event_type, correlation_id=correlation_id,
+            )  # fmt: skip
+    return bool(changed)

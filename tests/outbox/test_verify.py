@@ -15,7 +15,7 @@ from outbox.flow import Outbox
 from outbox.groups.models import FailureGroup
 from outbox.letters.levers import pull
 from outbox.letters.models import BurialKey, DeadLetter
-from outbox.messages.confirm import confirm
+from outbox.messages.publish import confirm
 from outbox.messages.retention import sweep_keys
 from outbox.models import OutboxMessage
 from outbox.topic_replay.models import TopicReplay

@@ -17,8 +17,7 @@ from config.telemetry import metrics
 from outbox.alerts import matters, sender
 from outbox.alerts.addresses import TryResult
 from outbox.alerts.models import LEASE, Notice, Subscription
-from outbox.alerts.sender import NoticeSender, begin, claim_notices, serve, settle
-from outbox.alerts.words import words_of
+from outbox.alerts.sender import NoticeSender, begin, claim_notices, serve, settle, words_of
 from outbox.flow import Outbox
 from tests.exported import exported
 from tests.outbox.alerts.conftest import a_need

@@ -11,7 +11,7 @@ from outbox.delivery.candidates import read_messages
 from outbox.delivery.claim import claim
 from outbox.delivery.overdue import rescue
 from outbox.delivery.settle import close_attempts, open_attempts
-from outbox.messages import confirm
+from outbox.messages import publish
 from outbox.models import DeliveryAttempt, OutboxMessage
 from tests.outbox.scripted import PERMANENT, TRANSIENT, message, promise
 
@@ -24,7 +24,7 @@ def test_an_attempt_is_closed_once(memory, go):
     memory.answers = [TRANSIENT, TRANSIENT]
     go(memory)
     OutboxMessage.objects.update(available_at=database_now())
-    memory.before = lambda messages: confirm.confirm(pk, "esp-7", database_now())
+    memory.before = lambda messages: publish.confirm(pk, "esp-7", database_now())
     go(memory)
     assert outcomes() == [("transient", ""), ("sent", "esp-7")]
     results = [(one, PERMANENT) for one in read_messages(OutboxMessage.objects.all())]

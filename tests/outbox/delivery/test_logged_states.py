@@ -15,7 +15,7 @@ from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
 from outbox.letters import levers as letter_levers
 from outbox.letters.models import DeadLetter
-from outbox.messages.confirm import confirm
+from outbox.messages.publish import confirm
 from outbox.models import OutboxMessage
 from tests.logged import lines
 from tests.outbox.scripted import AMBIGUOUS, PERMANENT, SENT, TRANSIENT, Scripted, promise
