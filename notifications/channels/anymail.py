@@ -21,7 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.mail import get_connection
 from django.utils import timezone
 
-from notifications.channels.base import Channel, Pool, said
+from notifications.channels import Channel, Pool, said
 from notifications.channels.faults import fault_of_api, wait_for
 from notifications.mail.content import Mail
 from outbox.channels.handlers import Outcome

@@ -7,7 +7,7 @@ import threading
 from typing import ClassVar
 
 from config.telemetry.redaction import visible
-from notifications.channels.base import Channel
+from notifications.channels import Channel
 from notifications.mail.content import Mail, mime
 from outbox.channels.handlers import Outcome
 

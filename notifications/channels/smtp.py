@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from django.conf import settings
 
 from config.environment.mail import MailServer
-from notifications.channels.base import LEAST_WAIT, Channel, Pool, said
+from notifications.channels import LEAST_WAIT, Channel, Pool, said
 from notifications.channels.faults import fault_of_reply
 from notifications.mail.content import Mail, mime
 from notifications.mail.recipients import check

@@ -5,7 +5,7 @@ import string
 
 import pytest
 
-from notifications.channels.base import said
+from notifications.channels import said
 from notifications.channels.smtp import RefusedReply
 from outbox.groups.fingerprint import LONGEST_READ, template_of, title_of
 from tests.notifications.refusals import full, gmail, outlook, some
