@@ -16,7 +16,7 @@ from config.flows import Check, Flow, Picture, Reading, Worker
 from config.redelivery import Effect, Judgement, Letters, PayloadForm
 from config.telemetry.redaction import masked_error
 from outbox import verify
-from outbox.alerts.overview import notices_diagnosis
+from outbox.alerts.matters import notices_diagnosis
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels.handlers import handlers
@@ -29,7 +29,7 @@ from outbox.messages.retention import sweep_keys, sweep_resends
 from outbox.picture import Numbers, gauges
 from outbox.processes.overview import processes_diagnosis
 from outbox.replay_batches.models import ReplayBatch
-from outbox.workers import redelivery as capture
+from outbox.workers import change_capture
 
 
 class Outbox(Flow):
@@ -95,15 +95,15 @@ class OutboxLetters(Letters[DeadLetter]):
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
         hints, messages = _hints_and_messages(letters)
-        return {**capture.judge(hints), **redelivery.judge(messages)}
+        return {**change_capture.judge(hints), **redelivery.judge(messages)}
 
     def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
         hints, messages = _hints_and_messages(letters)
-        return {**redelivery.take_back(messages, now), **capture.take_back(hints, now)}
+        return {**redelivery.take_back(messages, now), **change_capture.take_back(hints, now)}
 
     def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
         hints, messages = _hints_and_messages(letters)
-        return {**capture.effect(hints, now), **redelivery.effect(messages)}
+        return {**change_capture.effect(hints, now), **redelivery.effect(messages)}
 
     def requeue_in_words(self, letters: Sequence[DeadLetter]) -> tuple[str, str]:
         hints, messages = _hints_and_messages(letters)

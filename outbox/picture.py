@@ -17,7 +17,7 @@ from config.kafka import topic_name
 from config.redelivery import Tone
 from config.telemetry import metrics
 from config.telemetry.redaction import masked_error
-from outbox.alerts import overview as alerts
+from outbox.alerts.matters import notice_gauges
 from outbox.bookkeeping import progress
 from outbox.bookkeeping.models import UNSEEN
 from outbox.bookkeeping.progress import LONG, Progress, Trends, away_need, position_needs
@@ -51,7 +51,7 @@ def gauges(now: datetime) -> Iterator[Reading]:
         yield Reading(metrics.CHANNEL_PAUSED, state.paused, {"channel": state.name})
     yield from overview.gauges([FLOW])
     yield from processes.gauges(now)
-    yield from alerts.gauges(now)
+    yield from notice_gauges(now)
     yield from progress.gauges(numbers.progress)
 
 

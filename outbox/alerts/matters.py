@@ -1,4 +1,4 @@
-"""What needs people, as home shows it, against what was known: matters begin, come back, and are over; and who is told when."""
+"""What needs people, as home shows it, against what was known: matters begin, come back, are over; who is told when, and whether."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Min
 
+from config.admin import humanize
 from config.admin.home import needs_one_by_one
 from config.database.queries import delete_in_chunks
-from config.flows import Need
+from config.flows import Need, Reading
+from config.telemetry import metrics
 from config.telemetry.redaction import without_addresses
 from outbox.alerts.models import URGENCIES, Matter, Notice, Subscription
 
@@ -214,3 +216,40 @@ def sweep_told(now: datetime) -> int:
     """Delete notices and matters that are older than NOTIFY_RETENTION_DAYS and settled; returns how many."""
     before = now - timedelta(days=settings.NOTIFY_RETENTION_DAYS)
     return delete_in_chunks(Notice.objects.outdated(before)) + delete_in_chunks(Matter.objects.outdated(before))
+
+
+# -- Whether people are told, for `doctor`, /metrics and the page --------------------------------------------
+LATE = timedelta(minutes=2)
+
+
+def oldest_unsent(now: datetime) -> datetime | None:
+    """Since when a notice waits that should have been sent, whatever it waits for."""
+    oldest: datetime | None = (
+        Notice.objects.unsettled().filter(due_at__lte=now).aggregate(oldest=Min("due_at"))["oldest"]
+    )
+    return oldest
+
+
+def notice_gauges(now: datetime) -> Iterator[Reading]:
+    oldest = oldest_unsent(now)
+    yield Reading(metrics.NOTICES_OLDEST, (now - oldest).total_seconds() if oldest else 0)
+    yield Reading(metrics.NOTICES_FAILING, Subscription.objects.failing().count())
+
+
+def notices_diagnosis(now: datetime) -> Iterator[tuple[str, bool, str]]:
+    """One line: who is not told of what, and why."""
+    number = Subscription.objects.of_active_people().count()
+    trouble = [
+        f"{row.name} has not been reached since {humanize.clock_in_zone(row.failing_since or now, now)}: {row.error}"
+        for row in Subscription.objects.failing().order_by("name")[:5]
+    ]
+    oldest = oldest_unsent(now)
+    if oldest and now - oldest > LATE and not trouble:
+        trouble.append(f"notices wait since {humanize.clock_in_zone(oldest, now)}: is notify_people running?")
+    links = "" if settings.SITE_URL else "; without links, SITE_URL is empty"
+    told = (
+        humanize.plural(number, "subscription", "subscriptions") + links
+        if number
+        else "nobody has subscribed to anything"
+    )
+    yield "notifications", not trouble, "; ".join(trouble) or told

@@ -1,4 +1,4 @@
-"""Change capture of the outbox table by Debezium: what a record says, and whether the path lives."""
+"""Change capture of the outbox table by Debezium: what a record says, whether the path lives, and the letters of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from base64 import b64decode
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -16,12 +17,18 @@ from django.db.models import Max
 
 from config.database.clock import database_now
 from config.gate import Gate, InvalidRecord
+from config.kafka import topic_name
 from config.kafka.debezium import Change, change_of, shown, time_of
+from config.redelivery import Effect, Judgement, Refusal
+from config.telemetry.redaction import masked_error
 from config.uuid7 import smallest_uuid7
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.models import ChannelState
 from outbox.delivery.candidates import lower_bound
-from outbox.messages.models import OutboxMessage
+from outbox.letters.burial import Letter, bury
+from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import failed_again, record_of, would_refuse
+from outbox.messages.models import FLOW, UNFINISHED, OutboxMessage
 
 # -- What Debezium says about the outbox table: a record of its topic becomes a hint, a skip or a refusal ----
 # A hint names a row that is worth claiming; it is never what is sent (DESIGN §6). So the same row twice, a snapshot
@@ -174,3 +181,67 @@ def _age_beyond(newest: datetime | None, now: datetime) -> float:
     beyond = OutboxMessage.objects.from_id(smallest_uuid7(lowest)).order_by("id")
     oldest = beyond.values_list("created_at", flat=True).first()
     return max(0.0, (now - oldest).total_seconds()) if oldest else 0.0
+
+
+# -- Letters of change capture -------------------------------------------------------------------------------
+# The hint is read again, and the state of the message that it names proves it.
+NO_HINT = "the record names no new message: nothing is missing"
+READ = "read; the poller takes what it hints at"
+
+
+def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
+    return {letter.pk: _judged(letter) for letter in letters}
+
+
+def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+    """Read the hints; the poller claims what they name in any case. What is still no hint is a letter once more."""
+    found: dict[UUID, Effect] = {}
+    failed: list[Letter] = []
+    for letter in letters:
+        try:
+            hint = _read(letter)
+        except InvalidRecord as refusal:
+            place = (record_of(letter), letter.topic_id, letter.revision + 1)
+            failed.append(Letter(FLOW, "decode", refusal.reason, str(refusal), *place))
+        except Refusal as refusal:
+            found[letter.pk] = Effect("refused", str(refusal))
+        else:
+            found[letter.pk] = Effect("waiting", READ, carrier=hint) if hint else Effect("resolved", NO_HINT)
+    bury(failed, topic_name(CDC_GROUP), now)
+    return found | failed_again(failed)
+
+
+def effect(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+    """Whether the messages they name are in a final state; retention takes only those that are."""
+    states = dict(
+        OutboxMessage.objects.among([letter.carrier for letter in letters if letter.carrier]).values_list("id", "state")
+    )
+    kept = now - timedelta(days=settings.OUTBOX_RETENTION_DAYS)
+    oldest = smallest_uuid7(int(kept.timestamp() * 1000))
+    return {letter.pk: _effect(letter.carrier, states, oldest) for letter in letters}
+
+
+def _effect(message_id: UUID | None, states: dict[UUID, str], oldest: UUID) -> Effect:
+    if message_id is None:
+        return Effect("resolved", NO_HINT)
+    state = states.get(message_id)
+    if state is None:
+        gone = message_id < oldest
+        return Effect("resolved", "its message ended and was dropped") if gone else Effect("waiting", "no such message")
+    return Effect("waiting" if state in UNFINISHED else "resolved", f"its message is {state.replace('_', ' ')}")
+
+
+def _read(letter: DeadLetter) -> UUID | None:
+    """The message that the record hints at; None for one that is about something else."""
+    found = read_change(record_of(letter).value)
+    return found.id if isinstance(found, Hint) else None
+
+
+def _judged(letter: DeadLetter) -> Judgement:
+    try:
+        hint = _read(letter)
+    except InvalidRecord as refusal:
+        return Judgement(False, "Fails again.", masked_error(str(refusal)), "warn")
+    except Refusal as refusal:
+        return would_refuse(str(refusal))
+    return Judgement(True, "The hint is read.", f"It names message {hint}." if hint else "It names no message.", "ok")
