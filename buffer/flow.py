@@ -14,7 +14,7 @@ from django.db.models import Sum
 from buffer import redelivery as orders
 from buffer import verify
 from buffer.events.models import Batch, Bucket
-from buffer.flush import redelivery as flush
+from buffer.flush import letters as flush
 from buffer.flush import supplement
 from buffer.flush.freeze import iso
 from buffer.ingest.handler import Ingest
@@ -132,10 +132,10 @@ class StreamLetters(Letters[DeadLetter]):
         return {**orders.effect(self.stream, [*late, *others]), **flush.effect(refused)}
 
     def awaited(self, step: str = "") -> bool:
-        return step == flush.STEP
+        return step == flush.PUBLISH
 
     def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        stores = any(letter.step not in (flush.STEP, *supplement.STEPS) for letter in letters)
+        stores = any(letter.step not in (flush.PUBLISH, *supplement.STEPS) for letter in letters)
         full = stores and Ingest(self.stream).pressure()
         return f"{self.source} is full and takes no more for now" if full else ""
 
@@ -146,13 +146,13 @@ class StreamLetters(Letters[DeadLetter]):
         return {"flush_buffer": [self.source]}
 
     def discard(self, letter: DeadLetter, now: datetime) -> str:
-        return flush.discard(letter, now) if letter.step == flush.STEP else super().discard(letter, now)
+        return flush.discard(letter, now) if letter.step == flush.PUBLISH else super().discard(letter, now)
 
     def restore(self, letter: DeadLetter, now: datetime) -> str:
-        return flush.restore(letter, now) if letter.step == flush.STEP else super().restore(letter, now)
+        return flush.restore(letter, now) if letter.step == flush.PUBLISH else super().restore(letter, now)
 
     def why_not_edited(self, letter: DeadLetter) -> str:
-        return "It is a refused batch: its bytes are promised." if letter.step == flush.STEP else ""
+        return "It is a refused batch: its bytes are promised." if letter.step == flush.PUBLISH else ""
 
     def identity(self, letter: DeadLetter) -> str:
         return orders.identity(self.stream, letter)
@@ -164,8 +164,8 @@ class StreamLetters(Letters[DeadLetter]):
 def _by_step(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter], list[DeadLetter]]:
     """Versions of stored orders, which came late or could not be cut; refused batches; all others: never stored."""
     late = [letter for letter in letters if letter.step in supplement.STEPS]
-    refused = [letter for letter in letters if letter.step == flush.STEP]
-    return late, refused, [letter for letter in letters if letter.step not in (*supplement.STEPS, flush.STEP)]
+    refused = [letter for letter in letters if letter.step == flush.PUBLISH]
+    return late, refused, [letter for letter in letters if letter.step not in (*supplement.STEPS, flush.PUBLISH)]
 
 
 def _order_in(stream: Stream, record: Record) -> Sequence[str]:

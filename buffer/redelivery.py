@@ -8,8 +8,7 @@ from uuid import UUID
 
 from buffer.events.arrivals import OrderKey, Position
 from buffer.events.models import NO_BATCH, Batch
-from buffer.flush import set_aside
-from buffer.flush.redelivery import effect_of_batch, successors
+from buffer.flush.letters import CUT, effect_of_batch, successors
 from buffer.ingest.batch import StoredOrder
 from buffer.ingest.handler import EVENTS, Ingest
 from buffer.streams import Stream
@@ -68,7 +67,7 @@ def effect(stream: Stream, letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     """What became of the orders that these letters are about."""
     returns, _refused = returns_of(letters)
     carried = _batches(letter.carrier for letter in letters if letter.carrier)
-    again = successors(letters, set_aside.STEP)
+    again = successors(letters, CUT)
     effects: dict[UUID, Effect] = {}
     for back in returns:
         keys = _keys(stream, back)

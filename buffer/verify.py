@@ -14,7 +14,7 @@ from django.db.models import Count, F, Q, Sum
 
 from buffer.events.models import Batch, BatchQuerySet, Bucket, BufferedEvent
 from buffer.flush.freeze import content_hash
-from buffer.flush.redelivery import STEP
+from buffer.flush.letters import PUBLISH
 from buffer.ingest.rebuild import is_under_way
 from buffer.partitioned import BATCHES_SWEPT, EVENTS
 from buffer.streams import GROUP, Stream
@@ -195,7 +195,7 @@ def _open_letters_are_parked(stream: str, batches: BatchQuerySet) -> Check:
     """A refused batch is published again only after its letter was taken back."""
     early: list[str] = []
     for chunk in by_key(batches.claimed().values_list("pk"), CHUNK):
-        letters = DeadLetter.objects.open().filter(step=STEP, business_key__in=[str(pk) for (pk,) in chunk])
+        letters = DeadLetter.objects.open().filter(step=PUBLISH, business_key__in=[str(pk) for (pk,) in chunk])
         early += letters.values_list("business_key", flat=True)
     return Check(f"{stream}: no batch waits whose letter is open", rows=sorted(early)[:OFFENDERS])
 

@@ -16,7 +16,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
-from config.database.retry import Remedy, needs_migrate, remedy_for
+from config.database.transactions import Remedy, needs_migrate, remedy_for
 from config.telemetry.logs import bind, log
 
 Answer = Callable[[HttpRequest], HttpResponse]

@@ -17,8 +17,8 @@ from django.utils.http import urlencode
 
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BucketQuerySet, BufferedEvent, EventQuerySet
-from buffer.flush import set_aside
 from buffer.flush.claim import STALE, caught_up_of, decide
+from buffer.flush.letters import CUT
 from buffer.partitioned import retained_months
 from buffer.streams import Stream, streams
 from config.admin import humanize
@@ -389,6 +389,4 @@ def _is_set_aside(row: BufferedEvent, letter: DeadLetter) -> bool:
     """Whether this letter, and not a person, took the order out."""
     place = (letter.topic_id, letter.partition, letter.offset)
     here = place == (row.topic_id, row.source_partition, row.source_offset)
-    return (
-        row.state == "withdrawn" and letter.step == set_aside.STEP and here and letter.status in ("open", "discarded")
-    )
+    return row.state == "withdrawn" and letter.step == CUT and here and letter.status in ("open", "discarded")

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 
 from buffer.events.models import EMPTY, Batch, Bucket, BufferedEvent
 from buffer.flush.freeze import Claimed, Frozen, LeasedBatch, cut, freeze, trace_cut
-from buffer.flush.set_aside import Unfrozen, is_refusal, set_aside
+from buffer.flush.letters import Unfrozen, is_refusal, set_aside
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
 from config.database.dialects.base import Row

@@ -14,10 +14,10 @@ from django.db import connection, transaction
 from buffer.events.models import Batch, Bucket
 from buffer.flush.claim import claim
 from buffer.flush.freeze import LeasedBatch
-from buffer.flush.redelivery import STEP, newest_letter
+from buffer.flush.letters import PUBLISH, newest_letter
 from buffer.streams import GROUP, Stream, streams
 from config.database.clock import database_now
-from config.database.retry import Remedy, full_jitter
+from config.database.transactions import Remedy, full_jitter
 from config.database.upsert import Rewrite, uuid_writer
 from config.kafka import Failed, Outgoing, Producer, Refused, Replayed, SendResult, Sent, topic_name
 from config.kafka.client import KafkaError
@@ -174,7 +174,7 @@ def park(batch: LeasedBatch, error: str, now: datetime) -> None:
     before = newest_letter(batch.pk)
     revision, predecessor = (before.revision + 1, before.pk) if before else (0, None)
     letter = Letter(
-        batch.stream, STEP, "batch_refused", error, record, pk, revision, business_key=pk, predecessor=predecessor
+        batch.stream, PUBLISH, "batch_refused", error, record, pk, revision, business_key=pk, predecessor=predecessor
     )
     bury([letter], "", now)
     log_committed("batch_parked", "warning", batch_id=pk, stream=batch.stream, error=error)

@@ -16,12 +16,12 @@ from django.db.models import F
 
 from buffer.events.arrivals import OrderKey, Position, arrive
 from buffer.events.models import NO_BATCH, Batch, Bucket, BufferedEvent
-from buffer.flush import set_aside
 from buffer.flush.freeze import content_hash, headers_of, iso, trace_cut
+from buffer.flush.letters import CUT
 from buffer.streams import Items, Stream
 from config.admin.humanize import plural
 from config.database.dialects.base import Row
-from config.database.retry import Stale
+from config.database.transactions import Stale
 from config.database.upsert import Rewrite, uuid_text
 from config.gate import InvalidRecord
 from config.payload import as_json, digest
@@ -33,7 +33,7 @@ from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of, would_refuse
 
 Status = BufferedEvent.Status
-STEPS = ("late", set_aside.STEP)  # of the letters that are applied here
+STEPS = ("late", CUT)  # of the letters that are applied here
 Missing = dict[OrderKey, dict[uuid.UUID, str]]  # the messages of discarded supplements
 GONE = "the order is no longer in the buffer: its month was dropped"
 NOT_SENT_YET = "its batch is cut but not sent yet: try again when it is"
@@ -86,7 +86,7 @@ class LateRecord(NamedTuple):
         at = _position(event)
         if self.at.newer_than(at):
             return True
-        if self.letter.step == set_aside.STEP and event.status == Status.DISCARDED:
+        if self.letter.step == CUT and event.status == Status.DISCARDED:
             return self.at == at or event.payload_hash == self._received
         return bool(missing) and event.status == Status.SENT and self.at == at
 

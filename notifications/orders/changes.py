@@ -18,7 +18,7 @@ import structlog
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.database.retry import Remedy, Stale
+from config.database.transactions import Remedy, Stale
 from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import log_committed

@@ -13,7 +13,7 @@ from django.db import DatabaseError, InterfaceError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
-from config.database.retry import Remedy, remedy_for
+from config.database.transactions import Remedy, remedy_for
 from config.gate import InvalidRecord
 from config.middleware import Answer as GetResponse
 from config.payload import as_json

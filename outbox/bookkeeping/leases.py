@@ -12,7 +12,7 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import Q
 
 from config.database.clock import database_now
-from config.database.retry import is_duplicate
+from config.database.transactions import is_duplicate
 from config.telemetry import metrics
 from config.telemetry.logs import log_committed
 from outbox.bookkeeping.models import JobLease

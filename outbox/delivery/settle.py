@@ -15,7 +15,7 @@ from datetime import datetime
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.database.retry import Remedy, remedy_for
+from config.database.transactions import Remedy, remedy_for
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import in_ascii
 from config.flows import event_label

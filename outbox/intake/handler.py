@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from config.database.retry import Stale
+from config.database.transactions import Stale
 from config.database.upsert import Upsert, uuid_writer
 from config.gate import InvalidRecord
 from config.kafka import Mark, Record, RecordBatch, Tally, topic_name

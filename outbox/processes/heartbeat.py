@@ -15,7 +15,7 @@ from django.db.models import Max
 
 from config.database.clock import compared_clocks
 from config.database.queries import delete_in_chunks
-from config.database.retry import needs_migrate
+from config.database.transactions import needs_migrate
 from config.processes.alive import Identity
 from config.telemetry import metrics
 from config.telemetry.activity import activity

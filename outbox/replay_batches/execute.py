@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.database.retry import remedy_for
+from config.database.transactions import remedy_for
 from config.redelivery import Effect
 from config.telemetry import metrics
 from config.telemetry.logs import listed, log, log_committed

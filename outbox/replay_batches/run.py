@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, transaction
 
 from config.database.clock import database_now
-from config.database.retry import remedy_for
+from config.database.transactions import remedy_for
 from config.processes import worker
 from config.telemetry.activity import activity
 from config.telemetry.logs import log, log_committed

@@ -8,8 +8,7 @@ from django.db import DatabaseError, connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from config import checks
-from config.database.retry import Remedy, remedy_for
-from config.database.transactions import PATIENCE, consistent_snapshot
+from config.database.transactions import PATIENCE, Remedy, consistent_snapshot, remedy_for
 from outbox.bookkeeping.models import FlowCounter
 
 pytestmark = [

@@ -8,7 +8,7 @@ from django_prometheus.db.metrics import execute_total
 from buffer.models import Batch, Bucket, InventoryStock
 from config.database.clock import database_now
 from config.database.dialects import Column, dialect_for, known_dialect, vendors
-from config.database.retry import Remedy, remedy_for
+from config.database.transactions import Remedy, remedy_for
 from config.database.upsert import Packed, Rewrite, columns_of
 from outbox.bookkeeping.counters import ADD
 from outbox.bookkeeping.models import FlowCounter, Watermark

@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from django.template import TemplateDoesNotExist
 
 from config.database.clock import database_now
-from config.database.retry import Remedy, Stale, remedy_for
+from config.database.transactions import Remedy, Stale, remedy_for
 from notifications.flow import checks
 from notifications.mail import content
 from notifications.orders import changes

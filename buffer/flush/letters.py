@@ -1,4 +1,4 @@
-"""Letters of refused batches: the same batch is published again, with the same bytes."""
+"""Letters of the flush: of an order that no batch can hold, and of a batch that the broker refuses; and what becomes of both."""
 
 from __future__ import annotations
 
@@ -6,16 +6,85 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from django.db import transaction
+from django.db.models import Max
 from django.urls import reverse
 
-from buffer.events.models import Batch, BufferedEvent
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.flush.freeze import Claimed
+from buffer.streams import GROUP, Stream
+from config.database.clock import database_now
+from config.database.transactions import Remedy, remedy_for
+from config.kafka import Replayed, topic_name
 from config.redelivery import Effect, Judgement, Refusal
-from config.telemetry.logs import listed, log_committed
+from config.telemetry.logs import listed, log, log_committed
+from config.telemetry.redaction import said, trace_of
 from outbox.bookkeeping import counters
-from outbox.letters.models import DeadLetter
+from outbox.letters.burial import Letter, bury
+from outbox.letters.models import BurialKey, DeadLetter
 from outbox.letters.redelivery import would_refuse
 
-STEP = "publish"
+# -- Of an order: no batch can hold it, because the database or its stream refuses it ------------------------
+CUT = "cut"  # the step of such a letter
+
+
+class Unfrozen(Exception):
+    """A stream has not made a message of orders that its gate has let through."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the orders are what is wrong: other ones may be cut."""
+    return isinstance(error, Unfrozen) or remedy_for(error) is Remedy.DATA
+
+
+def set_aside(stream: Stream, bucket: int, event: Claimed, error: BaseException) -> bool:
+    """Discard an order that cannot be cut, with a letter that gives it back; False when it changed meanwhile."""
+    with transaction.atomic():
+        now = database_now()
+        locked = Bucket.objects.filter(pk=bucket).lock_free().exists()
+        same = {"pk": event.id, "payload_hash": event.payload_hash, "source_offset": event.source_offset}
+        pending = BufferedEvent.objects.pending().in_months([event.partition_key]).filter(**same)
+        order = pending.lock_free().first() if locked else None
+        if order is None:
+            return False
+        if pending.update(status=BufferedEvent.Status.DISCARDED, updated_at=now) != 1:
+            raise RuntimeError(f"order {event.id} is locked, and not set aside")
+        Bucket.objects.filter(pk=bucket).shrink(1)
+        if not bury([_letter(stream, order, error)], topic_name(GROUP), now):
+            raise RuntimeError(f"order {event.id} was set aside without a letter")
+        counters.add({(stream.name, "flush", "open"): -1, (stream.name, "flush", "discarded"): 1}, now)
+    about = {"stream": stream.name, "order_id": event.order_id, "location": event.location_id}
+    log.error("order_set_aside", **about, error=str(error).strip())
+    return True
+
+
+def _letter(stream: Stream, order: BufferedEvent, error: BaseException) -> Letter:
+    """The record as it came, at its place; of the next revision where it was set aside before."""
+    topic, partition, offset = topic_name(stream.topic), order.source_partition, order.source_offset
+    place = {"topic": topic, "topic_id": order.topic_id, "partition": partition, "offset": offset}
+    known = BurialKey.objects.filter(**place, group=topic_name(GROUP), step=CUT).aggregate(last=Max("revision"))
+    # Whichever letter gave it back: what became of that one is this.
+    before = DeadLetter.objects.filter(**place, status="requeued").order_by("-requeued_at", "-pk").first()
+    record = Replayed(
+        topic, partition, offset, order.source_timestamp, order.location_id.encode(), order.payload.encode()
+    )
+    return Letter(
+        stream.name,
+        CUT,
+        "cannot_be_summed" if isinstance(error, Unfrozen) else "database_refused",
+        said(error),
+        record,
+        order.topic_id,
+        0 if known["last"] is None else known["last"] + 1,
+        type(error.__cause__ or error).__name__,
+        trace_of(error),
+        order.order_id,
+        predecessor=before.pk if before else None,
+    )
+
+
+# -- Of a batch: the broker refuses it, and the same bytes are published again -------------------------------
+PUBLISH = "publish"  # the step of such a letter
 NOT_PARKED = "the batch is no longer parked"
 Status = Batch.Status
 
@@ -41,7 +110,7 @@ def take_back(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
 
 def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     """`sent` proves it; parked again is failed again, with the letter that says why."""
-    batches, later = Batch.objects.in_bulk(_ids(letters)), successors(letters, STEP)
+    batches, later = Batch.objects.in_bulk(_ids(letters)), successors(letters, PUBLISH)
     return {letter.pk: _effect(letter, batches.get(batch_of(letter)), later.get(letter.pk)) for letter in letters}
 
 
@@ -97,7 +166,7 @@ def restore(letter: DeadLetter, now: datetime) -> str:
 
 def newest_letter(batch_id: UUID) -> DeadLetter | None:
     """The letter that this batch left last."""
-    rows = DeadLetter.objects.filter(business_key=str(batch_id), step=STEP)
+    rows = DeadLetter.objects.filter(business_key=str(batch_id), step=PUBLISH)
     return rows.only("pk", "revision").order_by("-revision").first()
 
 
