@@ -153,9 +153,9 @@ def gate_faults(copy: DeadLetter, text: str) -> list[Fault]:
 
 
 def _mended(copy: DeadLetter, text: str, faults: Sequence[Fault]) -> str | None:
-    """The text with another value where each of these is; None where there is nothing to mend, or no value helps."""
+    """The text with another value where each of these is, as far as one helps; None where there is nothing to mend."""
     letters = letters_of(copy.source)
-    if not is_json(text) or not faults or not all(fault.path for fault in faults):
+    if not is_json(text) or not faults:
         return None
     for fault in faults:
         for value in STAND_INS:
@@ -167,8 +167,6 @@ def _mended(copy: DeadLetter, text: str, faults: Sequence[Fault]) -> str | None:
             if attempt and not any(_is_within(located(error, attempt).path, fault.path) for error in errors):
                 text = attempt
                 break
-        else:
-            return None
     return text
 
 
@@ -227,7 +225,7 @@ def with_fields(
             )
         elif changed := with_value(text, field.path, as_text(wanted)) if is_json(text) else None:
             text = indented(changed)
-    return (_with_made(text, text_of(letter), form, make) if is_json(text) else text), faults
+    return _with_made(text, text_of(letter), form, make), faults
 
 
 def mark_of(shown: str) -> str:

@@ -18,7 +18,7 @@ from notifications.channels.local import Memory
 from notifications.mail import content, suppression
 from notifications.models import Delivery
 from outbox.letters import redelivery
-from outbox.letters.edits import examine, requeue_copy, text_of
+from outbox.letters.edits import SAME, examine, mark_of, requeue_copy, text_of
 from outbox.letters.models import DeadLetter
 from outbox.models import OutboxMessage
 from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)
@@ -165,7 +165,7 @@ def test_html_is_made_from_a_changed_text_or_left(email):  # noqa: F811
     editor.send("check", **changed)
     assert editor.mail["html"] == "<p>Dear Ada,</p>\n<p>sorry.</p>\n"
     editor.send("check", make="0")
-    assert editor.mail["html"] == before["html"]
+    assert (editor.mail["html"], editor.given()["make"]) == (before["html"], "0")
     assert editor.mail["text"] == "Dear Ada,\n\nsorry."
     editor.send("check", make="1")
     assert editor.send("requeue").status_code == 302
@@ -190,8 +190,32 @@ def test_the_json_may_be_edited_beside_the_fields_but_not_to_another_value(email
     editor.send("check", text=text.replace(RIGHT, "json@example.com"), **{"field:$.to": "field@example.com"})
     assert "Was changed in the form and in the JSON, to two values." in editor.html
     assert "Requeue the copy" not in editor.html
-    editor.send("requeue", text=text.replace(RIGHT, "json@example.com"), **{"field:$.to": "field@example.com"})
+    other = text.replace(RIGHT, "json@example.com")
+    shown, checked = {"shown:$.to": mark_of(WRONG)}, mark_of(other)
+    editor.send("requeue", text=other, **{"field:$.to": "field@example.com", "checked": checked, **shown})
+    assert "to two values" in editor.html
     assert not OutboxMessage.objects.filter(state="pending").exists()
+    editor.send("requeue", text=other, **{"field:$.to": "json@example.com", "checked": checked, **shown})
+    assert OutboxMessage.objects.filter(state="pending").exists(), "without the contradiction it goes"
+
+
+def test_a_form_without_a_change_is_refused_and_nothing_is_wrong_at_first(email):  # noqa: F811
+    editor = Editor(refused(email))
+    for sign in (SAME, "Why the letter is not taken as it is"):
+        assert sign not in editor.html
+    editor.send("check")
+    assert SAME in editor.html
+    assert "Requeue the copy" not in editor.html
+    assert editor.send("requeue").status_code == 200
+    assert not OutboxMessage.objects.filter(state="pending").exists()
+
+
+def test_a_text_that_is_kept_for_a_reveal_is_shown_as_it_was_typed(email):  # noqa: F811
+    editor = Editor(refused(email))
+    typed = editor.given()["text"].replace("Order", "Your order")
+    assert typed != editor.given()["text"]
+    editor.send("reveal", text=typed, reason=WHY)
+    assert editor.given()["text"] == typed, "its HTML is made when the form is sent"
 
 
 def test_faults_stand_at_their_fields(email):  # noqa: F811
@@ -200,7 +224,7 @@ def test_faults_stand_at_their_fields(email):  # noqa: F811
     assert (
         'id="id_field1" name="field:$.to" value="nobody at all" autocomplete="off" aria-invalid="true"' in editor.html
     )
-    assert "It is not one bare address" in editor.html
+    assert editor.html.count("It is not one bare address".lower()[3:]) == 1, "at its field, and nowhere else"
     assert "1 thing is wrong" in editor.html
     assert editor.given()["field:$.to"] == "nobody at all"
 

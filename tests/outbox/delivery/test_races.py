@@ -3,12 +3,14 @@
 import threading
 from collections import Counter
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.redelivery import Refusal
 from config.telemetry import metrics
 from outbox.channels import admission
 from outbox.delivery import levers, overdue
@@ -17,8 +19,10 @@ from outbox.delivery.deliver import deliver
 from outbox.delivery.overdue import rescue
 from outbox.letters.models import DeadLetter
 from outbox.messages import publish
-from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
-from tests.outbox.race import race
+from outbox.messages.models import MessageQuerySet
+from outbox.models import ChannelState, DeliveryAttempt, OperatorAction, OutboxMessage, Resend
+from tests.crash.wire import wait_for
+from tests.outbox.race import PATIENCE, race
 from tests.outbox.scripted import (
     AMBIGUOUS,
     PERMANENT,
@@ -198,6 +202,54 @@ def test_people_at_one_uncertain_message_pull_one_lever(install):
     expected = ["sent", "dead_lettered", "pending"][pulled.index(1)]
     assert message(pk).state == expected
     assert DeadLetter.objects.count() == pulled[1]
+
+
+@pytest.mark.skipif(
+    connection.vendor != "postgresql", reason="which session waits for a row is asked as PostgreSQL says it"
+)
+@pytest.mark.parametrize("guard", ["the lock", "the key"])
+def test_two_clicks_on_send_again_make_one_message_by_either_guard_alone(install, monkeypatch, guard):
+    """The other guard is taken away: every key is another one, or nobody locks and both look before either writes."""
+    memory = install(Scripted())
+    sent = promise()
+    deliver(claim(memory, "poll", 10), memory, NEVER)
+    turns, came, promised, families = iter([1, 2]), threading.Event(), levers.publish, levers._families
+
+    def look(ids):
+        turn, found = next(turns), families(ids)
+        if turn == 2:
+            came.set()
+        elif guard == "the key":
+            assert came.wait(PATIENCE)
+        else:
+            wait_for(lambda: came.is_set() or somebody_waits_for_a_row(), PATIENCE, "the other one")
+        return found
+
+    def publish_anyhow(*about, idempotency_key, **more):
+        return promised(*about, idempotency_key=f"{idempotency_key}/{uuid4()}", **more)
+
+    def ask():
+        try:
+            return levers.resend(sent, ME, "it never came")
+        except Refusal as refusal:
+            return str(refusal)
+
+    monkeypatch.setattr(levers, "_families", look)
+    if guard == "the key":
+        monkeypatch.setattr(MessageQuerySet, "select_for_update", lambda rows: rows)
+    else:
+        monkeypatch.setattr(levers, "publish", publish_anyhow)
+    answers = race(ask, ask)
+    assert answers.count(levers.UNDER_WAY) == 1
+    assert (OutboxMessage.objects.count(), Resend.objects.count(), OperatorAction.objects.count()) == (2, 1, 1)
+
+
+def somebody_waits_for_a_row():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return cursor.fetchone()[0]
 
 
 def test_cancelling_and_claiming_do_not_both_win(install):

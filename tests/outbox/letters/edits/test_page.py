@@ -185,6 +185,7 @@ def test_a_reason_is_asked_before_the_copy_goes(letter, senior):
     for why in ("", "short"):
         html = post(senior, letter, "requeue", fixed(letter), why=why).content.decode()
         assert 'id="sw-problem"' in html
+        assert "Requeue the copy" not in html
     assert untouched(letter)
 
 
