@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from config.telemetry.redaction import DOTS
 from outbox.groups.models import FailureGroup
-from outbox.letters.models import DeadLetter
+from outbox.letters.models import DeadLetter, PayloadRevision
 from outbox.models import OperatorAction
 from outbox.replay_batches.models import ReplayBatch
 from tests.buffer.ledger.conftest import RECEIVED, quantities, record, stocks, write
@@ -146,6 +146,11 @@ def test_from_the_group_to_the_proof(group, boss):
     html = boss.get(reverse("admin:outbox_deadletter_change", args=[letter.pk])).content.decode()
     assert "Edited copy 1" in html
     assert f"“{WHY}”" in html
+    copy = PayloadRevision.objects.get(letter=letter.pk)
+    digests = f"Digest of the letter <code>{copy.digest_before}</code>, of the copy <code>{copy.digest_after}</code>"
+    assert digests not in html, "a guess at what is hidden could be tried on it"
+    boss.post(reverse("admin:outbox_deadletter_reveal", args=[letter.pk]), {"reason": "The supplier called"})
+    assert digests in boss.get(reverse("admin:outbox_deadletter_change", args=[letter.pk])).content.decode()
 
 
 def test_nobody_sees_a_hidden_value_in_the_three_differences_unless_it_is_revealed_to_them(group, boss):
