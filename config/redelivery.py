@@ -51,6 +51,17 @@ class PayloadForm(NamedTuple):
     make: Callable[[str], str]
     normal: Callable[[str, str], str] = lambda path, text: text  # the form in which a field's text is kept
 
+    def inside(self, place: str) -> PayloadForm:
+        """The same fields where their payload stands at a path of another one: `$.payload`."""
+
+        def there(field: FormField) -> FormField:
+            return field._replace(path=place + field.path[1:])
+
+        return PayloadForm(
+            [there(field) for field in self.fields], self.note, there(self.made), place + self.source[1:], self.make,
+            lambda path, text: self.normal(f"${path.removeprefix(place)}", text),
+        )  # fmt: skip
+
 
 class Refusal(Exception):
     """A lever cannot do this now; the text tells the person why."""

@@ -84,7 +84,8 @@ class EmailHandler(MessageHandler):
             if not isinstance(payload, Mail):
                 msgspec.convert(payload, Mail)
         except msgspec.ValidationError as error:
-            raise ValueError(f"not a mail: {error}") from error
+            fault = next(iter(content.faults(payload)), str(error))  # which says where it is
+            raise ValueError(f"not a mail: {fault}") from error
 
 
 def _recipient(message: Message) -> str:

@@ -107,7 +107,10 @@ def complete(payload: Mapping[str, Any], key: str, date: datetime) -> dict[str, 
     """
     mail = {"from": settings.EMAIL_FROM, **payload}
     if isinstance(mail.get("to"), str):
-        mail["to"] = recipients.check(mail["to"])
+        try:
+            mail["to"] = recipients.check(mail["to"])
+        except ValueError as error:
+            raise ValueError(f"{error} - at `$.to`") from None
     if isinstance(mail.get("text"), str):
         mail.setdefault("html", html_of(mail["text"]))
     headers = mail.get("headers", {})

@@ -81,15 +81,22 @@ def read(record: Record, topic: str) -> Promise:
 
 def fields_of(record: Record) -> dict[str, object]:
     """The fields of the envelope, unchecked; raises InvalidRecord for what is no JSON object."""
+    return placed_fields(record)[0]
+
+
+def placed_fields(record: Record) -> tuple[dict[str, object], str]:
+    """The same, and the path at which the record has the payload: `$.payload`, or `$` where it is the payload alone."""
+    place = "$"
     body = _gate(OVERHEAD + 2 * settings.OUTBOX_MAX_BYTES).decode(record.value)
     if "payload" in body and body.keys() <= {"schema", "payload"} and isinstance(body.get("schema"), dict):
-        body = body["payload"] if isinstance(body["payload"], dict) else {"payload": body["payload"]}
+        inner = body["payload"]
+        body, place = (inner, "$.payload") if isinstance(inner, dict) else ({"payload": inner}, "$")
     said = {HEADERS[name]: text_of(value) for name, value in record.headers or () if name in HEADERS and value}
     if "payload" in body:
-        return {**said, **body}
+        return {**said, **body}, f"{place}.payload"
     if said.get("idempotency_key"):  # the router's own shape
-        return {"aggregate": text_of(record.key or b""), **said, "payload": body}
-    return body
+        return {"aggregate": text_of(record.key or b""), **said, "payload": body}, place
+    return body, place
 
 
 def aggregate_in(record: Record) -> str:

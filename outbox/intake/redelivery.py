@@ -6,14 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from config.redelivery import Effect, Judgement, Letters
+from config.gate import InvalidRecord
+from config.redelivery import Effect, Judgement, Letters, PayloadForm, Refusal
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import redelivery
-from outbox.intake.envelope import CONFLICT, LOCKED, NAMED, READABLE, Prepared
+from outbox.intake.envelope import CONFLICT, LOCKED, NAMED, READABLE, Prepared, placed_fields
 from outbox.intake.handler import Intake
 from outbox.letters.models import DeadLetter
-from outbox.letters.redelivery import batch_of, failed_again, foreseen, not_eligible, refusals, returns_of
+from outbox.letters.redelivery import batch_of, failed_again, foreseen, not_eligible, record_of, refusals, returns_of
 from outbox.messages.models import OutboxMessage
 
 STORED = Judgement(True, "A message is made of it.", "It has all its tries, and a new expiry.", "ok")
@@ -91,8 +92,23 @@ class PromiseLetters(Letters[DeadLetter]):
         return ""
 
     def faults(self, letter: DeadLetter) -> list[str]:
-        """What is wrong with its record; nothing is written."""
-        return [buried.error for buried in _prepared(letter).letters]
+        """What is wrong with its record, and where, as far as a channel says it of a payload; nothing is written."""
+        place = _placed(letter)[1]
+        return [buried.error.replace("at `$", f"at `{place}") for buried in _prepared(letter).letters]
+
+    def form(self, letter: DeadLetter) -> PayloadForm | None:
+        fields, place = _placed(letter)
+        handler = handlers().get(str(fields.get("channel")))
+        form = handler.form(fields.get("payload")) if handler else None
+        return form.inside(place) if form else None
+
+
+def _placed(letter: DeadLetter) -> tuple[dict[str, object], str]:
+    """The fields of its record and the place of the payload in it; none of what cannot be read."""
+    try:
+        return placed_fields(record_of(letter))
+    except (InvalidRecord, Refusal):
+        return {}, "$"
 
 
 def _channels_of_messages(letters: Sequence[DeadLetter]) -> set[str]:

@@ -19,7 +19,7 @@ from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
 from outbox.intake.flow import OUTCOMES, MessagesIn
 from outbox.intake.handler import NAME
-from outbox.letters.edits import requeue_copy
+from outbox.letters.edits import examine, field_of, form_of, mark_of, requeue_copy, text_of, with_fields
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import judge, look_after
@@ -123,7 +123,7 @@ def test_what_nobody_wants_any_more_fails_again_until_a_copy_says_otherwise():
     judgement = judge([letter()], database_now())[letter().pk]
     assert not judgement.eligible
     assert letters_of(NAME).faults(letter()) == [
-        "`payload` cannot be sent: the part before the @ is missing, or holds what few servers accept"
+        "`payload` cannot be sent: the part before the @ is missing, or holds what few servers accept - at `$.payload.to`"
     ]
     assert edit(payload=MAIL, expires_at=None).status == "requeued"
 
@@ -135,6 +135,55 @@ def test_a_requeued_promise_has_a_whole_new_life(settings):
     settings.MESSAGES_IN = {"messages-in": {"": ["email"]}}
     requeue()
     assert stored()[0].expires_at > datetime.now(UTC) + timedelta(hours=23)
+
+
+WRONG = {"to": "nobody", "subject": "a\nb", "text": "It is ready."}
+ROUTED = [("id", b"I-1/issued"), ("channel", b"email"), ("eventType", b"invoice.issued")]
+# (the value of the record, its headers, where its payload stands)
+SHAPES = {
+    "an envelope": (envelope(payload=WRONG), (), "$.payload"),
+    "with its schema": ({"schema": {}, "payload": envelope(payload=WRONG)}, (), "$.payload.payload"),
+    "the payload alone": (WRONG, ROUTED, "$"),
+    "that with its schema": ({"schema": {}, "payload": WRONG}, ROUTED, "$.payload"),
+    "its own HTML": (envelope(payload={**WRONG, "html": "<p>Dear</p>"}), (), "$.payload"),
+}
+
+
+@pytest.mark.parametrize(("value", "headers", "place"), SHAPES.values(), ids=SHAPES)
+def test_a_mail_that_a_service_promises_is_edited_in_the_fields_of_a_mail(value, headers, place):
+    write(record(value, headers=headers))
+    found, text = letter(), text_of(letter())
+    form = form_of(found)
+    shown = {field.path: field_of(text, field.path) for field in form.fields}
+    assert shown == {f"{place}.{name}": wanted for name, wanted in WRONG.items()}
+    assert [fault.path for fault in examine(found, text, database_now()).faults] == [
+        f"{place}.{name}".removeprefix("$.") for name in ("to", "subject")
+    ]
+    given = dict(zip(shown, ["ada@EXAMPLE.com", "Your invoice", "Sorry."], strict=True))
+    marks = {path: mark_of(known) for path, known in shown.items()}
+    copy, faults = with_fields(text, found, form, given, marks, make=True)
+    assert (faults, examine(found, copy, database_now()).faults) == ([], [])
+    assert field_of(copy, f"{place}.to") == MAIL["to"], "in its normal form"
+    assert requeue_copy(found.pk, copy, 0, PERSON, "they called").state == "waiting"
+    mail = json.loads(stored()[0].payload)
+    assert {name: mail[name] for name in (*WRONG, "html")} == {
+        "to": MAIL["to"], "subject": "Your invoice", "text": "Sorry.", "html": "<p>Sorry.</p>\n",
+    }  # fmt: skip
+
+
+def test_what_is_no_mail_has_no_fields(settings):
+    settings.MESSAGES_IN = {"messages-in": {"": ["email", "kafka"]}}
+    values = [
+        b"{", b"[]", envelope(channel=None), envelope(channel="fax"), envelope(payload=json.dumps(WRONG)),
+        envelope(payload=[WRONG]),
+        envelope(channel="kafka", payload={"topic": 7}),
+    ]  # fmt: skip
+    write(*[record(value) for value in values])
+    letters = list(DeadLetter.objects.filter(source=NAME))
+    assert [form_of(found) for found in letters] == [None] * len(values)
+    (nested,) = [found for found in letters if b'\\"' in bytes(found.payload)]
+    (fault,) = examine(nested, text_of(nested), database_now()).faults
+    assert (fault.path, fault.line) == ("payload.to", 6)
 
 
 def test_a_replay_of_letters_waits_for_their_channel(settings):
