@@ -1,11 +1,10 @@
-"""The command `dead_letters`: its arguments, letters and batches as lines or JSON, and each verb."""
+"""The commands `dead_letters` and `resend_messages`: their arguments, each verb, and letters as lines or JSON."""
 
 from __future__ import annotations
 
 import base64
 import json
 from argparse import ArgumentParser
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -14,31 +13,19 @@ from uuid import UUID
 from django.db import transaction
 
 from config.admin.levers import fault_of_reason, operator_of_terminal
-from config.database.clock import database_now
-from config.database.queries import batched, by_key
 from config.flows import mask_of
 from config.kafka.headers import shown
-from config.processes.worker import Options, stop_on_signal
+from config.processes.worker import Options
 from config.redelivery import Refusal
 from config.telemetry.redaction import DOTS, masked, masked_error, on_one_line, table_row
 from outbox.audit_log.actions import record
 from outbox.audit_log.reveal import LEAST_REASON, REVEAL
-from outbox.console_steps import ENDED, Say, StandsStill, left_to_the_worker, take_steps
-from outbox.letters.edits import before_and_after
-from outbox.letters.field_changes import FieldChange, change_of
-from outbox.letters.filters import STARTS, VERBS, Filter
+from outbox.console_batches import BATCH_LEVERS, CHANGES, Say, Usage, batch_lines, carry_out, pull_lever
+from outbox.letters.filters import VERBS, Filter
 from outbox.letters.models import DeadLetter
 from outbox.letters.transitions import CODES
 from outbox.messages.filters import MessageFilter
-from outbox.messages.models import OutboxMessage
-from outbox.replay_batches import requests
-from outbox.replay_batches.items import with_reasons
-from outbox.replay_batches.models import OUTCOMES, SENDING, ReplayBatch, ReplayItem
-from outbox.replay_batches.run import Steps
-from outbox.replay_batches.subjects import Rows, subject_of, words_of
-
-__all__ = ["Refusal"]
-
+from outbox.replay_batches.models import SENDING
 
 # -- The command `dead_letters`: lists and shows letters -----------------------------------------------------
 CHUNK = 500
@@ -151,193 +138,8 @@ def _record(ids: Sequence[UUID], reason: str) -> None:
         )  # fmt: skip
 
 
-# -- `dead_letters batches|pause|resume|undo|cancel`: replay batches and their levers ------------------------
-MOST = 50
-BATCH_LEVERS = {"pause": requests.pause, "resume": requests.resume, "undo": requests.undo, "cancel": requests.cancel}
-
-
-def batch_lines(numbers: Sequence[str], *, as_json: bool) -> Iterator[str]:
-    """The newest batches, or those of these numbers, one a line. Raises Refusal for one that does not exist."""
-    wanted = [number_of(text) for text in numbers]
-    rows = ReplayBatch.objects.order_by("-pk")
-    found = list(rows.filter(pk__in=wanted) if wanted else rows[:MOST])
-    if missing := set(wanted) - {batch.pk for batch in found}:
-        raise Refusal(f"{min(missing)}: no such replay batch")
-    for batch in found:
-        yield as_line(batch, as_json=as_json)
-    if not found and not as_json:
-        yield "No replay batches."
-
-
-def pull_lever(verb: str, number: str, reason: str, *, as_json: bool) -> Iterator[str]:
-    """Pull a lever on a batch; says what it is now. Raises Refusal."""
-    yield as_line(BATCH_LEVERS[verb](number_of(number), operator_of_terminal(), reason), as_json=as_json)
-
-
-def as_line(batch: ReplayBatch, *, as_json: bool) -> str:
-    """One batch: for people, or as an object."""
-    if as_json:
-        return json.dumps(batch_as_data(batch))
-    numbers = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name in OUTCOMES if (value := getattr(batch, name)))
-    words = f"{batch.pk:>6}  {batch.state:10} {batch.verb:8} {batch.requested_by}: {numbers or f'no {batch.nouns[1]}'}"
-    return f"{words}  {batch.note}".rstrip()
-
-
-def batch_as_data(batch: ReplayBatch) -> dict[str, object]:
-    """A batch with its counters and times."""
-    what: dict[str, object] = {
-        "id": batch.pk,
-        "verb": batch.verb,
-        "state": batch.state,
-        "filter": batch.filter,
-        "note": batch.note,
-    }
-    who = {"requested_by": batch.requested_by, "reason": batch.reason, batch.nouns[1]: words_of(batch)}
-    times = ("created_at", "pinned_at", "previewed_at", "hold_until", "started_at", "finished_at")
-    when = {name: value and value.isoformat() for name in times for value in [getattr(batch, name)]}
-    counted = {name: getattr(batch, name) for name in ("pinned", *OUTCOMES)}
-    what |= {"change": FieldChange.of(batch.edit).without_values()} if batch.edit else {}
-    return {**what, **who, **counted, "skipped_why": batch.skipped_why, "rate": batch.rate, **when}
-
-
-def number_of(text: str) -> int:
-    """Raises Refusal for what is no number of a batch."""
-    if not text.isdecimal() or len(text) > 18:
-        raise Refusal(f"{text}: not the number of a replay batch")
-    return int(text)
-
-
-# -- `dead_letters requeue|discard|resolve|restore`, `resend_messages` --------------------------------------------------------
-# One call is one replay batch, carried out by the call itself.
-PAST = {
-    "requeue": "requeued",
-    "edit": "edited and requeued",
-    "discard": "discarded",
-    "resolve": "resolved",
-    "restore": "restored",
-    "resend": "resent",
-}
-SAMPLES = 3  # letters of an edit whose field is shown
-MOST_NAMED = 20  # letters that are named one by one, of each outcome
-
-
-def carry_out(verb: str, chosen: Filter | MessageFilter, options: Options, say: Say) -> Iterator[str]:
-    """Ask for a batch and take its steps, without hold; yields the result.
-
-    Raises Refusal when it did not come to its end, StandsStill where it waits for others.
-    """
-    requests.check_pace(options["rate"], options["canary"])
-    requests.check_code(verb, options.get("code", ""))
-    change = change_in(options) if verb == "edit" else None
-    if options["dry_run"]:
-        yield from rehearse(verb, chosen, change, as_json=options["json"])
-        return
-    if fault := fault_of_reason(options["reason"], requests.LEAST[verb]):
-        raise Refusal(f'--reason "…": {fault}')
-    if isinstance(chosen, Filter):
-        refuse_closed(verb, chosen)
-    steps = Steps()
-    asked = {name: options[name] for name in ("reason", "code", "rate", "canary") if name in options}
-    token = None if options["detach"] else steps.token
-    batch = requests.draft(verb, chosen, operator_of_terminal(), **asked, change=change, token=token, automatic=True)
-    if options["detach"]:
-        yield as_line(batch, as_json=True) if options["json"] else f"{batch}: the worker replay_letters carries it out"
-        return
-    with stop_on_signal() as stop:
-        why = take_steps(batch, steps, stop, say)
-    yield from [as_line(batch, as_json=True)] if options["json"] else account(batch)
-    if why:
-        raise StandsStill(left_to_the_worker(batch, why))
-    if batch.state not in ENDED:
-        raise Refusal(f"interrupted: the worker goes on with replay batch {batch.pk} (`dead_letters cancel` stops it)")
-    if batch.state in ("stopped", "cancelled"):
-        raise Refusal(f"{batch} is {batch.state}: {batch.note}")
-
-
-def refuse_closed(verb: str, chosen: Filter) -> None:
-    """Raise Refusal when every letter that was named is in another state already."""
-    if not chosen.ids:
-        return
-    rows = list(chosen.letters(verb).order_by("pk").values_list("pk", "status"))
-    if not any(status == STARTS[verb] for _pk, status in rows):
-        said = "; ".join(f"{pk} is {DeadLetter.Status(status).label.lower()}" for pk, status in rows[:MOST_NAMED])
-        raise Refusal(f"nothing to {verb}: {said}")
-
-
-def change_in(options: Options) -> FieldChange:
-    """What `edit` is to change. Raises Usage where the call says nothing or several things, Refusal for bad ones."""
-    asked = [(verb, options[verb]) for verb in CHANGES if options[verb]]
-    if len(asked) != 1:
-        raise Usage("edit takes one of --set, --replace, --replace-part and --remove")
-    ((verb, given),) = asked
-    path, old, new = {1: [*given, "", ""], 2: [given[0], "", given[-1]], 3: given}[len(given)]
-    if verb in ("set", "replace") and not options["as"]:
-        raise Usage("say --as text or --as json: how the value is meant")
-    ticked = {"other_type": options["allow_type"], "add": options["add_missing"]}
-    change, faults = change_of({"verb": verb, "path": path, "old": old, "new": new, "as": options["as"], **ticked})
-    if change is None:
-        raise Refusal("; ".join(f"{name}: {words}" for name, words in faults.items()))
-    return change
-
-
-def rehearse(
-    verb: str, chosen: Filter | MessageFilter, change: FieldChange | None = None, *, as_json: bool = False
-) -> Iterator[str]:
-    """What the batch would do now, judged like its preview; nothing is written."""
-    batch = ReplayBatch(verb=verb, edit=change.stored() if change else {})
-    eligible, skipped = 0, dict[str, int]()
-    many, samples = batch.nouns[1], list[str]()
-    for rows in _messages(chosen) if isinstance(chosen, MessageFilter) else _letters(verb, chosen):
-        why = subject_of(verb).foresee(batch, rows, database_now())
-        if change and len(samples) < SAMPLES:
-            samples += [_sample(letter, change) for pk, letter in sorted(rows.items()) if not why[pk]][:SAMPLES]
-        verdicts = [*why.values()]
-        eligible += verdicts.count("")
-        skipped = with_reasons(skipped, filter(None, verdicts))
-    if as_json:
-        counts = {"eligible": eligible, "skipped": sum(skipped.values()), "skipped_why": skipped}
-        yield json.dumps({"verb": verb, "dry_run": True, many: chosen.words(), **counts})
-        return
-    yield f"would {verb} {eligible} {many}; nothing was changed"
-    yield from samples[:SAMPLES]
-    yield from _reasons(Counter(skipped))
-
-
-def _letters(verb: str, chosen: Filter) -> Iterator[Rows]:
-    ids = list(chosen.letters(verb).order_by("pk").values_list("pk", flat=True))
-    for part in (portion for some in batched(ids, CHUNK) for portion in DeadLetter.objects.portions(some)):
-        yield DeadLetter.objects.defer("traceback").in_bulk(part)
-
-
-def _messages(chosen: MessageFilter) -> Iterator[Rows]:
-    for some in by_key(chosen.rows().values_list("pk"), CHUNK // 10):  # of large ones as many as may be in memory
-        yield OutboxMessage.objects.among([pk for (pk,) in some]).in_bulk()
-
-
-def _sample(letter: DeadLetter, change: FieldChange) -> str:
-    """What would become of a field, with dots for what its flow does not name."""
-    before, after = before_and_after(letter, change)
-    return f"{letter.pk}: {before} -> {after}"
-
-
-def account(batch: ReplayBatch) -> Iterator[str]:
-    """The result, and the letters that it spared or that failed."""
-    yield f"{batch.requeued + batch.verified} {batch.nouns[1]} {PAST[batch.verb]}"
-    for state, words in (("failed_again", "failed again"), ("refused", "refused")):
-        items = ReplayItem.objects.of(batch).filter(state=state).oldest_first()[:MOST_NAMED]
-        yield from (f"{words} {item.letter}: {item.note}" for item in items)
-        if (rest := getattr(batch, state) - MOST_NAMED) > 0:
-            yield f"{words}: {rest:,} more"
-    yield from _reasons(Counter(batch.skipped_why))
-
-
-def _reasons(reasons: Counter[str]) -> Iterator[str]:
-    return (f"skipped {number}: {why}" for why, number in reasons.most_common())
-
-
 # -- The arguments of the command `dead_letters`, and which function each of its verbs is --------------------
 LEVERS = tuple(BATCH_LEVERS)
-CHANGES = ("set", "replace", "replace_part", "remove")
 # Options that only these verbs know: with others they would be dropped without a word, and `cancel 7 --dry-run` would cancel.
 KNOWN_BY = {
     "code": ("discard",),
@@ -347,10 +149,6 @@ KNOWN_BY = {
     **dict.fromkeys(("rate", "detach", "dry_run"), VERBS),
     **dict.fromkeys(("group", "source", "status", "since", "before", "all"), ("list", "show", *VERBS)),
 }
-
-
-class Usage(Exception):
-    """The call itself makes no sense: exit code 2."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -426,3 +224,33 @@ def _check(chosen: Filter) -> None:
     """A list of everything is what nobody narrowed."""
     if not chosen.names_nothing:
         chosen.check()
+
+
+# -- The arguments of the command `resend_messages`, and what it does -----------------------------------------
+def add_resend_arguments(parser: ArgumentParser) -> None:
+    """Declare those of `resend_messages`."""
+    add = parser.add_argument
+    add("ids", nargs="*", metavar="ID", help="messages")
+    add("--since", default="", metavar="ISO", help="only messages written at this time or later")
+    add("--before", default="", metavar="ISO", help="only messages written before this time")
+    add("--channel", default="", metavar="C", help="only messages of this channel (email)")
+    add("--event-type", default="", metavar="E", help="only messages of this event (order.paid)")
+    add("--state", default="sent", metavar="S", help="only messages in this state; others than sent are refused")
+    add("--reason", default="", help="why; kept in the operator's trail")
+    add("--rate", type=float, metavar="N", help="messages a second (default: the channel's own, or 50)")
+    add("--canary", type=int, default=0, metavar="N", help="so many first; the rest only when they were accepted")
+    add("--detach", action="store_true", help="leave it to the worker replay_letters, wait for nothing")
+    add("--dry-run", action="store_true", help="say how many would be sent again, and why others not")
+    add("--json", action="store_true", help="the result as an object")
+
+
+def resend(options: Options, progress: Say) -> Iterator[str]:
+    """What `resend_messages` says, line by line. Raises Refusal, or Usage for a call that names no message."""
+    names = ("since", "before", "channel", "event_type")
+    given = {name: options[name] for name in names}
+    state = "" if options["ids"] else options["state"]
+    chosen = MessageFilter(ids=tuple(options["ids"]), state=state, **given)
+    if chosen.names_nothing:
+        raise Usage("give the ids of messages to resend, or --since and what else narrows them")
+    chosen.check()
+    return carry_out("resend", chosen, options, progress)

@@ -6,8 +6,8 @@ from django.core.management.base import CommandError
 
 from config.processes.commands import VisibleCommand
 from config.redelivery import Refusal
-from outbox.console import Usage, add_arguments, run
-from outbox.console_steps import StandsStill
+from outbox.console import add_arguments, run
+from outbox.console_batches import StandsStill, Usage
 
 
 class Command(VisibleCommand):

@@ -6,9 +6,8 @@ from django.core.management.base import CommandError
 
 from config.processes.commands import VisibleCommand
 from config.redelivery import Refusal
-from outbox.console import Usage
-from outbox.console_steps import StandsStill
-from outbox.resend_console import add_resend_arguments, resend
+from outbox.console import add_resend_arguments, resend
+from outbox.console_batches import StandsStill, Usage
 
 
 class Command(VisibleCommand):

@@ -20,7 +20,7 @@ from config.demo import simulation
 from config.flows import Deed
 from config.processes import worker
 from config.processes.worker import Patience
-from outbox import console_steps
+from outbox import console_batches
 from outbox.messages import notify
 from outbox.replay_batches.preview import reading_ahead
 from outbox.workers.relay import Doorbell
@@ -92,14 +92,14 @@ def test_a_command_that_carries_out_a_batch(monkeypatch: pytest.MonkeyPatch, sto
             looks.append("lost")
             end_sessions()
         looks.append(database_now())
-        batch.state = console_steps.ENDED[0]
+        batch.state = console_batches.ENDED[0]
 
     batch: Any = SimpleNamespace(
         pk=1, state="running", refresh_from_db=look, percent=0, acted_on=0, to_act_on=0, note=""
     )
     steps: Any = SimpleNamespace(take=lambda _: database_now() and 0.0, leave=lambda _: database_now())
-    monkeypatch.setattr(console_steps.Standstill, "why_none", lambda *_: "")
-    console_steps.take_steps(batch, steps, stop, print)
+    monkeypatch.setattr(console_batches.Standstill, "why_none", lambda *_: "")
+    console_batches.take_steps(batch, steps, stop, print)
     assert len(looks) == 2
 
 

@@ -14,10 +14,10 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import flows
 from config.kafka import Replayed, topic_name
-from outbox import console_steps
+from outbox import console_batches
 from outbox.bookkeeping.models import Watermark
 from outbox.channels import admission
-from outbox.console_steps import Standstill
+from outbox.console_batches import Standstill
 from outbox.letters.burial import Letter, bury
 from outbox.models import DeadLetter, OutboxMessage, ReplayBatch, ReplayItem
 from outbox.replay_batches import waits
@@ -107,7 +107,7 @@ BODIES: dict[str, dict[str, Any]] = {
 def test_what_holds_a_batch_up_is_said_at_once_and_alike(boss, settings, monkeypatch, what, reporting, given, said):
     settings.HEARTBEAT = given.get("HEARTBEAT", "outbox.processes.heartbeat.Heartbeat")
     settings.BUFFER_HIGH_WATER = given.get("BUFFER_HIGH_WATER", settings.BUFFER_HIGH_WATER)
-    monkeypatch.setattr(console_steps, "EVERY", 0.0)
+    monkeypatch.setattr(console_batches, "EVERY", 0.0)
     now = database_now()
     for command, holds, ago in reporting:
         worker(command, ago, holds=holds)

@@ -7,8 +7,8 @@ import io
 import pytest
 from django.core.management import CommandError, call_command
 
-from outbox import console_steps
-from outbox.console_steps import Standstill
+from outbox import console_batches
+from outbox.console_batches import Standstill
 from outbox.letters.models import DeadLetter
 from outbox.replay_batches.models import ReplayBatch
 from tests.outbox.processes.test_heartbeat import worker
@@ -28,8 +28,8 @@ CASES = {
 
 @pytest.mark.parametrize(("when", "options", "said"), CASES.values(), ids=CASES)
 def test_a_batch_that_waits_for_others_is_left_with_the_reason(scripted, monkeypatch, when, options, said):  # noqa: F811
-    monkeypatch.setattr(console_steps, "HELD_UP", 1.0)
-    monkeypatch.setattr(console_steps, "UNSAID", 2.0)
+    monkeypatch.setattr(console_batches, "HELD_UP", 1.0)
+    monkeypatch.setattr(console_batches, "UNSAID", 2.0)
     if when == "another":
         letters(1, "slow")
         other = confirmed("requeue", source="slow")
@@ -85,4 +85,4 @@ def test_where_nobody_says_why_a_minute_is_waited():
 
 def test_a_worker_that_reports_goes_on_at_once():
     worker("replay_letters")
-    assert "goes on with Replay batch 7 (" in console_steps.left_to_the_worker(ReplayBatch(pk=7), "Waits.")
+    assert "goes on with Replay batch 7 (" in console_batches.left_to_the_worker(ReplayBatch(pk=7), "Waits.")
