@@ -22,10 +22,10 @@ BOUNDARIES = {
     "begun": "outbox.replay_batches.run.lifecycle.begin",  # committed
     "promoted": "outbox.replay_batches.run.lifecycle.promote",  # committed
     "taken back": "outbox.replay_batches.subjects.act",  # in the transaction: letters and effects are written
-    "settled": "outbox.replay_batches.execute.settle_chunk",  # in the transaction: items and counters, too
-    "committed": "outbox.replay_batches.execute._transact",  # nobody knows
+    "settled": "outbox.replay_batches.run.settle_chunk",  # in the transaction: items and counters, too
+    "committed": "outbox.replay_batches.run._transact",  # nobody knows
     "proven": "outbox.letters.redelivery._look_after_these",  # letters are closed and committed, the batch has not heard of it
-    "verdicts": "outbox.replay_batches.execute._count_proofs",  # committed
+    "verdicts": "outbox.replay_batches.run._count_proofs",  # committed
 }
 
 
@@ -47,7 +47,7 @@ def inside(number: int) -> None:
     """Die behind the given statement, counted over the chunks: nothing of that chunk is committed."""
     from django.db import connection
 
-    from outbox.replay_batches import execute as chunk
+    from outbox.replay_batches import run as chunk
 
     usual, left = chunk._transact, [number]
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from outbox.letters.models import DeadLetter
-from outbox.replay_batches import execute, requests
+from outbox.replay_batches import requests, run
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from outbox.replay_batches.run import BatchWorker
 from tests.buffer.ledger.conftest import quantities
@@ -32,7 +32,7 @@ def worker_that_tells(after):
     reading, writing = os.pipe()
 
     def body():
-        original, calls = execute.settle_chunk, []
+        original, calls = run.settle_chunk, []
 
         def settled(*arguments, **options):
             original(*arguments, **options)
@@ -40,7 +40,7 @@ def worker_that_tells(after):
             if len(calls) == after:
                 os.write(writing, b".")  # in the transaction of the chunk, which is not committed
 
-        execute.settle_chunk = settled
+        run.settle_chunk = settled
         # What a cancel between two looks leaves is put back after the next one.
         BatchWorker(threading.Event()).run(until_idle=1.0)
 

@@ -38,8 +38,8 @@ POINTS = {
     "started": "outbox.replay_batches.lifecycle:_started",  # in the transaction
     "begun": "outbox.replay_batches.lifecycle:begin",  # committed
     "taken back": "outbox.replay_batches.subjects:act",  # in the transaction: letters and stock are written
-    "settled": "outbox.replay_batches.execute:settle_chunk",  # in the transaction: items and counters, too
-    "committed": "outbox.replay_batches.execute:_transact",  # nobody knows
+    "settled": "outbox.replay_batches.run:settle_chunk",  # in the transaction: items and counters, too
+    "committed": "outbox.replay_batches.run:_transact",  # nobody knows
 }
 
 

@@ -11,7 +11,8 @@ from config.database.clock import database_now
 from config.redelivery import Effect, Refusal
 from outbox.letters.models import DeadLetter
 from outbox.models import OperatorAction
-from outbox.replay_batches import execute, lifecycle, requests
+from outbox.replay_batches import lifecycle, requests
+from outbox.replay_batches import run as execute
 from outbox.replay_batches.models import LEASE, ReplayBatch, ReplayItem
 from outbox.replay_batches.run import BatchWorker, Steps
 from tests.outbox.replay_batches.scripted_flow import (
