@@ -14,7 +14,7 @@ from django.db import transaction
 
 from config.admin.levers import fault_of_reason, operator_of_terminal
 from config.flows import mask_of
-from config.kafka.headers import shown
+from config.kafka.records import shown_headers
 from config.processes.worker import Options
 from config.redelivery import Refusal
 from config.telemetry.redaction import DOTS, masked, masked_error, on_one_line, table_row
@@ -124,7 +124,7 @@ def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{name:14}{on_one_line(value)}" for name, value in data.items() if name not in {*several, "payload"})
     if data["payload"] is not None:
         yield f"{'payload':14}{data['payload'][:2000]}"
-    headers = shown(data.get("headers", ()))
+    headers = shown_headers(data.get("headers", ()))
     yield from (f"{'header':14}{on_one_line(f'{name}: {value}')}" for name, value in headers)
     yield from data.get("traceback", "").splitlines()
 

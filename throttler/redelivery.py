@@ -13,7 +13,7 @@ from django.conf import settings
 
 from config.gate import InvalidRecord
 from config.kafka import Replayed, topic_name
-from config.kafka.headers import Header, text_of
+from config.kafka.records import Header, exact_text
 from config.redelivery import Effect, Judgement, Letters, Refusal
 from config.telemetry.redaction import masked_error
 from outbox.bookkeeping.models import Watermark
@@ -285,7 +285,7 @@ def _value(content: bytes | None) -> object:
     """As the channel takes it."""
     if content is None:
         return None
-    text = text_of(content)
+    text = exact_text(content)
     return {"base64": b64encode(content).decode()} if text is None else text
 
 

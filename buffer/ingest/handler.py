@@ -23,7 +23,7 @@ from config.database.upsert import Packed, Rewrite, Upsert, new
 from config.gate import InvalidRecord
 from config.kafka import Record, RecordBatch, topic_name
 from config.kafka.consumer.writer import Replayable
-from config.kafka.headers import text_in
+from config.kafka.records import header_text
 from config.payload import digest
 from config.telemetry import metrics, tracing
 from config.telemetry.logs import MOST_IDS, listed, log, log_committed
@@ -150,7 +150,7 @@ class Ingest(LetterHandler, Replayable):
             results[result] += number
         records = batch.prepared.records
         newest = [records[key][-1][1].headers for key in outcome.touched[:MOST_IDS]]
-        traces = [(text_in(headers, "correlation_id"), text_in(headers, "traceparent")) for headers in newest]
+        traces = [(header_text(headers, "correlation_id"), header_text(headers, "traceparent")) for headers in newest]
         ids = {**listed(traces, correlation_id=0, trace_id=1), **listed(outcome.touched, order_id=1, location_id=2)}
         about = {"stream": self.name, "records": len(batch.records), "outcomes": dict(results)}
         log_committed("orders_stored", **about, orders=len(outcome.touched), **ids)

@@ -1,8 +1,9 @@
-"""Records and batches as they travel from Kafka to a handler."""
+"""Records and batches as they travel from Kafka to a handler, and their headers as rows of a database keep them."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -98,3 +99,72 @@ def cut(records: Sequence[Record], most_bytes: int) -> Iterator[Sequence[Record]
         size += length
     if start < len(records):
         yield records[start:]
+
+
+# -- Headers as rows of a database keep them: in their order, byte for byte, and readable ---------------------
+# A row is `[name, text]` where the text says all; `[name, null]` for a header without a value; otherwise
+# `[name, what can be shown, base64]`, and where the name itself cannot be stored, `[…, base64, base64 of the name]`.
+Header = tuple[str, bytes | None]
+HeaderRow = list[str | None]
+LONGEST_SHOWN = 1_000  # characters of a value that is no text
+
+
+def header_rows(headers: Iterable[Header]) -> list[HeaderRow]:
+    """What to store; databases take all of it."""
+    return [_row(name, value) for name, value in headers]
+
+
+def headers_from_rows(rows: Iterable[Sequence[Any]]) -> list[Header]:
+    """The headers again, as they were received."""
+    return [_header(*row) for row in rows]
+
+
+def shown_headers(rows: Iterable[Sequence[Any]]) -> list[tuple[str, str]]:
+    """Name and text of each, for people."""
+    return [(row[0], row[1] or "") for row in rows]
+
+
+def exact_text(value: bytes) -> str | None:
+    """The text that stands for exactly these bytes; None: they are no text that every database takes."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\x00" in text else text  # PostgreSQL stores no NUL
+
+
+def header_text(headers: Iterable[Header] | None, name: str) -> str:
+    """The text of the last header of this name; empty without one."""
+    return next(
+        (exact_text(value) or "" for known, value in reversed(list(headers or ())) if known == name and value), ""
+    )
+
+
+def printable_value(value: bytes | None) -> str:
+    """The nearest text that can be stored."""
+    return _without_nul((value or b"").decode("utf-8", "backslashreplace"))
+
+
+def _row(name: str, value: bytes | None) -> HeaderRow:
+    text = None if value is None else exact_text(value)
+    if "\x00" in name:
+        exact = None if value is None else _base64(value)
+        return [_without_nul(name), printable_value(value)[:LONGEST_SHOWN], exact, _base64(name.encode())]
+    if value is None or text is not None:
+        return [name, text]
+    return [name, printable_value(value)[:LONGEST_SHOWN], _base64(value)]
+
+
+def _header(name: str, text: str | None, *exact: str | None) -> Header:
+    if not exact:
+        return name, None if text is None else text.encode()
+    value = None if exact[0] is None else b64decode(exact[0])
+    return b64decode(exact[1] or "").decode() if len(exact) > 1 else name, value
+
+
+def _base64(content: bytes) -> str:
+    return b64encode(content).decode()
+
+
+def _without_nul(text: str) -> str:
+    return text.replace("\x00", "\ufffd")

@@ -24,7 +24,7 @@ from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import POSITION, Keyset
 from config.admin.pages import LeverState, ReadOnlyAdmin, age_column
 from config.flows import flows, letters_of, mask_of, source_in_words
-from config.kafka.headers import shown
+from config.kafka.records import shown_headers
 from config.telemetry.redaction import DOTS, masked_error
 from config.telemetry.tracing import TRACE_ID
 from config.uuid7 import is_uuid
@@ -262,7 +262,9 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
             "size": len(row.payload) if row.payload is not None else None,
             "sight": sight,
             "key": sight.text(bytes(row.key).decode("utf-8", "backslashreplace")) if row.key else humanize.UNKNOWN,
-            "headers": [(name if sight.shown else DOTS, sight.text(value)) for name, value in shown(row.headers)],
+            "headers": [
+                (name if sight.shown else DOTS, sight.text(value)) for name, value in shown_headers(row.headers)
+            ],
             "forecast": forecast(row) if row.status == DeadLetter.Status.OPEN else None,
             "again": _came_again(row),
             "history": history_of(row, sight, items),

@@ -14,7 +14,7 @@ from django.db.models import F
 from django.urls import reverse
 
 from config.admin import humanize
-from config.kafka.headers import shown
+from config.kafka.records import shown_headers
 from config.redelivery import Effect, Judgement, PayloadForm, Refusal
 from config.telemetry.logs import log_committed
 from config.uuid7 import uuid7
@@ -97,7 +97,7 @@ def channels_of(letters: Sequence[DeadLetter]) -> set[str]:
     known = dict(OutboxMessage.objects.among(list(ids.values())).values_list("id", "channel"))
     lost = [pk for pk, message in ids.items() if message not in known]
     headers = DeadLetter.objects.filter(pk__in=lost).values_list("headers", flat=True) if lost else ()
-    return {*known.values(), *(dict(shown(found)).get("channel", "") for found in headers)}
+    return {*known.values(), *(dict(shown_headers(found)).get("channel", "") for found in headers)}
 
 
 def ahead(ids: Sequence[UUID], now: datetime) -> str:
@@ -202,7 +202,7 @@ def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effec
 
 def _content(letter: DeadLetter) -> dict[str, str]:
     """The message as the letter keeps it; Refusal for one that cannot be sent as it is."""
-    headers = dict(shown(letter.headers))
+    headers = dict(shown_headers(letter.headers))
     channel, event_type = headers.get("channel", ""), headers.get("event_type", "")
     if channel not in handlers():
         raise Refusal(f"its message is gone, and there is no channel {channel!r} to make another for")
@@ -226,7 +226,7 @@ def faults(letter: DeadLetter) -> list[str]:
 
 def form(letter: DeadLetter) -> PayloadForm | None:
     """How people edit the message of a letter without its JSON, as its channel says."""
-    handler = handlers().get(dict(shown(letter.headers)).get("channel", ""))
+    handler = handlers().get(dict(shown_headers(letter.headers)).get("channel", ""))
     try:
         return handler.form(msgspec.json.decode(bytes(letter.payload or b""))) if handler else None
     except (ValueError, RecursionError, msgspec.MsgspecError):
@@ -234,7 +234,7 @@ def form(letter: DeadLetter) -> PayloadForm | None:
 
 
 def _traced(letter: DeadLetter) -> dict[str, str]:
-    headers = dict(shown(letter.headers))
+    headers = dict(shown_headers(letter.headers))
     return {"correlation_id": letter.correlation_id, "traceparent": headers.get("traceparent", "")}
 
 

@@ -16,7 +16,7 @@ from django.conf import settings
 from config.gate import Gate, InvalidRecord
 from config.kafka import Record
 from config.kafka.debezium import shown, time_of
-from config.kafka.headers import text_of
+from config.kafka.records import exact_text
 from outbox.channels.handlers import handler_of, handlers
 from outbox.letters.burial import Letter, Place, RecordOutcomes
 from outbox.messages.publish import content_hash, encode
@@ -91,11 +91,11 @@ def placed_fields(record: Record) -> tuple[dict[str, object], str]:
     if "payload" in body and body.keys() <= {"schema", "payload"} and isinstance(body.get("schema"), dict):
         inner = body["payload"]
         body, place = (inner, "$.payload") if isinstance(inner, dict) else ({"payload": inner}, "$")
-    said = {HEADERS[name]: text_of(value) for name, value in record.headers or () if name in HEADERS and value}
+    said = {HEADERS[name]: exact_text(value) for name, value in record.headers or () if name in HEADERS and value}
     if "payload" in body:
         return {**said, **body}, f"{place}.payload"
     if said.get("idempotency_key"):  # the router's own shape
-        return {"aggregate": text_of(record.key or b""), **said, "payload": body}, place
+        return {"aggregate": exact_text(record.key or b""), **said, "payload": body}, place
     return body, place
 
 
@@ -109,7 +109,7 @@ def aggregate_in(record: Record) -> str:
 
 def header_of(record: Record, name: str) -> str:
     """The last header of this name as text; empty without one."""
-    values = [text_of(value) or "" for known, value in record.headers or () if known == name and value]
+    values = [exact_text(value) or "" for known, value in record.headers or () if known == name and value]
     return values[-1] if values else ""
 
 

@@ -18,8 +18,8 @@ from config.database.upsert import Upsert
 from config.fields import in_ascii, storable
 from config.kafka import Mark, Record, RecordBatch, Replayed, Tally, topic_name
 from config.kafka.consumer import Handler
-from config.kafka.headers import Header, Row, printable, rows_of
 from config.kafka.positions import TopicPartition
+from config.kafka.records import Header, HeaderRow, header_rows, printable_value
 from config.partitions import ensure_partitions
 from config.payload import END_BYTES, Excerpt, digest, keepable
 from config.telemetry import metrics
@@ -200,7 +200,7 @@ def _letter(letter: Letter, group_id: int, group: str, now: datetime) -> DeadLet
 
 def _content(record: Record) -> dict[str, object]:
     """Key, payload and headers, as far as one statement can hold them; what is cut is measured."""
-    headers = rows_of(record.headers or ())
+    headers = header_rows(record.headers or ())
     left = [header for header, size in zip(headers, _sizes(headers), strict=True) if size <= LONGEST_HEADERS]
     key, value = record.key, keepable(record.value)
     found: dict[str, object] = {"key": key and key[:END_BYTES], "payload": value, "headers": left}
@@ -211,7 +211,7 @@ def _content(record: Record) -> dict[str, object]:
     return found
 
 
-def _sizes(headers: Sequence[Row]) -> Iterator[int]:
+def _sizes(headers: Sequence[HeaderRow]) -> Iterator[int]:
     """The characters of the headers up to each one."""
     return accumulate(sum(len(part or "") for part in header) for header in headers)
 
@@ -219,7 +219,7 @@ def _sizes(headers: Sequence[Row]) -> Iterator[int]:
 def _header(record: Record, name: str) -> str:
     for key, value in record.headers or ():
         if key == name:
-            return printable(value)[:100]
+            return printable_value(value)[:100]
     return ""
 
 

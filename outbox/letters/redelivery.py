@@ -17,7 +17,7 @@ from config.database.transactions import Remedy, remedy_for
 from config.database.upsert import Upsert, new, timestamp_text
 from config.flows import flows, letters_of
 from config.kafka import RecordBatch, Replayed
-from config.kafka.headers import headers_of
+from config.kafka.records import headers_from_rows
 from config.payload import UnreadableBatch
 from config.processes.worker import until_it_stands
 from config.redelivery import Effect, Judgement, Letters, Refusal
@@ -59,7 +59,7 @@ def record_of(letter: DeadLetter) -> Returned:
     key = None if letter.key is None else bytes(letter.key)
     value = None if letter.payload is None else bytes(letter.payload)
     place = (letter.topic, letter.partition, letter.offset, letter.timestamp)
-    return Returned(*place, key, value, headers_of(letter.headers), letter.pk, letter.business_key)
+    return Returned(*place, key, value, headers_from_rows(letter.headers), letter.pk, letter.business_key)
 
 
 def batch_of(letter: DeadLetter) -> RecordBatch:

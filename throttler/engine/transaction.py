@@ -7,8 +7,8 @@ from typing import Protocol
 
 from config.kafka import Record, topic_name
 from config.kafka.client import GroupMetadata
-from config.kafka.headers import Header
 from config.kafka.positions import TopicPartition
+from config.kafka.records import Header
 from config.kafka.transaction import Verdict
 from config.telemetry import tracing
 from throttler.engine.admission import Decisions, Decoded, unpacked

@@ -14,8 +14,8 @@ from functools import partial
 from config.kafka import Record, RecordBatch, client, internals, producer_internals
 from config.kafka.consumer.ports import ConsumerStopped, Follower
 from config.kafka.consumer.writer import LogEndSeen
-from config.kafka.headers import Header
 from config.kafka.positions import Start, Stopped, TopicPartition
+from config.kafka.records import Header
 from config.kafka.transaction import Committed, RefusedRecord, Unknown, Verdict, remove_static_member
 from config.telemetry.logs import log
 from throttler.engine.admission import Decoded, decode

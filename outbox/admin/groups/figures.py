@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from config.admin import humanize, svg
 from config.database.queries import through
-from config.kafka.headers import shown
+from config.kafka.records import shown_headers
 from outbox.admin.groups.filters import Numbers
 from outbox.groups import counts as hours
 from outbox.groups.counts import is_rising
@@ -170,7 +170,7 @@ def _traits(newest: Iterable[tuple[UUID, str, int | None]]) -> Iterator[tuple[st
 def _of_message(headers: Iterable[Sequence[str]], head: bytes) -> Iterator[tuple[str, str]]:
     if recipient := RECIPIENT.search(head):
         yield "domains", recipient[1].decode("utf-8", "replace").lower()
-    for name, value in shown(headers):
+    for name, value in shown_headers(headers):
         if name in HEADERS and value:
             yield HEADERS[name], value
 

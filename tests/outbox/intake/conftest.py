@@ -12,7 +12,7 @@ from django.db import transaction
 
 from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed
-from config.kafka.headers import Header
+from config.kafka.records import Header
 from outbox.bookkeeping import counters
 from outbox.intake.envelope import Taken
 from outbox.intake.handler import NAME, Intake

@@ -10,7 +10,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.database.transactions import Remedy, remedy_for
 from config.kafka import Replayed
-from config.kafka.headers import headers_of
+from config.kafka.records import headers_from_rows
 from config.payload import END_BYTES, WHOLE_BYTES
 from outbox.letters import levers
 from outbox.letters.burial import LONGEST_ERROR, LONGEST_HEADERS, LONGEST_TRACEBACK, Letter, bury
@@ -67,7 +67,11 @@ def test_no_text_about_a_record_keeps_its_letter_from_being_written():
         headers=[("na\x00me", b"a\x00\xff")], error="e\x00" * LONGEST_ERROR, traceback="t\x00" * LONGEST_TRACEBACK
     )
     ((name, text, *exact),) = letter.headers
-    assert (name, text, headers_of(letter.headers)) == ("na\ufffdme", "a\ufffd\\xff", [("na\x00me", b"a\x00\xff")])
+    assert (name, text, headers_from_rows(letter.headers)) == (
+        "na\ufffdme",
+        "a\ufffd\\xff",
+        [("na\x00me", b"a\x00\xff")],
+    )
     assert len(exact) == 2
     assert (len(letter.error), len(letter.traceback)) == (LONGEST_ERROR, LONGEST_TRACEBACK)
 

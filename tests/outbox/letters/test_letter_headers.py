@@ -4,7 +4,7 @@ import pytest
 
 from config.database.clock import database_now
 from config.kafka import Replayed
-from config.kafka.headers import headers_of, rows_of, shown
+from config.kafka.records import header_rows, headers_from_rows, shown_headers
 from outbox.letters.burial import LONGEST_HEADERS, Letter, bury
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of
@@ -22,7 +22,7 @@ def buried(headers, revision=0) -> DeadLetter:
 
 
 def test_what_is_stored_is_what_was_received():
-    assert headers_of(rows_of(HEADERS)) == HEADERS
+    assert headers_from_rows(header_rows(HEADERS)) == HEADERS
 
 
 @pytest.mark.django_db
@@ -37,18 +37,22 @@ def test_a_letter_that_failed_again_has_them_still():
 
 
 def test_rows_of_before_are_read_as_text():
-    assert headers_of([["a", "1"], ["b", "\\xff"], ["c", ""]]) == [("a", b"1"), ("b", b"\\xff"), ("c", b"")]
+    assert headers_from_rows([["a", "1"], ["b", "\\xff"], ["c", ""]]) == [("a", b"1"), ("b", b"\\xff"), ("c", b"")]
 
 
 def test_people_see_text():
-    assert shown(rows_of([("a", b"1"), ("b", b"\xff"), ("c", None)])) == [("a", "1"), ("b", "\\xff"), ("c", "")]
+    assert shown_headers(header_rows([("a", b"1"), ("b", b"\xff"), ("c", None)])) == [
+        ("a", "1"),
+        ("b", "\\xff"),
+        ("c", ""),
+    ]
 
 
 @pytest.mark.django_db
 def test_a_letter_whose_headers_are_not_whole_cannot_come_back():
     letter = buried([("a", b"1"), ("large", b"7" * LONGEST_HEADERS)])
-    assert (headers_of(letter.headers), letter.is_excerpt) == ([("a", b"1")], True)
+    assert (headers_from_rows(letter.headers), letter.is_excerpt) == ([("a", b"1")], True)
 
 
 def test_a_record_without_headers_has_none():
-    assert rows_of(Replayed("t", 0, 0, 0, None, None).headers) == []
+    assert header_rows(Replayed("t", 0, 0, 0, None, None).headers) == []
