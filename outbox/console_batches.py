@@ -20,7 +20,7 @@ from outbox.letters.models import DeadLetter
 from outbox.messages.filters import MessageFilter
 from outbox.messages.models import OutboxMessage
 from outbox.processes.overview import Liveness, sightings
-from outbox.replay_batches import requests, waits
+from outbox.replay_batches import lifecycle, requests
 from outbox.replay_batches.items import with_reasons
 from outbox.replay_batches.models import OUTCOMES, ReplayBatch, ReplayItem
 from outbox.replay_batches.run import Steps
@@ -277,7 +277,7 @@ class Standstill:
         if seen != self.seen:
             self.seen, self.at, self.why = seen, now, ""
         if batch.note or now - max(self.at, self.asked_at) >= EVERY:
-            self.asked_at, self.why = now, waits.reason(batch, database_now())
+            self.asked_at, self.why = now, lifecycle.why_it_waits(batch, database_now())
         return self.why
 
     def why_none(self, batch: ReplayBatch) -> str:
@@ -287,7 +287,7 @@ class Standstill:
         quiet = time.monotonic() - self.at - (3 / batch.rate if batch.rate else 0.0)
         if quiet < HELD_UP:
             return ""
-        return why or ("" if quiet < UNSAID else waits.unsaid(batch, database_now()))
+        return why or ("" if quiet < UNSAID else lifecycle.waits_for_effect(batch, database_now()))
 
 
 def left_to_the_worker(batch: ReplayBatch, why: str) -> str:

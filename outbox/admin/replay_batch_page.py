@@ -26,7 +26,7 @@ from outbox.letters.field_changes import FieldChange, paths_in
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import OutboxMessage
-from outbox.replay_batches import lifecycle, requests, rules, waits
+from outbox.replay_batches import lifecycle, requests, rules
 from outbox.replay_batches.models import OF_MESSAGES, ReplayBatch, ReplayItem
 from outbox.replay_batches.subjects import words_of
 
@@ -85,7 +85,8 @@ def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
         "reasons": sorted(batch.skipped_why.items(), key=lambda pair: -pair[1]),
         "causes": causes(batch), "newest": newest(batch), "checks": checks(batch), "facts": facts(batch, now),
         "done": DONE[batch.verb], "samples": samples(batch, sight), "sight": sight, "change": change_in_words(batch, sight),
-        "meanwhile": meanwhile(batch), "waits": waits.in_numbers(batch, now), "why": waits.reason(batch, now),
+        "meanwhile": meanwhile(batch),
+        "waits": lifecycle.waiting_in_numbers(batch, now), "why": lifecycle.why_it_waits(batch, now),
         "both": ",".join(batch.nouns), "one": batch.nouns[0], "many": batch.nouns[1], "end": end(batch, now),
         "item_page": f"admin:outbox_{'outboxmessage' if batch.verb in OF_MESSAGES else 'deadletter'}_change",
         "restorable": batch.verb == "discard" and batch.state in ("done", "cancelled") and not batch.items_gone_at,
@@ -173,7 +174,7 @@ def left(batch: ReplayBatch) -> str:
 
 def end(batch: ReplayBatch, now: datetime) -> str:
     """`about 13:41, at 4.2 a second`, by what it did in the last minute; empty where that tells nothing."""
-    rate = waits.measured(batch, now)
+    rate = lifecycle.measured_rate(batch, now)
     if batch.state != "running" or not batch.eligible or not rate:
         return ""
     when = now + timedelta(seconds=min(batch.eligible / rate, LONGEST))

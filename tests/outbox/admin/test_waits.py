@@ -20,7 +20,7 @@ from outbox.channels import admission
 from outbox.console_batches import Standstill
 from outbox.letters.burial import Letter, bury
 from outbox.models import DeadLetter, OutboxMessage, ReplayBatch, ReplayItem
-from outbox.replay_batches import waits
+from outbox.replay_batches import lifecycle
 from tests.outbox.admin.test_batch_pages import page, text
 from tests.outbox.processes.test_heartbeat import worker
 from tests.outbox.scripted import promise
@@ -121,7 +121,7 @@ def test_what_holds_a_batch_up_is_said_at_once_and_alike(boss, settings, monkeyp
     if (held := given.get("held")) is not None:
         Customer.objects.create(**{"pk": "acme", "rates": "5/s", "created_at": now, "updated_at": now} | held)
     batch = on_its_way(*what, given)
-    why = waits.reason(batch, now)
+    why = lifecycle.why_it_waits(batch, now)
     expected = f"Waits: {said}" if said else ""
     assert (why[: len(expected)], bool(why)) == (expected, bool(said))
     assert Standstill().look(batch) == why
@@ -133,15 +133,15 @@ def test_it_is_asked_of_what_is_on_its_way_and_only_then(settings, monkeypatch):
     settings.HEARTBEAT = "outbox.processes.heartbeat.Heartbeat"
     batch = on_its_way(*MAIL, {})
     with CaptureQueriesContext(connection) as asked:
-        assert waits.reason(batch, database_now()).startswith("Waits: no relay_outbox runs")
+        assert lifecycle.why_it_waits(batch, database_now()).startswith("Waits: no relay_outbox runs")
     assert not [query["sql"] for query in asked if '"payload"' in query["sql"] or "`payload`" in query["sql"]]
     for changes in ({"state": "paused"}, {"requeued": 0}, {"verb": "resolve"}):
         other = ReplayBatch.objects.get()
         for name, value in changes.items():
             setattr(other, name, value)
-        assert waits.reason(other, database_now()) == ""
+        assert lifecycle.why_it_waits(other, database_now()) == ""
     batch.note = "Waits: for the note."
-    assert waits.reason(batch, database_now()) == batch.note
+    assert lifecycle.why_it_waits(batch, database_now()) == batch.note
 
 
 def test_a_command_asks_every_two_seconds_and_leaves_after_ten(settings, monkeypatch):
@@ -152,7 +152,7 @@ def test_a_command_asks_every_two_seconds_and_leaves_after_ten(settings, monkeyp
     progress.asked_at -= 3
     assert progress.why_none(batch) == ""
     assert progress.why.startswith("Waits: no relay_outbox runs for email")
-    monkeypatch.setattr(waits, "reason", lambda *_: pytest.fail("asked again"))
+    monkeypatch.setattr(lifecycle, "why_it_waits", lambda *_: pytest.fail("asked again"))
     assert progress.why_none(batch) == ""
     progress.at -= 8
     assert progress.why_none(batch) == progress.why
