@@ -18,7 +18,7 @@ from config.database.transactions import consistent_snapshot
 from config.flows import Check, Deed, Flow, Reading
 from config.telemetry import metrics
 from config.uuid7 import is_uuid, smallest_uuid7
-from notifications.handler import EmailHandler
+from notifications.email_handler import EmailHandler
 from notifications.mail.content import short
 from notifications.mail.deliveries import Delivery
 from notifications.orders import changes

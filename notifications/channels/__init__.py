@@ -1,4 +1,4 @@
-"""The channels a mail can be sent through: a class for each, named in CHANNELS, of which EMAIL_CHANNEL chooses one."""
+"""How the mails of the outbox's channel `email` leave: a class for each way, named in CHANNELS; EMAIL_CHANNEL chooses one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Channels: their handlers, and whether messages may be sent now."""
+"""The channels of messages, as `kafka` and `email`: what delivers each (HANDLERS), and whether it may send now."""

@@ -9,7 +9,7 @@ import pytest
 
 from config.database.clock import database_now
 from notifications.channels.local import Memory
-from notifications.handler import EmailHandler
+from notifications.email_handler import EmailHandler
 from notifications.orders import changes
 from outbox.channels import handlers as registry
 from outbox.channels.admission import ensure
@@ -22,7 +22,7 @@ from outbox.models import OutboxMessage
 @pytest.fixture
 def email(db: Any, settings: Any) -> Any:
     """The real handler, through the channel that the settings name when a test first asks."""
-    settings.HANDLERS = {"email": "notifications.handler.EmailHandler"}
+    settings.HANDLERS = {"email": "notifications.email_handler.EmailHandler"}
     settings.EMAIL_CHANNEL = settings.EMAIL_CHANNEL if settings.EMAIL_CHANNEL != "smtp" else "memory"
     registry.installed.clear()
     lower_bound.forget()

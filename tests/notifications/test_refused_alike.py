@@ -21,7 +21,7 @@ MAILS = 17
 @pytest.fixture
 def channel(settings):
     """The e-mail handler of these settings."""
-    settings.HANDLERS = {"email": "notifications.handler.EmailHandler"}
+    settings.HANDLERS = {"email": "notifications.email_handler.EmailHandler"}
 
     def make(**more):
         for name, value in more.items():

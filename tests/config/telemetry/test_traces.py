@@ -20,7 +20,7 @@ from config.environment.mail import MailServer
 from config.kafka import RecordBatch
 from config.kafka.consumer.writer import Writer
 from config.telemetry import tracing
-from notifications.handler import EmailHandler
+from notifications.email_handler import EmailHandler
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.channels.admission import ensure
 from outbox.delivery.claim import claim

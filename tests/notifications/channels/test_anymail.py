@@ -9,7 +9,7 @@ from anymail.exceptions import AnymailError
 from anymail.message import AnymailStatus
 
 from notifications.channels.anymail import Anymail, _without_answer, accepted, causes, outcome_of, retry_after
-from notifications.handler import EmailHandler
+from notifications.email_handler import EmailHandler
 from tests.notifications.mail.test_recipients import mail
 from tests.notifications.provider import Provider
 

@@ -128,7 +128,7 @@ class Shop:
 
 @pytest.fixture
 def shop(db: None, settings: Any) -> Iterator[Shop]:
-    settings.HANDLERS = {"email": "notifications.handler.EmailHandler"}
+    settings.HANDLERS = {"email": "notifications.email_handler.EmailHandler"}
     settings.EMAIL_CHANNEL = "smtp"
     settings.EMAIL_WINDOW = 10
     settings.EMAIL_TIMEOUT_SECONDS = 5

@@ -139,7 +139,7 @@ def test_a_channel_nobody_knows_is_refused_with_its_setting(memory):
 
 
 @db
-@pytest.mark.parametrize("path", ["notifications.handler.EmailHandlr", "notifications.handlr.EmailHandler"])
+@pytest.mark.parametrize("path", ["notifications.email_handler.EmailHandlr", "notifications.handlr.EmailHandler"])
 def test_a_slip_of_the_pen_in_handlers_is_one_line(settings, path):
     settings.HANDLERS = {"email": path}
     handlers.installed.clear()

@@ -10,7 +10,7 @@ from config.database.clock import database_now
 from config.environment.mail import MailServer
 from notifications import channels
 from notifications.channels.local import Memory
-from notifications.handler import EmailHandler
+from notifications.email_handler import EmailHandler
 from notifications.mail import suppression
 from notifications.models import Delivery, Suppression
 from outbox.audit_log.models import OperatorAction
