@@ -27,7 +27,11 @@ from outbox.messages.notify import CHANNEL, PAUSE
 from outbox.workers.change_capture import Grace
 
 # -- Waits until messages are committed: LISTEN on PostgreSQL, a short sleep elsewhere -----------------------
-LOOK = 0.015  # seconds between two looks shortly after a NOTIFY
+LOOK, SELDOM, LATER = (
+    0.015,
+    0.1,
+    1.5,
+)  # seconds until the first look after a NOTIFY, at most between two, and their growth
 LOOKING = 1.5 * PAUSE  # seconds of such looks; more than PAUSE, because the next NOTIFY may be a little late
 SLICE = 0.25  # seconds after which a wait checks whether the process is to stop
 
@@ -42,9 +46,9 @@ class Doorbell:
         self.listens = connections[using].vendor == "postgresql" and not is_pooled(using)
         self._look_until = 0.0
 
-    def longest_wait(self, seconds: float) -> float:
-        """`seconds`, or 15 ms shortly after a NOTIFY: commits send no second one then, so the relay looks for them."""
-        return min(seconds, LOOK) if time.monotonic() < self._look_until else seconds
+    def longest_wait(self, seconds: float, look: float = LOOK) -> float:
+        """`seconds`, or `look` shortly after a NOTIFY: commits send no second one then, so the relay looks for them."""
+        return min(seconds, look) if time.monotonic() < self._look_until else seconds
 
     def wait(self, seconds: float) -> bool:
         """Whether a NOTIFY arrived within `seconds`."""
@@ -142,13 +146,14 @@ class Relay:
 
     def _wait_for_commits(self, seconds: float) -> None:
         """Until a NOTIFY, or until something is due shortly after one. To look is one small query: a claim takes eight
-        times as long, and a relay of four messages a second made seventy of them.
+        times as long, and a relay of four messages a second made seventy of them. What comes fast is seen at the first look.
         """
-        until = time.monotonic() + seconds
+        until, look = time.monotonic() + seconds, LOOK
         while not self.stop.is_set() and (left := until - time.monotonic()) > 0:
-            patience = self.doorbell.longest_wait(left)
+            patience = self.doorbell.longest_wait(left, look)
             if self.doorbell.wait(patience) or (patience < left and is_due(self.handler.name, self.clock())):
                 return
+            look = min(look * LATER, SELDOM)
 
     def _until_next(self) -> float:
         """Seconds until the first pending message of the channel is due."""
