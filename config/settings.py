@@ -133,7 +133,7 @@ ATTEMPT_RETENTION_DAYS = env.integer("ATTEMPT_RETENTION_DAYS", 30, least=1)
 WEBHOOK_RETENTION_DAYS = env.integer("WEBHOOK_RETENTION_DAYS", 30, least=1)
 
 # -- E-mail ---------------------------------------------------------------------------------------
-# How e-mail can leave (docs/adding.md): EMAIL_CHANNEL → class. What delivers each channel of the outbox say HANDLERS.
+# How e-mail can leave (docs/adding.md): EMAIL_CHANNEL → class. HANDLERS is about the channels of the outbox, of which `email` is one.
 CHANNELS = {
     "smtp": "notifications.channels.smtp.Smtp",
     "anymail": "notifications.channels.anymail.Anymail",
@@ -206,7 +206,7 @@ FLOWS = [
 ]
 # What /v1 of the HTTP API is made of: a django-ninja router each.
 API_ROUTERS = ["notifications.api.orders.router", "throttler.api.router"]
-# What delivers outbox messages: channel of a message → class. How the mails of `email` leave say CHANNELS.
+# What delivers outbox messages: channel of a message → class. CHANNELS is about how the mails of `email` leave.
 HANDLERS: dict[str, str] = {
     "kafka": "outbox.channels.kafka.KafkaHandler",
     "email": "notifications.email_handler.EmailHandler",

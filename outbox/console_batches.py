@@ -270,24 +270,22 @@ class Standstill:
         self.at = self.asked_at = time.monotonic()
         self.why = ""
 
-    def look(self, batch: ReplayBatch) -> str:
-        """What it waits for, empty where nobody says; asked anew every two seconds in which it has not moved."""
+    def why_none(self, batch: ReplayBatch) -> str:
+        """What a batch that has not moved for too long waits for; empty while that may come by itself.
+
+        `why` is what it waits for at present, asked anew every two seconds in which it has not moved.
+        """
         seen = (batch.state, batch.pinned_at, batch.judged_to, *(getattr(batch, name) for name in OUTCOMES))
         now = time.monotonic()
         if seen != self.seen:
             self.seen, self.at, self.why = seen, now, ""
         if batch.note or now - max(self.at, self.asked_at) >= EVERY:
             self.asked_at, self.why = now, lifecycle.why_it_waits(batch, database_now())
-        return self.why
-
-    def why_none(self, batch: ReplayBatch) -> str:
-        """What a batch that has not moved for too long waits for; empty while that may come by itself."""
-        why = self.look(batch)
         # Of a slow rate the next letter may be long in coming, and the note is as old as the last one.
-        quiet = time.monotonic() - self.at - (3 / batch.rate if batch.rate else 0.0)
+        quiet = now - self.at - (3 / batch.rate if batch.rate else 0.0)
         if quiet < HELD_UP:
             return ""
-        return why or ("" if quiet < UNSAID else lifecycle.waits_for_effect(batch, database_now()))
+        return self.why or ("" if quiet < UNSAID else lifecycle.waits_for_effect(batch, database_now()))
 
 
 def left_to_the_worker(batch: ReplayBatch, why: str) -> str:

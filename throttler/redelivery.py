@@ -45,6 +45,7 @@ from throttler.messages import (
 
 EVENT = "notification.replayed"
 ON_ITS_WAY = f"on its way to {INPUT}"
+CHANNEL = "kafka"  # in which a notification goes back to its input
 CUSTOMER = "customer/"  # before its id in the aggregate of a message
 Place = tuple[int, int]  # partition and offset in the input
 
@@ -145,7 +146,7 @@ class NotificationLetters(Letters[DeadLetter]):
         return True
 
     def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return ChannelState.objects.why_closed(["kafka"], now)
+        return ChannelState.objects.why_closed([CHANNEL], now)
 
     def standstill(self, letters: Sequence[DeadLetter], now: datetime) -> str:
         """The channel of those that are not in the input yet, a partition of those that are, a customer of either."""
@@ -156,7 +157,7 @@ class NotificationLetters(Letters[DeadLetter]):
         return closed or marks.why_stopped("run_throttler") or _why_held(messages)
 
     def carriers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
-        return {"relay_outbox": ["kafka"], "run_throttler": []}
+        return {"relay_outbox": [CHANNEL], "run_throttler": []}
 
 
 def _judged(record: Replayed, message: Notification, customer: Customer | None, now: int) -> Judgement:
@@ -178,7 +179,7 @@ def _promise(
             f"{CUSTOMER}{message.customer_id}"[:200],
             _payload(record, message),
             idempotency_key=f"throttler/{letter.pk}{again}",
-            channel="kafka",
+            channel=CHANNEL,
             correlation_id=letter.correlation_id,
             now=now,
         )

@@ -181,7 +181,6 @@ def park(batch: LeasedBatch, error: str, now: datetime) -> None:
 
 
 # -- The flusher ---------------------------------------------------------------------------------------------
-# Claim what is due, publish what is claimed; nothing is cut before a restore has caught up.
 LONGEST_SLEEP = 1.0
 SHORTEST_SLEEP = 0.02
 

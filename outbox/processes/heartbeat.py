@@ -20,7 +20,7 @@ from config.processes.alive import Identity
 from config.telemetry import metrics
 from config.telemetry.activity import activity
 from config.telemetry.logs import log
-from outbox.processes.models import RESTART, WorkerProcess
+from outbox.processes.models import LONGEST_HOLDS, RESTART, WorkerProcess
 
 EACH = 10.0  # seconds between two reports
 AGAIN = 1.0  # after one that failed: a database that is back finds nobody missing for long
@@ -103,7 +103,7 @@ class Heartbeat:
         self._counted, self._counted_at = moved, at
         return {
             "seen_at": now, "moved": moved, "rate": round(rate, 3), "missed_at": None, "unit": activity.unit(),
-            "holds": in_words(activity.held())[:500],
+            "holds": in_words(activity.held())[:LONGEST_HOLDS],
             "round_at": None if round_at is None else now - timedelta(seconds=at - round_at),
         }  # fmt: skip
 

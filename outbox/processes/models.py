@@ -13,6 +13,7 @@ from config.processes.alive import Identity, mark_of, place
 
 SILENT = timedelta(seconds=30)  # three reports that did not come
 DAY = timedelta(days=1)
+LONGEST_HOLDS = 500  # characters of what a process works on
 RESTART = timedelta(minutes=10)  # who returns within is the same worker, restarted
 
 
@@ -62,7 +63,7 @@ class WorkerProcess(models.Model):
     since = models.DateTimeField(help_text="When this process started.")
     seen_at = models.DateTimeField(db_index=True, help_text="Its last report.")
     round_at = models.DateTimeField(null=True, help_text="When its loop last came round.")
-    holds = models.CharField(max_length=500, default="", help_text="What it works on, as it last said.")
+    holds = models.CharField(max_length=LONGEST_HOLDS, default="", help_text="What it works on, as it last said.")
     moved = models.BigIntegerField(default=0, help_text="Records, messages or batches since it started.")
     rate = models.FloatField(default=0.0, help_text="The same a second, since the report before.")
     unit = models.CharField(max_length=30, default="")
@@ -92,6 +93,10 @@ class WorkerProcess(models.Model):
             mark = mark_of(self.pid)
             return mark is not None and (not mark or mark != self.mark)
         return self.missed_at is not None
+
+    def may_hold(self, name: str) -> bool:
+        """Whether it may work on this channel or stream: who has said nothing may, and of a list that was cut nobody knows."""
+        return name in self.holds.split(", ") or len(self.holds) in (0, LONGEST_HOLDS)
 
     def is_silent(self, now: datetime) -> bool:
         return now - self.seen_at > SILENT

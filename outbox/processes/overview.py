@@ -187,13 +187,15 @@ def why_missing(needed: Mapping[str, Collection[str]], now: datetime) -> str:
 
 
 def _runs(command: str, part: str, seen: Sequence[Sighting]) -> bool:
-    mine = [one.row for one in seen if one.row.command == command and one.state is Liveness.RUNS]
-    return any(not part or not row.holds or part in row.holds.split(", ") for row in mine)
+    rows = [sighting.row for sighting in seen if sighting.row.command == command and sighting.state is Liveness.RUNS]
+    return any(not part or row.may_hold(part) for row in rows)
 
 
 def _missing(command: str, part: str, seen: Sequence[Sighting], now: datetime) -> str:
-    mine = [one for one in seen if one.row.command == command and one.state is not Liveness.RUNS]
-    newest = max(mine, key=lambda one: one.row.seen_at, default=None)
+    troubled = [
+        sighting for sighting in seen if sighting.row.command == command and sighting.state is not Liveness.RUNS
+    ]
+    newest = max(troubled, key=lambda sighting: sighting.row.seen_at, default=None)
     last = _line(newest, now) if newest else "none has reported within a day"
     helps = f"start one with `manage.py {command}`, or look at the page Workers"
     return f"no {command} runs{f' for {part}' if part else ''} ({last}): {helps}"

@@ -55,7 +55,6 @@ class OverflowMessage(models.Model):
 
 
 # -- The overflow store in the relational database -----------------------------------------------------------
-# One statement for some hundred rows, one query for a hundred lanes.
 ROWS = 500  # a statement
 LANES = 100  # a query; SQLite joins no more than 500
 DAY = timedelta(days=1)

@@ -76,7 +76,6 @@ class SteadyClock:
 
 
 # -- The owner's thread --------------------------------------------------------------------------------------
-# Takes batches up, drains what is due, and runs one Kafka transaction after the other.
 RECORDS, SECONDS = 2000, 0.05  # after either, what came in goes into a transaction
 SHORTEST, LONGEST = 0.002, 0.2  # seconds to wait for news
 

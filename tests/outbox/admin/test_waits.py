@@ -36,6 +36,7 @@ HELD = "customer acme is {0}: `customers {1}`, or its page, lets go what waits."
 MAIL, NOTICE, PROMISE = ("outbox", "email"), ("throttler", "kafka"), ("messages-in", "email")
 REFUSED, LATE, STOCK = ("transfer-requests", "publish"), ("transfer-requests", "decode"), ("ledger", "apply")
 SENT = ("messages", "email")
+MANY = ", ".join(f"stream-{number:03}" for number in range(60))[:500]  # as a report is cut
 # (source and channel or step, workers that reported so many seconds ago, what else is so, what the batch waits for)
 CASES: dict[str, tuple[tuple[str, str], list[tuple[str, str, int]], dict[str, Any], str]] = {
     "mail, nobody ever": (MAIL, [], {}, f"no relay_outbox runs for email {NEVER.format('relay_outbox')}"),
@@ -50,6 +51,7 @@ CASES: dict[str, tuple[tuple[str, str], list[tuple[str, str, int]], dict[str, An
     "promise, paused": (PROMISE, RELAY, {"paused": "email"}, "channel email is paused: by hand."),
     "refused batch, nobody": (REFUSED, BOTH, {}, f"no flush_buffer runs for transfer-requests {NEVER.format('flush_buffer')}"),
     "refused batch, another stream": (REFUSED, [("flush_buffer", "returns", 0)], {}, "no flush_buffer runs for transfer-requests "),
+    "refused batch, more streams than a report has room for": (REFUSED, [("flush_buffer", MANY, 0)], {}, ""),
     "refused batch, somebody": (REFUSED, [("flush_buffer", "transfer-requests", 0)], {}, ""),
     "order, stored while full": (LATE, [("flush_buffer", "transfer-requests", 0)], {"BUFFER_HIGH_WATER": 0}, ""),
     "stock, which moves at once": (STOCK, [], {}, ""),
@@ -124,7 +126,9 @@ def test_what_holds_a_batch_up_is_said_at_once_and_alike(boss, settings, monkeyp
     why = lifecycle.why_it_waits(batch, now)
     expected = f"Waits: {said}" if said else ""
     assert (why[: len(expected)], bool(why)) == (expected, bool(said))
-    assert Standstill().look(batch) == why
+    standstill = Standstill()
+    standstill.why_none(batch)
+    assert standstill.why == why
     shown = html.unescape(text(page(boss, batch)))
     assert (why in shown) if why else "Waits: " not in shown
 

@@ -43,3 +43,5 @@ def test_what_quiet_partitions_say_every_second_is_read_and_not_written_again(dj
     with django_assert_num_queries(2):
         marks.reach("g", {**quiet, **behind_a_mark}, now)
     assert marks.load("g", ["t"])["t", 3] == Mark("a", 9)
+    with django_assert_num_queries(2):  # of the topic as it was before somebody made it anew
+        marks.reach("g", {("t", 3): LogEnd(9, now, Passed("b", 12, 0))}, now)

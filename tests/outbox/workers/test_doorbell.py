@@ -112,15 +112,15 @@ def test_after_a_notify_a_relay_polls_until_the_next_one_could_have_come(bell, m
     now = time.monotonic()
     monkeypatch.setattr(relay.time, "monotonic", lambda: now)
     bell._look_until = 0.0
-    assert bell.longest_wait(60) == 60
+    assert bell.longest_wait(60, 0.015) == 60
     notify.notify_relays()
     assert bell.wait(5)
-    assert bell.longest_wait(60) == relay.LOOK
-    assert bell.longest_wait(0.0) == 0.0
+    assert bell.longest_wait(60, 0.015) == 0.015
+    assert bell.longest_wait(0.0, 0.015) == 0.0
     now += notify.PAUSE
-    assert bell.longest_wait(60) == relay.LOOK
+    assert bell.longest_wait(60, 0.015) == 0.015
     now += relay.LOOKING
-    assert bell.longest_wait(60) == 60
+    assert bell.longest_wait(60, 0.015) == 60
 
 
 @ALONE
@@ -167,6 +167,27 @@ def test_a_relay_that_looks_claims_only_what_is_there(memory, monkeypatch):
     assert memory.accepted
     assert len(looks) >= 20
     assert len(claims) < 10  # at the start, for the NOTIFY, after what it moved
+
+
+def test_looks_that_find_nothing_become_rare_and_a_short_rest_is_kept(memory, monkeypatch):
+    worker, waited, now = Relay(memory, threading.Event()), [], 100.0
+    worker.doorbell._look_until = now + 1
+
+    def wait(seconds: float) -> bool:
+        nonlocal now
+        now += seconds
+        waited.append(round(seconds, 3))
+        return False
+
+    monkeypatch.setattr(relay.time, "monotonic", lambda: now)
+    monkeypatch.setattr(worker.doorbell, "wait", wait)
+    monkeypatch.setattr(relay, "is_due", lambda channel, moment: False)
+    worker._wait_for_commits(0.4)
+    assert waited == [0.015, 0.03, 0.06, 0.1, 0.1, 0.095]
+    waited.clear()
+    monkeypatch.setattr(relay, "is_due", lambda channel, moment: len(waited) == 2)
+    worker._wait_for_commits(0.4)
+    assert waited == [0.015, 0.03], "what is found ends the wait, and the next one begins anew"
 
 
 @ALONE
