@@ -11,17 +11,12 @@ class OutboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from config.admin.export import list_exported
-        from config.admin.site import post_refused
         from outbox.accounts.models import forget_person
         from outbox.accounts.roles import make_roles
         from outbox.accounts.zones import remember
-        from outbox.audit_log.actions import record_export, record_refusal
         from outbox.channels import handlers  # noqa: F401 (importing registers its check)
         from outbox.intake import flow  # noqa: F401 (as above)
 
-        post_refused.connect(record_refusal, dispatch_uid="outbox.record_refusal")
-        list_exported.connect(record_export, dispatch_uid="outbox.record_export")
         user_logged_in.connect(remember, dispatch_uid="outbox.remember_zone")
         post_delete.connect(forget_person, sender="auth.User", dispatch_uid="outbox.forget_person")
         post_migrate.connect(make_roles, dispatch_uid="outbox.make_roles")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import math
 import re
 import subprocess
@@ -48,6 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("suite", patient)
     settings.register_profile("quick", patient, max_examples=25)
     settings.load_profile("quick" if config.getoption("quick") else "suite")
+
+
+def pytest_collection() -> None:
+    """Tests are made for each page of the admin: those there are when the process has its URLs."""
+    importlib.import_module("config.urls")
 
 
 def pytest_collection_finish() -> None:

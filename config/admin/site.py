@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any
 
-from django.apps import apps
 from django.contrib import admin
-from django.contrib.admin.apps import AdminConfig
 from django.contrib.admin.utils import quote
 from django.core.exceptions import BadRequest, FieldDoesNotExist, PermissionDenied
 from django.db import DataError, models
@@ -33,18 +31,11 @@ post_refused = Signal()
 View = Callable[..., HttpResponse]
 
 
-class SpillwayAdminConfig(AdminConfig):
-    """`django.contrib.admin` with our site; users and groups are "Access", the rows of django-axes "Logins"."""
+def register_pages() -> None:
+    """Import every page, which registers it at the site: for processes that serve pages or check them."""
+    from config.admin import logins  # noqa: F401
 
-    default = False
-    default_site = "config.admin.site.SpillwayAdminSite"
-
-    def ready(self) -> None:
-        super().ready()
-        from config.admin import logins  # noqa: F401 (importing registers its pages)
-
-        apps.get_app_config("auth").verbose_name = "Access"
-        apps.get_app_config("axes").verbose_name = "Logins"
+    admin.autodiscover()
 
 
 class SpillwayAdminSite(admin.AdminSite):

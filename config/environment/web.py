@@ -33,7 +33,7 @@ INSTALLED_APPS = [
     "notifications",
     "axes",
     "django_prometheus",
-    "config.admin.site.SpillwayAdminConfig",
+    "config.apps.SpillwayAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

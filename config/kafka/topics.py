@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -95,10 +95,14 @@ def describe_topics(admin: client.kafka.KafkaAdminClient) -> list[TopicState]:
     return states
 
 
-def create_topics() -> list[tuple[TopicState, bool]]:
-    """Create what is missing; each topic as it was before, and whether it was created. Existing ones never change."""
+def create_topics(names: Collection[str] = ()) -> list[tuple[TopicState, bool]]:
+    """Create what is missing of these topics of the catalogue, or of all; each as it was before, and whether it was
+    created. Existing ones never change."""
+    chosen = {topic_name(name) for name in names or settings.KAFKA_TOPICS}
     with closing(client.new_admin()) as admin:
-        return [(state, not state.partitions and _create(admin, state)) for state in describe_topics(admin)]
+        # All are described: one may have its partitions of another that is not to be created now.
+        states = [state for state in describe_topics(admin) if state.name in chosen]
+        return [(state, not state.partitions and _create(admin, state)) for state in states]
 
 
 def compare(name: str, entry: Mapping, current: Mapping[str, str]) -> Iterator[Difference]:

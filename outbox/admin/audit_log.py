@@ -13,14 +13,21 @@ from django.utils import timezone
 from django.utils.text import capfirst
 
 from config.admin import humanize
+from config.admin.export import list_exported
 from config.admin.filters import ByTime, Segments
 from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column, number_column
+from config.admin.site import post_refused
 from config.telemetry.redaction import without_addresses
+from outbox.audit_log.actions import record_export, record_refusal
 from outbox.audit_log.models import ActionSeal, ActionSubject, OperatorAction, verb_in_words
 
 SOMEBODYS = ("note",)  # words of a provider, about somebody
 MOST_FOUND = 20
+
+# What any page reports stands in the trail.
+post_refused.connect(record_refusal, dispatch_uid="outbox.record_refusal")
+list_exported.connect(record_export, dispatch_uid="outbox.record_export")
 
 
 class WhoActed(Segments):

@@ -77,7 +77,7 @@ def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None
             environment["BUFFER_LEASE_SECONDS"] = "30"  # nobody dies, so nobody is to be taken for dead
         with Platform(logs, environment) as platform:
             platform.manage("migrate", "--verbosity", "0")
-            platform.manage("create_topics")
+            platform.manage("create_topics", REQUESTS, BATCHES)
             try:
                 return Run(platform, wire, plan, 1 if name == "sqlite" else 2, say).go()
             finally:

@@ -15,6 +15,7 @@ from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
 from buffer.models import Batch, Bucket, BufferedEvent, InventoryStock
+from config.admin.site import register_pages
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import DeadLetter
 from outbox.models import ChannelState, OutboxMessage, Subscription, WorkerProcess
@@ -177,6 +178,7 @@ def _change() -> str:
 
 def _of_models() -> dict[str, Shown]:
     """The list of every model that the admin knows, and the page of its newest row."""
+    register_pages()
     found = {}
     for model in site._registry:
         if model is ReplayItem:

@@ -1,7 +1,9 @@
 """Creates the topics of the catalogue, and says what of existing ones is to be altered."""
 
+from collections.abc import Sequence
+
 from django.conf import settings
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, CommandParser
 
 from config.kafka.client import KafkaError
 from config.kafka.topics import create_topics
@@ -15,9 +17,16 @@ class Command(VisibleCommand):
     )
     requires_system_checks: list[str] = []
 
-    def handle(self, **_: object) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "topics", nargs="*", metavar="TOPIC", help="only these, by their names in KAFKA_TOPICS, which have no prefix"
+        )
+
+    def handle(self, topics: Sequence[str], **_: object) -> None:
+        if unknown := sorted(set(topics) - settings.KAFKA_TOPICS.keys()):
+            raise CommandError(f"{', '.join(unknown)}: not in KAFKA_TOPICS, which has {', '.join(settings.KAFKA_TOPICS)}")
         try:
-            for topic, created in create_topics():
+            for topic, created in create_topics(topics):
                 self.stdout.write(f"{topic.name}: {'created' if created else 'exists'}")
                 for difference in topic.differences:
                     self.stderr.write(f"{topic.name}: {difference}")

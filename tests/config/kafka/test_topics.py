@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 from config.kafka import client, topics
 from config.kafka.topics import Copies, TopicState, compare, create_topics, describe_topics, topic_name
@@ -140,6 +140,19 @@ def test_the_command_says_what_it_creates_and_what_a_person_has_to_alter(admin, 
     ]
     [line] = warned.getvalue().splitlines()
     assert line.startswith(f"{topic_name('in')}: message.timestamp.type is CreateTime, should be LogAppendTime: ")
+
+
+@kafka
+def test_the_command_creates_only_what_it_is_told(admin, make_topic):
+    make_topic("in", 4, **LOG_TIME)
+    by_name(admin, "in")
+    said = io.StringIO()
+    call_command("create_topics", "out", "plain", stdout=said)
+    assert said.getvalue().splitlines() == [f"{topic_name(name)}: created" for name in ("plain", "out")]
+    found = by_name(admin, "plain", "out")
+    assert (found["out"].partitions, found["log"].partitions) == (4, 0)
+    with pytest.raises(CommandError, match="^inn, outt: not in KAFKA_TOPICS, which has plain, in, out, log$"):
+        call_command("create_topics", "outt", "in", "inn")
 
 
 @pytest.mark.parametrize("broker", ["embedded"], indirect=True)

@@ -48,7 +48,7 @@ def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None
         }  # fmt: skip
         with Platform(logs, environment) as platform:
             platform.manage("migrate", "--verbosity", "0")
-            platform.manage("create_topics")
+            platform.manage("create_topics", *TOPICS)
             throttlers = Throttlers(platform, wire)
             try:
                 return Absences(throttlers, gate, broker, plan, say).go()

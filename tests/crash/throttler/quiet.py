@@ -83,7 +83,7 @@ def main() -> int:
             "KAFKA_TOPIC_PREFIX": wire.prefix, "LOG_LEVEL": "WARNING", **store,
         }  # fmt: skip
         platform = ends.enter_context(Platform(Path(logs), environment))
-        for command in (["migrate", "--verbosity", "0"], ["create_topics"], ["create_overflow_store"]):
+        for command in (["migrate", "--verbosity", "0"], ["create_topics", *TOPICS], ["create_overflow_store"]):
             platform.manage(*command)
         ends.callback(wire.delete, *TOPICS)
         gate = ends.enter_context(closing(Gate(database)))

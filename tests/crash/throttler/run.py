@@ -44,7 +44,7 @@ def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None
         }  # fmt: skip
         with Platform(logs, environment) as platform:
             platform.manage("migrate", "--verbosity", "0")
-            platform.manage("create_topics")
+            platform.manage("create_topics", *TOPICS)
             platform.manage("create_overflow_store")
             try:
                 return Run(platform, wire, plan, say, broker).go()

@@ -27,7 +27,7 @@ def throttlers_on(directory: Path, gate: BrokerGate | None = None, **more: str) 
     servers = gate.address if gate else wire.servers
     environment = {"KAFKA_BOOTSTRAP_SERVERS": servers, "KAFKA_TOPIC_PREFIX": wire.prefix}
     with Platform(directory, {**TIMINGS, **environment, "DATABASE_URL": database_url(), **more}) as platform:
-        platform.manage("create_topics")
+        platform.manage("create_topics", *TOPICS)
         found = Throttlers(platform, wire)
         try:
             yield found
