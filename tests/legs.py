@@ -169,11 +169,10 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
         return [other for other in others if leg is home or other.name not in ONCE]
 
     with tempfile.TemporaryDirectory() as root:
-        # First what waits most of its time: it takes longest, and leaves the processors to the others.
         paces = PACES if jobs() > 1 else ("",)
-        runs = [Run(leg, among(leg), Path(root), pace) for pace in paces for leg in chosen]
-        with progress(runs), ThreadPoolExecutor(jobs()) as pool:
-            list(pool.map(lambda run: start_tests(run, arguments), runs))
+        runs = [Run(leg, among(leg), Path(root), pace) for leg in chosen for pace in paces]
+        with progress(runs):
+            run_side_by_side(runs, arguments)
         for leg in chosen:
             if not (leg.failed or leg.reason or leg.tallied):
                 leg.failed, leg.reason = 1, "no test was collected"
@@ -184,6 +183,18 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
         if other.address and not other.ran:
             other.reason = f"{other.address} is up, but no test used it"
     return databases
+
+
+def run_side_by_side(runs: list[Run], arguments: list[str]) -> None:
+    """What waits most of its time beside what works: from first to last both are there, and no processor is idle."""
+    waiting = [run for run in runs if run.pace.startswith("waiting")]
+    working = [run for run in runs if run not in waiting]
+    with ThreadPoolExecutor(max(1, jobs() // 2)) as works, ThreadPoolExecutor(max(1, jobs() - jobs() // 2)) as waits:
+        # The longest first: SQLite has most to work, the servers behind it have most to wait for.
+        begun = [waits.submit(start_tests, run, arguments) for run in reversed(waiting)]
+        begun += [works.submit(start_tests, run, arguments) for run in working]
+    for future in begun:
+        future.result()
 
 
 @contextmanager
@@ -225,8 +236,8 @@ def percent(output: Path) -> int:
 
 def jobs() -> int:
     """How many runs there are at once: half of them wait most of the time for a server or a worker, so that three a
-    processor keep it busy."""
-    return int(os.environ.get("JOBS") or min(6, 3 * (os.cpu_count() or 1)))
+    processor, and one more, keep it busy."""
+    return int(os.environ.get("JOBS") or min(16, 1 + 3 * (os.cpu_count() or 1)))
 
 
 def start_tests(run: Run, arguments: list[str]) -> None:
@@ -305,7 +316,7 @@ def environment(run: Run) -> dict[str, str]:
 def database_url(run: Run) -> str:
     """A name of its own for each run: two runs on one server, or in one checkout, must not drop each other's database."""
     where = urlsplit(run.leg.address)
-    name = "_".join(filter(None, [where.path.strip("/") or "spillway", str(os.getpid()), run.pace]))
+    name = "_".join(filter(None, [where.path.strip("/") or "spillway", str(os.getpid()), run.pace.replace("-", "_")]))
     if run.leg.name == "sqlite":
         return f"sqlite:///{run.home}/{name}.sqlite3"
     return where._replace(path=f"/{name}").geturl()

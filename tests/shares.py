@@ -7,7 +7,8 @@ starts workers runs on SQLite and on PostgreSQL or MariaDB, unless it tells data
 pages and formats runs on one server, what touches no database on one leg. Throttlers as processes keep their state in
 Kafka: MySQL beside them is enough. Which half or leg it is follows from the name of the file, so that it stays the same.
 
-A leg has two runs side by side: the tests that wait most of their time, for processes, and the others.
+A leg has four runs: the tests that wait most of their time, for processes, in two halves, and the others in two, so
+that in the end no processor waits for one long run.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ PLACES = {
     "roles": re.compile(r"^tests/outbox/audit_log/test_(matrix|reveal|lookups|planted)"),
 }
 TELLS_APART = {".vendor", "mariadb", "two_databases"}
-PACES = ("waiting", "working")
+PACES = ("waiting-1", "waiting-2", "working-1", "working-2")
 WAITING = ("tests/debezium/", "tests/buffer/ledger/test_processes", "tests/throttler/worker/")
 PROCESSES = "tests/processes/"  # whose conftest.py marks them all
 WAITS_WHOLLY = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.processes\b", re.MULTILINE)
@@ -95,22 +96,31 @@ def _left_of(kind: str, leg: str, hands: Sequence[Sequence[str]]) -> set[str]:
 
 
 def is_left_out(item: pytest.Item) -> bool:
-    """Whether the leg that runs leaves this test to another one, or to its run at the other pace."""
+    """Whether the leg that runs leaves this test to another one, or to another of its runs."""
     left, pace = set(filter(None, os.environ.get("LEFT_OUT", "").split(","))), os.environ.get("PACE")
     return bool((pace and pace != pace_of(item)) or (left and left & kinds_of(item)))
 
 
 def pace_of(item: pytest.Item) -> str:
     """Whether it waits most of its time, for processes that it starts, for Debezium or for a session of Kafka."""
-    return "waiting" if item.get_closest_marker("processes") or item.nodeid.startswith(WAITING) else "working"
+    waits = item.get_closest_marker("processes") or item.nodeid.startswith(WAITING)
+    return f"{'waiting' if waits else 'working'}-{half_of(item.nodeid.partition('::')[0])}"
+
+
+def half_of(file: str) -> int:
+    """1 or 2, by other bits than those that deal it to a leg."""
+    return 1 + (zlib.crc32(file.encode()) >> 8) % 2
 
 
 def goes_at_other_pace(file: Path) -> bool:
-    """Whether no test of a file goes at the pace of this run, so that it need not be opened: a third of the imports."""
-    pace = os.environ.get("PACE")
+    """Whether no test of a file is in this run, so that it need not be opened: most of the imports."""
+    pace, _, half = os.environ.get("PACE", "").partition("-")
     if not pace or not file.name.startswith("test_"):
         return False
-    waits = file.relative_to(ROOT).as_posix().startswith((PROCESSES, *WAITING))
+    name = file.relative_to(ROOT).as_posix()
+    waits = name.startswith((PROCESSES, *WAITING))
+    if half != str(half_of(name)):
+        return True
     if pace == "waiting":
         return not waits and "mark.processes" not in file.read_text()
     return waits or bool(WAITS_WHOLLY.search(file.read_text()))

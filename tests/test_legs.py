@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -193,12 +195,13 @@ OF_A_PACE = "pytestmark = pytest.mark.processes\n"
 @pytest.mark.parametrize(
     ("file", "text", "opened"),
     [
-        ("tests/config/test_some.py", "def test(): ...\n", ["working"]),
-        ("tests/config/test_some.py", OF_A_PACE, ["waiting"]),
-        ("tests/config/test_some.py", "@pytest.mark.processes\ndef test(): ...\n", [*PACES]),
+        ("tests/config/test_some.py", "def test(): ...\n", ["working-1"]),
+        ("tests/config/test_more.py", "def test(): ...\n", ["working-2"]),
+        ("tests/config/test_some.py", OF_A_PACE, ["waiting-1"]),
+        ("tests/config/test_some.py", "@pytest.mark.processes\ndef test(): ...\n", ["waiting-1", "working-1"]),
         ("tests/config/conftest.py", OF_A_PACE, [*PACES]),
-        ("tests/processes/mail/test_some.py", "def test(): ...\n", ["waiting"]),
-        ("tests/debezium/test_some.py", "def test(): ...\n", ["waiting"]),
+        ("tests/processes/mail/test_some.py", "def test(): ...\n", ["waiting-1"]),
+        ("tests/debezium/test_some.py", "def test(): ...\n", ["waiting-1"]),
     ],
 )
 def test_a_file_is_opened_by_the_run_at_whose_pace_a_test_in_it_goes(tmp_path, monkeypatch, file, text, opened):
@@ -206,6 +209,14 @@ def test_a_file_is_opened_by_the_run_at_whose_pace_a_test_in_it_goes(tmp_path, m
     (tmp_path / file).write_text(text)
     monkeypatch.setattr(shares, "ROOT", tmp_path)
     assert [pace for pace in ["", *PACES] if not other_pace(monkeypatch, pace, tmp_path / file)] == ["", *opened]
+
+
+def test_each_half_of_a_leg_has_tests_of_each_share():
+    """Dealt twice by the same bits, one of the halves would be empty."""
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    shares_of = Counter((shares.half_of(file), zlib.crc32(file.encode()) % shares.PARTS % 2) for file in files)
+    assert len(shares_of) == 4
+    assert min(shares_of.values()) > len(files) / 6
 
 
 def other_pace(monkeypatch, pace, file):
@@ -218,9 +229,9 @@ def test_each_run_has_a_database_name_of_its_own():
     for leg in (Leg("sqlite"), postgres):
         urls = [urlsplit(legs.database_url(Run(leg, [], HERE, pace))) for pace in ("", *PACES)]
         # Of a file Django takes the name alone: its tests have theirs in one folder.
-        assert len({Path(url.path).name for url in urls}) == 3
+        assert len({Path(url.path).name for url in urls}) == 5
         assert all(str(os.getpid()) in url.path for url in urls)
-    assert [url.query for url in urls] == ["a=b"] * 3
+    assert [url.query for url in urls] == ["a=b"] * 5
 
 
 def test_a_leg_that_ran_and_failed_fails_the_whole(capsys):
