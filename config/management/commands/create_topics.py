@@ -19,12 +19,17 @@ class Command(VisibleCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "topics", nargs="*", metavar="TOPIC", help="only these, by their names in KAFKA_TOPICS, which have no prefix"
+            "topics",
+            nargs="*",
+            metavar="TOPIC",
+            help="only these, by their names in KAFKA_TOPICS, which have no prefix",
         )
 
     def handle(self, topics: Sequence[str], **_: object) -> None:
         if unknown := sorted(set(topics) - settings.KAFKA_TOPICS.keys()):
-            raise CommandError(f"{', '.join(unknown)}: not in KAFKA_TOPICS, which has {', '.join(settings.KAFKA_TOPICS)}")
+            raise CommandError(
+                f"{', '.join(unknown)}: not in KAFKA_TOPICS, which has {', '.join(settings.KAFKA_TOPICS)}"
+            )
         try:
             for topic, created in create_topics(topics):
                 self.stdout.write(f"{topic.name}: {'created' if created else 'exists'}")

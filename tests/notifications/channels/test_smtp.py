@@ -5,6 +5,8 @@ import ssl
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from unittest.mock import Mock
 
 import pytest
 from cryptography import x509
@@ -15,6 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from config.environment.env import BadSetting
 from config.environment.mail import MailServer, esp_from_text, secrets_from_text, sender_from_text, server_from_url
+from notifications.channels import smtp
 from notifications.channels.smtp import Connection, Smtp
 from tests.notifications.mail.test_recipients import mail
 from tests.notifications.smtp_sink import Sink
@@ -143,6 +146,7 @@ def test_a_server_is_told_nothing_unless_somebody_vouches_for_its_certificate(
     file = certificate(tmp_path, name)
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", file)
+    monkeypatch.setattr(smtp, "trusted", cache(smtp.trusted.__wrapped__))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(file)
     with Sink(login=("ada", "secret"), tls=tls, encrypted=security == "ssl") as sink:
@@ -150,6 +154,24 @@ def test_a_server_is_told_nothing_unless_somebody_vouches_for_its_certificate(
         assert Smtp().send(MAIL, "k").kind == kind
         told = [command for command in sink.commands if command.startswith(("AUTH", "MAIL"))]
         assert (len(told), len(sink.accepted)) == ((2, 1) if kind == "sent" else (0, 0))
+
+
+def test_certificates_are_read_once_for_all_connections_and_not_at_all_in_plain(
+    channel, settings, monkeypatch, tmp_path
+):
+    file = certificate(tmp_path, "localhost")
+    monkeypatch.setenv("SSL_CERT_FILE", file)
+    read = Mock(wraps=ssl.create_default_context)
+    monkeypatch.setattr(smtp, "trusted", cache(smtp.trusted.__wrapped__))
+    monkeypatch.setattr(ssl, "create_default_context", read)
+    assert channel.send(MAIL, "k").kind == "sent"
+    assert read.call_count == 0
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(file)
+    with Sink(tls=tls) as sink:
+        settings.EMAIL_SERVER = MailServer("localhost", sink.port, security="tls")
+        assert [Smtp().send(MAIL, "k").kind for _ in range(3)] == ["sent"] * 3
+    assert read.call_count == 1
 
 
 def test_a_mail_that_is_too_large_is_not_offered(channel, sink):
