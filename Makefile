@@ -15,7 +15,7 @@ VENV := .venv/bin
 PRODUCTION := DEBUG=0 ALLOWED_HOSTS=spillway.example CSRF_TRUSTED_ORIGINS=https://spillway.example \
 	SECRET_KEY=$$($(VENV)/python -c 'import secrets; print(secrets.token_urlsafe(50))')
 
-.PHONY: help setup run test quick services services-down check bench scale crash drill screenshots requirements clean
+.PHONY: help setup run prerequisites test quick services services-down check bench scale crash drill screenshots requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -26,6 +26,9 @@ setup: ## .venv with everything for development
 run: ## the whole platform on SQLite and an embedded broker; FOR=60 ends after 60 s, PORT=8001 runs beside another
 	@$(INSTALL) demo
 	@$(VENV)/python manage.py run_all --demo --with-parent $(if $(FOR),--for $(FOR)) $(if $(PORT),--port $(PORT))
+
+prerequisites: ## what a bare Debian machine lacks for `make setup` and `make test` (as root)
+	@$(SERVICES) prerequisites
 
 test: ## the suite on SQLite and every server that is given or runs (REQUIRE=, LEGS= start more; JOBS=, ARGS=)
 	@$(SERVICES) prerequisites
