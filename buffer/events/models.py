@@ -15,7 +15,7 @@ from django.db.models.expressions import Col
 from django.db.models.sql.compiler import SQLCompiler
 
 from config.fields import IdentifierField, IsStatus, StatusField
-from config.telemetry.tracing import TRACE_ID, trace_id_of
+from config.telemetry.tracing import in_trace, trace_id_of
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
 
 # -- The status of an order --------------------------------------------------------------------------------
@@ -131,10 +131,7 @@ class EventQuerySet(models.QuerySet["BufferedEvent"]):
 
     def of_trace(self, trace_id: str) -> EventQuerySet:
         """Those whose record belongs to this trace; of what is no trace id, none."""
-        begin = f"00-{trace_id.lower()}-"
-        if not TRACE_ID.fullmatch(trace_id.lower()):
-            return self.none()
-        return self.filter(traceparent__gt=begin, traceparent__lt=f"{begin}~")
+        return self.filter(in_trace(trace_id))
 
     def lock_free(self) -> EventQuerySet:
         """Lock for this transaction, and skip rows that an ingester is changing right now.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from django.conf import settings
+from django.db.models import Q
 
 from config.environment.env import BadSetting
 from config.telemetry.redaction import without_query
@@ -121,6 +122,15 @@ def trace_id_of(text: str) -> str:
     """The trace id of a traceparent, 32 hexadecimal digits; empty when it is none."""
     match = TRACEPARENT.fullmatch(text)
     return match[1] if match else ""
+
+
+def in_trace(trace_id: str) -> Q:
+    """Rows whose `traceparent` belongs to this trace, found by an index over it; none, where it is no trace id."""
+    begin = f"00-{trace_id.lower()}-"
+    if not TRACE_ID.fullmatch(trace_id.lower()):
+        return Q(pk__in=[])
+    # Behind the last hexadecimal digit in every collation; signs stand before digits in some.
+    return Q(traceparent__gt=begin, traceparent__lt=f"{begin}g")
 
 
 def traceparent_in(headers: Iterable[tuple[str, bytes | None]] | None) -> str:

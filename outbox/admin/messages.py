@@ -201,7 +201,7 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
     happened = ByUuid("written", "pk")
     begins = ["pk"]
     search_fields = ["pk"]
-    search_help_text = "Paste a message id; or an aggregate such as order:… for what it still has to send."
+    search_help_text = "Paste a message id; a trace id; or an aggregate such as order:… for what it still has to send."
     empty = ("Nothing here", "A message appears with the change it tells of, in the same transaction.")
     written = age_column("created_at", "Written")
 
@@ -258,9 +258,9 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
 
     def find(self, key: str) -> Iterable[OutboxMessage]:
         rows = OutboxMessage.objects.defer("payload")
-        if is_uuid(key):
-            return list(rows.filter(pk=key))
-        return list(rows.unfinished().filter(aggregate=key)[:MOST_FOUND])
+        if is_uuid(key) and (found := list(rows.filter(pk=key))):
+            return found
+        return [*rows.of_trace(key)[:MOST_FOUND], *rows.unfinished().filter(aggregate=key)[:MOST_FOUND]]
 
     def shortcut(self, request: HttpRequest, row: OutboxMessage) -> tuple[str, str]:
         """A sent message is sent again from the search, without its page."""

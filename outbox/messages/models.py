@@ -12,6 +12,7 @@ from django.db.models import Q
 
 from config.fields import IdentifierField
 from config.flows import promise_in_words
+from config.telemetry.tracing import in_trace, trace_id_of
 from config.uuid7 import smallest_uuid7, uuid7, uuid7_milliseconds
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
 
@@ -54,6 +55,10 @@ class MessageQuerySet(ClaimQuerySet):
 
     def older_than(self, moment: datetime) -> MessageQuerySet:
         return self.filter(created_at__lte=moment)
+
+    def of_trace(self, trace_id: str) -> MessageQuerySet:
+        """Those that were promised within this trace; of what is no trace id, none."""
+        return self.filter(in_trace(trace_id), traceparent__gt="")  # as the partial index says it
 
     def expired(self, now: datetime) -> MessageQuerySet:
         return self.filter(expires_at__lte=now)
@@ -198,6 +203,7 @@ class OutboxMessage(Claimable):
                 name="outboxmessage_taken",
                 condition=Q(state__in=["processing", "uncertain", "dead_lettered", "cancelled", "expired"]),
             ),
+            models.Index(fields=["traceparent"], name="outboxmessage_trace", condition=Q(traceparent__gt="")),
         ]
         permissions = [
             ("cancel_outboxmessage", "Can cancel, retry and settle messages"),
@@ -207,6 +213,10 @@ class OutboxMessage(Claimable):
 
     def __str__(self) -> str:
         return promise_in_words(self.event_type, self.aggregate)
+
+    @property
+    def trace_id(self) -> str:
+        return trace_id_of(self.traceparent)
 
 
 class ResendQuerySet(models.QuerySet["Resend"]):

@@ -165,6 +165,23 @@ def test_search_finds_an_id_and_what_an_aggregate_still_has_to_send(boss, messag
     assert boss.get("/admin/find/?q=order:nobody").status_code == 200
 
 
+def test_search_finds_the_messages_of_a_trace(boss, messages):
+    """Wherever in the range of a span's id it stands; the neighbours belong to other traces."""
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    told = {
+        "sent": f"00-{trace}-{'f' * 16}-01", "pending": f"00-{trace}-{'0' * 15}1-00",
+        "uncertain": f"00-{trace[:-1]}7-{'0' * 15}1-01", "expired": f"00-{trace[:-1]}5-{'f' * 16}-01",
+    }  # fmt: skip
+    for state, traceparent in told.items():
+        OutboxMessage.objects.filter(pk=messages[state].pk).update(traceparent=traceparent)
+    for key in (trace, trace.upper()):
+        html = boss.get(f"{list_of(OutboxMessage)}?q={key}").content.decode()
+        found = {state for state in told if str(messages[state].pk) in html}
+        assert found == {"sent", "pending"}
+    assert f"<code>{trace}</code>" in boss.get(page_of(messages["sent"])).content.decode()
+    assert not OutboxMessage.objects.of_trace("no trace").exists()
+
+
 @pytest.mark.parametrize("page", ["change", "history", "delete"])
 def test_a_key_that_no_row_can_have_is_answered_like_one_that_no_row_has(boss, messages, page):
     for key in ("_00", "%00", "nobody"):

@@ -76,6 +76,7 @@ NAMES = {
     "due": ("outboxmessage_due", "channel_available_at_id_idx"),
     "unfinished": ("outboxmessage_unfinished", "aggregate_id_idx"),
     "taken": ("outboxmessage_taken", "state_lease_until_idx"),
+    "trace": ("outboxmessage_trace", "traceparent_idx"),
 }
 
 
@@ -122,6 +123,12 @@ def test_obstacles_are_looked_up_by_aggregate(full):
 def test_the_oldest_unfinished_day_is_one_look_into_an_index(full):
     rows = OutboxMessage.objects.unfinished().filter(id__gte=min(full), id__lt=max(full))[:1]
     text = plan(rows.values_list("id"))
+    assert not scans(text, "outbox_outboxmessage"), text
+
+
+def test_messages_of_a_trace_have_an_index(full):
+    text = plan(OutboxMessage.objects.of_trace("ab" * 16)[:20].values_list("id"))
+    assert uses(text, "trace"), text
     assert not scans(text, "outbox_outboxmessage"), text
 
 
