@@ -16,7 +16,7 @@ from tests.crash.platform import Platform, Worker
 from tests.crash.run import Outcome, Plan, directory, verified
 from tests.crash.throttler.run import FAULTS, own_broker
 from tests.crash.throttler.throttlers import Throttlers
-from tests.crash.throttler.topics import TOPICS, ThrottlerWire
+from tests.crash.throttler.topics import READ_BY_VERIFY, ThrottlerWire
 from tests.crash.wire import wait_for
 from tests.processes.proxy import BrokerGate
 from tests.services.kafka import Kafka
@@ -48,14 +48,14 @@ def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None
         }  # fmt: skip
         with Platform(logs, environment) as platform:
             platform.manage("migrate", "--verbosity", "0")
-            platform.manage("create_topics", *TOPICS)
+            platform.manage("create_topics", *READ_BY_VERIFY)
             throttlers = Throttlers(platform, wire)
             try:
                 return Absences(throttlers, gate, broker, plan, say).go()
             finally:
                 throttlers.close()
                 if broker is None:
-                    wire.delete(*TOPICS)
+                    wire.delete(*READ_BY_VERIFY)
 
 
 class Absences:

@@ -24,7 +24,7 @@ from tests.bench.worker import megabytes
 from tests.crash import databases
 from tests.crash.oracle import Finding
 from tests.crash.platform import Platform, Worker
-from tests.crash.throttler.topics import INPUT, OUTPUT, TOPICS, ThrottlerWire
+from tests.crash.throttler.topics import INPUT, OUTPUT, READ_BY_VERIFY, ThrottlerWire
 from tests.crash.wire import wait_for
 from tests.processes.proxy import Gate
 
@@ -83,9 +83,9 @@ def main() -> int:
             "KAFKA_TOPIC_PREFIX": wire.prefix, "LOG_LEVEL": "WARNING", **store,
         }  # fmt: skip
         platform = ends.enter_context(Platform(Path(logs), environment))
-        for command in (["migrate", "--verbosity", "0"], ["create_topics", *TOPICS], ["create_overflow_store"]):
+        for command in (["migrate", "--verbosity", "0"], ["create_topics", *READ_BY_VERIFY], ["create_overflow_store"]):
             platform.manage(*command)
-        ends.callback(wire.delete, *TOPICS)
+        ends.callback(wire.delete, *READ_BY_VERIFY)
         gate = ends.enter_context(closing(Gate(database)))
         return run(platform, wire, gate, arguments.seconds)
 

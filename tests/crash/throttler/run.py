@@ -19,7 +19,16 @@ from tests.crash.run import Outcome, Plan, directory, verified
 from tests.crash.throttler.crew import Member
 from tests.crash.throttler.notices import customers, customers_csv, notices
 from tests.crash.throttler.oracle import Seen, judge
-from tests.crash.throttler.topics import EXPIRED, INPUT, OUTPUT, TOPICS, Committed, Committeds, Source, ThrottlerWire
+from tests.crash.throttler.topics import (
+    EXPIRED,
+    INPUT,
+    OUTPUT,
+    READ_BY_VERIFY,
+    Committed,
+    Committeds,
+    Source,
+    ThrottlerWire,
+)
 from tests.crash.wire import wait_for
 from tests.services.kafka import Kafka
 
@@ -44,13 +53,13 @@ def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None
         }  # fmt: skip
         with Platform(logs, environment) as platform:
             platform.manage("migrate", "--verbosity", "0")
-            platform.manage("create_topics", *TOPICS)
+            platform.manage("create_topics", *READ_BY_VERIFY)
             platform.manage("create_overflow_store")
             try:
                 return Run(platform, wire, plan, say, broker).go()
             finally:
                 if broker is None:
-                    wire.delete(*TOPICS)
+                    wire.delete(*READ_BY_VERIFY)
 
 
 @contextmanager

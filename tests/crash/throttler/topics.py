@@ -14,10 +14,11 @@ from kafka.errors import KafkaError
 
 from config.kafka.wire_format import partition_of
 from tests.crash.throttler.notices import Notice
-from tests.crash.wire import CHUNK, Wire, partitions_of, wait_for
+from tests.crash.wire import BATCHES, CHUNK, Wire, partitions_of, wait_for
 
 INPUT, OUTPUT, EXPIRED = "notifications-in", "notifications-out", "notifications-expired"
 TOPICS = (INPUT, OUTPUT, EXPIRED, "notifications-changelog")
+READ_BY_VERIFY = (*TOPICS, BATCHES)
 NUMBER = "number"  # the header that names the notice
 
 

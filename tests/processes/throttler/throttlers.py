@@ -13,7 +13,7 @@ import pytest
 from tests.crash.platform import Platform
 from tests.crash.throttler.throttlers import Throttlers as Throttlers
 from tests.crash.throttler.throttlers import has_partitions as has_partitions
-from tests.crash.throttler.topics import TOPICS, ThrottlerWire
+from tests.crash.throttler.topics import READ_BY_VERIFY, ThrottlerWire
 from tests.processes.conftest import database_url
 from tests.processes.proxy import BrokerGate
 
@@ -27,13 +27,13 @@ def throttlers_on(directory: Path, gate: BrokerGate | None = None, **more: str) 
     servers = gate.address if gate else wire.servers
     environment = {"KAFKA_BOOTSTRAP_SERVERS": servers, "KAFKA_TOPIC_PREFIX": wire.prefix}
     with Platform(directory, {**TIMINGS, **environment, "DATABASE_URL": database_url(), **more}) as platform:
-        platform.manage("create_topics", *TOPICS)
+        platform.manage("create_topics", *READ_BY_VERIFY)
         found = Throttlers(platform, wire)
         try:
             yield found
         finally:
             found.close()
-            wire.delete(*TOPICS)
+            wire.delete(*READ_BY_VERIFY)
 
 
 def kafka_servers() -> str:
