@@ -186,15 +186,26 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
 
 
 def run_side_by_side(runs: list[Run], arguments: list[str]) -> None:
-    """What waits most of its time beside what works: from first to last both are there, and no processor is idle."""
-    waiting = [run for run in runs if run.pace.startswith("waiting")]
+    """What waits most of its time beside what works, so that no processor is idle; each thread has one kind that it
+    prefers, and helps with the other at the end."""
+    # The longest first: SQLite has most to work, the servers behind it have most to wait for.
+    waiting = [run for run in reversed(runs) if run.pace.startswith("waiting")]
     working = [run for run in runs if run not in waiting]
-    with ThreadPoolExecutor(max(1, jobs() // 2)) as works, ThreadPoolExecutor(max(1, jobs() - jobs() // 2)) as waits:
-        # The longest first: SQLite has most to work, the servers behind it have most to wait for.
-        begun = [waits.submit(start_tests, run, arguments) for run in reversed(waiting)]
-        begun += [works.submit(start_tests, run, arguments) for run in working]
-    for future in begun:
-        future.result()
+
+    def take_from(*queues: list[Run]) -> None:
+        for queue in queues:
+            while run := next_of(queue):
+                start_tests(run, arguments)
+
+    with ThreadPoolExecutor(jobs()) as pool:
+        orders = [(waiting, working) if number % 2 else (working, waiting) for number in range(jobs())]
+        for thread in [pool.submit(take_from, *queues) for queues in orders]:
+            thread.result()
+
+
+def next_of(queue: list[Run]) -> Run | None:
+    with COUNTING:
+        return queue.pop(0) if queue else None
 
 
 @contextmanager
@@ -235,9 +246,9 @@ def percent(output: Path) -> int:
 
 
 def jobs() -> int:
-    """How many runs there are at once: half of them wait most of the time for a server or a worker, so that three a
-    processor, and one more, keep it busy."""
-    return int(os.environ.get("JOBS") or min(16, 1 + 3 * (os.cpu_count() or 1)))
+    """How many runs there are at once: half of them wait most of the time for a server or a worker, so that four a
+    processor keep it busy."""
+    return int(os.environ.get("JOBS") or min(16, 4 * (os.cpu_count() or 1)))
 
 
 def start_tests(run: Run, arguments: list[str]) -> None:
