@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import socket
@@ -13,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +148,13 @@ class Platform:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """Below those that Linux gives to clients: one of these would be taken while its server is away."""
+    while True:
+        with (
+            suppress(OSError),
+            socket.create_server(("127.0.0.1", random.SystemRandom().randrange(10_000, 20_000))) as probe,
+        ):
+            return int(probe.getsockname()[1])
 
 
 def total(samples: list[Sample], name: str, **labels: Any) -> float:

@@ -18,6 +18,7 @@ from django.conf import settings
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 
 from config.demo.embedded_kafka import API_VERSION, LIMITS
+from tests.crash.platform import free_port
 from tests.prepared import PythonProcess
 from tests.services.embedded import CLIENT_OPTIONS, CONSUMER_OPTIONS
 
@@ -80,14 +81,9 @@ def accepts(address: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return str(probe.getsockname()[1])
-
-
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_it_prints_address_and_limits_and_ends_cleanly(start, how):
-    port = free_port()
+    port = str(free_port())
     address, process = start("--port", port)
     assert address == f"127.0.0.1:{port}"
     assert accepts(address)
@@ -122,7 +118,7 @@ def test_it_makes_the_projects_topics(start):
 
 
 def test_clients_survive_a_restart_on_the_same_port(start):
-    arguments = ("--port", free_port(), "--topic", "orders:1")
+    arguments = ("--port", str(free_port()), "--topic", "orders:1")
     address, first = start(*arguments)
     sender = KafkaProducer(bootstrap_servers=address, **CLIENT_OPTIONS)
     sender.send("orders", b"before").get(10)
@@ -215,7 +211,7 @@ def test_limit_retention(address, producer):
 
 
 def test_limit_memory(start):
-    arguments = ("--port", free_port(), "--topic", "orders:1")
+    arguments = ("--port", str(free_port()), "--topic", "orders:1")
     address, first = start(*arguments)
     sender = KafkaProducer(bootstrap_servers=address, **CLIENT_OPTIONS)
     sender.send("orders", b"lost").get(10)

@@ -19,6 +19,7 @@ from config.demo import run
 from config.demo.run import emptied_folder, status_line
 from config.environment.env import BadSetting
 from config.processes.supervisor import Supervisor
+from tests.crash.platform import free_port
 from tests.tree import ROOT
 
 
@@ -143,11 +144,6 @@ def test_a_run_too_short_for_an_account_is_refused_at_once(text: str) -> None:
 def port(settings: Any, tmp_path: Path) -> int:
     settings.BASE_DIR = tmp_path
     return free_port()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.processes
