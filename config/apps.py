@@ -10,6 +10,7 @@ from django.db.models.signals import post_migrate
 
 
 class ConfigConfig(AppConfig):
+    default = True  # Django takes none of several, and those that are imported here count
     name = "config"
     verbose_name = "Spillway"
 

@@ -6,6 +6,7 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
+from django.apps import apps
 from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError, ProgrammingError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,12 @@ from config.database.transactions import Remedy, Stale, full_jitter, is_duplicat
 from config.processes import worker
 from config.telemetry import metrics
 from config.uuid7 import smallest_uuid7, uuid7
+
+
+@pytest.mark.parametrize("label", ["config", "outbox", "buffer", "throttler", "notifications", "admin"])
+def test_each_app_has_its_own_configuration(label):
+    """Where Django does not know which one to take, it takes its own, and nothing is registered."""
+    assert type(apps.get_app_config(label)).__module__ == f"{'config' if label == 'admin' else label}.apps"
 
 
 @given(st.integers(-5, 2000), st.floats(0.001, 100), st.floats(0.001, 10_000), st.floats(0, 1))
