@@ -188,10 +188,10 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
 def run_side_by_side(runs: list[Run], arguments: list[str]) -> None:
     """What waits most of its time beside what works, so that no processor is idle; each thread has one kind that it
     prefers, and helps with the other at the end."""
-    # The longest first: MySQL is the slowest server, and SQLite has most to work and least to wait for.
+    # The longest first: most to wait for has MySQL, most to work have those that share nothing with another leg.
     waiting = [run for run in reversed(runs) if run.pace.startswith("waiting")]
     working = [run for run in reversed(runs) if run not in waiting]
-    working.sort(key=lambda run: run.leg.name != "sqlite")
+    working.sort(key=lambda run: run.leg.name in ("mysql", "mariadb"))
 
     def take_from(*queues: list[Run]) -> None:
         for queue in queues:

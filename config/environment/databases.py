@@ -14,7 +14,7 @@ from config.environment.env import UNREADABLE, BadSetting, split_url
 
 # -- DATABASE_URL --------------------------------------------------------------------------------------------
 ENGINES = {
-    "sqlite": "django_prometheus.db.backends.sqlite3",
+    "sqlite": "config.database.sqlite",
     "postgres": "django_prometheus.db.backends.postgresql",
     "postgresql": "django_prometheus.db.backends.postgresql",
     "mysql": "config.database.mysql",

@@ -67,6 +67,18 @@ def test_statements_with_a_batch_are_counted_in_the_metrics():
     assert count.get() > before
 
 
+def test_every_statement_is_counted_by_one_class_of_cursors_a_connection():
+    count = execute_total.labels("default", connection.vendor)._value
+    before = count.get()
+    classes = set()
+    for _ in range(3):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            classes.add(type(cursor.cursor))
+    assert count.get() - before == 3
+    assert len(classes) == 1
+
+
 def test_the_session_has_its_usual_cursor_afterwards():
     usual = getattr(connection.connection, "cursor_factory", None)
     ADD.run([("flow", "a", 0, "b", 1)])
