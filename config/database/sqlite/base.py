@@ -9,7 +9,7 @@ from django_prometheus.db.backends.sqlite3.base import DatabaseWrapper as Measur
 from django_prometheus.db.common import ExportingCursorWrapper
 
 
-class DatabaseWrapper(MeasuredWrapper):
+class SQLiteWrapper(MeasuredWrapper):
     """As the library's, but with one class of cursors a connection; see `config/database/mysql/base.py`."""
 
     def create_cursor(self, name: str | None = None) -> Any:
@@ -18,3 +18,6 @@ class DatabaseWrapper(MeasuredWrapper):
     @cached_property
     def measured_cursor(self) -> type:
         return ExportingCursorWrapper(self.CURSOR_CLASS, self.alias, self.vendor)
+
+
+DatabaseWrapper = SQLiteWrapper  # the name that Django looks for
