@@ -102,7 +102,7 @@ def is_left_out(item: pytest.Item) -> bool:
 
 
 def pace_of(item: pytest.Item) -> str:
-    """Whether it waits most of its time, for processes that it starts, for Debezium or for a session of Kafka."""
+    """Whether it waits most of its time, for processes that it starts, for Debezium or for a session of Kafka; and its half."""
     waits = item.get_closest_marker("processes") or item.nodeid.startswith(WAITING)
     return f"{'waiting' if waits else 'working'}-{half_of(item.nodeid.partition('::')[0])}"
 
@@ -118,9 +118,9 @@ def goes_at_other_pace(file: Path) -> bool:
     if not pace or not file.name.startswith("test_"):
         return False
     name = file.relative_to(ROOT).as_posix()
-    waits = name.startswith((PROCESSES, *WAITING))
     if half != str(half_of(name)):
         return True
+    waits = name.startswith((PROCESSES, *WAITING))
     if pace == "waiting":
         return not waits and "mark.processes" not in file.read_text()
     return waits or bool(WAITS_WHOLLY.search(file.read_text()))

@@ -55,8 +55,8 @@ def outcome_of(refused: RefusedReply) -> Outcome:
 
 
 @cache
-def trusted() -> ssl.SSLContext:
-    """The certificates of this machine: read once for all connections, for it takes 20 ms of a processor and 1 MB."""
+def tls_context() -> ssl.SSLContext:
+    """With the certificates of this machine, which are read once for all connections: 28 ms of a processor and 0.8 MB."""
     return ssl.create_default_context()
 
 
@@ -131,7 +131,9 @@ class Connection:
         name = socket.gethostname() or "localhost"
         try:
             if server.security == "ssl":
-                smtp: smtplib.SMTP = smtplib.SMTP_SSL(server.host, server.port, name, timeout=left, context=trusted())
+                smtp: smtplib.SMTP = smtplib.SMTP_SSL(
+                    server.host, server.port, name, timeout=left, context=tls_context()
+                )
             else:
                 smtp = smtplib.SMTP(server.host, server.port, name, timeout=left)
         except smtplib.SMTPConnectError as error:
@@ -150,7 +152,7 @@ class Connection:
         if self.server.security == "tls":
             self._hurry(smtp)
             try:
-                smtp.starttls(context=trusted())
+                smtp.starttls(context=tls_context())
             except smtplib.SMTPNotSupportedError as error:
                 raise RefusedReply("STARTTLS", 502, str(error)) from error
             self._greet(smtp)

@@ -89,9 +89,11 @@ class Cassandra(Service):
         configuration, logging = self.home / "cassandra.yaml", self.home / "logback.xml"
         configuration.write_text(CONFIGURATION.format(port=self.port, storage=self.storage_port, sync=self.sync))
         logging.write_text(LOGGING)
-        alone = {"ring_delay_ms": "0", "skip_wait_for_gossip_to_settle": "0", "storagedir": str(self.data)}
-        # Two milliseconds by default: a thread that does nothing else takes more processor time than the tests' statements.
-        alone["approximate_time_precision_ms"] = "50"
+        alone = {
+            "ring_delay_ms": "0", "skip_wait_for_gossip_to_settle": "0", "storagedir": str(self.data),
+            # By default 2: the thread that looks at the clock takes more of a processor than the tests' statements.
+            "approximate_time_precision_ms": "50",
+        }  # fmt: skip
         return [
             f"-Dcassandra.config={configuration.as_uri()}",
             f"-Dlogback.configurationFile={logging}",

@@ -67,7 +67,7 @@ def test_statements_with_a_batch_are_counted_in_the_metrics():
     assert count.get() > before
 
 
-def test_every_statement_is_counted_by_one_class_of_cursors_a_connection():
+def test_every_statement_is_counted_by_one_class_of_cursors():
     count = execute_total.labels("default", connection.vendor)._value
     before = count.get()
     classes = set()

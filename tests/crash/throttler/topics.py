@@ -18,7 +18,7 @@ from tests.crash.wire import BATCHES, CHUNK, Wire, partitions_of, wait_for
 
 INPUT, OUTPUT, EXPIRED = "notifications-in", "notifications-out", "notifications-expired"
 TOPICS = (INPUT, OUTPUT, EXPIRED, "notifications-changelog")
-READ_BY_VERIFY = (*TOPICS, BATCHES)
+READ_BY_VERIFY = (*TOPICS, BATCHES)  # it proves every flow, also what the buffer has sent
 NUMBER = "number"  # the header that names the notice
 
 

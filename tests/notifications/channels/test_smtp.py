@@ -146,7 +146,7 @@ def test_a_server_is_told_nothing_unless_somebody_vouches_for_its_certificate(
     file = certificate(tmp_path, name)
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", file)
-    monkeypatch.setattr(smtp, "trusted", cache(smtp.trusted.__wrapped__))
+    monkeypatch.setattr(smtp, "tls_context", cache(smtp.tls_context.__wrapped__))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(file)
     with Sink(login=("ada", "secret"), tls=tls, encrypted=security == "ssl") as sink:
@@ -162,7 +162,7 @@ def test_certificates_are_read_once_for_all_connections_and_not_at_all_in_plain(
     file = certificate(tmp_path, "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", file)
     read = Mock(wraps=ssl.create_default_context)
-    monkeypatch.setattr(smtp, "trusted", cache(smtp.trusted.__wrapped__))
+    monkeypatch.setattr(smtp, "tls_context", cache(smtp.tls_context.__wrapped__))
     monkeypatch.setattr(ssl, "create_default_context", read)
     assert channel.send(MAIL, "k").kind == "sent"
     assert read.call_count == 0
