@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -29,12 +30,13 @@ from typing import Any
 from tests.tree import ROOT
 
 LIBRARIES = (
-    "MySQLdb", "celery", "celery.fixups.django", "celery.schedules", "cryptography.fernet", "django.contrib.admin",
+    "celery", "celery.fixups.django", "celery.schedules", "cryptography.fernet", "django.contrib.admin",
     "django.core.mail", "django.core.management", "django.db.backends.base.base", "django.db.migrations.executor",
     "django.db.models.sql.compiler", "django.template.loader_tags", "django.views.debug", "environ", "http.server", "kafka",
-    "kombu", "msgspec", "prometheus_client", "psycopg", "pydantic.dataclasses", "pydantic.networks", "smtplib", "sqlite3",
+    "kombu", "msgspec", "prometheus_client", "pydantic.dataclasses", "pydantic.networks", "smtplib", "sqlite3",
     "structlog", "urllib.request", "whitenoise.base",
 )  # fmt: skip
+DRIVERS = ("MySQLdb", "psycopg")  # of databases that a machine may have to do without
 # prctl(2), which Linux alone has: orphans below this process become its children.
 PR_SET_CHILD_SUBREAPER = 36
 LENGTH = 8  # bytes of a number on the way
@@ -135,6 +137,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, with which this one ends
     for library in LIBRARIES:
         importlib.import_module(library)
+    for driver in DRIVERS:
+        with suppress(ImportError):
+            importlib.import_module(driver)
     gc.freeze()
     serve(link, {})
 

@@ -118,3 +118,12 @@ def test_orphans_of_others_do_not_come_to_us():
     status = Path(f"/proc/{orphan}/stat").read_text().rpartition(")")[2].split()
     os.kill(orphan, signal.SIGKILL)
     assert int(status[1]) != os.getpid()
+
+
+def test_a_driver_that_this_machine_lacks_is_missed_by_those_who_use_it(tmp_path):
+    for driver in ("MySQLdb", "psycopg"):
+        (tmp_path / f"{driver}.py").write_text("raise ImportError('not here')")
+    asks = "import os; from tests.prepared import run_python; print(run_python('-c', 'print(1)', env=os.environ))"
+    environment = {**AS_HERE, "PYTHONPATH": str(tmp_path)}
+    asked = subprocess.run([sys.executable, "-c", asks], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert "returncode=0, stdout='1\\n'" in asked.stdout, asked.stderr
