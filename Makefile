@@ -1,9 +1,10 @@
 # Spillway: what a developer types. `make` alone prints this list.
 .DEFAULT_GOAL := help
 
-# The newest Python that really runs and can make a virtual environment; PYTHON=... overrides.
+# The system's Python, else the newest that really runs and can make a virtual environment; PYTHON=... overrides.
+# Distributions build theirs with profile-guided optimization; one that was built by hand has seldom had it.
 ifeq ($(origin PYTHON),undefined)
-PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
+PYTHON := $(shell for p in /usr/bin/python3 python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && exec echo $$p; \
 	done; echo python3)
 endif

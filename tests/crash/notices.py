@@ -57,6 +57,10 @@ def _run(name: str, url: str, plan: Plan) -> Outcome:
             from django.db import connections
 
             django.setup()
+            from outbox.alerts.sender import MOST_LINES
+
+            if plan.orders > MOST_LINES:
+                raise SystemExit(f"--orders {plan.orders}: a message names {MOST_LINES}, the others would be missed")
             try:
                 return Notices(platform, plan, ["notify-1"] if name == "sqlite" else ["notify-1", "notify-2"]).go()
             finally:
