@@ -19,8 +19,7 @@ from config.gate import InvalidRecord
 from config.kafka import Outgoing, Producer, Sent, topic_name
 from config.payload import as_json
 from outbox.api.idempotency import Asked, once_outside
-from outbox.api.problems import Answer, Problem
-from outbox.api.schemas import WRITE_REFUSALS, CustomerRouter, Input, Key, ProblemOut
+from outbox.api.problems import WRITE_REFUSALS, Answer, CustomerRouter, Input, Key, Problem, ProblemOut
 from throttler import messages
 from throttler.customers.changes import seen_of
 from throttler.customers.situation import traffic_of, ttl_of

@@ -23,7 +23,7 @@ from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
 from config.uuid7 import is_uuid
 from notifications.mail import recipients, suppression
-from notifications.mail.deliveries import Delivery
+from notifications.mail.deliveries import Delivery, DeliveryStatus
 from notifications.mail.suppression import Suppression
 from notifications.webhooks.inbox import WebhookEvent
 from notifications.webhooks.providers import PROVIDERS
@@ -64,7 +64,7 @@ class StatusOfDelivery(Segments):
     title = "status"
     parameter_name = "status"
     field = "status"
-    choices_in_words = [("all", "All"), *((status.value, str(status.label)) for status in Delivery.Status)]
+    choices_in_words = [("all", "All"), *((status.value, str(status.label)) for status in DeliveryStatus)]
 
 
 @admin.register(Delivery)

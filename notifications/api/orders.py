@@ -24,8 +24,7 @@ from notifications.orders import changes
 from notifications.orders.changes import Action
 from notifications.orders.models import MOST_AMOUNT, Order, OrderMail, mails_of
 from outbox.api.idempotency import Asked, once
-from outbox.api.problems import Answer, Problem, unreadable
-from outbox.api.schemas import READ_REFUSALS, WRITE_REFUSALS, Input, Key, ProblemOut
+from outbox.api.problems import READ_REFUSALS, WRITE_REFUSALS, Answer, Input, Key, Problem, ProblemOut, unreadable
 
 ORDER_ID = "0198c2b4-7d10-7a3e-9c55-2f1b8e6a4d01"
 MESSAGE_ID = "0198c2b4-9a44-7f02-8d1e-60b7c3f5a902"

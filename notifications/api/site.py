@@ -18,8 +18,7 @@ from ninja.parser import Parser
 
 from config.gate import Gate, InvalidRecord
 from notifications.api.auth import BearerToken, ServiceToken
-from outbox.api.problems import CONTENT_TYPE, KINDS, Problem, problem_of, unreadable
-from outbox.api.schemas import CustomerRouter
+from outbox.api.problems import CONTENT_TYPE, KINDS, CustomerRouter, Problem, problem_of, unreadable
 
 Json = dict[str, Any]
 

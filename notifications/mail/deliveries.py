@@ -14,15 +14,48 @@ from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import IDENTIFIER_LENGTH, IdentifierField, storable
 from config.telemetry.logs import listed, log_committed
 from config.uuid7 import smallest_uuid7
-from notifications.mail import content, delivery_status
-from notifications.mail.delivery_status import Standing, stronger
+from notifications.mail import content
 from outbox.channels.handlers import Message, Outcome
 
-TIMES = {
-    delivery_status.DELIVERED: "delivered_at",
-    delivery_status.BOUNCED: "bounced_at",
-    delivery_status.COMPLAINED: "complained_at",
-}
+
+# -- The status: the strongest that was ever reported, in whatever order reports arrive; pure ---------------------
+class DeliveryStatus(models.TextChoices):
+    ACCEPTED = "accepted"
+    DEFERRED = "deferred"
+    DELIVERED = "delivered"
+    BOUNCED = "bounced"
+    REJECTED = "rejected"
+    COMPLAINED = "complained"
+
+
+ACCEPTED, DEFERRED, DELIVERED, BOUNCED, REJECTED, COMPLAINED = STATUSES = DeliveryStatus.values
+SUPPRESSING = {BOUNCED: "hard_bounce", COMPLAINED: "complaint"}
+
+# Of the three in the middle the one that happened last holds: a bounce is final unless the same recipient
+# got the mail later, and a delivery can bounce later. A complaint is never taken back.
+STRENGTH = {ACCEPTED: 0, DEFERRED: 1, DELIVERED: 2, REJECTED: 2, BOUNCED: 2, COMPLAINED: 3}
+TIE = {DELIVERED: 0, REJECTED: 1, BOUNCED: 2}
+
+
+class Standing(NamedTuple):
+    """A status, and when the provider says it came to be."""
+
+    status: str
+    at: datetime
+
+    @property
+    def weight(self) -> tuple[int, float, int]:
+        middle = STRENGTH[self.status] == 2
+        return (STRENGTH[self.status], self.at.timestamp() if middle else 0.0, TIE.get(self.status, 0))
+
+
+def stronger(first: Standing, second: Standing) -> Standing:
+    """Which of two statuses holds. Neither the order of reports nor repeats change the result."""
+    return max(first, second, key=lambda standing: (standing.weight, -standing.at.timestamp()))
+
+
+# -- The table -----------------------------------------------------------------------------------------------
+TIMES = {DELIVERED: "delivered_at", BOUNCED: "bounced_at", COMPLAINED: "complained_at"}
 
 
 class News(NamedTuple):
@@ -57,20 +90,12 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
 class Delivery(models.Model):
     """Written when the provider accepts a message, updated by its webhooks."""
 
-    class Status(models.TextChoices):
-        ACCEPTED = delivery_status.ACCEPTED
-        DEFERRED = delivery_status.DEFERRED
-        DELIVERED = delivery_status.DELIVERED
-        BOUNCED = delivery_status.BOUNCED
-        REJECTED = delivery_status.REJECTED
-        COMPLAINED = delivery_status.COMPLAINED
-
     message_id = models.UUIDField(primary_key=True, editable=False)
     order_id = IdentifierField(default="", blank=True)
     recipient = models.CharField(max_length=254)
     provider = IdentifierField(max_length=50)
     provider_message_id = IdentifierField(default="", blank=True)
-    status = IdentifierField(max_length=15, choices=Status, default=Status.ACCEPTED)
+    status = IdentifierField(max_length=15, choices=DeliveryStatus, default=DeliveryStatus.ACCEPTED)
     status_at = models.DateTimeField(help_text="When it came to be, by the provider's clock.")
     detail = models.CharField(max_length=300, default="", blank=True)
     accepted_at = models.DateTimeField()
@@ -133,7 +158,7 @@ def write(rows: Sequence[tuple[uuid.UUID, str, str, str]], provider: str, now: d
         if message_id >= oldest
     ]
     times = dict.fromkeys(["status_at", "accepted_at", "updated_at"], now)
-    ACCEPT.run(kept, {"provider": provider, "status": delivery_status.ACCEPTED, "detail": "", **times})
+    ACCEPT.run(kept, {"provider": provider, "status": ACCEPTED, "detail": "", **times})
     if kept:
         ids = listed([row[:2] for row in rows if row[0] >= oldest], message_id=0, order_id=1)
         log_committed("deliveries_accepted", provider=provider, deliveries=len(kept), **ids)

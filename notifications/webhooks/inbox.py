@@ -19,16 +19,15 @@ from config.fields import IdentifierField, in_ascii, storable
 from config.telemetry import metrics
 from config.telemetry.logs import listed, log, log_committed
 from config.uuid7 import uuid7
-from notifications.mail import content, deliveries, delivery_status, suppression
-from notifications.mail.deliveries import Delivery, News
-from notifications.mail.delivery_status import Standing
+from notifications.mail import content, deliveries, suppression
+from notifications.mail.deliveries import Delivery, News, Standing
 from notifications.mail.recipients import check
 from notifications.webhooks.providers import OTHER, Event
 from outbox.messages.publish import confirm
 from outbox.models import OutboxMessage
 
 # -- Storing -----------------------------------------------------------------------------------------------
-KINDS = [*((status, status) for status in delivery_status.STATUSES), (OTHER, "something else")]
+KINDS = [*((status, status) for status in deliveries.STATUSES), (OTHER, "something else")]
 
 
 class WebhookEventQuerySet(models.QuerySet["WebhookEvent"]):
@@ -271,10 +270,10 @@ def _move(
         for event, effect in zip(events, effects[message_id], strict=True):
             verdicts[event.pk] = Verdict.APPLIED if effect.changed else Verdict.NO_NEWS
             # A bounce that is older than a delivery suppresses nobody; a complaint always does, and stays the reason.
-            final = event.kind == delivery_status.COMPLAINED or (event.kind == delivery_status.BOUNCED and all(effect))
+            final = event.kind == deliveries.COMPLAINED or (event.kind == deliveries.BOUNCED and all(effect))
             if final and reasons.get(address, ("", ""))[0] != "complaint":
                 note = f"{event.provider}: {event.detail}"[:300]
-                reasons[address] = (delivery_status.SUPPRESSING[event.kind], note)
+                reasons[address] = (deliveries.SUPPRESSING[event.kind], note)
     suppression.suppress(reasons, now)
     return verdicts
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from config.fields import IDENTIFIER_LENGTH
 from config.payload import digest
-from notifications.mail import delivery_status
-from notifications.mail.delivery_status import ACCEPTED, BOUNCED, COMPLAINED, DEFERRED, DELIVERED, REJECTED
+from notifications.mail import deliveries
+from notifications.mail.deliveries import ACCEPTED, BOUNCED, COMPLAINED, DEFERRED, DELIVERED, REJECTED
 from notifications.webhooks import signatures
 from notifications.webhooks.fields import (
     Malformed,
@@ -38,7 +38,7 @@ OTHER = "other"  # opened, clicked, and whatever providers add: stored, without 
 class Event:
     """One thing that happened to one mail, as a provider tells it."""
 
-    kind: str  # one of delivery_status.STATUSES, or OTHER
+    kind: str  # one of deliveries.STATUSES, or OTHER
     dedup_id: str
     raw: str
     message_id: uuid.UUID | None = None  # our message's id, if the provider returns it
@@ -80,7 +80,7 @@ def _generic(raw: bytes, item: Record) -> Event:
     if not isinstance(kind, str):
         raise Malformed("`event` is no text")
     return Event(
-        kind if kind in delivery_status.STATUSES else OTHER, dedup_id, text_of(raw), ours(item.get("message_id")),
+        kind if kind in deliveries.STATUSES else OTHER, dedup_id, text_of(raw), ours(item.get("message_id")),
         text(item.get("provider_message_id")), text(item.get("recipient")), moment(item.get("occurred_at")),
         text(item.get("detail")),
     )  # fmt: skip

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from buffer.events.models import Batch, BufferedEvent
-from notifications.mail.deliveries import Delivery
+from notifications.mail.deliveries import DeliveryStatus
 from notifications.orders.models import Order
 from notifications.webhooks.inbox import WebhookEvent
 from outbox.letters.models import DeadLetter
@@ -17,7 +17,7 @@ from tests.tree import ROOT, read
 CODE = re.compile(r"`(\w+)`")
 STATES = {
     "Event": BufferedEvent.Status, "Batch": Batch.Status, "Outbox message": OutboxMessage.State, "Dead letter": DeadLetter.Status,
-    "Failure group": FailureGroup.State, "Order": Order.Status, "Delivery": Delivery.Status,
+    "Failure group": FailureGroup.State, "Order": Order.Status, "Delivery": DeliveryStatus,
     "Webhook event": WebhookEvent.Verdict, "Topic replay": TopicReplay.State, "Replay batch": ReplayBatch.State,
 }  # fmt: skip
 # What acts for all flows tells of their rows, too.

@@ -17,7 +17,7 @@ from notifications.api.site import admitting
 from notifications.api.tokens import issue
 from notifications.orders import changes
 from notifications.orders.models import MOST_AMOUNT, Order
-from outbox.api.schemas import CustomerRouter
+from outbox.api.problems import CustomerRouter
 from outbox.models import IdempotencyKey, OutboxMessage
 from tests.notifications.conftest import ME, Caller, problem
 

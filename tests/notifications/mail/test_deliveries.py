@@ -6,8 +6,7 @@ import pytest
 
 from config.database.clock import database_now
 from notifications.mail import deliveries
-from notifications.mail.deliveries import News, move
-from notifications.mail.delivery_status import Standing
+from notifications.mail.deliveries import News, Standing, move
 from notifications.models import Delivery
 from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)
 from tests.row_locks import locks_asked_for

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from config.database import queries
 from notifications.channels.local import Memory
-from notifications.mail import delivery_status
+from notifications.mail import deliveries
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.webhooks import inbox as applying
 from notifications.webhooks import views
@@ -160,7 +160,7 @@ def test_a_message_that_was_never_tried_cannot_have_been_delivered(email):  # no
     assert (state_of(message), Delivery.objects.count()) == ("pending", 0)
 
 
-@pytest.mark.parametrize("kind", delivery_status.STATUSES)
+@pytest.mark.parametrize("kind", deliveries.STATUSES)
 def test_late_proof_settles_an_uncertain_message_and_cancels_its_retry(email, kind):  # noqa: F811
     Memory.script.append(Outcome("ambiguous", "no answer"))
     message = paid()

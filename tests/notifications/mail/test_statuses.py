@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notifications.mail.delivery_status import STATUSES, Standing, stronger
+from notifications.mail.deliveries import STATUSES, Standing, stronger
 
 ZERO = datetime(2026, 11, 20, tzinfo=UTC)
 STANDINGS = st.builds(Standing, st.sampled_from(STATUSES), st.integers(0, 5).map(lambda n: ZERO + timedelta(seconds=n)))
