@@ -23,9 +23,7 @@ def main() -> None:
     base = ["-c", "requirements/base.txt"]
     compile_file("pyproject.toml", "base")
     compile_file("pyproject.toml", "demo", "--extra", "demo", *base)
-    compile_file(
-        "pyproject.toml", "test", "--extra", "anymail", "--extra", "demo", "--extra", "otel", "--extra", "test", *base
-    )
+    compile_file("pyproject.toml", "test", "--extra", "test", *base)
     for extra in ("postgres", "mysql", "cassandra", "anymail"):
         with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
             file.write("\n".join(extras[extra]))
