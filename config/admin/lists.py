@@ -12,6 +12,7 @@ from django.core.exceptions import FieldDoesNotExist, ValidationError
 from django.db import models
 from django.db.models import Q
 
+from config.database.queries import through
 from config.flows import flows
 from config.gate import InvalidRecord
 from config.kafka.client import KafkaError
@@ -83,7 +84,12 @@ class Keyset:
 def by_ids(rows: models.QuerySet[Row], most: int) -> list[Row]:
     """The first `most` of ordered `rows`: their keys first, then the rows with these keys."""
     keys = list(rows.values_list("pk", flat=True)[:most])
-    by_key = {row.pk: row for row in rows.order_by().filter(pk__in=keys)} if keys else {}
+    if not keys:
+        return []
+    with through(
+        rows.model, "PRIMARY", rows.db
+    ):  # MySQL plans a list of keys once for each index: longer than it reads
+        by_key = {row.pk: row for row in rows.order_by().filter(pk__in=keys)}
     return [by_key[key] for key in keys if key in by_key]  # it may have gone from the list meanwhile
 
 

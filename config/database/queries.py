@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db import DEFAULT_DB_ALIAS, connection, connections, models
+from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
@@ -113,9 +113,10 @@ def is_mariadb(connection: BaseDatabaseWrapper) -> bool:
 
 # -- MariaDB and MySQL: who it is, and index hints -----------------------------------------------------------
 @contextmanager
-def through(model: type[models.Model], index: str) -> Iterator[None]:
+def through(model: type[models.Model], index: str, database: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
     """Queries on `model` go through this index. By one of the server's own choice they pass, sort and lock rows that
     they do not want: a second worker, which skips what is locked, misses them, and writers wait."""
+    connection = connections[database]
     if connection.vendor != "mysql":
         yield
         return

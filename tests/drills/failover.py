@@ -1,4 +1,4 @@
-"""A drill about the database: the machine that writes is lost, and the standby takes over under load."""
+"""A drill about the database: the server that writes is lost, and its standby takes over under load."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
-
-import psycopg
+from typing import Any, Protocol
 
 from tests.crash import databases
 from tests.crash.wire import wait_for
 from tests.drills.healthy import COMMANDS
 from tests.drills.stage import Drill, Plan, Stage
 from tests.processes.pooler import Pair, PgBouncer, program, role_settings
+from tests.processes.proxy import Gate
+from tests.processes.replication import MARIADB, MYSQL, ReplicatedPair
 from tests.services.service import DATABASE, USER
 
 # What each worker counts of its work, in the transaction that does it.
@@ -27,51 +27,66 @@ JOBS = "SELECT max(until) FROM outbox_joblease"
 FLOWS = 6
 REPLICA = re.compile(r"(ok  |FAIL)  replica ")
 READ, UNREAD = "lists and gauges are read there", "the primary answers"
+ONLY_READS = 10.0  # seconds
 LIMIT = 20.0  # seconds after the address answers until every flow goes on
 MINUTE = 90.0  # in which beat starts its jobs once
 
 Counts = dict[tuple[str, str], int]
 
 
+class Servers(Protocol):
+    """What the drill needs of one database's pair and of what leads to it."""
+
+    url: str  # of whichever writes
+    replica_url: str
+
+    def kill(self) -> None:
+        """The one that writes."""
+
+    def take_over(self, stage: Stage) -> None:
+        """As an operator does it."""
+
+    def replay(self, *, goes_on: bool) -> None:
+        """On the standby."""
+
+
 class DatabaseFailedOver(Drill):
-    """PgBouncer is told which server writes; no process of Spillway is touched."""
+    """No process of Spillway is touched: what leads to the server is told which one writes."""
 
     alerts = ("SpillwayWebMissing",)
-    staged = "the PostgreSQL that writes is lost with its machine; a synchronous standby has every commit"
+    staged = "the server that writes is lost; a synchronous standby has every commit"
     workers = (*((name,) for name in COMMANDS), ("replay_topic", "--pending"))
     flow = ""
     settings = {"BUFFER_IDLE_SECONDS": "1", "BUFFER_CAP_SECONDS": "2"}
 
     def refusal(self, plan: Plan) -> str:
-        if not plan.url.startswith("postgres"):
-            return "it stages PostgreSQL: name a PostgreSQL by --database"
-        return "" if program() else "PgBouncer is not installed"
+        if plan.url.startswith("sqlite"):
+            return "SQLite has no standby: name a server by --database"
+        return "" if program() or not plan.url.startswith("postgres") else "PgBouncer is not installed"
 
     @contextmanager
     def around(self, stage: Stage) -> Iterator[None]:
         with tempfile.TemporaryDirectory(prefix="spillway-drill-") as name:
             folder = Path(name)
             folder.chmod(0o755)  # PostgreSQL and PgBouncer have users of their own
-            with Pair(folder) as self.pair:
-                for statement in role_settings():
-                    databases.run(self.pair.primary.address, statement)
-                with PgBouncer(folder, self.pair.primary.address, USER) as self.pooler:
-                    stage.environment["DATABASE_URL"] = self.pooler.url(DATABASE)
-                    stage.environment["REPLICA_URL"] = self.pair.standby.address
-                    stage.platform.manage("migrate", "--verbosity", "0")
-                    yield
+            pair = (
+                postgres_pair(folder) if stage.plan.url.startswith("postgres") else mysql_pair(folder, stage.plan.url)
+            )
+            with pair as self.servers:
+                stage.environment["DATABASE_URL"] = self.servers.url
+                stage.environment["REPLICA_URL"] = self.servers.replica_url
+                stage.platform.manage("migrate", "--verbosity", "0")
+                yield
 
     def fail(self, stage: Stage) -> None:
         wait_for(lambda: len(self._counts()) >= FLOWS, 180, "every flow to work", 1)
         self._get_on(60)
         self._let_replica_fall_behind(stage)
-        self.pair.primary.kill()
+        self.servers.kill()
 
     def mend(self, stage: Stage) -> None:
         stage.doctor()
-        stage.say("$ pg_ctl promote; pgbouncer.ini names the other server; $ systemctl reload pgbouncer")
-        self.pair.standby.promote()
-        self.pooler.turn_to(self.pair.standby.address)
+        self.servers.take_over(stage)
         wait_for(self._answers, 30, "the address to answer", 0.1)
         jobs = self._rows(JOBS)
         stage.say(f"every flow goes on {self._get_on(LIMIT):.1f} s after the address answers")
@@ -91,7 +106,7 @@ class DatabaseFailedOver(Drill):
             return line
 
         for words, goes_on in ((READ, True), (UNREAD, False), (READ, True)):
-            self.pair.standby.replay(goes_on=goes_on)
+            self.servers.replay(goes_on=goes_on)
             stage.say(f"  {wait_for(shown(words), 60, f'doctor to say: {words}', 1)[:150]}")
 
     def _get_on(self, seconds: float) -> float:
@@ -114,8 +129,53 @@ class DatabaseFailedOver(Drill):
     def _answers(self) -> bool:
         try:
             return bool(self._rows("SELECT 1"))
-        except psycopg.Error:
+        except Exception:  # of whatever driver
             return False
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
-        return databases.rows(self.pooler.url(DATABASE).partition("?")[0], query)
+        return databases.rows(self.servers.url.partition("?")[0], query)
+
+
+# -- PostgreSQL behind PgBouncer -----------------------------------------------------------------------------
+@contextmanager
+def postgres_pair(folder: Path) -> Iterator[Servers]:
+    with Pair(folder) as pair:
+        for statement in role_settings():
+            databases.run(pair.primary.address, statement)
+        with PgBouncer(folder, pair.primary.address, USER) as pooler:
+            yield PooledPair(pair, pooler)
+
+
+class PooledPair:
+    def __init__(self, pair: Pair, pooler: PgBouncer) -> None:
+        self.pair, self.pooler = pair, pooler
+        self.url, self.replica_url = pooler.url(DATABASE), pair.standby.address
+        self.kill, self.replay = pair.primary.kill, pair.standby.replay
+
+    def take_over(self, stage: Stage) -> None:
+        stage.say("$ pg_ctl promote; pgbouncer.ini names the other server; $ systemctl reload pgbouncer")
+        self.pair.standby.promote()
+        self.pooler.turn_to(self.pair.standby.address)
+
+
+# -- MariaDB or MySQL behind a TCP proxy ---------------------------------------------------------------------
+@contextmanager
+def mysql_pair(folder: Path, url: str) -> Iterator[Servers]:
+    mariadb = "mariadb" in databases.rows(url, "SELECT version()")[0][0].lower()
+    with ReplicatedPair(MARIADB if mariadb else MYSQL, folder) as pair, closing(Gate(pair.url(pair.primary))) as gate:
+        yield ProxiedPair(pair, gate)
+
+
+class ProxiedPair:
+    def __init__(self, pair: ReplicatedPair, gate: Gate) -> None:
+        self.pair, self.gate = pair, gate
+        self.url, self.replica_url = gate.url, pair.url(pair.standby)
+        self.kill, self.replay = pair.kill, pair.replay
+
+    def take_over(self, stage: Stage) -> None:
+        """The proxy turns too early: for a while everybody is let in by a server that only reads."""
+        self.gate.turn(self.pair.standby.port)
+        stage.say(f"the proxy leads to the replica, which only reads, for {ONLY_READS:g} s")
+        time.sleep(ONLY_READS)
+        stage.say("$ mariadb -e 'STOP REPLICA; RESET REPLICA ALL; SET GLOBAL read_only = OFF'")
+        self.pair.promote()

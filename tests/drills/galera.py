@@ -31,7 +31,9 @@ class GaleraNodeKilled(Drill):
     """Nothing that was acknowledged is lost, nothing is there twice; rotation drops on the writer's node alone."""
 
     watched = False
-    staged = "of three nodes the one that is written to is killed; a proxy turns to the second"
+    staged = (
+        "of three nodes the one that is written to is killed; a proxy turns to the second, and the first comes back"
+    )
 
     def run(self, plan: Plan, say: Say) -> bool:
         with tempfile.TemporaryDirectory(prefix="spillway-galera-") as folder, Nodes(Path(folder)) as nodes:
@@ -83,10 +85,17 @@ def play(nodes: Nodes, gate: Gate, everybody: Everybody, say: Say) -> bool:
         took_over = turn(nodes, gate, client, say)
         everybody.get_on()
         say(f"every process has got on again {time.monotonic() - took_over:.0f} s after the node was killed")
-    missing = client.missing(nodes.url(2))
-    say(f"a client beside them: {len(client.kept)} commits acknowledged, {len(missing)} of them missing, "
+        came_back = time.monotonic()
+        nodes.start_again(1)
+        say(f"node 1 is started again beside them, and synced {time.monotonic() - came_back:.1f} s later")
+        before = len(client.kept)
+        wait_for(lambda: len(client.kept) > before + 10, 60, "commits on node 2", 0.1)
+    missing = client.missing(nodes.url(2)) + client.missing(nodes.url(1))
+    say(f"a client beside them: {len(client.kept)} commits acknowledged, {len(missing)} of them missing on node 2 or 1, "
         f"{client.pause:.1f} s without one")  # fmt: skip
     doctor(everybody, say)
+    if rotation(everybody, "on node 1, which came back", nodes.url(1), say)[:7] != "refused":
+        return False
     if rotation(everybody, "on node 3", nodes.url(3), say)[:7] != "refused":
         return False
     if rotation(everybody, "on node 2, the new writer", gate.url, say)[:7] != "dropped":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -82,14 +83,21 @@ class Nodes:
         process.kill()
         process.wait()
 
+    def start_again(self, number: int) -> None:
+        """As the service of the package does: the node first looks how far its data goes, so that it receives the rest alone."""
+        log = self.folder / f"{number}-recovery.log"
+        subprocess.run([*self._command(number, new=False), "--wsrep-recover", f"--log-error={log}"], check=True)
+        position = re.findall(r"Recovered position:\s*(\S+)", log.read_text())[-1]
+        self._start(number, f"--wsrep-start-position={position}")
+
     def _data(self, number: int) -> Path:
         return self.folder / str(number)
 
-    def _start(self, number: int, *, new: bool) -> None:
+    def _start(self, number: int, *options: str, new: bool = False) -> None:
         """Start a node, of a cluster of its own or of the one that runs, and wait until it is synced."""
         with (self.folder / f"{number}.log").open("ab") as output:
             self.living[number] = subprocess.Popen(
-                self._command(number, new), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                [*self._command(number, new), *options], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"},
             )  # fmt: skip
         size = str(len(self.living))

@@ -51,6 +51,15 @@ def test_paging_shows_every_row_once_in_both_directions(boss):
     assert back == pages[::-1]
 
 
+@pytest.mark.skipif(connection.vendor != "mysql", reason="MySQL alone plans a list of keys once for each index")
+def test_the_rows_of_a_page_are_read_by_their_keys_and_no_other_index_is_tried(boss, rows):
+    with CaptureQueriesContext(connection) as queries:
+        assert page_of(rows.late) in boss.get(list_of(DeadLetter)).content.decode()
+    read = [query["sql"] for query in queries if " IN (" in query["sql"] and "FROM `outbox_deadletter`" in query["sql"]]
+    assert read
+    assert all("FROM `outbox_deadletter` FORCE INDEX (`PRIMARY`)" in sql for sql in read)
+
+
 def test_a_broken_cursor_starts_again(boss):
     act(3)
     response = boss.get(f"{list_of(OperatorAction)}?before=nonsense~", follow=True)
