@@ -134,7 +134,7 @@ def _judged(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, ob
     ring, broken = rules.add_verdicts(batch.ring, verdicts, batch.stop_percent)
     if batch.state == State.CANARY and not all(verdicts):
         bad = next(outcome for outcome in outcomes if outcome.verdict is False)
-        return {"ring": ring, "state": State.STOPPED, "note": f"The canary failed: {bad.note}"[:500]}
+        return {"ring": ring, "state": State.STOPPED, "note": f"The canary failed: {bad.note.rstrip('.')[:450]}."}
     if broken and batch.state in GOING:
         failed = ring.count(rules.BAD)
         note = f"Stopped by its rule: {failed} of the last {len(ring)} failed (limit {batch.stop_percent:g} %)."
