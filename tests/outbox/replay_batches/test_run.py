@@ -121,7 +121,7 @@ def test_one_failure_of_the_canary_stops(scripted):
     scripted.fails.add("K12")
     batch = run_until(confirmed(canary=None), "stopped")
     assert counts(batch)["failed_again"] == 1
-    assert batch.note == "The canary failed: fails again"  # at once, not when the rest is to go
+    assert batch.note == "The canary failed: fails again."  # at once, not when the rest is to go
     assert len(scripted.taken) == 10
     requests.resume(batch.pk, ANNA)
     assert run_until(batch, "done").verified == 119
