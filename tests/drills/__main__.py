@@ -26,6 +26,7 @@ from tests.drills.mail import (
 )  # fmt: skip
 from tests.drills.prometheus import installed
 from tests.drills.stage import Drill, Plan
+from tests.drills.stopped import StoppedWhileAway
 from tests.drills.storage import BackupRestored, DiskFull
 from tests.drills.throttler import CustomerOverRate, NameTaken, OutcomeUnknown, StoreAway
 from tests.drills.upgrade import Upgrade
@@ -66,6 +67,7 @@ DRILLS: dict[str, type[Drill]] = {
     "runway-short": RunwayShort,
     "database-failed-over": DatabaseFailedOver,
     "disk-full": DiskFull,
+    "stopped-while-away": StoppedWhileAway,
     "backup-restored": BackupRestored,
     "clock-off": ClockOff,
     "galera-node-killed": GaleraNodeKilled,

@@ -63,7 +63,7 @@ def everybody_at_work(logs: Path, url: str, servers: str, say: Say) -> Iterator[
     from tests.processes.everybody import everybody
 
     Platform(logs, {}).manage("migrate", "--verbosity", "0")
-    say("migrated, through a proxy that leads to node 1")
+    say("migrated, through a proxy")
     try:
         with everybody(logs, settings, url, servers) as platform:
             yield platform

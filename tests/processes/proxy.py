@@ -1,4 +1,4 @@
-"""A gate in front of a database server or a broker: closed, it drops every connection and lets none through."""
+"""A gate in front of a database server or a broker: closed, it drops every connection and lets none through; it can hang, too."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class Gate:
         self.url = where._replace(netloc=f"{where.username}:{where.password}@127.0.0.1:{self.port}").geturl()
         self.sockets: list[socket.socket] = []
         self.open = True
+        self.flows = threading.Event()
+        self.flows.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def shut(self) -> None:
@@ -29,6 +31,10 @@ class Gate:
 
     def reopen(self) -> None:
         self.open = True
+
+    def hang(self) -> None:
+        """Everybody is let in, and hears nothing, until `flows` is set again."""
+        self.flows.clear()
 
     def turn(self, port: int) -> None:
         """Lead to another server of this machine from now on; nobody keeps a way to the old one."""
@@ -59,7 +65,7 @@ class Gate:
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         for ends in ((client, server), (server, client)):
-            threading.Thread(target=pump, args=ends, daemon=True).start()
+            threading.Thread(target=pump, args=(*ends, self.flows), daemon=True).start()
 
 
 class Cutter(Gate):
@@ -180,9 +186,10 @@ def until_cut(way: Callable[[], None], *ends: socket.socket) -> None:
         hang_up(end)
 
 
-def pump(source: socket.socket, sink: socket.socket) -> None:
+def pump(source: socket.socket, sink: socket.socket, flows: threading.Event) -> None:
     try:
         while data := source.recv(65_536):
+            flows.wait()
             sink.sendall(data)
     except OSError:
         pass
