@@ -27,7 +27,7 @@ from config.kafka.client import reachability
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.messages import notify
 from tests.emptying import emptied_by_delete
-from tests.shares import goes_at_other_pace, is_left_out, touches_database
+from tests.shares import is_left_out, is_of_another_piece, touches_database
 
 # What `make quick` does not open, or leaves out by its fixtures.
 TESTS = Path(__file__).parent
@@ -66,7 +66,7 @@ def pytest_collection_finish() -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """A quarter of a minute of imports saved: a file whose every test needs the database is not opened."""
     if not config.getoption("quick"):
-        return True if goes_at_other_pace(collection_path) else None
+        return True if is_of_another_piece(collection_path) else None
     if collection_path.is_dir():
         return True if collection_path in SLOW_FOLDERS else None
     return True if collection_path.suffix == ".py" and WHOLLY_SLOW.search(collection_path.read_text()) else None

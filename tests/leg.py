@@ -50,19 +50,19 @@ class Leg:
 
 @dataclass
 class Run:
-    """One run of pytest: the tests of a leg that go at one pace, or all of them where that is empty."""
+    """One run of pytest: a piece of a leg's tests, or all of them where that is empty."""
 
     leg: Leg
     others: list[Leg]  # what stands beside the database
     root: Path
-    pace: str = ""
+    piece: str = ""
     began: float = 0.0  # seconds of a steady clock
     ended: float = 0.0
     failed: int = 0
 
     @property
     def name(self) -> str:
-        return f"{self.leg.name} {self.pace}".strip()
+        return f"{self.leg.name} {self.piece}".strip()
 
     @property
     def home(self) -> Path:

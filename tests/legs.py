@@ -20,7 +20,7 @@ from xml.etree.ElementTree import Element
 
 from tests.leg import Leg, Run, verdict
 from tests.services import supervisor
-from tests.shares import PACES, left_by
+from tests.shares import PACES, left_by, pieces
 
 DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb", "mysql": "MySQLdb"}
 DATABASES = ("sqlite", *DRIVERS)
@@ -169,8 +169,13 @@ def run_all(servers: dict[str, Leg], arguments: list[str]) -> list[Leg]:
         return [other for other in others if leg is home or other.name not in ONCE]
 
     with tempfile.TemporaryDirectory() as root:
-        paces = PACES if jobs() > 1 else ("",)
-        runs = [Run(leg, among(leg), Path(root), pace) for leg in chosen for pace in paces]
+        # As many as there are at once, so that a leg alone keeps every processor busy.
+        count = max(2, jobs() // (len(PACES) * max(1, len(chosen))))
+        runs = [
+            Run(leg, among(leg), Path(root), piece)
+            for leg in chosen
+            for piece in (pieces(count) if jobs() > 1 else [""])
+        ]
         with progress(runs):
             run_side_by_side(runs, arguments)
         for leg in chosen:
@@ -189,7 +194,7 @@ def run_side_by_side(runs: list[Run], arguments: list[str]) -> None:
     """What waits most of its time beside what works, so that no processor is idle; each thread has one kind that it
     prefers, and helps with the other at the end."""
     # The longest first: most to wait for has MySQL, most to work have those that share nothing with another leg.
-    waiting = [run for run in reversed(runs) if run.pace.startswith("waiting")]
+    waiting = [run for run in reversed(runs) if run.piece.startswith("waiting")]
     working = [run for run in reversed(runs) if run not in waiting]
     working.sort(key=lambda run: run.leg.name in ("mysql", "mariadb"))
 
@@ -265,7 +270,7 @@ def start_tests(run: Run, arguments: list[str]) -> None:
     tally(run, cases)
     if CTRL_C.is_set():
         leg.reason = f"at {percent(run.home / OUTPUT)} %"
-    elif code and not run.failed and not (run.pace and code == NOTHING_COLLECTED):
+    elif code and not run.failed and not (run.piece and code == NOTHING_COLLECTED):
         # A usage error: not a test that failed, but no success either.
         leg.failed, leg.reason = 1, f"pytest ended with exit code {code}"
 
@@ -317,7 +322,7 @@ def tally(run: Run, cases: list[Element]) -> None:
 
 
 def environment(run: Run) -> dict[str, str]:
-    env = {**os.environ, "LEFT_OUT": ",".join(sorted(run.leg.left_out)), "PACE": run.pace}
+    env = {**os.environ, "LEFT_OUT": ",".join(sorted(run.leg.left_out)), "PACE": run.piece}
     env["DATABASE_URL"] = database_url(run)
     # Hundreds of processes start: with this set, as on many build machines, each would compile every module anew.
     for name in ["PYTHONDONTWRITEBYTECODE", *(VARIABLES[other] for other in MARKED)]:
@@ -328,7 +333,7 @@ def environment(run: Run) -> dict[str, str]:
 def database_url(run: Run) -> str:
     """A name of its own for each run: two runs on one server, or in one checkout, must not drop each other's database."""
     where = urlsplit(run.leg.address)
-    name = "_".join(filter(None, [where.path.strip("/") or "spillway", str(os.getpid()), run.pace.replace("-", "_")]))
+    name = "_".join(filter(None, [where.path.strip("/") or "spillway", str(os.getpid()), run.piece.replace("-", "_")]))
     if run.leg.name == "sqlite":
         return f"sqlite:///{run.home}/{name}.sqlite3"
     return where._replace(path=f"/{name}").geturl()

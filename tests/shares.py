@@ -7,8 +7,8 @@ starts workers runs on SQLite and on PostgreSQL or MariaDB, unless it tells data
 pages and formats runs on one server, what touches no database on one leg. Throttlers as processes keep their state in
 Kafka: MySQL beside them is enough. Which half or leg it is follows from the name of the file, so that it stays the same.
 
-A leg has four runs: the tests that wait most of their time, for processes, in two halves, and the others in two, so
-that in the end no processor waits for one long run.
+A leg has four runs or more: the tests that wait most of their time, for processes, in pieces, and the others in as many,
+so that in the end no processor waits for one long run.
 """
 
 from __future__ import annotations
@@ -52,11 +52,16 @@ PLACES = {
     "roles": re.compile(r"^tests/outbox/audit_log/test_(matrix|reveal|lookups|planted)"),
 }
 TELLS_APART = {".vendor", "mariadb", "two_databases"}
-PACES = ("waiting-1", "waiting-2", "working-1", "working-2")
+PACES = ("waiting", "working")
 WAITING = ("tests/debezium/", "tests/buffer/ledger/test_processes", "tests/throttler/worker/")
 PROCESSES = "tests/processes/"  # whose conftest.py marks them all
 WAITS_WHOLLY = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.processes\b", re.MULTILINE)
 PARTS = 12  # enough to deal by two, three and six
+
+
+def pieces(count: int) -> list[str]:
+    """What a leg runs at once, as PACE says it: `waiting-1of2`, …"""
+    return [f"{pace}-{number}of{count}" for pace in PACES for number in range(1, count + 1)]
 
 
 def parts(kind: str) -> list[str]:
@@ -97,28 +102,31 @@ def _left_of(kind: str, leg: str, hands: Sequence[Sequence[str]]) -> set[str]:
 
 def is_left_out(item: pytest.Item) -> bool:
     """Whether the leg that runs leaves this test to another one, or to another of its runs."""
-    left, pace = set(filter(None, os.environ.get("LEFT_OUT", "").split(","))), os.environ.get("PACE")
-    return bool((pace and pace != pace_of(item)) or (left and left & kinds_of(item)))
+    left, piece = set(filter(None, os.environ.get("LEFT_OUT", "").split(","))), os.environ.get("PACE")
+    return bool((piece and piece != piece_of(item, piece)) or (left and left & kinds_of(item)))
 
 
-def pace_of(item: pytest.Item) -> str:
-    """Whether it waits most of its time, for processes that it starts, for Debezium or for a session of Kafka; and its half."""
+def piece_of(item: pytest.Item, like: str) -> str:
+    """Whether it waits most of its time, for processes that it starts, for Debezium or for a session of Kafka; and which
+    piece of these it belongs to, of as many as there are `like` that."""
     waits = item.get_closest_marker("processes") or item.nodeid.startswith(WAITING)
-    return f"{'waiting' if waits else 'working'}-{half_of(item.nodeid.partition('::')[0])}"
+    count = int(like.rpartition("of")[2])
+    return f"{'waiting' if waits else 'working'}-{number_of(item.nodeid.partition('::')[0], count)}of{count}"
 
 
-def half_of(file: str) -> int:
-    """1 or 2, by other bits than those that deal it to a leg."""
-    return 1 + (zlib.crc32(file.encode()) >> 8) % 2
+def number_of(file: str, count: int) -> int:
+    """1 to `count`, by other bits than those that deal it to a leg."""
+    return 1 + (zlib.crc32(file.encode()) >> 8) % count
 
 
-def goes_at_other_pace(file: Path) -> bool:
+def is_of_another_piece(file: Path) -> bool:
     """Whether no test of a file is in this run, so that it need not be opened: most of the imports."""
-    pace, _, half = os.environ.get("PACE", "").partition("-")
+    pace, _, piece = os.environ.get("PACE", "").partition("-")
     if not pace or not file.name.startswith("test_"):
         return False
     name = file.relative_to(ROOT).as_posix()
-    if half != str(half_of(name)):
+    number, count = map(int, piece.split("of"))
+    if number != number_of(name, count):
         return True
     waits = name.startswith((PROCESSES, *WAITING))
     if pace == "waiting":

@@ -18,7 +18,7 @@ import pytest
 
 from tests import legs, shares
 from tests.leg import Leg, Run
-from tests.shares import PACES, left_by, parts
+from tests.shares import left_by, parts, pieces
 from tests.tree import ROOT
 
 HERE = Path("unused")
@@ -195,39 +195,40 @@ OF_A_PACE = "pytestmark = pytest.mark.processes\n"
 @pytest.mark.parametrize(
     ("file", "text", "opened"),
     [
-        ("tests/config/test_some.py", "def test(): ...\n", ["working-1"]),
-        ("tests/config/test_more.py", "def test(): ...\n", ["working-2"]),
-        ("tests/config/test_some.py", OF_A_PACE, ["waiting-1"]),
-        ("tests/config/test_some.py", "@pytest.mark.processes\ndef test(): ...\n", ["waiting-1", "working-1"]),
-        ("tests/config/conftest.py", OF_A_PACE, [*PACES]),
-        ("tests/processes/mail/test_some.py", "def test(): ...\n", ["waiting-1"]),
-        ("tests/debezium/test_some.py", "def test(): ...\n", ["waiting-1"]),
+        ("tests/config/test_some.py", "def test(): ...\n", ["working-1of2"]),
+        ("tests/config/test_more.py", "def test(): ...\n", ["working-2of2"]),
+        ("tests/config/test_some.py", OF_A_PACE, ["waiting-1of2"]),
+        ("tests/config/test_some.py", "@pytest.mark.processes\ndef test(): ...\n", ["waiting-1of2", "working-1of2"]),
+        ("tests/config/conftest.py", OF_A_PACE, pieces(2)),
+        ("tests/processes/mail/test_some.py", "def test(): ...\n", ["waiting-1of2"]),
+        ("tests/debezium/test_some.py", "def test(): ...\n", ["waiting-1of2"]),
     ],
 )
-def test_a_file_is_opened_by_the_run_at_whose_pace_a_test_in_it_goes(tmp_path, monkeypatch, file, text, opened):
+def test_a_file_is_opened_by_the_run_to_which_a_test_in_it_belongs(tmp_path, monkeypatch, file, text, opened):
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(text)
     monkeypatch.setattr(shares, "ROOT", tmp_path)
-    assert [pace for pace in ["", *PACES] if not other_pace(monkeypatch, pace, tmp_path / file)] == ["", *opened]
+    assert [piece for piece in ["", *pieces(2)] if not elsewhere(monkeypatch, piece, tmp_path / file)] == ["", *opened]
 
 
-def test_each_half_of_a_leg_has_tests_of_each_share():
-    """Dealt twice by the same bits, one of the halves would be empty."""
+@pytest.mark.parametrize("count", [2, 4])
+def test_each_piece_of_a_leg_has_tests_of_each_share(count):
+    """Dealt twice by the same bits, some of the pieces would be empty."""
     files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
-    shares_of = Counter((shares.half_of(file), zlib.crc32(file.encode()) % shares.PARTS % 2) for file in files)
-    assert len(shares_of) == 4
-    assert min(shares_of.values()) > len(files) / 6
+    shares_of = Counter((shares.number_of(file, count), zlib.crc32(file.encode()) % shares.PARTS % 2) for file in files)
+    assert len(shares_of) == 2 * count
+    assert min(shares_of.values()) > len(files) / count / 3
 
 
-def other_pace(monkeypatch, pace, file):
-    monkeypatch.setenv("PACE", pace)
-    return shares.goes_at_other_pace(file)
+def elsewhere(monkeypatch, piece, file):
+    monkeypatch.setenv("PACE", piece)
+    return shares.is_of_another_piece(file)
 
 
 def test_each_run_has_a_database_name_of_its_own():
     postgres = Leg("postgres", address="postgres://u:p@127.0.0.1:5/spillway?a=b")
     for leg in (Leg("sqlite"), postgres):
-        urls = [urlsplit(legs.database_url(Run(leg, [], HERE, pace))) for pace in ("", *PACES)]
+        urls = [urlsplit(legs.database_url(Run(leg, [], HERE, piece))) for piece in ("", *pieces(2))]
         # Of a file Django takes the name alone: its tests have theirs in one folder.
         assert len({Path(url.path).name for url in urls}) == 5
         assert all(str(os.getpid()) in url.path for url in urls)
@@ -257,7 +258,7 @@ def test_what_fails_only_beside_other_databases_is_run_again_alone_and_named(tmp
     monkeypatch.setenv("JOBS", "2")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(legs, "environment", lambda *_: {"PATH": os.environ["PATH"]})
-    monkeypatch.setattr(legs, "PACES", ["working"])  # here is no conftest that tells them apart
+    monkeypatch.setattr(legs, "pieces", lambda count: ["working"])  # here is no conftest that tells them apart
     servers = {name: Leg(name, reason="absent") for name in legs.VARIABLES}
     databases = legs.run_all(servers, [str(tmp_path)])
     assert legs.report(databases, []) == 1

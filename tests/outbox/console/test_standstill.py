@@ -57,7 +57,8 @@ def test_a_batch_that_waits_for_others_is_left_with_the_reason(scripted, monkeyp
     scripted.on_take.clear()
     ReplayBatch.objects.exclude(pk=batch.pk).update(state="cancelled", eligible=0)
     scripted.proven.update({f"K{number}": Effect("resolved", "there") for number in range(6)})
-    assert run_until(batch, "done").verified == DeadLetter.objects.count()
+    # The rate climbs from one a second: on a fast machine that is many ticks.
+    assert run_until(batch, "done", most=4000).verified == DeadLetter.objects.count()
 
 
 def test_what_moves_at_its_rate_or_has_just_begun_to_wait_is_not_left(monkeypatch):
