@@ -39,7 +39,7 @@ FLOWS = {
     "outbox-keys": Flow(Mails("keys"), QUICK, 20_000, 0, "order events to a provider that honours keys"),
     "replay": Flow(Replays(), 1_000, 10_000, 40, "letters of each source", each=False),
     "edit": Flow(Replays(edits=True), 1_000, 10_000, 40, "letters of each source, the ledger's edited", each=False),
-    "notices": Flow(notices, 20, 20, 0, "partitions that stop and run again, and two who are told"),
+    "notices": Flow(notices, 16, 16, 0, "partitions that stop and run again, and two who are told"),
     "throttler": Flow(throttler_run, 20_000, 200_000, 300, "messages of {} customers"),
     "broker-away": Flow(broker_away, 6, 20, 0, "messages of a customer for each absence of the broker", killed=False),
     "outage": Flow(outage, 2, 30, 0, "simulated minutes without the provider", killed=False, servers_only=True),
