@@ -86,9 +86,8 @@ def by_ids(rows: models.QuerySet[Row], most: int) -> list[Row]:
     keys = list(rows.values_list("pk", flat=True)[:most])
     if not keys:
         return []
-    with through(
-        rows.model, "PRIMARY", rows.db
-    ):  # MySQL plans a list of keys once for each index: longer than it reads
+    # MySQL plans a list of keys once for each index, which takes longer than to read the rows.
+    with through(rows.model, "PRIMARY", rows.db):
         by_key = {row.pk: row for row in rows.order_by().filter(pk__in=keys)}
     return [by_key[key] for key in keys if key in by_key]  # it may have gone from the list meanwhile
 
