@@ -322,7 +322,7 @@ def tally(run: Run, cases: list[Element]) -> None:
 
 
 def environment(run: Run) -> dict[str, str]:
-    env = {**os.environ, "LEFT_OUT": ",".join(sorted(run.leg.left_out)), "PACE": run.piece}
+    env = {**os.environ, "LEFT_OUT": ",".join(sorted(run.leg.left_out)), "PIECE": run.piece}
     env["DATABASE_URL"] = database_url(run)
     # Hundreds of processes start: with this set, as on many build machines, each would compile every module anew.
     for name in ["PYTHONDONTWRITEBYTECODE", *(VARIABLES[other] for other in MARKED)]:

@@ -25,7 +25,7 @@ import pytest
 from tests.tree import ROOT
 
 # What a run is told by; a pytest that one of its tests starts is another run.
-TOLD_BY = {"LEFT_OUT", "PACE"}
+TOLD_BY = {"LEFT_OUT", "PIECE"}
 DATABASE = {"db", "transactional_db"}
 # Whose tests, where they touch no database, need none of a kind, even if their text names one.
 BLIND = ("tests/config/demo/test_embedded_kafka", "tests/config/kafka/", "tests/docs/", "tests/throttler/")
@@ -63,7 +63,7 @@ PARTS = 12  # enough to deal by two, three and six
 
 
 def pieces(count: int) -> list[str]:
-    """What a leg runs at once, as PACE says it: `waiting-1of2`, …"""
+    """The runs of a leg, as PIECE names them: `waiting-1of2`, `waiting-2of2`, …"""
     return [f"{pace}-{number}of{count}" for pace in PACES for number in range(1, count + 1)]
 
 
@@ -105,16 +105,21 @@ def _left_of(kind: str, leg: str, hands: Sequence[Sequence[str]]) -> set[str]:
 
 def is_left_out(item: pytest.Item) -> bool:
     """Whether the leg that runs leaves this test to another one, or to another of its runs."""
-    left, piece = set(filter(None, os.environ.get("LEFT_OUT", "").split(","))), os.environ.get("PACE")
-    return bool((piece and piece != piece_of(item, piece)) or (left and left & kinds_of(item)))
+    left, piece = set(filter(None, os.environ.get("LEFT_OUT", "").split(","))), os.environ.get("PIECE")
+    return bool((piece and not belongs_to(item, piece)) or (left and left & kinds_of(item)))
 
 
-def piece_of(item: pytest.Item, like: str) -> str:
-    """Whether it waits most of its time, for processes that it starts, for Debezium or for a session of Kafka; and which
-    piece of these it belongs to, of as many as there are `like` that."""
+def belongs_to(item: pytest.Item, piece: str) -> bool:
+    """By whether it waits most of its time, for processes that it starts, for Debezium or for a session of Kafka; and by its file."""
+    pace, number, count = parsed(piece)
     waits = item.get_closest_marker("processes") or item.nodeid.startswith(WAITING)
-    count = int(like.rpartition("of")[2])
-    return f"{'waiting' if waits else 'working'}-{number_of(item.nodeid.partition('::')[0], count)}of{count}"
+    return pace == ("waiting" if waits else "working") and number == number_of(item.nodeid.partition("::")[0], count)
+
+
+def parsed(piece: str) -> tuple[str, int, int]:
+    """Pace, number and count."""
+    pace, number, count = re.split("-|of", piece)
+    return pace, int(number), int(count)
 
 
 def number_of(file: str, count: int) -> int:
@@ -124,11 +129,11 @@ def number_of(file: str, count: int) -> int:
 
 def is_of_another_piece(file: Path) -> bool:
     """Whether no test of a file is in this run, so that it need not be opened: most of the imports."""
-    pace, _, piece = os.environ.get("PACE", "").partition("-")
-    if not pace or not file.name.startswith("test_"):
+    piece = os.environ.get("PIECE")
+    if not piece or not file.name.startswith("test_"):
         return False
     name = file.relative_to(ROOT).as_posix()
-    number, count = map(int, piece.split("of"))
+    pace, number, count = parsed(piece)
     if number != number_of(name, count):
         return True
     waits = name.startswith((PROCESSES, *WAITING))

@@ -183,6 +183,16 @@ def test_the_tests_on_cassandra_run_beside_sqlite_where_there_is_no_server(tmp_p
     assert "cassandra" in {other.name for other in told["sqlite"]}
 
 
+@pytest.mark.parametrize(("others", "each"), [((), 8), (("postgres",), 4), (("postgres", "mariadb", "mysql"), 4)])
+def test_a_leg_has_as_many_runs_as_keep_every_processor_busy(monkeypatch, others, each):
+    monkeypatch.setenv("JOBS", "8")
+    monkeypatch.setattr(legs, "report", lambda *_: 0)
+    begun = Counter()
+    monkeypatch.setattr(legs, "start_tests", lambda run, arguments: begun.update([run.leg.name]))
+    legs.run_all({name: Leg(name, reason="" if name in others else "none") for name in legs.VARIABLES}, [])
+    assert begun == dict.fromkeys(["sqlite", *others], each)
+
+
 def test_what_one_database_leaves_to_another_is_kept_from_its_tests(monkeypatch):
     monkeypatch.setenv("TEST_CASSANDRA_URL", "cassandra://127.0.0.1:1")
     told = legs.environment(Run(Leg("sqlite"), [Leg("kafka", address="127.0.0.1:2")], HERE))
@@ -221,7 +231,7 @@ def test_each_piece_of_a_leg_has_tests_of_each_share(count):
 
 
 def elsewhere(monkeypatch, piece, file):
-    monkeypatch.setenv("PACE", piece)
+    monkeypatch.setenv("PIECE", piece)
     return shares.is_of_another_piece(file)
 
 

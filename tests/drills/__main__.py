@@ -105,7 +105,7 @@ def main() -> int:
         print(why, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # asked to stop, it takes everything away, too
-    place = name if drill.watched else "nodes of its own"
+    place = "nodes of its own" if drill.own_nodes else name
     print(f"=== {arguments.name} on {place}: {', '.join(drill.alerts) or 'no alert'}", flush=True)
     passed = attempt(drill, plan)
     print(f"{'PASS' if passed else 'FAIL'}: {arguments.name}", flush=True)

@@ -30,6 +30,7 @@ class CassandraNodeDown(Drill):
     """Three copies at LOCAL_QUORUM: one node down changes nothing, two stop everything, and a repair makes all copies again."""
 
     watched = False
+    own_nodes = True
     staged = "of three nodes of Cassandra the first, then the second is killed while rows are stored"
 
     def run(self, plan: Plan, say: Say) -> bool:

@@ -177,5 +177,5 @@ class ProxiedPair:
         self.gate.turn(self.pair.standby.port)
         stage.say(f"the proxy leads to the replica, which only reads, for {ONLY_READS:g} s")
         time.sleep(ONLY_READS)
-        stage.say("$ mariadb -e 'STOP REPLICA; RESET REPLICA ALL; SET GLOBAL read_only = OFF'")
+        stage.say("SQL: STOP REPLICA; RESET REPLICA ALL; SET GLOBAL read_only = OFF")
         self.pair.promote()

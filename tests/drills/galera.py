@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.crash import databases
-from tests.crash.platform import Platform
 from tests.crash.run import directory
 from tests.crash.wire import wait_for
 from tests.drills.client import Client
 from tests.drills.stage import Drill, Plan
+from tests.drills.whole import adds_up, everybody_at_work, set_up
 from tests.processes.galera import Nodes
 from tests.processes.proxy import Gate
 
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 OLD = {"THROTTLER_BUFFER_DAYS": "2", "BUFFER_RETENTION_MONTHS": "1"}  # rotation has something to drop
-KEPT = {"THROTTLER_BUFFER_DAYS": "7", "BUFFER_RETENTION_MONTHS": "3"}
 
 
 class GaleraNodeKilled(Drill):
     """Nothing that was acknowledged is lost, nothing is there twice; rotation drops on the writer's node alone."""
 
     watched = False
+    own_nodes = True
     staged = (
         "of three nodes the one that is written to is killed; a proxy turns to the second, and the first comes back"
     )
@@ -42,33 +41,6 @@ class GaleraNodeKilled(Drill):
                 set_up(gate.url, plan.servers)
                 with everybody_at_work(logs, gate.url, plan.servers, say) as everybody:
                     return play(nodes, gate, everybody, say)
-
-
-def set_up(url: str, servers: str) -> None:
-    """Django in this process, which looks at what the others do; it goes through the proxy, too."""
-    os.environ |= {"DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "config.settings", "SECRET_KEY": "not-a-secret" * 5,
-                   "KAFKA_BOOTSTRAP_SERVERS": servers, "TEST_KAFKA_SERVERS": servers, **KEPT}  # fmt: skip
-    import django
-
-    os.environ["LOG_LEVEL"] = "WARNING"
-    django.setup()
-    del os.environ["LOG_LEVEL"]  # of this process alone
-
-
-@contextmanager
-def everybody_at_work(logs: Path, url: str, servers: str, say: Say) -> Iterator[Everybody]:
-    from django.conf import settings
-    from django.db import connections
-
-    from tests.processes.everybody import everybody
-
-    Platform(logs, {}).manage("migrate", "--verbosity", "0")
-    say("migrated, through a proxy")
-    try:
-        with everybody(logs, settings, url, servers) as platform:
-            yield platform
-    finally:
-        connections.close_all()
 
 
 def play(nodes: Nodes, gate: Gate, everybody: Everybody, say: Say) -> bool:
@@ -100,11 +72,7 @@ def play(nodes: Nodes, gate: Gate, everybody: Everybody, say: Say) -> bool:
         return False
     if rotation(everybody, "on node 2, the new writer", gate.url, say)[:7] != "dropped":
         return False
-    everybody.stop()
-    everybody.platform.manage("run_throttler", "--until-idle", "5")
-    done = everybody.platform.manage("verify", "--kafka", check=False)
-    say(f"$ python manage.py verify --kafka: {(done.stdout.strip() or done.stderr.strip()).splitlines()[-1][:150]}")
-    return not missing and not done.returncode
+    return adds_up(everybody, say) and not missing
 
 
 def runs_again(nodes: Nodes, say: Say) -> bool:

@@ -43,6 +43,7 @@ class Drill:
 
     alerts: tuple[str, ...] = ()  # all have to fire and to end, by the runbook of the first; empty: none may fire
     watched = True  # by a Prometheus
+    own_nodes = False  # instead of a database on the server that is named
     staged: str  # one line for --list
     workers: tuple[tuple[str, ...], ...] = (("relay_outbox",),)
     flow = "notifications"  # whose sample traffic; empty: of every flow

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tests.crash import databases
 from tests.crash.run import directory
-from tests.drills.galera import everybody_at_work, set_up
 from tests.drills.stage import Drill, Plan
+from tests.drills.whole import Say, adds_up, everybody_at_work, set_up
 from tests.processes.proxy import Gate
 
 if TYPE_CHECKING:
     from tests.processes.everybody import Everybody
 
-Say = Callable[[str], None]
 LIMIT = 10.0  # seconds: eight, and what a busy machine adds
 SLOWEST = 4  # that a line names
 
@@ -55,11 +53,7 @@ def play(gate: Gate, everybody: Everybody, say: Say) -> bool:
         everybody.start()
         say("it answers again, and everybody is started again")
     everybody.get_on()
-    everybody.stop()
-    everybody.platform.manage("run_throttler", "--until-idle", "5")
-    done = everybody.platform.manage("verify", "--kafka", check=False)
-    say(f"$ python manage.py verify --kafka: {(done.stdout.strip() or done.stderr.strip()).splitlines()[-1][:150]}")
-    return not done.returncode
+    return adds_up(everybody, say)
 
 
 def stop_all(everybody: Everybody, say: Say) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.services.prerequisites import BROWSERS
+from tests.services.prerequisites import browser
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
-CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), "chromium")
+CHROMIUM = browser() or "chromium"
 PORT = os.environ.get("PORT", "8765")
 # The pictures of the documents; home and the console in all three looks.
 EVERY_LOOK = ("home", "groups", "group", "letter", "batch-running")

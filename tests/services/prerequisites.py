@@ -15,6 +15,11 @@ from tests.services.service import Unavailable
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 
 
+def browser() -> str | None:
+    """Where Chromium is: CHROMIUM, or what is installed."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
 def missing() -> list[str]:
     """The Debian packages that this machine lacks."""
     wanted = []

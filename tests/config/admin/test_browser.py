@@ -1,8 +1,6 @@
 """The console in a real browser: the policy holds, the refresh disturbs nobody, the keyboard suffices."""
 
-import os
 import re
-import shutil
 from datetime import datetime, timedelta
 
 import pytest
@@ -17,10 +15,10 @@ from config.database.clock import database_now
 from outbox.bookkeeping.models import Watermark
 from outbox.groups.models import FailureGroup
 from tests.config.admin.conftest import lever_of, list_of, page_of
-from tests.services.prerequisites import BROWSERS
+from tests.services.prerequisites import browser
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+CHROMIUM = browser()
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.django_db(transaction=True),
