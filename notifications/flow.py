@@ -15,9 +15,9 @@ from django.utils.module_loading import import_string
 from config.database.clock import database_now
 from config.database.queries import by_key
 from config.database.transactions import consistent_snapshot
+from config.fields import is_uuid, smallest_uuid7
 from config.flows import Check, Deed, Flow, Reading
 from config.telemetry import metrics
-from config.uuid7 import is_uuid, smallest_uuid7
 from notifications.email_handler import EmailHandler
 from notifications.mail.content import short
 from notifications.mail.deliveries import Delivery

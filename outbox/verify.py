@@ -13,9 +13,9 @@ from django.db.models import Count, DateTimeField, Exists, F, Max, OuterRef, Q, 
 from config.database.clock import database_now
 from config.database.queries import by_key
 from config.database.transactions import consistent_snapshot
+from config.fields import smallest_uuid7
 from config.flows import Check
 from config.kafka import topic_name
-from config.uuid7 import smallest_uuid7
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.counters import dropped_rows

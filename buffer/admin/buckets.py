@@ -27,9 +27,9 @@ from config.admin.html import chip, moment
 from config.admin.levers import Lever
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column, number_column
+from config.fields import is_uuid
 from config.flows import mask_of
 from config.kafka import topic_name
-from config.uuid7 import is_uuid
 from outbox.audit_log.reveal import Revealing
 from outbox.bookkeeping import counters
 from outbox.letters.models import DeadLetter

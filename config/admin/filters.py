@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
-from config.uuid7 import smallest_uuid7
+from config.fields import smallest_uuid7
 
 EVERY = "all"  # the choice of a filter that leaves the list as it is
 

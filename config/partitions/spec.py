@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.exceptions import FieldDoesNotExist
 from django.db import models
 
-from config.uuid7 import smallest_uuid7
+from config.fields import smallest_uuid7
 
 # -- Months and days, in UTC ---------------------------------------------------------------------------------
 Period = Literal["month", "day"]

@@ -21,7 +21,7 @@ from config.admin.html import chip
 from config.admin.levers import Lever, Operator, operator_of
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
-from config.uuid7 import is_uuid
+from config.fields import is_uuid
 from notifications.mail import recipients, suppression
 from notifications.mail.deliveries import Delivery, DeliveryStatus
 from notifications.mail.suppression import Suppression

@@ -14,7 +14,7 @@ from config.admin.filters import ByUuid, Segments
 from config.admin.html import chip
 from config.admin.lists import MOST_BEGUN, Keyset, beginning_with
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
-from config.uuid7 import is_uuid
+from config.fields import is_uuid
 from notifications.currencies import money
 from notifications.mail import recipients
 from notifications.mail.content import short

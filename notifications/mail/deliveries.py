@@ -11,9 +11,8 @@ from django.conf import settings
 from django.db import models
 
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
-from config.fields import IDENTIFIER_LENGTH, IdentifierField, storable
+from config.fields import IDENTIFIER_LENGTH, IdentifierField, smallest_uuid7, storable
 from config.telemetry.logs import listed, log_committed
-from config.uuid7 import smallest_uuid7
 from notifications.mail import content
 from outbox.channels.handlers import Message, Outcome
 

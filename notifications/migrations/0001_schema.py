@@ -1,7 +1,7 @@
 """Every table of notifications: its columns, indexes and partitions."""
 
 import config.fields
-import config.uuid7
+import config.fields
 import django.core.validators
 import django.db.models.deletion
 import django.db.models.functions.comparison
@@ -74,7 +74,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='Order',
             fields=[
-                ('id', models.UUIDField(default=config.uuid7.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('id', models.UUIDField(default=config.fields.uuid7, editable=False, primary_key=True, serialize=False)),
                 ('user_email', config.fields.IdentifierField(max_length=254)),
                 ('total_amount', models.BigIntegerField(help_text='In minor units: cents.')),
                 ('currency', models.CharField(help_text='ISO 4217.', max_length=3)),
@@ -111,7 +111,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='WebhookEvent',
             fields=[
-                ('id', models.UUIDField(default=config.uuid7.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('id', models.UUIDField(default=config.fields.uuid7, editable=False, primary_key=True, serialize=False)),
                 ('provider', config.fields.IdentifierField(max_length=50)),
                 ('dedup_id', config.fields.IdentifierField(help_text="The provider's id of the event, or a hash of what makes it one.", max_length=200)),
                 ('kind', config.fields.IdentifierField(choices=[('accepted', 'accepted'), ('deferred', 'deferred'), ('delivered', 'delivered'), ('bounced', 'bounced'), ('rejected', 'rejected'), ('complained', 'complained'), ('other', 'something else')], max_length=15)),

@@ -13,8 +13,7 @@ from django.db.models import F, OuterRef, Q, Subquery
 from django.db.models.functions import Cast, Lower, Right, Upper
 
 from config.database.queries import compiled
-from config.fields import IdentifierField
-from config.uuid7 import is_uuid, uuid7
+from config.fields import IdentifierField, is_uuid, uuid7
 from notifications.mail.deliveries import Delivery
 from outbox.messages.models import OutboxMessage, Resend
 

@@ -15,10 +15,9 @@ from config.database.dialects.base import Row
 from config.database.queries import delete_in_chunks
 from config.database.transactions import Remedy, remedy_for
 from config.database.upsert import Upsert, timestamp_text, uuid_text
-from config.fields import IdentifierField, in_ascii, storable
+from config.fields import IdentifierField, in_ascii, storable, uuid7
 from config.telemetry import metrics
 from config.telemetry.logs import listed, log, log_committed
-from config.uuid7 import uuid7
 from notifications.mail import content, deliveries, suppression
 from notifications.mail.deliveries import Delivery, News, Standing
 from notifications.mail.recipients import check

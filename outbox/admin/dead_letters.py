@@ -23,11 +23,11 @@ from config.admin.html import chip, in_words
 from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import POSITION, Keyset
 from config.admin.pages import LeverState, ReadOnlyAdmin, age_column
+from config.fields import is_uuid
 from config.flows import flows, letters_of, mask_of, source_in_words
 from config.kafka.records import shown_headers
 from config.telemetry.redaction import DOTS, masked_error
 from config.telemetry.tracing import TRACE_ID
-from config.uuid7 import is_uuid
 from outbox.admin.edit_form import Editing, state_of
 from outbox.admin.groups.filters import AT_WORK, FlowOfLetter
 from outbox.admin.groups.levers import of_filter

@@ -10,9 +10,9 @@ from uuid import UUID
 from django.urls import reverse
 
 from config.admin.html import STATES
+from config.fields import is_uuid
 from config.flows import mask_of
 from config.redelivery import Tone
-from config.uuid7 import is_uuid
 from outbox.audit_log.models import OperatorAction
 from outbox.audit_log.reveal import Visibility
 from outbox.letters.edit_checks import DiffLine, difference

@@ -28,9 +28,9 @@ from config.admin.html import chip, in_words, moment
 from config.admin.levers import Lever, LeverResult, Operator, role_with
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, LeverState, ReadOnlyAdmin, age_column
+from config.fields import is_uuid
 from config.flows import mask_of
 from config.redelivery import Refusal
-from config.uuid7 import is_uuid
 from outbox.audit_log.reveal import Revealing
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers

@@ -14,7 +14,7 @@ from django.db.models import F, QuerySet
 from django.db.models.expressions import CombinedExpression
 
 from config.database.queries import compiled, fast_rows, through
-from config.uuid7 import uuid7
+from config.fields import uuid7
 from outbox.channels.handlers import Message
 from outbox.messages.models import MessageQuerySet, OutboxMessage, first_unfinished_day, tomorrow
 

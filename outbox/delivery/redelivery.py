@@ -14,10 +14,10 @@ from django.db.models import F
 from django.urls import reverse
 
 from config.admin import humanize
+from config.fields import uuid7
 from config.kafka.records import shown_headers
 from config.redelivery import Effect, Judgement, PayloadForm, Refusal
 from config.telemetry.logs import log_committed
-from config.uuid7 import uuid7
 from outbox.channels.handlers import handler_of, handlers, ids_of
 from outbox.delivery.candidates import lower_bound
 from outbox.letters.models import DeadLetter

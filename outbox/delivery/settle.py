@@ -17,13 +17,12 @@ from django.db import transaction
 from config.database.clock import database_now
 from config.database.transactions import Remedy, remedy_for
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
-from config.fields import in_ascii
+from config.fields import in_ascii, uuid7
 from config.flows import event_label
 from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import log, log_committed
 from config.telemetry.redaction import masked_error, said
-from config.uuid7 import uuid7
 from outbox.bookkeeping import counters
 from outbox.channels import admission
 from outbox.channels.handlers import Message, MessageHandler, Outcome, ids_of

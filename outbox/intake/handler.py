@@ -14,13 +14,13 @@ from django.db import transaction
 
 from config.database.transactions import Stale
 from config.database.upsert import Upsert, uuid_writer
+from config.fields import uuid7
 from config.gate import InvalidRecord
 from config.kafka import Mark, Record, RecordBatch, Tally, topic_name
 from config.kafka.consumer.writer import Replayable
 from config.kafka.positions import TopicPartition
 from config.telemetry import metrics
 from config.telemetry.logs import log_committed
-from config.uuid7 import uuid7
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.channels.handlers import ids_of

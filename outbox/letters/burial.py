@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from config.database.transactions import Remedy, remedy_for
 from config.database.upsert import Upsert
-from config.fields import in_ascii, storable
+from config.fields import in_ascii, storable, uuid7
 from config.kafka import Mark, Record, RecordBatch, Replayed, Tally, topic_name
 from config.kafka.consumer import Handler
 from config.kafka.positions import TopicPartition
@@ -26,7 +26,6 @@ from config.telemetry import metrics
 from config.telemetry.logs import listed, log, log_committed
 from config.telemetry.redaction import said, without_addresses
 from config.telemetry.tracing import trace_id_of, traceparent_in
-from config.uuid7 import uuid7
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.groups import counts
 from outbox.groups.counts import Cause, Group, PlainCause

@@ -12,9 +12,9 @@ from django.apps import apps
 from django.db import models
 
 from config.admin import humanize
+from config.fields import smallest_uuid7
 from config.flows import flows
 from config.redelivery import Refusal
-from config.uuid7 import smallest_uuid7
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import DeadLetter, DeadLetterQuerySet
 

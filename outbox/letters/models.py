@@ -13,9 +13,8 @@ from django.db.models import Q
 from django.db.models.base import ModelState
 from django.db.models.functions import Length
 
-from config.fields import IdentifierField
+from config.fields import IdentifierField, uuid7
 from config.flows import called
-from config.uuid7 import uuid7
 from outbox.groups.models import FailureGroup
 
 # -- Queries about dead letters ------------------------------------------------------------------------------

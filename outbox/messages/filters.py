@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from config.admin import humanize
+from config.fields import smallest_uuid7
 from config.redelivery import Refusal
-from config.uuid7 import smallest_uuid7
 from outbox.channels.handlers import handlers
 from outbox.letters.filters import moment_of
 from outbox.messages.models import MessageQuerySet, OutboxMessage

@@ -10,10 +10,9 @@ from datetime import datetime
 from django.db import models
 from django.db.models import Q
 
-from config.fields import IdentifierField
+from config.fields import IdentifierField, smallest_uuid7, uuid7, uuid7_milliseconds
 from config.flows import promise_in_words
 from config.telemetry.tracing import in_trace, trace_id_of
-from config.uuid7 import smallest_uuid7, uuid7, uuid7_milliseconds
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
 
 # -- Queries about outbox messages and their attempts --------------------------------------------------------

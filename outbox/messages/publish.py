@@ -17,10 +17,10 @@ from django.db.models import AutoField, Model
 from config.database.clock import database_now
 from config.database.dialects import Dialect, dialect_for
 from config.database.dialects.base import Insertion
+from config.fields import uuid7_after
 from config.payload import digest
 from config.telemetry.logs import log_committed
 from config.telemetry.tracing import trace_id_of, traceparent
-from config.uuid7 import uuid7_after
 from outbox.bookkeeping import counters
 from outbox.channels.handlers import handler_of
 from outbox.messages import notify

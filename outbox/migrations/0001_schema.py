@@ -1,7 +1,7 @@
 """Every table of outbox: its columns, indexes and partitions."""
 
 import config.fields
-import config.uuid7
+import config.fields
 import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
@@ -131,7 +131,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='DeliveryAttempt',
             fields=[
-                ('id', models.UUIDField(default=config.uuid7.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('id', models.UUIDField(default=config.fields.uuid7, editable=False, primary_key=True, serialize=False)),
                 ('message_id', models.UUIDField()),
                 ('channel', config.fields.IdentifierField(max_length=50)),
                 ('number', models.IntegerField()),
@@ -291,7 +291,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('lease_token', models.UUIDField(blank=True, editable=False, null=True)),
                 ('lease_until', models.DateTimeField(blank=True, editable=False, null=True)),
-                ('id', models.UUIDField(default=config.uuid7.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('id', models.UUIDField(default=config.fields.uuid7, editable=False, primary_key=True, serialize=False)),
                 ('channel', config.fields.IdentifierField(help_text='The handler that delivers it: a key of HANDLERS.', max_length=50)),
                 ('event_type', config.fields.IdentifierField(max_length=100)),
                 ('aggregate', config.fields.IdentifierField(help_text='What it is about; messages of one aggregate leave in order.', max_length=200)),
@@ -454,7 +454,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='DeadLetter',
             fields=[
-                ('id', models.UUIDField(default=config.uuid7.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('id', models.UUIDField(default=config.fields.uuid7, editable=False, primary_key=True, serialize=False)),
                 ('source', config.fields.IdentifierField(help_text='The stream or flow it belongs to.', max_length=100)),
                 ('step', models.CharField(max_length=50)),
                 ('reason', models.CharField(max_length=100)),

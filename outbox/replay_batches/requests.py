@@ -13,9 +13,9 @@ from django.db import transaction
 
 from config.admin.levers import LEAST_REASON, Operator, fault_of_reason
 from config.database.clock import database_now
+from config.fields import smallest_uuid7
 from config.redelivery import Refusal
 from config.telemetry.logs import log_committed
-from config.uuid7 import smallest_uuid7
 from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter
 from outbox.letters.levers import LEASTS

@@ -16,12 +16,12 @@ from django.conf import settings
 from django.db.models import Max
 
 from config.database.clock import database_now
+from config.fields import smallest_uuid7
 from config.gate import Gate, InvalidRecord
 from config.kafka import topic_name
 from config.kafka.debezium import Change, change_of, shown, time_of
 from config.redelivery import Effect, Judgement, Refusal
 from config.telemetry.redaction import masked_error
-from config.uuid7 import smallest_uuid7
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.models import ChannelState
 from outbox.delivery.candidates import lower_bound

@@ -15,10 +15,10 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections, transaction
 
 from config.database.clock import database_now
+from config.fields import uuid7_milliseconds
 from config.gate import InvalidRecord
 from config.kafka import RecordBatch, topic_name
 from config.telemetry.logs import log
-from config.uuid7 import uuid7_milliseconds
 from outbox.bookkeeping import counters
 from outbox.channels.handlers import MessageHandler, handlers
 from outbox.delivery.claim import Claim, claim

@@ -18,7 +18,7 @@ from django.db import connection
 from buffer.streams import chosen
 from config.database.clock import database_now
 from config.database.upsert import uuid_text
-from config.uuid7 import uuid7
+from config.fields import uuid7
 from notifications.orders import changes
 from outbox.bookkeeping import counters
 from outbox.models import OutboxMessage

@@ -14,9 +14,9 @@ from prometheus_client import Histogram
 
 from config.database import transactions
 from config.database.transactions import Remedy, Stale, full_jitter, is_duplicate, remedy_for
+from config.fields import smallest_uuid7, uuid7
 from config.processes import worker
 from config.telemetry import metrics
-from config.uuid7 import smallest_uuid7, uuid7
 
 
 @pytest.mark.parametrize("label", ["config", "outbox", "buffer", "throttler", "notifications", "admin"])

@@ -144,7 +144,7 @@ def promise(events: Sequence[tuple[int, str]]) -> None:
 
     from config.database.clock import database_now
     from config.database.upsert import Upsert, uuid_text
-    from config.uuid7 import uuid7
+    from config.fields import uuid7
     from outbox.messages import notify
     from outbox.messages.publish import SCOPE, content_hash
     from outbox.models import IdempotencyKey

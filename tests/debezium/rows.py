@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from config.uuid7 import smallest_uuid7, uuid7
+from config.fields import smallest_uuid7, uuid7
 from outbox.models import OutboxMessage
 from outbox.workers.change_capture import Hint, read_change
 from tests.debezium.connector import Reader

@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
+from config.fields import uuid7
 from config.partitions.rotation import driver_for, ensure_partitions
-from config.uuid7 import uuid7
 from outbox.models import OutboxMessage
 from outbox.partitioned import MESSAGES
 from outbox.workers.change_capture import read_change

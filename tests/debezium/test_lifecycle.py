@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.db.models import CharField
 
-from config.uuid7 import uuid7
+from config.fields import uuid7
 from outbox.models import OutboxMessage
 from outbox.workers.change_capture import read_change
 from tests.crash.wire import wait_for

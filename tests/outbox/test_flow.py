@@ -8,7 +8,7 @@ import pytest
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.uuid7 import uuid7, uuid7_milliseconds
+from config.fields import uuid7, uuid7_milliseconds
 from outbox.bookkeeping.models import Watermark
 from outbox.channels import admission
 from outbox.delivery import levers

@@ -187,7 +187,7 @@ def pairs() -> range:
 
 def assert_verified() -> None:
     """Conservation and every other invariant, in this process."""
-    from config.probes.verify import prove
+    from config.flows import prove
 
     proof = prove()
     assert proof["ok"], [check for check in proof["checks"] if not check["ok"]]

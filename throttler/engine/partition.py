@@ -6,9 +6,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from throttler.lanes.changelog import PartitionRecord
 from throttler.lanes.restore import LATEST_US
-from throttler.lanes.state import LaneState
+from throttler.lanes.state import LaneState, PartitionRecord
 
 # A record that is read takes one of five ways in; what was buffered leaves by one of five, or waits.
 IN = ("live", "buffered", "expired_on_arrival", "parked", "forwarded")

@@ -13,8 +13,7 @@ from config.kafka.transaction import Verdict
 from config.telemetry import tracing
 from throttler.engine.admission import Decisions, Decoded, unpacked
 from throttler.engine.partition import OwnedPartition
-from throttler.lanes import changelog
-from throttler.lanes.state import LaneState
+from throttler.lanes.state import CHANGELOG, PARTITION_KEY, LaneState, lane_bytes, partition_bytes
 from throttler.messages import FORWARDED, expired, output, output_headers
 from throttler.overflow.store import OverflowRow
 
@@ -45,7 +44,7 @@ class OutputTransaction:
     def __init__(self, producer: Sender) -> None:
         self.producer = producer
         self.input, self.output = topic_name(INPUT), topic_name(OUTPUT)
-        self.expired, self.changelog = topic_name(EXPIRED), topic_name(changelog.TOPIC)
+        self.expired, self.changelog = topic_name(EXPIRED), topic_name(CHANGELOG)
 
     def run(
         self, decisions: Decisions, parts: Sequence[OwnedPartition], forgotten: Iterable[tuple[OwnedPartition, str]],
@@ -100,13 +99,13 @@ class OutputTransaction:
     ) -> None:  # fmt: skip
         send = self.producer.send
         for part, lane in changed:
-            value = changelog.lane_bytes(lane, part.epoch, part.topic_id)
+            value = lane_bytes(lane, part.epoch, part.topic_id)
             send(self.changelog, part.number, lane.customer.encode(), value, [])
         for part, customer in forgotten:
             send(self.changelog, part.number, customer.encode(), None, [])
         for part in parts:
-            value = changelog.partition_bytes(part.record(began_us))
-            send(self.changelog, part.number, changelog.PARTITION_KEY, value, [])
+            value = partition_bytes(part.record(began_us))
+            send(self.changelog, part.number, PARTITION_KEY, value, [])
 
     def _headers(self, decoded: Decoded) -> list[Header]:
         record = decoded.record

@@ -10,8 +10,7 @@ import msgspec
 from config.gate import InvalidRecord
 from config.kafka.internals import UNREADABLE
 from config.kafka.positions import Log
-from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_of, lane_record_from, partition_from
-from throttler.lanes.state import LaneState
+from throttler.lanes.state import PARTITION_KEY, LaneState, PartitionRecord, lane_of, lane_record_from, partition_from
 from throttler.messages import check_customer
 
 LATEST_US = 10_000_000  # no transaction lives longer: whatever is above is a difference between clocks

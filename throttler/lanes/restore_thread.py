@@ -13,8 +13,8 @@ from config.kafka import client
 from config.kafka.positions import Log
 from config.kafka.reader import MissingTopic, ReadConnection, Reader
 from config.telemetry.logs import log
-from throttler.lanes.changelog import PARTITION_KEY
 from throttler.lanes.restore import RefusedPartition, RestoredPartition, restored
+from throttler.lanes.state import PARTITION_KEY
 
 SLICE = 1.0  # seconds an offset that is pending is waited for, before anything else is looked at
 GLANCE = 0.1  # the same while other partitions are being read

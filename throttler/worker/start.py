@@ -22,8 +22,8 @@ from throttler.engine.drain import PageReader
 from throttler.engine.repair import Repairs, Rereader
 from throttler.engine.row_writer import GROUP, RowHandler, writers_of
 from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
-from throttler.lanes import changelog
 from throttler.lanes.restore_thread import RestoreThread
+from throttler.lanes.state import CHANGELOG
 from throttler.limits.output_rate import OutputLimiter, OutputShare
 from throttler.limits.rate import default_rates, output_rate
 from throttler.overflow import store_of_settings
@@ -97,7 +97,7 @@ def same_counts() -> dict[str, int]:
     """How many partitions input, outputs and changelog have, all alike; raises ConsumerStopped when they differ."""
     consumer = client.new_consumer(None)
     try:
-        names = [topic_name(name) for name in (INPUT, OUTPUT, EXPIRED, changelog.TOPIC)]
+        names = [topic_name(name) for name in (INPUT, OUTPUT, EXPIRED, CHANGELOG)]
         counts = {name: client.count_partitions(consumer, name) for name in names}
     finally:
         consumer.close(autocommit=False)
@@ -134,7 +134,7 @@ class ThrottlerParts:
         self.backend = OwnerBackend(self.owner, self.database_sync, topic_name(INPUT))
         self.restoring = RestoreThread(
             topic_name(INPUT),
-            topic_name(changelog.TOPIC),
+            topic_name(CHANGELOG),
             topic_name(GROUP),
             accept_reset=accept_reset,
             observe=metrics.THROTTLER_RESTORE_SECONDS.observe,

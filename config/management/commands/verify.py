@@ -6,8 +6,8 @@ from argparse import ArgumentParser
 from django.conf import settings
 from django.core.management.base import CommandError
 
+from config.flows import prove, render
 from config.kafka.client import KafkaError
-from config.probes.verify import prove, render
 from config.processes.commands import VisibleCommand
 
 

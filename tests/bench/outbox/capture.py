@@ -14,7 +14,7 @@ from typing import Any
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.uuid7 import uuid7
+from config.fields import uuid7
 from outbox.bookkeeping.models import Watermark
 from outbox.messages.publish import publish
 from outbox.models import DeliveryAttempt, OutboxMessage

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 
 from config.database.clock import database_now
 from config.database.upsert import uuid_text
-from config.uuid7 import uuid7
+from config.fields import uuid7
 from outbox.delivery.candidates import find_lower_bound
 from outbox.models import OutboxMessage
 from tests.bench import databases, worker

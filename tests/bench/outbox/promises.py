@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.uuid7 import uuid7, uuid7_after
+from config.fields import uuid7, uuid7_after
 from notifications.orders import changes
 from notifications.orders.models import Order
 from outbox.messages.publish import publish

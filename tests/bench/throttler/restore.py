@@ -10,10 +10,9 @@ from confluent_kafka import Producer
 
 from tests.bench.events import PARTITIONS
 from tests.bench.throttler.notifications import CHANGELOG, INPUT, Topics, customers, fresh, records
-from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_bytes, partition_bytes
 from throttler.lanes.restore import RestoredPartition
 from throttler.lanes.restore_thread import RestoreThread
-from throttler.lanes.state import LaneState
+from throttler.lanes.state import PARTITION_KEY, LaneState, PartitionRecord, lane_bytes, partition_bytes
 from throttler.limits.limiter import LimiterState
 
 LIMIT = 300.0

@@ -8,8 +8,8 @@ from django.test.utils import CaptureQueriesContext
 
 from buffer.events.models import Batch, BufferedEvent
 from config.admin.levers import Operator
+from config.fields import uuid7
 from config.telemetry.redaction import masked_error
-from config.uuid7 import uuid7
 from outbox.letters.levers import forecast, pull
 from outbox.letters.models import DeadLetter
 from tests.config.admin.conftest import flush, page_of

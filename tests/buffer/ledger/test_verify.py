@@ -12,7 +12,7 @@ from buffer.ledger.stocktake import adjust_stock
 from buffer.models import InventoryStock, InventoryTracking
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.probes.verify import prove
+from config.flows import prove
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import FlowCounter, Watermark
 from outbox.bookkeeping.progress import Trends

@@ -12,7 +12,7 @@ from django.utils import timezone
 from buffer.ledger.models import InventoryTracking
 from config.admin.filters import ByNumber, ByTime, ByUuid, TimeRange
 from config.admin.pages import ReadOnlyAdmin
-from config.uuid7 import smallest_uuid7
+from config.fields import smallest_uuid7
 from outbox.audit_log.models import OperatorAction
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import OutboxMessage

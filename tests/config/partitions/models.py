@@ -5,9 +5,8 @@
 from django.db import models
 from django.db.models import Count, Q
 
-from config.fields import IdentifierField
+from config.fields import IdentifierField, uuid7
 from config.partitions import Partition, PartitionSpec
-from config.uuid7 import uuid7
 
 
 class Monthly(models.Model):

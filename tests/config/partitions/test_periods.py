@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from config.fields import smallest_uuid7, uuid7
 from config.partitions.spec import bound_of, day_of, label_of, literal, shift, start_of, value_of
-from config.uuid7 import smallest_uuid7, uuid7
 
 DAYS = st.dates(date(1990, 1, 1), date(2200, 12, 31))
 PERIODS = st.sampled_from(["month", "day"])

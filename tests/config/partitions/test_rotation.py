@@ -9,6 +9,7 @@ from django.db import connection
 from django.db.models import Sum
 
 from config.database.clock import database_now
+from config.fields import smallest_uuid7
 from config.partitions import (
     Keep,
     PartitionError,
@@ -19,7 +20,6 @@ from config.partitions import (
     plan_for,
     rotate,
 )
-from config.uuid7 import smallest_uuid7
 from tests.config.partitions.conftest import add, month, months
 from tests.config.partitions.models import DAILY, LETTERS, MONTHLY, Dropped, Letter, Monthly, record
 

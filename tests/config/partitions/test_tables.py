@@ -7,10 +7,10 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from config.database.transactions import Remedy, is_duplicate, remedy_for
+from config.fields import smallest_uuid7, uuid7
 from config.partitions import ensure_partitions, plan_for, rotate, runway_days
 from config.partitions.rotation import driver_for
 from config.probes import doctor
-from config.uuid7 import smallest_uuid7, uuid7
 from tests.config.partitions.conftest import OPERATIONS, add, constraints, month, months, state_of
 from tests.config.partitions.models import DAILY, LETTERS, MONTHLY, Daily, Ledger, Letter, Monthly
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from config.database.clock import database_now
-from config.uuid7 import uuid7
+from config.fields import uuid7
 from notifications.api.tokens import ApiToken, identify, issue
 from notifications.mail.content import short
 from notifications.mail.recipients import masked

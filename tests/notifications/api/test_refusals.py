@@ -10,7 +10,7 @@ from django.test import Client
 from ninja import Router
 from ninja.constants import NOT_SET
 
-from config.uuid7 import uuid7
+from config.fields import uuid7
 from notifications.api import tokens
 from notifications.api.auth import BearerToken
 from notifications.api.site import admitting

@@ -115,8 +115,8 @@ def test_the_key_of_a_message_is_the_number_of_its_event(order):
 def test_ids_rise_with_the_version_even_if_this_hosts_clock_is_behind(order, monkeypatch):
     change(order.pk, "pay")
     behind = iter(range(100))
-    monkeypatch.setattr("config.uuid7.time.time_ns", lambda: 1_600_000_000_000_000_000 + next(behind))
-    monkeypatch.setattr("config.uuid7._last", 0)
+    monkeypatch.setattr("config.fields.time.time_ns", lambda: 1_600_000_000_000_000_000 + next(behind))
+    monkeypatch.setattr("config.fields._last", 0)
     change(order.pk, "refund", 1)
     ids = list(OrderEvent.objects.oldest_first().values_list("message_id", flat=True))
     assert all(one < two for one, two in pairwise(ids))

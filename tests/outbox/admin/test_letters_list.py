@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 
 from config.database.clock import database_now
-from config.uuid7 import uuid7_milliseconds
+from config.fields import uuid7_milliseconds
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter, ProofRound
 from outbox.letters.overview import letter_needs

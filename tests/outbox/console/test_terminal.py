@@ -12,8 +12,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from config.database.clock import database_now
+from config.fields import uuid7_milliseconds
 from config.telemetry.redaction import DOTS
-from config.uuid7 import uuid7_milliseconds
 from outbox import console
 from outbox.letters.models import DeadLetter
 from outbox.models import OperatorAction

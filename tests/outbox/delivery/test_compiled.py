@@ -8,7 +8,7 @@ from django.db import connection
 
 from config.database.clock import database_now
 from config.database.queries import compiled
-from config.uuid7 import uuid7
+from config.fields import uuid7
 from outbox.bookkeeping.models import FlowCounter
 from outbox.messages.models import tomorrow
 from outbox.models import OutboxMessage

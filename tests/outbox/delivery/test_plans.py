@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from config.database.clock import database_now
 from config.database.queries import forced
 from config.database.upsert import uuid_text
-from config.uuid7 import uuid7
+from config.fields import uuid7
 from outbox.delivery import settle
 from outbox.delivery.candidates import DUE, lower_bound
 from outbox.delivery.claim import CLAIM, PUT_OFF

@@ -9,8 +9,8 @@ import pytest
 from django.db import transaction
 
 from config.database.clock import database_now
+from config.fields import uuid7
 from config.kafka import Replayed
-from config.uuid7 import uuid7
 from outbox.letters import redelivery
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import NOT_JUDGED, DeadLetter, fitting

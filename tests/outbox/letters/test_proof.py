@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.probes.verify import prove
+from config.flows import prove
 from outbox.delivery.levers import cancel
 from outbox.letters import levers, redelivery
 from outbox.letters.overview import counted, letter_needs

@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
+from config.fields import smallest_uuid7
 from config.partitions import ensure_partitions, rotate, rotation
 from config.partitions.drivers import MySQL
 from config.partitions.rotation import driver_for
-from config.uuid7 import smallest_uuid7
 from outbox.bookkeeping.counters import dropped_rows
 from outbox.messages import retention
 from outbox.models import OutboxMessage

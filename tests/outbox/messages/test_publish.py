@@ -8,7 +8,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from config.database.clock import database_now
-from config.uuid7 import smallest_uuid7, uuid7
+from config.fields import smallest_uuid7, uuid7
 from outbox.bookkeeping.models import FlowCounter
 from outbox.messages import notify
 from outbox.messages.publish import IdempotencyConflict, publish

@@ -10,8 +10,8 @@ import pytest
 from buffer.ledger.redelivery import MovementLetters
 from buffer.models import InventoryTracking
 from config.database.clock import database_now
+from config.flows import prove
 from config.payload import digest
-from config.probes.verify import prove
 from config.redelivery import Effect, Refusal
 from outbox.letters.edits import TOO_LARGE, requeue_copy
 from outbox.letters.field_changes import FieldChange

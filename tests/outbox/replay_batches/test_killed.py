@@ -14,7 +14,7 @@ from django.db import connections
 
 from buffer.models import InventoryTracking
 from config.database.clock import database_now
-from config.probes.verify import prove
+from config.flows import prove
 from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.letters.field_changes import FieldChange

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from config.database.clock import database_now
+from config.fields import uuid7_milliseconds
 from config.redelivery import Refusal
-from config.uuid7 import uuid7_milliseconds
 from outbox.groups.models import FailureGroup
 from outbox.letters import levers
 from outbox.letters.filters import Filter

@@ -9,9 +9,9 @@ import pytest
 from django.db import connection, transaction
 
 from config.database.clock import database_now
+from config.fields import uuid7, uuid7_milliseconds
 from config.kafka import RecordBatch, Replayed
 from config.telemetry import metrics
-from config.uuid7 import uuid7, uuid7_milliseconds
 from outbox.channels.admission import ensure
 from outbox.delivery.claim import claim
 from outbox.letters.models import DeadLetter

@@ -10,8 +10,8 @@ from django.db import transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.fields import smallest_uuid7
 from config.kafka import Replayed
-from config.uuid7 import smallest_uuid7
 from outbox.letters import levers, redelivery
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter

@@ -10,9 +10,9 @@ from django.core.management import CommandError, call_command
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.fields import uuid7_milliseconds
 from config.kafka import topic_name
 from config.processes import worker as loop
-from config.uuid7 import uuid7_milliseconds
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels import admission, handlers
 from outbox.channels.handlers import handlers_fit_the_lease

@@ -11,7 +11,7 @@ from django.db import connection
 
 from config.database.clock import database_now
 from config.database.upsert import uuid_text
-from config.uuid7 import uuid7
+from config.fields import uuid7
 from outbox.channels import handlers as registry
 from outbox.channels.admission import ensure
 from outbox.delivery.candidates import lower_bound

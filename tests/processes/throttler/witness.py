@@ -10,7 +10,7 @@ import msgspec
 from django.db import connection
 
 from tests.crash.throttler.topics import INPUT, Committeds, ThrottlerWire
-from throttler.lanes import changelog
+from throttler.lanes import state
 from throttler.lanes.models import LanePartition
 
 Place = tuple[int, ...]
@@ -54,7 +54,7 @@ class Witness(threading.Thread):
 
 def assert_changelog_moves_forward(wire: ThrottlerWire) -> None:
     """Whoever wrote late would have logged an older generation, or an offset that was passed already."""
-    log = Committeds(wire, changelog.TOPIC)
+    log = Committeds(wire, state.CHANGELOG)
     newest: dict[tuple[int, bytes | None], Place] = {}
     try:
         for record in sorted(log.read(), key=lambda record: record.place):
@@ -71,6 +71,6 @@ def _place_of(key: bytes | None, value: bytes | None) -> Place:
     if value is None:
         return ()
     found: Any = msgspec.json.decode(value)
-    if key == changelog.PARTITION_KEY:
+    if key == state.PARTITION_KEY:
         return found["position"], found["decided"]
     return found["epoch"], found["seen"], found["drained"]

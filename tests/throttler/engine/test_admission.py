@@ -8,7 +8,7 @@ import pytest
 from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine.admission import Decider, Decisions, Decoded
 from throttler.engine.partition import OwnedPartition, Unstored
-from throttler.lanes import changelog
+from throttler.lanes import state
 from throttler.limits.rate import parse_rates
 from throttler.messages import FORWARDED, day_of
 from throttler.overflow.store import OverflowRow
@@ -115,8 +115,8 @@ def test_what_was_decided_before_is_neither_sent_nor_counted_again(desk):
 
 
 def test_what_waits_is_stored_again_under_its_lanes_day(desk):
-    lane = desk.part.lanes["acme"] = changelog.lane_of(
-        "acme", changelog.lane_record_from(changelog.lane_bytes(waiting_lane(desk), 1, "t"))
+    lane = desk.part.lanes["acme"] = state.lane_of(
+        "acme", state.lane_record_from(state.lane_bytes(waiting_lane(desk), 1, "t"))
     )
     desk.take(7)
     desk.take(8)
@@ -163,8 +163,8 @@ def test_the_changelog_gives_back_what_it_was_told(desk):
     for offset in (10, 11):
         desk.take(offset)
     lane = desk.part.lanes["acme"]
-    found = changelog.lane_of("acme", changelog.lane_record_from(changelog.lane_bytes(lane, 7, "t")))
+    found = state.lane_of("acme", state.lane_record_from(state.lane_bytes(lane, 7, "t")))
     names = ("customer", "first", "drained", "seen", "backlog", "day")
     assert [getattr(found, name) for name in names] == [getattr(lane, name) for name in names]
     assert (found.limiter.tat, found.waits) == (lane.limiter.tat, 0)
-    assert changelog.partition_from(changelog.partition_bytes(desk.part.record())) == desk.part.record()
+    assert state.partition_from(state.partition_bytes(desk.part.record())) == desk.part.record()

@@ -11,7 +11,7 @@ from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine.admission import Decider, Decisions, decode, packed, row_of, unpacked
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.transaction import OutputTransaction
-from throttler.lanes import changelog
+from throttler.lanes import state
 from throttler.limits.rate import parse_rates
 from throttler.messages import day_of, gate
 
@@ -81,10 +81,10 @@ def test_offsets_and_changelog_travel_with_it(producer, part):
     assert (producer.begun, producer.metadata) == (1, "metadata")
     assert producer.offsets == {("p.notifications-in", 3): 12}
     (key, content), gone, (mine, position) = [found[1:3] for found in producer.sent["p.notifications-changelog"]]
-    lane = changelog.lane_of("acme", changelog.lane_record_from(content))
+    lane = state.lane_of("acme", state.lane_record_from(content))
     assert (key, lane.backlog, lane.seen) == (b"acme", 1, 11)
     assert gone == (b"gone", None)
-    assert (mine, changelog.partition_from(position).decided) == (changelog.PARTITION_KEY, 12)
+    assert (mine, state.partition_from(position).decided) == (state.PARTITION_KEY, 12)
     assert mine.startswith(b"\x00")
 
 

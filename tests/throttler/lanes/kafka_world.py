@@ -13,9 +13,8 @@ import pytest
 from kafka.structs import ConsumerGroupMetadata
 
 from config.kafka import client
-from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_bytes, partition_bytes
 from throttler.lanes.restore_thread import RestoreThread
-from throttler.lanes.state import LaneState
+from throttler.lanes.state import PARTITION_KEY, LaneState, PartitionRecord, lane_bytes, partition_bytes
 
 real_broker = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from config.kafka.positions import Log
-from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, lane_bytes, partition_bytes
 from throttler.lanes.restore import RefusedPartition, RestoredPartition, restored
-from throttler.lanes.state import LaneState
+from throttler.lanes.state import PARTITION_KEY, LaneState, PartitionRecord, lane_bytes, partition_bytes
 
 ID, OTHER = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from config.kafka.reader import ReadConnection
 from tests.throttler.lanes.kafka_world import lane, real_broker, until, wait
-from throttler.lanes.changelog import PARTITION_KEY, PartitionRecord, partition_bytes
+from throttler.lanes.state import PARTITION_KEY, PartitionRecord, partition_bytes
 
 pytestmark = real_broker
 

@@ -10,7 +10,7 @@ from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine.admission import Decider, Decisions, Decoded
 from throttler.engine.drain import Drain
 from throttler.engine.partition import OwnedPartition, Unstored
-from throttler.lanes import changelog
+from throttler.lanes import state
 from throttler.limits.limiter import recovered
 from throttler.limits.rate import parse_rates
 from throttler.overflow.store import OverflowRow
@@ -39,15 +39,15 @@ class World:
 
     def start(self) -> None:
         """A process begins: what it knows comes from the changelog, and it reads from the committed offset."""
-        found = self.log.get(changelog.PARTITION_KEY)
-        known = changelog.partition_from(found) if found else changelog.PartitionRecord(TOPIC_ID, 0, 0, {})
+        found = self.log.get(state.PARTITION_KEY)
+        known = state.partition_from(found) if found else state.PartitionRecord(TOPIC_ID, 0, 0, {})
         assert known.position == self.committed
         self.part = OwnedPartition(
             0, TOPIC_ID, 1, known.decided, self.committed, self.committed, totals=Counter(known.totals)
         )
         for key, value in self.log.items():
-            if key != changelog.PARTITION_KEY:
-                self.part.lanes[key.decode()] = changelog.lane_of(key.decode(), changelog.lane_record_from(value))
+            if key != state.PARTITION_KEY:
+                self.part.lanes[key.decode()] = state.lane_of(key.decode(), state.lane_record_from(value))
         self.read, self.jobs, self.waiting, self.asked = self.committed, 0, [], []
         self.drainer = Drain({0: self.part}, lambda _customer: TERMS, DAY_US)
 
@@ -118,10 +118,10 @@ class World:
         self.output += sent
         for _part, lane in out.changed:
             lane.changed = False
-            self.log[lane.customer.encode()] = changelog.lane_bytes(lane, 1, TOPIC_ID)
+            self.log[lane.customer.encode()] = state.lane_bytes(lane, 1, TOPIC_ID)
         for name in gone:
             self.log.pop(name.encode(), None)
-        self.log[changelog.PARTITION_KEY] = changelog.partition_bytes(part.record())
+        self.log[state.PARTITION_KEY] = state.partition_bytes(part.record())
         self.committed = part.committed = part.position
 
     def settle(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.throttler.worker.bench import Bench
 from throttler.engine.admission import Decisions
 from throttler.engine.partition import OwnedPartition
-from throttler.lanes import changelog
+from throttler.lanes import state
 from throttler.lanes.state import LaneState
 from throttler.limits.limiter import LimiterState
 from throttler.worker.round import QUIET_US, SECOND_US, SECONDS, LaneEviction
@@ -93,7 +93,7 @@ def test_an_owner_logs_null_for_what_it_forgets(settings):
         value for topic, _partition, key, value in bench.producer.committed if key == b"a" and "changelog" in topic
     ]
     assert logged[-1] is None
-    assert changelog.lane_of("a", changelog.lane_record_from(logged[0])).backlog == 0
+    assert state.lane_of("a", state.lane_record_from(logged[0])).backlog == 0
 
 
 def test_a_lane_that_is_forgotten_before_the_mirror_is_told_is_told_as_it_was_last(part, eviction):

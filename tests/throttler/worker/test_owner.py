@@ -9,7 +9,7 @@ import pytest
 from config.kafka import client
 from config.kafka.transaction import RefusedByGroup, Unknown
 from tests.throttler.worker.bench import Bench
-from throttler.lanes.changelog import lane_of, lane_record_from
+from throttler.lanes.state import lane_of, lane_record_from
 from throttler.worker.consumer_backend import OwnerBackend, RestoredPlacing
 from throttler.worker.owner import partitions_dropped
 

@@ -15,7 +15,7 @@ from tests.crash.wire import wait_for
 from tests.throttler.worker.conftest import PARTITIONS, ids_in, ids_of, notification
 from throttler.customers.models import Customer
 from throttler.engine.transaction import INPUT, OUTPUT
-from throttler.lanes.changelog import TOPIC as CHANGELOG
+from throttler.lanes.state import CHANGELOG
 from throttler.models import Lane, LaneOwner, LanePartition, OverflowMessage
 from throttler.partitioned import OVERFLOW, keep_what_waits
 from throttler.verify import checks, kafka_checks

@@ -17,8 +17,8 @@ from outbox.models import DeadLetter, Watermark
 from tests.throttler.worker.conftest import home_of, ids_in, ids_of, notification
 from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
 from throttler.lanes import restore_thread
-from throttler.lanes.changelog import TOPIC
 from throttler.lanes.restore import RefusedPartition
+from throttler.lanes.state import CHANGELOG
 from throttler.worker import start
 from throttler.worker.owner import PartitionOwner
 
@@ -84,7 +84,7 @@ def test_who_is_told_to_stop_while_the_database_is_away_ends(monkeypatch):
     start.throttle(stop)
 
 
-@pytest.mark.parametrize("topic", [INPUT, OUTPUT, EXPIRED, TOPIC])
+@pytest.mark.parametrize("topic", [INPUT, OUTPUT, EXPIRED, CHANGELOG])
 def test_topics_that_have_other_partitions_than_when_it_began_end_it(run, monkeypatch, topic):
     """Between the first look and the join, too."""
     counted = start.same_counts

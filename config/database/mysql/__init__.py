@@ -1,1 +1,0 @@
-"""Django's backend for MySQL and MariaDB, as Spillway uses it."""

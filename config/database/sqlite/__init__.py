@@ -1,1 +1,0 @@
-"""Django's backend for SQLite, as Spillway uses it."""
