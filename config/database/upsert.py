@@ -14,8 +14,19 @@ from uuid import UUID
 from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from config.database.dialects import BOUNDS, LONGEST_TEXT, Column, Dialect, Lookup, Update, dialect_for, known_dialect
-from config.database.dialects.base import Params, Row, Rows, Values
+from config.database.dialects.base import (
+    BOUNDS,
+    LONGEST_TEXT,
+    Column,
+    Dialect,
+    Lookup,
+    Params,
+    Row,
+    Rows,
+    Update,
+    Values,
+)
+from config.database.dialects.vendors import dialect_for, known_dialect
 
 # -- Upsert --------------------------------------------------------------------------------------------------
 # Per-row ORM calls reach 1 000 rows/s and `bulk_create(update_conflicts=True)` cannot express "only while

@@ -15,9 +15,8 @@ from config.admin.html import chip
 from config.admin.lists import MOST_BEGUN, Keyset, beginning_with
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
 from config.fields import is_uuid
-from notifications.currencies import money
 from notifications.mail import recipients
-from notifications.mail.content import short
+from notifications.mail.content import money, short
 from notifications.mail.recipients import masked
 from notifications.orders.models import NUMBER, Order, OrderMail, mails_of
 from outbox.audit_log.reveal import Revealing

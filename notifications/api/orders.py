@@ -17,9 +17,8 @@ from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWr
 from config.database.clock import database_now
 from config.gate import Gate, InvalidRecord
 from notifications.api.auth import CallerRequest
-from notifications.currencies import CODES
 from notifications.mail import recipients
-from notifications.mail.content import short
+from notifications.mail.content import CURRENCIES, short
 from notifications.orders import changes
 from notifications.orders.changes import Action
 from notifications.orders.models import MOST_AMOUNT, Order, OrderMail, mails_of
@@ -40,7 +39,7 @@ def _minor_units(value: object, check: ValidatorFunctionWrapHandler) -> object:
 
 
 def _currency(value: str) -> str:
-    if value not in CODES:
+    if value not in CURRENCIES:
         raise ValueError("not a currency of ISO 4217, in capitals")
     return value
 

@@ -18,8 +18,8 @@ from outbox.audit_log.reveal import Visibility
 from outbox.letters.edit_checks import DiffLine, difference
 from outbox.letters.models import DeadLetter, PayloadRevision
 from outbox.messages.models import DeliveryAttempt
-from outbox.replay_batches.actions import who_took
 from outbox.replay_batches.models import ReplayItem
+from outbox.replay_batches.subjects import who_took
 
 # -- Who was faster ------------------------------------------------------------------------------------------
 NO_DEEDS = ("reveal", "mask_again", "refused", "export")

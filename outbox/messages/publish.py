@@ -15,8 +15,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import AutoField, Model
 
 from config.database.clock import database_now
-from config.database.dialects import Dialect, dialect_for
-from config.database.dialects.base import Insertion
+from config.database.dialects.base import Dialect, Insertion
+from config.database.dialects.vendors import dialect_for
 from config.fields import uuid7_after
 from config.payload import digest
 from config.telemetry.logs import log_committed

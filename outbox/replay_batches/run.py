@@ -24,8 +24,8 @@ from config.telemetry.logs import listed, log, log_committed
 from config.telemetry.redaction import masked_error, said
 from outbox.audit_log.hash_chain import seal
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY, look_after
-from outbox.replay_batches import actions, lifecycle, preview, rules
 from outbox.replay_batches import items as window
+from outbox.replay_batches import lifecycle, preview, rules
 from outbox.replay_batches.items import ItemOutcome, of_effect, with_reasons, write
 from outbox.replay_batches.models import BEGUN, LEASE, OF_MESSAGES, TO_DO, ReplayBatch, ReplayItem
 from outbox.replay_batches.subjects import subject_of
@@ -93,7 +93,7 @@ def _outcome(
     if reason := why.get(item.letter):
         return ItemOutcome(item, "skipped", reason)
     effect = effects.get(item.letter)
-    return of_effect(item, batch.verb, effect) if effect else ItemOutcome(item, "skipped", actions.FASTER)
+    return of_effect(item, batch.verb, effect) if effect else ItemOutcome(item, "skipped", "Somebody was faster.")
 
 
 def settle_chunk(batch: ReplayBatch, outcomes: Sequence[ItemOutcome], now: datetime, *, spent: int = 0) -> None:

@@ -3,41 +3,57 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Expression, F, QuerySet, Value
 
 from config.flows import letters_of
-from config.redelivery import Effect, EffectState, Refusal
+from config.redelivery import Effect, EffectState, Judgement, Letters, Refusal
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers
 from outbox.delivery.redelivery import ahead
+from outbox.letters import levers as letter_levers
 from outbox.letters import redelivery
-from outbox.letters.filters import Filter
+from outbox.letters.edits import copies_for, take_back_copies
+from outbox.letters.field_changes import FieldChange
+from outbox.letters.filters import STARTS, Filter
 from outbox.letters.models import DeadLetter
 from outbox.messages.filters import MessageFilter
 from outbox.messages.models import FLOW, OutboxMessage
 from outbox.processes.overview import why_missing
-from outbox.replay_batches import actions, rules
-from outbox.replay_batches.actions import Judged, act
+from outbox.replay_batches import rules
 from outbox.replay_batches.items import PreviewItem
-from outbox.replay_batches.models import OF_MESSAGES, ReplayBatch, ReplayItem
+from outbox.replay_batches.models import OF_MESSAGES, SENDING, ReplayBatch, ReplayItem
 
 Rows = Mapping[uuid.UUID, Any]  # DeadLetter or OutboxMessage by key
 EFFECTS: dict[str, EffectState] = {
     "resolved": "resolved", "failed_again": "failed_again", "discarded": "discarded",
 }  # fmt: skip
+ACTED = ("requeued", "verified", "failed_again")  # states of items whose letter their batch has moved on
+REFUSED_NOW = "It would be refused now."
 GONE = Effect("refused", "The letter is gone before its effect was seen.")
 OPENED = Effect("discarded", "Somebody opened it again.")  # discarded on its way, and restored
 
 
-class BatchOfLetters:
-    """Requeue, discard, resolve, restore: their flows say what may be done, and what became of it."""
+class Judged(NamedTuple):
+    """Why each row is not eligible now, empty for one that is; and what would be acted on, some of it edited copies."""
 
-    gone = actions.GONE
+    why: Mapping[uuid.UUID, str]
+    ready: Sequence[Any]
+
+
+# -- Dead letters --------------------------------------------------------------------------------------------
+Ask = Callable[[Sequence[DeadLetter], datetime], Mapping[uuid.UUID, Judgement]]
+
+
+class BatchOfLetters:
+    """Requeue, edit, discard, resolve, restore: their flows say what may be done, and what became of it."""
+
+    gone = "The letter is gone: its month was dropped."
     # What an item keeps of it.
     copied: Mapping[str, Expression | F] = {
         "letter": F("pk"), "source": F("source"), "step": F("step"), "business_key": F("business_key"),
@@ -63,13 +79,34 @@ class BatchOfLetters:
         return {letter.pk: letter for letter in rows}
 
     def foresee(self, batch: ReplayBatch, rows: Rows, now: datetime) -> Mapping[uuid.UUID, str]:
-        return actions.foresee(batch, rows, now)
+        """What `judge` will say; a letter that its flow breaks on says so and spares the others."""
+        return self._judged(batch, rows, now, redelivery.foresee).why
 
     def judge(self, batch: ReplayBatch, rows: Rows, now: datetime) -> Judged:
-        return actions.judge(batch, rows, now)
+        """Which letters the verb of a batch can act on now. Nothing is written."""
+        return self._judged(batch, rows, now, redelivery.judge)
+
+    def _judged(self, batch: ReplayBatch, letters: Mapping[uuid.UUID, DeadLetter], now: datetime, ask: Ask) -> Judged:
+        start = STARTS[batch.verb]
+        closed = [letter for letter in letters.values() if letter.status != start]
+        batches = who_took([letter.pk for letter in closed if letter.status != "open"]) if closed else {}
+        why = {letter.pk: _why_closed(letter, batches.get(letter.pk, "")) for letter in closed}
+        left = [letter for pk, letter in sorted(letters.items()) if pk not in why]
+        if batch.verb == "edit":
+            left, spared = copies_for(FieldChange.of(batch.edit), left)
+            why |= spared
+        if batch.sends:
+            why |= {pk: _why_not(judgement) for pk, judgement in ask(left, now).items()}
+        return Judged(dict.fromkeys(letters, "") | why, [letter for letter in left if not why.get(letter.pk)])
 
     def act(self, batch: ReplayBatch, ready: Sequence[Any], rows: Rows, now: datetime) -> Mapping[uuid.UUID, Effect]:
-        return act(batch, ready, rows, now)
+        """Do what the batch is for to what `judge` found ready of these rows, in the caller's transaction.
+
+        One that somebody else has moved meanwhile is not in the answer.
+        """
+        if batch.verb == "edit":
+            return take_back_copies(ready, rows, batch.requested_by, batch.user_id, batch.reason, now)
+        return letter_levers.act(batch.verb, ready, now, batch.code)
 
     def effects(self, items: Sequence[ReplayItem], now: datetime) -> Mapping[uuid.UUID, Effect]:
         """What became of these items' letters; those of which nobody knows are not in the answer."""
@@ -81,13 +118,21 @@ class BatchOfLetters:
         return {pk: effect for pk, effect in found.items() if effect}
 
     def awaited(self, verb: str, source: str, step: str) -> bool:
-        return actions.awaited(verb, source, step)
+        """Whether the effect comes later, through something that can be flooded."""
+        if verb not in SENDING:
+            return False
+        try:
+            return letters_of(source).awaited(step)
+        except Refusal:
+            return False
 
     def in_line(self, batch: ReplayBatch) -> bool:
-        return actions.in_line(batch)
+        """Whether live traffic waits behind what this batch takes back."""
+        return batch.sends and any(waits and letters_of(source).in_line for source, _, waits in batch.kinds)
 
     def pace(self, kinds: Sequence[Sequence[Any]]) -> float:
-        return actions.pace(kinds)
+        """Letters a second: the least of what their channels take, 50 where none says."""
+        return min(letters_of(source).pace() or rules.DEFAULT_RATE for source in {source for source, *_ in kinds})
 
     def ahead(self, items: Sequence[ReplayItem], now: datetime) -> str:
         """What live traffic these, on their way, stand behind; empty where nobody says."""
@@ -100,19 +145,49 @@ class BatchOfLetters:
 
     def holdup(self, verb: str, items: Sequence[ReplayItem], now: datetime) -> str:
         """Why these have to wait now; empty when they can go."""
-        return next(filter(None, (actions.holdup(verb, letters, now) for letters in _by_source(items))), "")
+        if verb not in SENDING:
+            return ""
+        return next(filter(None, (theirs.holdup(letters, now) for theirs, letters in _by_source(items))), "")
 
     def standstill(self, items: Sequence[ReplayItem], now: datetime) -> str:
         """Why these, on their way, get no further, and what helps; empty where nobody says."""
-        return next(filter(None, (actions.standstill(letters, now) for letters in _by_source(items))), "")
+        reasons = (
+            theirs.standstill(letters, now) or why_missing(theirs.carriers(letters), now)
+            for theirs, letters in _by_source(items)
+        )
+        return next(filter(None, reasons), "")
 
 
-def _by_source(items: Sequence[ReplayItem]) -> Collection[list[DeadLetter]]:
+def _by_source(items: Sequence[ReplayItem]) -> Iterator[tuple[Letters, list[DeadLetter]]]:
+    """The letters of items with what their flow knows of them; those of no flow are left out."""
     rows = DeadLetter.objects.filter(pk__in=[item.letter for item in items])
     by_source: dict[str, list[DeadLetter]] = {}
     for letter in rows.defer("payload", "traceback", "headers"):
         by_source.setdefault(letter.source, []).append(letter)
-    return by_source.values()
+    for source, letters in by_source.items():
+        with suppress(Refusal):
+            yield letters_of(source), letters
+
+
+def who_took(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, str]:
+    """`{letter: replay batch and whose}` for those of these letters that a batch has acted on; the newest one counts."""
+    acted = ReplayItem.objects.filter(letter__in=ids, state__in=ACTED).order_by("batch_id").select_related("batch")
+    return {item.letter: f"{item.batch} of {item.batch.requested_by}" for item in acted}
+
+
+def _why_closed(letter: DeadLetter, by: str) -> str:
+    """A letter that another lever, a batch, or its own replay has moved on."""
+    if letter.status == "open":
+        return "It is open."
+    return f"It is {letter.status.replace('_', ' ')} already{f': {by}' if by else ''}."
+
+
+def _why_not(judgement: Judgement) -> str:
+    """The reason of a judgement in one line, the same for all letters that share it."""
+    if judgement.eligible:
+        return ""
+    words = [] if judgement.why and judgement.verdict == REFUSED_NOW else [judgement.verdict]
+    return " ".join(filter(None, [*words, judgement.why])) or "It cannot be taken back now."
 
 
 def _effect_of(letter: DeadLetter) -> Effect | None:
@@ -123,6 +198,7 @@ def _effect_of(letter: DeadLetter) -> Effect | None:
     return Effect(EFFECTS[letter.status], letter.evidence or letter.note, successor=letter.successor)
 
 
+# -- Sent messages -------------------------------------------------------------------------------------------
 class BatchOfMessages:
     """Resend: sent messages, each said once more by a new one, which is the successor of its item."""
 

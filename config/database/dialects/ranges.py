@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from config.database.dialects.base import Row, Rows
+from config.database.dialects.vendors import dialect_for
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,6 @@ class PostgreSQLRanges(Ranges):
     """Arrays, unpacked over there: one statement whatever the number of rows, planned in no time."""
 
     def insert(self, rows: Rows) -> None:
-        from config.database.dialects import dialect_for  # the package imports its own parts
-
         arrays = ", ".join(f"%s::{kind}[]" for _, kind in self.table.columns)
         sql = f"INSERT INTO {self.name} ({self.listed}) SELECT * FROM unnest({arrays}) {self.if_known()}"
         with dialect_for(self.connection).cursor(self.connection) as cursor:

@@ -304,3 +304,21 @@ class MariaDB(MySQL):
     def incoming(self, columns: Sequence[Column], alias: str) -> str:
         names = self.listed([column.name for column in columns])
         return f"(WITH given ({names}) AS (VALUES %s) SELECT * FROM given) AS {alias}"
+
+
+# -- Which one a connection has ------------------------------------------------------------------------------
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (PostgreSQL(), SQLite(), MySQL(), MariaDB())}
+
+_known: dict[str, Dialect] = {}
+
+
+def dialect_for(connection: BaseDatabaseWrapper) -> Dialect:
+    """The dialect of an open connection."""
+    mariadb = getattr(connection, "mysql_is_mariadb", False)  # Django calls both MySQL
+    dialect = _known[connection.alias] = DIALECTS["mariadb" if mariadb else connection.vendor]
+    return dialect
+
+
+def known_dialect(alias: str) -> Dialect | None:
+    """The dialect that connections of this name had last; None before the first one."""
+    return _known.get(alias)

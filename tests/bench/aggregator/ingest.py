@@ -14,7 +14,7 @@ from buffer.ingest.batch import Row, StoredBatch
 from buffer.ingest.handler import Ingest
 from buffer.streams import GROUP, chosen
 from config.database.clock import database_now
-from config.database.dialects import dialect_for
+from config.database.dialects.vendors import dialect_for
 from config.kafka import RecordBatch, client, internals, topic_name
 from tests.bench import databases, worker
 from tests.bench.events import forget

@@ -10,7 +10,7 @@ from buffer.ingest.handler import Ingest
 from buffer.partitioned import add_months
 from buffer.verify import checks, payload_checks
 from config.database.clock import database_now
-from config.database.dialects import dialect_for
+from config.database.dialects.vendors import dialect_for
 from config.kafka import RecordBatch
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.progress import Trends

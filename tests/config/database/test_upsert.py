@@ -7,7 +7,9 @@ from django_prometheus.db.metrics import execute_total
 
 from buffer.models import Batch, Bucket, InventoryStock
 from config.database.clock import database_now
-from config.database.dialects import Column, dialect_for, known_dialect, vendors
+from config.database.dialects import vendors
+from config.database.dialects.base import Column
+from config.database.dialects.vendors import dialect_for, known_dialect
 from config.database.transactions import Remedy, remedy_for
 from config.database.upsert import Packed, Rewrite, columns_of
 from outbox.bookkeeping.counters import ADD

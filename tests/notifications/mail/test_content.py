@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from django.utils.timezone import datetime, timedelta, timezone
 
-from notifications.currencies import money
-from notifications.mail.content import SUBJECTS, decode, mime, render
+from notifications.mail.content import SUBJECTS, decode, mime, money, render
 from notifications.orders.models import OrderEvent
 
 WHEN = datetime(2026, 11, 20, 12, 0, tzinfo=timezone(timedelta(0)))

@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from importlib import import_module
+from pkgutil import resolve_name
 
 import pytest
 from django.db import connections
@@ -33,13 +33,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 LETTERS = int(os.environ.get("KILLED_LETTERS", "400"))
 KILLS = int(os.environ.get("KILLS", "12"))
 POINTS = {
-    "pinned": "outbox.replay_batches.preview:_insert_items",  # in the transaction, not committed
-    "judged": "outbox.replay_batches.preview:judge",  # committed
-    "started": "outbox.replay_batches.lifecycle:_started",  # in the transaction
-    "begun": "outbox.replay_batches.lifecycle:begin",  # committed
-    "taken back": "outbox.replay_batches.subjects:act",  # in the transaction: letters and stock are written
-    "settled": "outbox.replay_batches.run:settle_chunk",  # in the transaction: items and counters, too
-    "committed": "outbox.replay_batches.run:_transact",  # nobody knows
+    "pinned": "outbox.replay_batches.preview._insert_items",  # in the transaction, not committed
+    "judged": "outbox.replay_batches.preview.judge",  # committed
+    "started": "outbox.replay_batches.lifecycle._started",  # in the transaction
+    "begun": "outbox.replay_batches.lifecycle.begin",  # committed
+    "taken back": "outbox.replay_batches.subjects.BatchOfLetters.act",  # in the transaction: letters and stock are written
+    "settled": "outbox.replay_batches.run.settle_chunk",  # in the transaction: items and counters, too
+    "committed": "outbox.replay_batches.run._transact",  # nobody knows
 }
 
 
@@ -89,8 +89,8 @@ def killed_after(place):
     """A worker that is killed right behind the first call that did something."""
 
     def body():
-        module, name = place.split(":")
-        owner = import_module(module)
+        holder, _, name = place.replace(".", ".").rpartition(".")
+        owner = resolve_name(holder)
         original = getattr(owner, name)
 
         def wrapped(*arguments, **options):
@@ -164,8 +164,8 @@ def test_a_worker_that_is_killed_at_any_moment_does_each_letter_once(batch):
 # -- Messages that are sent again ----------------------------------------------------------------------------
 RESENT = 120
 SAID = {
-    "one is promised": "outbox.delivery.levers:_publish_again",  # in the transaction
-    "a chunk is promised": "outbox.delivery.levers:resend_these",  # in the transaction: copies and their rows
+    "one is promised": "outbox.delivery.levers._publish_again",  # in the transaction
+    "a chunk is promised": "outbox.delivery.levers.resend_these",  # in the transaction: copies and their rows
     "settled": POINTS["settled"],
     "committed": POINTS["committed"],
 }
