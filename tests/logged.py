@@ -12,4 +12,4 @@ from config.telemetry.logs import spelt
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """The fields of each line so far."""
     said = [record.msg for record in caplog.records if record.name == "spillway" and isinstance(record.msg, dict)]
-    return [dict(spelt(None, "", line)) for line in said]
+    return [spelt(line) for line in said]

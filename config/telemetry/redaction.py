@@ -67,9 +67,16 @@ def redact(logger: object, method: str, event: MutableMapping[str, object]) -> M
         value = event.get(name)
         if isinstance(value, str):
             event[name] = without_addresses(value) if "@" in value else value
-        elif isinstance(value, list) and any("@" in each for each in value if isinstance(each, str)):
+        elif isinstance(value, list) and "@" in _joined(value):
             event[name] = [without_addresses(str(each)) for each in value]
     return event
+
+
+def _joined(texts: list[object]) -> str:
+    try:
+        return "".join(texts)  # type: ignore[arg-type]
+    except TypeError:  # ids, perhaps
+        return "".join(map(str, texts))
 
 
 def without_query(attributes: Mapping[str, str]) -> dict[str, str]:

@@ -30,13 +30,13 @@ _spans: Spans | None = None  # None: nothing is traced, and nothing of OpenTelem
 
 # -- Starting ------------------------------------------------------------------------------------------------
 def start_tracing() -> bool:
-    """Instrument Django and Celery and export over OTLP/HTTP; False when no endpoint is set.
+    """Instrument Django and Celery and export over OTLP/HTTP; False when no endpoint is set, or OTEL_SDK_DISABLED is true.
 
     Raises BadSetting when the extra `otel` is not installed.
     """
     global _spans
     endpoint = settings.OTEL_EXPORTER_OTLP_ENDPOINT
-    if not endpoint:
+    if not endpoint or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     try:
         from config.telemetry.spans import Spans

@@ -26,7 +26,7 @@ from outbox.letters.field_changes import FieldChange, paths_in
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import OutboxMessage
-from outbox.replay_batches import lifecycle, requests, rules
+from outbox.replay_batches import lifecycle, pacing, requests
 from outbox.replay_batches.models import OF_MESSAGES, ReplayBatch, ReplayItem
 from outbox.replay_batches.subjects import words_of
 
@@ -90,8 +90,8 @@ def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
         "both": ",".join(batch.nouns), "one": batch.nouns[0], "many": batch.nouns[1], "end": end(batch, now),
         "item_page": f"admin:outbox_{'outboxmessage' if batch.verb in OF_MESSAGES else 'deadletter'}_change",
         "restorable": batch.verb == "discard" and batch.state in ("done", "cancelled") and not batch.items_gone_at,
-        "remaining": batch.eligible, "share": round(rules.share_of_bad(batch.ring), 1), "judged": len(batch.ring),
-        "gauge": gauge(rules.share_of_bad(batch.ring), batch.stop_percent),
+        "remaining": batch.eligible, "share": round(pacing.share_of_bad(batch.ring), 1), "judged": len(batch.ring),
+        "gauge": gauge(pacing.share_of_bad(batch.ring), batch.stop_percent),
         "left": left(batch), "typed_above": requests.TYPED_ABOVE, "size": batch.canary_size,
         "hold": humanize.length(settings.REPLAY_HOLD_SECONDS),
         "items_url": f"{reverse('admin:outbox_replayitem_changelist')}?batch__id__exact={batch.pk}&state=",
@@ -275,7 +275,7 @@ def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:
     ]
     slow = [source for source, _step, waits in batch.kinds if waits]
     if slow and batch.sends:
-        why = f"On their way and not judged: at most {rules.window_of(batch.rate)} {batch.nouns[1]}. Of one key, one at a time."
+        why = f"On their way and not judged: at most {pacing.window_of(batch.rate)} {batch.nouns[1]}. Of one key, one at a time."
         answers.append(("info", "Their effect is awaited.", why))
     return answers
 

@@ -20,7 +20,7 @@ from config.database.upsert import Rewrite
 from config.redelivery import Effect
 from outbox.letters.field_changes import FieldChange
 from outbox.letters.models import fitting
-from outbox.replay_batches import rules
+from outbox.replay_batches import pacing
 from outbox.replay_batches.models import SENDING, ReplayBatch, ReplayItem
 
 # -- What became of an item, and the one statement that writes it for a whole chunk --------------------------
@@ -98,7 +98,7 @@ SCANNED = 2_000  # items that are looked at for letters whose key is free
 def in_flight(batch: ReplayBatch) -> list[ReplayItem]:
     """Awaited letters that were taken back and are not judged: the window, and what another rate had let out."""
     rows = ReplayItem.objects.of(batch).filter(state="requeued").oldest_first()
-    return list(_of_kind(batch, rows, awaited=True)[: 2 * rules.MOST_WINDOW])
+    return list(_of_kind(batch, rows, awaited=True)[: 2 * pacing.MOST_WINDOW])
 
 
 def next_items(batch: ReplayBatch, flying: Sequence[ReplayItem], most: int, window: int) -> list[ReplayItem]:

@@ -15,7 +15,7 @@ from config.flows import Need
 from config.redelivery import Refusal
 from outbox.audit_log import actions
 from outbox.letters.field_changes import FieldChange
-from outbox.replay_batches import rules
+from outbox.replay_batches import pacing
 from outbox.replay_batches.items import in_flight
 from outbox.replay_batches.models import LIVE, ReplayBatch, ReplayItem
 from outbox.replay_batches.subjects import subject_of, words_of
@@ -131,7 +131,7 @@ def _mark_canary(batch: ReplayBatch) -> int:
         return 0
     rows = ReplayItem.objects.of(batch).filter(state="eligible").oldest_first()
     pairs = rows.values_list("letter", "business_key").iterator(5000)
-    chosen = rules.choose_canary(pairs, batch.eligible, wanted)
+    chosen = pacing.choose_canary(pairs, batch.eligible, wanted)
     return ReplayItem.objects.of(batch).filter(letter__in=chosen).update(canary=True)
 
 
@@ -202,7 +202,7 @@ def waits_for_effect(batch: ReplayBatch, now: datetime) -> str:
 
 def measured_rate(batch: ReplayBatch, now: datetime) -> float:
     """How many a second had their turn in the last minute."""
-    return rules.measured_rate(batch.marks, batch.turns, now.timestamp())
+    return pacing.measured_rate(batch.marks, batch.turns, now.timestamp())
 
 
 def _window(batch: ReplayBatch, now: datetime) -> int:
@@ -211,7 +211,7 @@ def _window(batch: ReplayBatch, now: datetime) -> int:
         in_line = subject_of(batch.verb).in_line(batch)
     except Refusal:  # a source that no flow knows any more
         in_line = False
-    return min(batch.window, rules.window_of(measured_rate(batch, now))) if in_line else batch.window
+    return min(batch.window, pacing.window_of(measured_rate(batch, now))) if in_line else batch.window
 
 
 def _on_their_way(batch: ReplayBatch) -> list[ReplayItem]:

@@ -12,7 +12,7 @@ from config.fields import IdentifierField
 from config.flows import called
 from config.telemetry.logs import log_committed
 from outbox.bookkeeping.leases import Claimable, ClaimQuerySet
-from outbox.replay_batches import rules
+from outbox.replay_batches import pacing
 
 LEASE = timedelta(seconds=15)
 OUTCOMES = ("eligible", "skipped", "requeued", "verified", "failed_again", "refused", "left")
@@ -103,8 +103,8 @@ class ReplayBatch(Claimable):
         default=list, help_text="When so many had had their turn, of the last minute: what it measures."
     )
     canary = models.IntegerField(null=True, help_text="Letters that go first; null leaves it to the size.")
-    ring = models.CharField(max_length=rules.STOP_WINDOW, blank=True, default="", help_text="The last verdicts.")
-    stop_percent = models.FloatField(default=rules.STOP_PERCENT)
+    ring = models.CharField(max_length=pacing.STOP_WINDOW, blank=True, default="", help_text="The last verdicts.")
+    stop_percent = models.FloatField(default=pacing.STOP_PERCENT)
 
     reason = models.TextField(blank=True, default="")
     requested_by = models.CharField(max_length=150)
@@ -167,11 +167,11 @@ class ReplayBatch(Claimable):
         """Letters that go first; of a verb that waits for no effect none."""
         if not self.sends:
             return 0
-        return rules.canary_size(self.eligible) if self.canary is None else self.canary
+        return pacing.canary_size(self.eligible) if self.canary is None else self.canary
 
     @property
     def window(self) -> int:
-        return rules.window_of(self.rate)
+        return pacing.window_of(self.rate)
 
     def change(self, **changes: object) -> int:
         """Write columns of a batch that this transaction has locked; 0 when it is not what was read any more."""

@@ -20,7 +20,7 @@ from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter
 from outbox.letters.levers import LEASTS
 from outbox.messages.filters import MessageFilter
-from outbox.replay_batches import lifecycle, preview, rules
+from outbox.replay_batches import lifecycle, pacing, preview
 from outbox.replay_batches.models import LEASE, SENDING, ReplayBatch
 
 State = ReplayBatch.State
@@ -204,7 +204,7 @@ def check_canary(verb: str, canary: int | None) -> None:
 
 def check_pace(rate: float | None, canary: int | None) -> None:
     """Refuse a rate or a canary that makes no sense."""
-    if rate is not None and not rules.LEAST_RATE <= rate <= rules.MOST_RATE:
-        raise Refusal(f"a rate of {rate:g}/s: between {rules.LEAST_RATE:g} and {rules.MOST_RATE:,.0f}")
+    if rate is not None and not pacing.LEAST_RATE <= rate <= pacing.MOST_RATE:
+        raise Refusal(f"a rate of {rate:g}/s: between {pacing.LEAST_RATE:g} and {pacing.MOST_RATE:,.0f}")
     if canary is not None and not 0 <= canary <= MOST_CANARY:
         raise Refusal(f"a canary of {canary}: between 0 and {MOST_CANARY}")

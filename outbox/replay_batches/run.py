@@ -25,7 +25,7 @@ from config.telemetry.redaction import masked_error, said
 from outbox.audit_log.hash_chain import seal
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY, look_after
 from outbox.replay_batches import items as window
-from outbox.replay_batches import lifecycle, preview, rules
+from outbox.replay_batches import lifecycle, pacing, preview
 from outbox.replay_batches.items import ItemOutcome, of_effect, with_reasons, write
 from outbox.replay_batches.models import BEGUN, LEASE, OF_MESSAGES, TO_DO, ReplayBatch, ReplayItem
 from outbox.replay_batches.subjects import subject_of
@@ -106,7 +106,7 @@ def settle_chunk(batch: ReplayBatch, outcomes: Sequence[ItemOutcome], now: datet
     changes: dict[str, object] = {**counters}
     changes["skipped_why"] = with_reasons(batch.skipped_why, (one.note for one in outcomes if one.state == "skipped"))
     turns = batch.pinned - counters.get("eligible", batch.eligible)
-    changes["marks"] = rules.add_mark(batch.marks, turns, now.timestamp())
+    changes["marks"] = pacing.add_mark(batch.marks, turns, now.timestamp())
     changes |= {"tokens": batch.tokens - spent} if batch.rate else {}
     changes |= {"lease_until": now + LEASE} if batch.lease_token else {}
     changes |= _judged(batch, outcomes)
@@ -131,12 +131,12 @@ def _judged(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, ob
     verdicts = [outcome.verdict for outcome in outcomes if outcome.verdict is not None]
     if not verdicts:
         return {}
-    ring, broken = rules.add_verdicts(batch.ring, verdicts, batch.stop_percent)
+    ring, broken = pacing.add_verdicts(batch.ring, verdicts, batch.stop_percent)
     if batch.state == State.CANARY and not all(verdicts):
         bad = next(outcome for outcome in outcomes if outcome.verdict is False)
         return {"ring": ring, "state": State.STOPPED, "note": f"The canary failed: {bad.note.rstrip('.')[:450]}."}
     if broken and batch.state in GOING:
-        failed = ring.count(rules.BAD)
+        failed = ring.count(pacing.BAD)
         note = f"Stopped by its rule: {failed} of the last {len(ring)} failed (limit {batch.stop_percent:g} %)."
         return {"ring": ring, "state": State.STOPPED, "note": note}
     return {"ring": ring}
@@ -180,7 +180,7 @@ class Steps:
 
     token: uuid.UUID = field(default_factory=uuid.uuid4)
     looked_at: dict[int, float] = field(default_factory=dict)  # when the letters in flight were looked at
-    speeds: dict[int, rules.Speed] = field(default_factory=dict)  # of the verdicts
+    speeds: dict[int, pacing.Speed] = field(default_factory=dict)  # of the verdicts
     looked_to: dict[int, uuid.UUID] = field(default_factory=dict)  # how far the letters without effect were looked at
 
     def take(self, batch_id: int) -> float:
@@ -238,8 +238,8 @@ class Steps:
             self._speed(batch).add(judged, time.monotonic())
         return judged
 
-    def _speed(self, batch: ReplayBatch) -> rules.Speed:
-        return self.speeds.setdefault(batch.pk, rules.Speed(time.monotonic()))
+    def _speed(self, batch: ReplayBatch) -> pacing.Speed:
+        return self.speeds.setdefault(batch.pk, pacing.Speed(time.monotonic()))
 
     def _window(self, batch: ReplayBatch) -> int:
         """Ten seconds of its rate; before live traffic no more than ten seconds of what is really sent."""
@@ -259,7 +259,7 @@ class Steps:
         if batch.state == State.CANARY:
             return lifecycle.promote(batch.pk, self.token) or SOON
         if batch.eligible:
-            return rules.BUNCH
+            return pacing.BUNCH
         if not batch.requeued:
             return self._finish(batch)
         return AT_ONCE if self._turn(batch, State.VERIFYING, note="") else SOON
@@ -294,16 +294,16 @@ class Steps:
 
 def room(batch: ReplayBatch, now: datetime) -> tuple[float, int]:
     """(seconds until the rate allows a chunk, letters that it allows now)."""
-    most = rules.chunk_of(batch.acted_on, settings.REPLAY_CHUNK)
+    most = pacing.chunk_of(batch.acted_on, settings.REPLAY_CHUNK)
     if batch.rate is None:
         return 0.0, most
-    rate = rules.rate_at(batch.rate, batch.ramp_from, now)
-    tokens = rules.tokens_at(batch.tokens, batch.tokens_at, rate, now)
-    wanted = min(rules.bunch(rate, most), max(1, batch.eligible))
+    rate = pacing.rate_at(batch.rate, batch.ramp_from, now)
+    tokens = pacing.tokens_at(batch.tokens, batch.tokens_at, rate, now)
+    wanted = min(pacing.bunch(rate, most), max(1, batch.eligible))
     if tokens < wanted:
         if batch.tokens_at is None:  # from here on they come; a lever has begun anew
             _write_tokens(batch, tokens, now)
-        return max(0.01, rules.seconds_until(wanted, tokens, rate)), 0
+        return max(0.01, pacing.seconds_until(wanted, tokens, rate)), 0
     _write_tokens(batch, tokens, now)
     return 0.0, min(most, int(tokens))
 

@@ -25,7 +25,7 @@ from outbox.letters.models import DeadLetter
 from outbox.messages.filters import MessageFilter
 from outbox.messages.models import FLOW, OutboxMessage
 from outbox.processes.overview import why_missing
-from outbox.replay_batches import rules
+from outbox.replay_batches import pacing
 from outbox.replay_batches.items import PreviewItem
 from outbox.replay_batches.models import OF_MESSAGES, SENDING, ReplayBatch, ReplayItem
 
@@ -132,7 +132,7 @@ class BatchOfLetters:
 
     def pace(self, kinds: Sequence[Sequence[Any]]) -> float:
         """Letters a second: the least of what their channels take, 50 where none says."""
-        return min(letters_of(source).pace() or rules.DEFAULT_RATE for source in {source for source, *_ in kinds})
+        return min(letters_of(source).pace() or pacing.DEFAULT_RATE for source in {source for source, *_ in kinds})
 
     def ahead(self, items: Sequence[ReplayItem], now: datetime) -> str:
         """What live traffic these, on their way, stand behind; empty where nobody says."""
@@ -243,7 +243,7 @@ class BatchOfMessages:
     def pace(self, kinds: Sequence[Sequence[Any]]) -> float:
         """Of the slowest of its channels; what is left of one that is gone is refused anyway."""
         rates = [known.rate() for _source, channel, _waits in kinds if (known := handlers().get(channel))]
-        return min(filter(None, rates), default=rules.DEFAULT_RATE)
+        return min(filter(None, rates), default=pacing.DEFAULT_RATE)
 
     def ahead(self, items: Sequence[ReplayItem], now: datetime) -> str:
         return ahead([item.successor for item in items if item.successor], now)

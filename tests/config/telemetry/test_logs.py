@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 
 import pytest
 from django.db import transaction
 
-from config.telemetry.logs import as_line, listed, log_committed, spelt
+from config.telemetry.logs import LineFormatter, as_json, listed, log_committed, on_console
 from config.telemetry.redaction import redact
 from tests.logged import lines
 
@@ -46,10 +47,18 @@ def test_a_line_has_at_most_a_hundred_ids_and_counts_the_rest():
 @pytest.mark.parametrize("text", ["plain", "\u202eevil", "\udcff", "\x9b"])
 def test_a_line_is_ascii_json_whatever_an_id_holds(text):
     pk = uuid.uuid4()
-    line = as_line({"message_id": [pk], "order_id": [text], "worker": Undone}, repr)
+    line = as_json({"message_id": [pk], "order_id": [text], "worker": Undone})
     assert line.isascii()
     assert json.loads(line) == {"message_id": [str(pk)], "order_id": [text], "worker": repr(Undone)}
-    assert spelt(None, "", {"message_id": [pk], "more": 0}) == {"message_id": [str(pk)], "more": 0}
+    assert f"message_id=['{pk}'] more=0" in on_console({"event": "messages_sent", "message_id": [pk], "more": 0})
+
+
+@pytest.mark.parametrize("said", ["%s is away", {"ada": 1}])
+def test_a_line_of_a_library_is_one_of_ours(said):
+    record = logging.makeLogRecord({"name": "library", "levelname": "WARNING", "msg": said, "args": ()})
+    line = json.loads(LineFormatter(as_json).format(record))
+    assert (line["event"], line["logger"], line["level"]) == (str(said), "library", "warning")
+    assert "timestamp" in line
 
 
 def test_an_id_that_others_choose_loses_an_address():

@@ -204,6 +204,32 @@ def test_the_throttlers_transaction_links_to_what_leaves_live_and_from_the_store
     assert (late.links, late.about["drained"]) == ([(parents[1][3:35], parents[1][36:52])], "1")
 
 
+def test_a_sampler_decides_where_a_trace_begins_and_a_parent_for_those_below(traces):
+    from opentelemetry.sdk.trace import sampling
+
+    spans = tracing._spans
+    spans.provider.sampler = sampling.ParentBased(sampling.ALWAYS_OFF)
+    with tracing.span("nobody's", ""):
+        carried = tracing.traceparent()
+        with tracing.span("below nobody's"):
+            assert (tracing.traceparent()[:36], tracing.traceparent()[-2:]) == (carried[:36], "00")
+    with tracing.span("somebody's", STRANGE), tracing.span("below somebody's"):
+        carried = tracing.traceparent()
+    outer, inner = traces.one("somebody's"), traces.one("below somebody's")
+    assert (outer.parent, inner.parent, inner.traceparent) == (STRANGE[36:52], outer.id, carried)
+    assert len(traces.spans()) == 2
+    assert tracing.traceparent() == ""
+
+
+def test_what_a_block_raises_ends_its_span_and_is_left_behind(traces):
+    with pytest.raises(LookupError), tracing.span("torn", "", order="A1"):
+        tracing.note(step="send")
+        raise LookupError("ada@example.com")
+    torn = traces.one("torn")
+    assert (torn.failed, torn.about, torn.parent) == ("LookupError", {"order": "A1", "step": "send"}, "")
+    assert tracing.traceparent() == ""
+
+
 def test_off_nothing_of_opentelemetry_is_imported(memory, monkeypatch):  # noqa: F811
     importers = [module.name for module in code() if any(name.startswith("opentelemetry") for name in module.imports())]
     assert importers == ["config/telemetry/spans.py"]

@@ -13,6 +13,12 @@ def test_without_an_endpoint_nothing_is_traced(settings):
     assert start_tracing() is False
 
 
+def test_the_libraries_own_switch_turns_it_off(settings, monkeypatch):
+    settings.OTEL_EXPORTER_OTLP_ENDPOINT = "http://127.0.0.1:4318"
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "True")
+    assert start_tracing() is False
+
+
 @pytest.mark.skipif(importlib.util.find_spec("opentelemetry") is not None, reason="the extra `otel` is installed")
 def test_a_missing_library_names_the_extra(settings):
     settings.OTEL_EXPORTER_OTLP_ENDPOINT = "http://127.0.0.1:4318"

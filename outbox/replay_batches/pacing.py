@@ -1,4 +1,4 @@
-"""The rules of a batch: which letters go first (canary), how fast it goes, when it stops. Pure."""
+"""How a batch proceeds: which letters go first (canary), how fast it goes, when it stops. Pure."""
 
 from __future__ import annotations
 
