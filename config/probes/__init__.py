@@ -1,1 +1,1 @@
-"""Health, metrics and verification: for Kubernetes, Prometheus and operators."""
+"""Health, metrics and what `doctor` finds: for Kubernetes, Prometheus and operators."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging.config
-from collections.abc import Callable, Collection, MutableMapping
+import sys
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
 from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import Any, Literal
@@ -13,40 +15,64 @@ from uuid import UUID
 import msgspec
 import structlog
 from django.db import transaction
-from structlog.typing import Processor
 
 from config.telemetry.redaction import redact, trace_of, visible
-from config.telemetry.tracing import add_trace_id
+from config.telemetry.tracing import trace_id_of, traceparent
 
 NAME = "spillway"
 MOST_IDS = 100  # of each kind in a line
 TRACE = slice(3, 35)  # of a traceparent
 PLAIN = frozenset({str, UUID})
+LEVELS = {getattr(logging, level.upper()): level for level in ("debug", "info", "warning", "error", "critical")}
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger(NAME)
+
+class Logger:
+    """Lines of ours: `log.info("batch_sent", batch_id=…)`.
+
+    Structlog's own loggers and standard processors take as long as all the rest of a line, and a relay writes one a mail.
+    """
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger(NAME)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        self.say(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        self.say(logging.WARNING, event, fields)
+
+    def error(self, event: str, /, **fields: object) -> None:
+        self.say(logging.ERROR, event, fields)
+
+    def exception(self, event: str, /, **fields: object) -> None:
+        """With the traceback of the exception that is handled."""
+        self.say(logging.ERROR, event, {**fields, "exception": trace_of(sys.exception())})
+
+    def says(self, level: int) -> bool:
+        return self._logger.isEnabledFor(level)
+
+    def say(self, level: int, event: str, fields: Mapping[str, object]) -> None:
+        if self._logger.isEnabledFor(level):
+            line = completed({**fields, "event": event}, NAME, level)
+            self._logger.handle(logging.LogRecord(NAME, level, "", 0, line, (), None))
 
 
-SHARED: list[Processor] = [
-    structlog.contextvars.merge_contextvars,
-    add_trace_id,
-    structlog.stdlib.add_log_level,
-    structlog.stdlib.add_logger_name,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-    redact,
-    structlog.processors.ExceptionRenderer(lambda found: trace_of(found[1])),
-]
+log = Logger()
+
+
+def completed(line: dict[str, object], logger: str, level: int) -> dict[str, object]:
+    """A line with what each has: the fields of its context, its trace, level, logger and time; without what nobody may read."""
+    for name, value in structlog.contextvars.get_contextvars().items():
+        line.setdefault(name, value)
+    if trace_id := trace_id_of(traceparent()):
+        line.setdefault("trace_id", trace_id)
+    line["level"], line["logger"] = LEVELS.get(level, "info"), logger
+    line["timestamp"] = f"{datetime.now(UTC).isoformat()[:-6]}Z"
+    return redact(line)
 
 
 def configure(options: dict[str, str]) -> None:
     """Django's LOGGING_CONFIG hook; `options` holds level and format."""
-    structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
-    # Nobody is told which line of the program logs: to look for it takes longer than to write a short line.
-    logging._srcfile = None
     formatter = {"()": LineFormatter, "render": on_console if options["format"] == "console" else as_json}
     logging.config.dictConfig(
         {
@@ -75,11 +101,9 @@ def bind(**context: object) -> None:
 def log_committed(event: str, level: Literal["info", "warning", "error"] = "info", /, **fields: object) -> None:
     """Log when the transaction under way is committed, or now where there is none; never what is rolled back or rerun."""
 
-    def say() -> None:
-        getattr(log, level)(event, **fields)
-
-    if logging.getLogger(NAME).isEnabledFor(getattr(logging, level.upper())):
-        transaction.on_commit(say, robust=True)
+    number = getattr(logging, level.upper())
+    if log.says(number):
+        transaction.on_commit(lambda: log.say(number, event, fields), robust=True)
 
 
 def listed(rows: Collection[object], **places: str | int | None) -> dict[str, object]:
@@ -105,20 +129,23 @@ def _getter(place: str | int) -> Callable[[Any], object]:
     return attrgetter(place) if isinstance(place, str) else itemgetter(place)
 
 
-class LineFormatter(structlog.stdlib.ProcessorFormatter):
-    """Structlog's, but a line of ours is rendered as it is: what copies its record for other formatters takes as long again."""
+class LineFormatter(logging.Formatter):
+    """A line of ours is rendered as it is; one of a library becomes one of ours first."""
 
-    def __init__(self, render: Callable[[MutableMapping[str, Any]], str]) -> None:
-        renderers: list[Processor] = [self.remove_processors_meta, lambda logger, method, event: render(event)]
-        super().__init__(processors=renderers, foreign_pre_chain=SHARED)
+    def __init__(self, render: Callable[[Mapping[str, object]], str]) -> None:
+        super().__init__()
         self.render = render
 
     def format(self, record: logging.LogRecord) -> str:
-        event: Any = record.msg
-        return self.render(event) if hasattr(record, "_logger") else super().format(record)
+        line: Any = record.msg
+        if record.name != NAME:
+            line = completed({"event": record.getMessage()}, record.name, record.levelno)
+            if record.exc_info:
+                line["exception"] = trace_of(record.exc_info[1])
+        return self.render(line)
 
 
-def as_json(event: MutableMapping[str, Any]) -> str:
+def as_json(event: Mapping[str, object]) -> str:
     """One object. Msgspec takes a fifth of the time; the standard library's escapes a text that is not ASCII."""
     try:
         line = msgspec.json.encode(event, enc_hook=repr)
@@ -132,11 +159,11 @@ def as_json(event: MutableMapping[str, Any]) -> str:
 CONSOLE = structlog.dev.ConsoleRenderer(colors=False)
 
 
-def on_console(event: MutableMapping[str, Any]) -> str:
+def on_console(event: Mapping[str, object]) -> str:
     """For people."""
     return visible(str(CONSOLE(None, "", spelt(event))))
 
 
-def spelt(event: MutableMapping[str, Any]) -> dict[str, Any]:
+def spelt(event: Mapping[str, object]) -> dict[str, Any]:
     """The fields of a line with ids as people read them."""
     return {name: [*map(str, value)] if isinstance(value, list) else value for name, value in event.items()}

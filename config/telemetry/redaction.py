@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 # -- Errors and URLs without values and addresses ------------------------------------------------------------
 # All patterns here run over texts of strangers in linear time: a match begins where a word does and gives nothing back.
@@ -59,8 +59,8 @@ CHOSEN = [
 ]  # fmt: skip
 
 
-def redact(logger: object, method: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
-    """A structlog processor: the field `error` without values and addresses, ids of others without addresses."""
+def redact(event: dict[str, object]) -> dict[str, object]:
+    """A line whose field `error` has lost values and addresses, and whose ids of others addresses."""
     if isinstance(error := event.get("error"), str):
         event["error"] = without_addresses(without_values(error))
     for name in CHOSEN:

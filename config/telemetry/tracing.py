@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -145,10 +145,3 @@ def traceparent_in(headers: Iterable[tuple[str, bytes | None]] | None) -> str:
 def _ids(text: str) -> Ids | None:
     match = TRACEPARENT.fullmatch(text)
     return (int(match[1], 16), int(match[2], 16), int(match[3], 16)) if match else None
-
-
-def add_trace_id(logger: object, method: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
-    """A structlog processor: the field `trace_id` of the span under way."""
-    if _spans is not None and (trace_id := trace_id_of(_spans.traceparent())):
-        event.setdefault("trace_id", trace_id)
-    return event

@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Min
+from django.db.models import F, Min, Q
+from django.db.models.functions import Greatest
 
 from config.admin import humanize
 from config.admin.home import needs_one_by_one
@@ -223,11 +224,16 @@ LATE = timedelta(minutes=2)
 
 
 def oldest_unsent(now: datetime) -> datetime | None:
-    """Since when a notice waits that should have been sent, whatever it waits for."""
-    oldest: datetime | None = (
-        Notice.objects.unsettled().filter(due_at__lte=now).aggregate(oldest=Min("due_at"))["oldest"]
+    """Since when a notice waits that should have been sent: since it was due, or could be sent no more, which moves its time on."""
+    people = Subscription.objects.of_active_people()
+    waiting = Notice.objects.unsettled().filter(subscription__in=people)
+    since = waiting.aggregate(
+        due=Min("due_at", filter=Q(due_at__lte=now)),
+        refused=Min(
+            Greatest("created_at", "subscription__failing_since"), filter=Q(tries__gt=0, subscription__failures__gt=0)
+        ),
     )
-    return oldest
+    return min(filter(None, since.values()), default=None)
 
 
 def notice_gauges(now: datetime) -> Iterator[Reading]:

@@ -20,6 +20,7 @@ from config.gate import InvalidRecord
 from config.middleware import Answer as GetResponse
 from config.payload import as_json
 from config.telemetry.logs import log
+from config.telemetry.redaction import trace_of
 
 CONTENT_TYPE = "application/problem+json"
 PREFIX = "/v1/"
@@ -159,7 +160,7 @@ def _of_ours(error: Exception) -> Problem:
         return Problem(
             "unavailable", f"The database does not answer. {KINDS['unavailable'].remedy}", retry_after=RETRY_UNAVAILABLE
         )
-    log.error("api_failed", error=type(error).__name__, exc_info=error)
+    log.error("api_failed", error=type(error).__name__, exception=trace_of(error))
     return Problem("internal")
 
 

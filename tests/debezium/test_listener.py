@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ from outbox.workers.change_capture import cdc_lag, is_healthy
 from tests.bench.events import forget
 from tests.crash.platform import Platform
 from tests.crash.wire import wait_for
-from tests.debezium.connector import PARTITIONS, server
+from tests.debezium.connector import PARTITIONS, Connector, server
+from tests.notifications.conftest import _plain_http, caller, new_order  # noqa: F401 (fixtures)
+from tests.notifications.smtp_sink import Sink
+from tests.otlp import exported
 from tests.processes.conftest import database_url
 from tests.tree import ROOT
 
@@ -35,23 +39,30 @@ MAIL = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def workers(connector: Any, tmp_path: Path) -> Iterator[Platform]:
-    """A listener that has heard every partition, and a relay beside it; mails go into memory."""
+@contextmanager
+def listening(connector: Connector, folder: Path, **more: str) -> Iterator[Platform]:
+    """A listener that has heard every partition; mails go into memory."""
     environment = {
         "DATABASE_URL": database_url(), "KAFKA_BOOTSTRAP_SERVERS": connector.servers,
         "KAFKA_TOPIC_PREFIX": connector.prefix, "EMAIL_CHANNEL": "memory", "EMAIL_WINDOW": "20",
-        "OUTBOX_GRACE_SECONDS": str(GRACE), "LOG_LEVEL": "WARNING",
+        "OUTBOX_GRACE_SECONDS": str(GRACE), "LOG_LEVEL": "WARNING", **more,
     }  # fmt: skip
-    with Platform(tmp_path, environment) as platform:
+    with Platform(folder, environment) as platform:
         began = database_now()
         platform.start("listen_outbox")
         wait_for(lambda: Watermark.objects.filter(caught_up_at__gt=began).count() >= PARTITIONS, 90, "the listener")
-        platform.start("relay_outbox", "--channel", "email")
         yield platform
         # With a farewell: a group that still has a member cannot be deleted.
-        assert [worker.stop(60) for worker in platform.workers] == [0, 0]
+        assert not any([worker.stop(60) for worker in platform.workers])
     forget(connector.servers, [f"{connector.prefix}outbox-listen"])
+
+
+@pytest.fixture
+def workers(connector: Connector, tmp_path: Path) -> Iterator[Platform]:
+    """A listener, and a relay beside it."""
+    with listening(connector, tmp_path) as platform:
+        platform.start("relay_outbox", "--channel", "email")
+        yield platform
 
 
 def promise(number: int) -> Any:
@@ -99,6 +110,20 @@ def test_a_mail_leaves_soon_after_the_commit(workers, capsys):
     assert DeliveryAttempt.objects.count() == RATE * SECONDS
     # A figure to read, not to judge: on a machine that does other things it is any number.
     assert by_path().get("cdc", 0) > 0
+
+
+def test_one_trace_leads_from_the_request_through_the_connector_to_the_mail_server(connector, tmp_path, caller):  # noqa: F811
+    pytest.importorskip("opentelemetry", reason="the extra `otel` is not installed: no trace is tested")
+    with exported() as traces, Sink() as sink:
+        to_sink = {"EMAIL_CHANNEL": "smtp", "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}"}
+        with listening(connector, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=traces.url, **to_sink):
+            assert caller.change(new_order().pk, "pay").status_code == 200
+            all_sent()
+        assert (by_path(), len(sink.accepted)) == ({"cdc": 1}, 1)
+        [request] = [span for span in traces.spans() if span.name.startswith("POST")]
+        delivery, sending = traces.one("deliver email"), traces.one("send smtp")
+    assert (delivery.trace, delivery.parent) == (request.trace, request.id)
+    assert (sending.trace, sending.parent) == (request.trace, delivery.id)
 
 
 def threshold() -> float:

@@ -9,10 +9,18 @@ import time
 from pathlib import Path
 
 from tests.crash import databases
-from tests.drills.capture import DebeziumDead, HealthyCapture, SlotLost
+from tests.drills.capture import DebeziumDead, HealthyCapture, PollerCarries, SlotLost
 from tests.drills.cassandra import CassandraNodeDown
 from tests.drills.clock import ClockOff
-from tests.drills.data import BatchParked, KeysOverdue, PoisonFlood, RunwayShort, TopicRecreated
+from tests.drills.data import (
+    BatchParked,
+    BufferFull,
+    FlusherKilled,
+    KeysOverdue,
+    PoisonFlood,
+    RunwayShort,
+    TopicRecreated,
+)
 from tests.drills.failover import DatabaseFailedOver
 from tests.drills.galera import GaleraNodeKilled
 from tests.drills.healthy import Healthy
@@ -24,11 +32,12 @@ from tests.drills.mail import (
     WebhooksForged,
     WebhooksUnapplied,
 )  # fmt: skip
+from tests.drills.notices import NoticesUnsent
 from tests.drills.prometheus import installed
 from tests.drills.stage import Drill, Plan
 from tests.drills.stopped import StoppedWhileAway
 from tests.drills.storage import BackupRestored, DiskFull
-from tests.drills.throttler import CustomerOverRate, NameTaken, OutcomeUnknown, StoreAway
+from tests.drills.throttler import CustomerOverRate, NameTaken, OutcomeUnknown, RestoreSlow, StoreAway
 from tests.drills.upgrade import Upgrade
 from tests.drills.workers import (
     BeatKilled,
@@ -51,6 +60,9 @@ DRILLS: dict[str, type[Drill]] = {
     "beat-killed": BeatKilled,
     "relay-killed": RelayKilled,
     "relay-suspended": RelaySuspended,
+    "notices-unsent": NoticesUnsent,
+    "flusher-killed": FlusherKilled,
+    "buffer-full": BufferFull,
     "poison-flood": PoisonFlood,
     "batch-parked": BatchParked,
     "topic-recreated": TopicRecreated,
@@ -62,8 +74,10 @@ DRILLS: dict[str, type[Drill]] = {
     "store-away": StoreAway,
     "name-taken": NameTaken,
     "outcome-unknown": OutcomeUnknown,
+    "restore-slow": RestoreSlow,
     "debezium-dead": DebeziumDead,
     "slot-lost": SlotLost,
+    "poller-carries": PollerCarries,
     "runway-short": RunwayShort,
     "database-failed-over": DatabaseFailedOver,
     "disk-full": DiskFull,

@@ -58,8 +58,7 @@ class DebeziumDead(WithCapture):
     workers = (("relay_outbox",), ("listen_outbox",))
 
     def fail(self, stage: Stage) -> None:
-        wait_for(lambda: stage.living["listen_outbox"].count("outbox_claims_total", path="cdc"), 120,
-                 "a message by way of Debezium")  # fmt: skip
+        first_capture(stage)
         self.connector.stop()
 
     def mend(self, stage: Stage) -> None:
@@ -69,11 +68,37 @@ class DebeziumDead(WithCapture):
         self.connector.ask("PUT", "/resume")
 
 
+class PollerCarries(WithCapture):
+    """It is told to wait for Debezium as long as it did."""
+
+    alerts = ("SpillwayPollerCarries",)
+    staged = "a relay is started that waits for Debezium for a hundredth of a second (OUTBOX_GRACE_SECONDS)"
+    workers = (("relay_outbox",), ("listen_outbox",))
+
+    def fail(self, stage: Stage) -> None:
+        first_capture(stage)
+        stage.living["relay_outbox"].stop()
+        stage.alone["relay_outbox"] = {"OUTBOX_GRACE_SECONDS": "0.01"}
+        stage.start("relay_outbox")
+
+    def mend(self, stage: Stage) -> None:
+        stage.doctor()
+        stage.living["relay_outbox"].stop()
+        stage.say("OUTBOX_GRACE_SECONDS is 5 again")
+        del stage.alone["relay_outbox"]
+        stage.start_again("relay_outbox")
+
+
 class HealthyCapture(WithCapture, Healthy):
     """`healthy` beside a connector that works; the process that reads what it brings is watched with the others."""
 
     staged = f"{Healthy.staged}, and Debezium brings the messages"
     workers = (*Healthy.workers, ("listen_outbox",))
+
+
+def first_capture(stage: Stage) -> None:
+    wait_for(lambda: stage.living["listen_outbox"].count("outbox_claims_total", path="cdc"), 120,
+             "a message by way of Debezium")  # fmt: skip
 
 
 class SlotLost(DebeziumDead):

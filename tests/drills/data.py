@@ -14,6 +14,10 @@ from tests.drills.workers import ORDERS
 
 TABLE = "outbox_outboxmessage"
 AGE = "UPDATE outbox_idempotencykey SET created_at = created_at - INTERVAL '10' DAY"
+AGE_BUCKETS = (
+    "UPDATE buffer_bucket SET first_arrival = first_arrival - INTERVAL '40' MINUTE WHERE first_arrival IS NOT NULL"
+)
+MANY, AT_ONCE = 1_010_000, 10_000  # orders; the alert looks at a million
 POISON = [b"{not json", b'{"order_id": 7}', b"\xff\xfe"]
 CHILDREN = (
     "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
@@ -126,6 +130,55 @@ class BatchParked(Drill):
             topics.configure(BATCHES, **{"max.message.bytes": "1048588"})
         stage.say("max.message.bytes is what it was")
         stage.manage("dead_letters", "requeue", "--source", REQUESTS, "--reason", "the topic takes them now")
+
+
+class FlusherKilled(AgedRows):
+    """Started again it cuts at once what has waited too long."""
+
+    alerts = ("SpillwayOldestPending",)
+    staged = "the only flush_buffer is killed, and orders have waited for 40 minutes (their buckets are aged)"
+    workers = ORDERS
+    flow = "buffer"
+    settings = {"BUFFER_IDLE_SECONDS": "2", "BUFFER_CAP_SECONDS": "4"}
+
+    def fail(self, stage: Stage) -> None:
+        url = stage.environment["DATABASE_URL"]
+        stage.first_order()
+        stage.living["flush_buffer"].kill()
+        waiting = "SELECT 1 FROM buffer_bucket WHERE first_arrival IS NOT NULL"
+        wait_for(lambda: databases.rows(url, waiting), 60, "an order that waits", 1)
+        databases.run(url, AGE_BUCKETS)
+
+    def mend(self, stage: Stage) -> None:
+        stage.doctor()
+        stage.start_again("flush_buffer")
+
+
+class BufferFull(Drill):
+    """Reading pauses at the mark, and goes on when a flusher has made room."""
+
+    alerts = ("SpillwayBufferFull",)
+    staged = "a million orders arrive, and no flusher runs"
+    workers = ORDERS
+    flow = "buffer"
+
+    def fail(self, stage: Stage) -> None:
+        stage.first_order()
+        stage.living["flush_buffer"].kill()
+        with wire(stage) as topics:
+            for start in range(0, MANY, AT_ONCE):
+                topics.produce([order(number) for number in range(start, start + AT_ONCE)])
+
+    def mend(self, stage: Stage) -> None:
+        stage.doctor()
+        stage.start_again("flush_buffer")
+
+
+def order(number: int) -> Sample:
+    location = f"WH-{number % 500}"
+    message = {"order_id": f"MANY-{number}", "location_id": location, "ordered_at": datetime.now(UTC).isoformat(),
+               "items": [{"sku": "SKU-0001", "quantity": 3}]}  # fmt: skip
+    return Sample(location, message["order_id"], 0, json.dumps(message).encode())
 
 
 def wire(stage: Stage) -> closing[Wire]:

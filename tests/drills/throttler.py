@@ -16,7 +16,8 @@ from tests.processes.proxy import BrokerGate, Gate
 
 INPUT = "notifications-in"
 NAMED = ("run_throttler", "--instance", "drill")
-END_TXN = 26  # as Kafka's protocol numbers its requests
+FETCH, END_TXN = 1, 26  # as Kafka's protocol numbers its requests
+TOO_LONG = 35  # seconds; the alert allows 30
 LIMIT = 8  # seconds after which the outcome of a transaction is unknown
 
 
@@ -118,6 +119,33 @@ class OutcomeUnknown(Throttled):
         stage.doctor()
         stage.say("the network is whole again")
         self.gate.reopen()
+
+
+class RestoreSlow(Throttled):
+    """Restored as soon as the broker answers; nobody has to do anything."""
+
+    alerts = ("SpillwayThrottlerRestore",)
+    staged = "the network to the broker ends for 35 s while a throttler that starts reads its changelog"
+    settings = {"KAFKA_SESSION_TIMEOUT_MS": "90000"}
+
+    @contextmanager
+    def around(self, stage: Stage) -> Iterator[None]:
+        with closing(BrokerGate(stage.plan.servers)) as self.gate:
+            stage.alone["run_throttler"] = {"KAFKA_BOOTSTRAP_SERVERS": self.gate.address}
+            yield
+
+    def fail(self, stage: Stage) -> None:
+        super().fail(stage)
+        stage.living["run_throttler"].stop()
+        self.gate.cut_at(FETCH, "before")
+        stage.start("run_throttler")
+        assert self.gate.cut.wait(60), "nothing was read"
+        time.sleep(TOO_LONG)
+        self.gate.reopen()
+
+    def mend(self, stage: Stage) -> None:
+        stage.doctor()
+        stage.say("the network is whole again")
 
 
 def send(stage: Stage, number: int) -> None:

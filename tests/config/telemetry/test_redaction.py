@@ -132,7 +132,7 @@ def test_a_span_holds_no_search_key():
 
 def test_a_log_says_no_address():
     """A mail server repeats the one it was given."""
-    event = redact(None, "warning", {"error": "550 <ada@example.com>: no such user", "recipient_count": 1})
+    event = redact({"error": "550 <ada@example.com>: no such user", "recipient_count": 1})
     assert event == {"error": "550 <<address>>: no such user", "recipient_count": 1}
 
 

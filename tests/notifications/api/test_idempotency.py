@@ -15,6 +15,7 @@ from notifications.orders.models import Order
 from outbox.api import idempotency
 from outbox.models import IdempotencyKey, OutboxMessage
 from tests.crash.wire import wait_for
+from tests.logged import lines
 from tests.notifications.conftest import ME, PATIENCE, Caller, race
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -105,7 +106,7 @@ def test_an_expired_key_may_be_used_again(caller):
 
 # -- All or nothing ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("moment", ["before the change", "after the change"])
-def test_a_crash_leaves_neither_key_nor_order_nor_message(caller, order, monkeypatch, moment):
+def test_a_crash_leaves_neither_key_nor_order_nor_message(caller, order, monkeypatch, moment, caplog):
     real = changes.carry_out
 
     def crash(planned):
@@ -115,6 +116,8 @@ def test_a_crash_leaves_neither_key_nor_order_nor_message(caller, order, monkeyp
 
     monkeypatch.setattr(changes, "carry_out", crash)
     assert caller.change(order.pk, "pay", key="k").status_code == 500
+    [failed] = [line for line in lines(caplog) if line["event"] == "api_failed"]
+    assert "in crash" in failed["exception"]
     assert not IdempotencyKey.objects.exists()
     assert not OutboxMessage.objects.exists()
     assert Order.objects.get().status == "pending"

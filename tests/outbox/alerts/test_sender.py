@@ -169,6 +169,25 @@ def test_who_refuses_is_tried_again_later_and_the_page_and_doctor_say_so(receive
     assert len(receiver.bodies) == 2
 
 
+def test_a_notice_that_is_refused_again_and_again_waits_since_the_first_time(
+    receiver, subscribe, needed, django_user_model
+):
+    row = subscribe(receiver.plain)
+    needed.append(a_need())
+    look()
+    receiver.answers += [503, 503]
+    assert serve(row.pk)
+    waited(minutes=20)
+    Subscription.objects.update(failing_since=database_now() - timedelta(minutes=20))
+    assert serve(row.pk)
+    now = database_now()
+    oldest = matters.oldest_unsent(now)
+    assert now - oldest > timedelta(minutes=19)
+    gone = django_user_model.objects.create(username="gone", is_active=False)
+    Subscription.objects.update(owner=gone)
+    assert matters.oldest_unsent(now) is None  # nobody waits for it
+
+
 def test_the_pause_grows_and_after_a_day_it_is_given_up(subscribe, needed, monkeypatch):
     row = subscribe()
     monkeypatch.setattr(sender, "send", lambda *given, **more: TryResult(sent=False, fault="no"))
